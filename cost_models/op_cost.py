@@ -1,0 +1,26 @@
+"""The cost of one op on any device: work and bytes, not seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpCost:
+    """Work and bytes of one execution of one op.
+
+    ``flops`` counts a fused multiply-add as two.  ``bytes_accessed`` is what is read plus what is
+    written in memory.  ``output_bytes`` has one entry per output, ``None`` where the tensor has no
+    size that a shape tells (strings, variants, resources) or its shape is unknown.
+    ``temporary_bytes`` live only while the op runs; ``persistent_bytes`` live from step to step
+    (variables, constants).  ``inaccurate`` says that an unknown shape or a missing rule had to be
+    guessed, ``unmodelled`` that the op type has no cost rule and only its bytes are counted.
+    """
+
+    flops: int = 0
+    bytes_accessed: int = 0
+    output_bytes: tuple[int | None, ...] = ()
+    temporary_bytes: int = 0
+    persistent_bytes: int = 0
+    inaccurate: bool = False
+    unmodelled: bool = False

@@ -1,0 +1,42 @@
+"""The vocabulary of cost models: one op as it is seen by a cost rule.
+
+The names are Grappler's (``tensorflow/core/grappler/costs/op_performance_data.proto``), because
+they mean the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Shape = tuple[int | None, ...] | None
+"""Dimensions of a tensor; ``None`` for an unknown dimension, ``None`` itself for unknown rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorProperties:
+    """Type and shape of one tensor.
+
+    ``dtype`` is TensorFlow's lower-case name without ``_ref`` (``"float32"``, ``"resource"``).
+    ``value`` holds the elements of a small constant (shapes, axes, permutations), flattened in
+    row-major order, and is ``None`` where they are unknown or many.
+    """
+
+    dtype: str
+    shape: Shape
+    value: tuple[int | float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpInfo:
+    """One op: its type, its attributes as plain Python values, its inputs and outputs.
+
+    Attribute values are ``int``, ``float``, ``bool``, ``str``, dtype names, shape tuples, or
+    tuples of those; a function attribute is the function's name.  Tensor-valued attributes are
+    left out (a constant's content is never a cost).
+    """
+
+    op: str
+    inputs: tuple[TensorProperties, ...] = ()
+    outputs: tuple[TensorProperties, ...] = ()
+    attributes: Mapping[str, object] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""placer: find, prove, apply and verify the placement of TensorFlow programs on devices."""

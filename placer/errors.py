@@ -1,0 +1,51 @@
+"""Errors by what the caller can do; each carries the exit code of the command line."""
+
+from __future__ import annotations
+
+
+class PlacerError(Exception):
+    """Anything that is told to a person without a traceback."""
+
+    exit_code = 1
+
+
+class UsageError(PlacerError):
+    """The request itself is wrong: an option, a device, a pin, a file that would be overwritten."""
+
+    exit_code = 2
+
+
+class ModelError(PlacerError):
+    """The model cannot be read or is not supported."""
+
+    exit_code = 3
+
+
+class ShapeError(PlacerError):
+    """Shapes stay unknown that a placement needs."""
+
+    exit_code = 4
+
+
+class InfeasibleError(PlacerError):
+    """It is proven that no placement fits the caps and pins."""
+
+    exit_code = 5
+
+
+class NoSolutionError(PlacerError):
+    """No placement was found within the time limit, and none is proven impossible."""
+
+    exit_code = 6
+
+
+class GateError(PlacerError):
+    """A limit given with ``--fail-over`` or ``--fail-on`` was exceeded."""
+
+    exit_code = 7
+
+
+class VerificationError(PlacerError):
+    """What ran is not what was planned."""
+
+    exit_code = 8

@@ -1,0 +1,129 @@
+"""A flat TensorFlow graph: ops, tensors, colocation groups, loop bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from cost_models.op_info import OpInfo, TensorProperties
+
+if TYPE_CHECKING:
+    import networkx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One op of the flat graph.
+
+    ``name`` is its call path.  ``inputs`` are tensor names (``"producer:0"``), as many and in the
+    same order as ``info.inputs``; ``control_inputs`` are op names.  ``device`` is the device
+    string found in the file, ``""`` if none.  ``origin`` is (function, node), the function being
+    ``""`` for the main graph.  ``bodies`` maps the function attributes of ``While``, ``If`` and
+    ``Case`` (``"body"``, ``"cond"``, ``"then_branch"``, ...) to names in ``OpGraph.functions``.
+    """
+
+    name: str
+    info: OpInfo
+    inputs: tuple[str, ...] = ()
+    control_inputs: tuple[str, ...] = ()
+    device: str = ""
+    origin: tuple[str, str] = ("", "")
+    bodies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def op_type(self) -> str:
+        """TensorFlow's op type, such as ``MatMul``."""
+        return self.info.op
+
+    def output_name(self, index: int) -> str:
+        """The name of output ``index``."""
+        return f"{self.name}:{index}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """One output of an op with the ops that read it, each once, in graph order."""
+
+    name: str
+    producer: str
+    index: int
+    properties: TensorProperties
+    consumers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """State that lives from step to step: a variable or a table.
+
+    ``handle`` is the op of the flat graph that stands for it (``VarHandleOp``, ``VariableV2``, or
+    the placeholder of a captured handle).  ``shape`` is ``None`` where it is unknown.
+    """
+
+    name: str
+    handle: str
+    dtype: str
+    shape: tuple[int | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColocationGroup:
+    """Ops that must share a device, and why (``resource``, ``reference``, ``_class``, ...)."""
+
+    ops: tuple[str, ...]
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpGraph:
+    """A flat graph in a topological order (back edges of v1 loops left out of the order).
+
+    ``feeds`` are the ops whose values come from the host at every step, ``fetches`` the tensors
+    that go back to it, ``targets`` the ops that run for their side effects.  ``functions`` holds
+    the flat bodies of functional control flow.
+    """
+
+    ops: Mapping[str, Op]
+    feeds: tuple[str, ...] = ()
+    fetches: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    functions: Mapping[str, OpGraph] = field(default_factory=dict)
+    variables: tuple[Variable, ...] = ()
+    colocation_groups: tuple[ColocationGroup, ...] = ()
+    fingerprint: str = ""
+
+    @cached_property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Every output of every op by name, in graph order."""
+        consumers: dict[str, dict[str, None]] = {}
+        for op in self.ops.values():
+            for name in op.inputs:
+                consumers.setdefault(name, {})[op.name] = None
+        return {
+            name: Tensor(
+                name=name,
+                producer=op.name,
+                index=index,
+                properties=properties,
+                consumers=tuple(consumers.get(name, ())),
+            )
+            for op in self.ops.values()
+            for index, properties in enumerate(op.info.outputs)
+            for name in (op.output_name(index),)
+        }
+
+    @cached_property
+    def networkx(self) -> networkx.MultiDiGraph:
+        """The graph for researchers: nodes carry ``op``, edges ``tensor`` (``None``: control)."""
+        from networkx import MultiDiGraph
+
+        graph = MultiDiGraph()
+        graph.add_nodes_from((op.name, {"op": op}) for op in self.ops.values())
+        for op in self.ops.values():
+            graph.add_edges_from(
+                (name.rpartition(":")[0], op.name, {"tensor": self.tensors[name]})
+                for name in op.inputs
+            )
+            graph.add_edges_from((name, op.name, {"tensor": None}) for name in op.control_inputs)
+        return graph

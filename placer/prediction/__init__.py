@@ -1,0 +1,1 @@
+"""What a placement costs, recomputed from the placement alone.  Knows no solver."""

@@ -1,0 +1,75 @@
+"""The predicted cost of a placement: transfers, memory over time, step time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """One tensor sent to one device.
+
+    ``kind`` is ``data``, ``feed``, ``fetch`` or ``control``; ``bytes`` is ``None`` for unsized
+    tensors (strings, variants, unknown shapes); ``memory`` is ``device`` or ``host``, where the
+    tensor arrives.  ``tensor`` is ``"op:0"``, or ``"^op"`` for a control edge.
+    """
+
+    tensor: str
+    source: str
+    target: str
+    bytes: int | None
+    kind: str
+    memory: str = "device"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveBuffer:
+    """A buffer that is alive at the peak of a device: its owner (an op), bytes and kind
+    (``weights``, ``constant``, ``activation``, ``temporary``, ``transfer``)."""
+
+    op: str
+    bytes: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryTimeline:
+    """Memory of one device along one execution order.
+
+    ``bytes`` is the memory in use while op number i of ``order`` runs (resident bytes included),
+    so ``peak_bytes == max(bytes, default=resident_bytes)``; ``peak_op`` is the op running then.
+    """
+
+    device: str
+    resident_bytes: int
+    peak_bytes: int
+    peak_op: str
+    live_at_peak: tuple[LiveBuffer, ...]
+    order: tuple[str, ...]
+    bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Predicted times in seconds: of a step, per device, and along the critical path."""
+
+    step_seconds: float
+    critical_path_seconds: float
+    busy_seconds: Mapping[str, float]
+    bottleneck_seconds: float
+    start_seconds: Mapping[str, float]
+    finish_seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """All of it for one placement."""
+
+    transfers: tuple[Transfer, ...]
+    timelines: Mapping[str, MemoryTimeline]
+    schedule: Schedule
+
+    def bytes_of(self, *kinds: str) -> int:
+        """The sized bytes of all transfers of the given kinds."""
+        return sum(t.bytes or 0 for t in self.transfers if t.kind in kinds)

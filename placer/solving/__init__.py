@@ -1,0 +1,1 @@
+"""Problem in, placement out.  OR-Tools runs in its own interpreter."""

@@ -1,0 +1,47 @@
+"""What a solver answers: a placement, and how good it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class Status(str, Enum):
+    """Why the solver stopped, in the words of CP-SAT."""
+
+    OPTIMAL = "OPTIMAL"
+    FEASIBLE = "FEASIBLE"
+    INFEASIBLE = "INFEASIBLE"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolverParameters:
+    """How long and how to search.  ``time_limit_seconds`` is wall-clock."""
+
+    time_limit_seconds: float = 30.0
+    seed: int = 0
+    workers: int = 0
+    """CP-SAT workers; 0 takes all cores."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """``device_of`` is one device number per op, ``None`` when no placement is known.
+
+    ``value`` is the objective (bytes of transfer), ``lower_bound`` is proven (``None``: none
+    proven).  ``spilled_bytes`` are resident bytes that went to the host although a GPU kernel
+    exists.  ``conflict`` explains an infeasible problem (caps, pins, groups, fixes).
+    ``warnings`` are (code, message) pairs.
+    """
+
+    status: Status
+    device_of: tuple[int, ...] | None
+    value: int | None
+    lower_bound: int | None
+    spilled_bytes: int = 0
+    seconds: float = 0.0
+    warnings: tuple[tuple[str, str], ...] = ()
+    conflict: Mapping[str, Any] = field(default_factory=dict)
