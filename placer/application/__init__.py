@@ -1,0 +1,1 @@
+"""A placement becomes a running TensorFlow program, and what ran is checked."""

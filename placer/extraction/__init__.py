@@ -1,0 +1,1 @@
+"""A TensorFlow program in, one flat graph out."""

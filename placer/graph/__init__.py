@@ -1,0 +1,1 @@
+"""Flat graphs as structure: ops, tensors, groups, device names."""

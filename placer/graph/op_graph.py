@@ -114,11 +114,11 @@ class OpGraph:
         }
 
     @cached_property
-    def networkx(self) -> networkx.MultiDiGraph:
+    def networkx(self) -> networkx.MultiDiGraph[str]:
         """The graph for researchers: nodes carry ``op``, edges ``tensor`` (``None``: control)."""
         from networkx import MultiDiGraph
 
-        graph = MultiDiGraph()
+        graph: MultiDiGraph[str] = MultiDiGraph()
         graph.add_nodes_from((op.name, {"op": op}) for op in self.ops.values())
         for op in self.ops.values():
             graph.add_edges_from(

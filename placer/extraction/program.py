@@ -1,0 +1,52 @@
+"""A flat TensorFlow program: what extraction reads and application writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from placer.graph.op_graph import Variable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramInput:
+    """One value fed at every step: ``key`` is the signature's or argument's name, ``tensor`` the
+    flat placeholder (``"serving_default_x:0"``), ``shape`` as declared (before binding)."""
+
+    key: str
+    tensor: str
+    dtype: str
+    shape: tuple[int | None, ...] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlatProgram:
+    """One GraphDef without function calls that does what the chosen outputs ask for.
+
+    ``graph_def`` holds the flat nodes in topological order, pruned to what ``outputs`` and
+    ``targets`` reach, and a library with only what functional control flow and datasets still
+    call.  A body op becomes ``callnode/bodynode``; the call becomes a NoOp that carries its
+    control edges.  ``origins`` maps a flat name to (function, node), function ``""`` being the
+    main graph, and ``call_path`` a flat name to the call nodes above it, outermost first, as
+    (function, node) pairs.  ``outputs`` are (key, tensor) pairs; ``targets`` are ops that run for
+    their side effects.  ``captures`` maps the flat placeholder of a captured value to the live
+    tensor or handle (live functions only).  ``source_format`` is ``saved_model``, ``graph_def``,
+    ``function``, ``keras`` or ``graph``; ``path``, ``signature`` and ``tags`` say where it came
+    from.  ``fingerprint`` hashes the flat graph without devices, ``_class``, ``_output_shapes``
+    and function names, so it is the same before and after a placement was applied.
+    """
+
+    graph_def: Any
+    origins: Mapping[str, tuple[str, str]]
+    call_path: Mapping[str, tuple[tuple[str, str], ...]]
+    inputs: tuple[ProgramInput, ...]
+    outputs: tuple[tuple[str, str], ...]
+    targets: tuple[str, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    captures: Mapping[str, Any] = field(default_factory=dict)
+    source_format: str = "graph_def"
+    path: str = ""
+    signature: str = ""
+    tags: tuple[str, ...] = ()
+    fingerprint: str = ""
