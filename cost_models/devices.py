@@ -49,6 +49,11 @@ class Cluster:
     default_link: Link = Link(bandwidth=12e9, latency=10e-6)
     links: Mapping[tuple[str, str], Link] = field(default_factory=dict)
 
+    @property
+    def host(self) -> DeviceProperties:
+        """``CPU:0``, where fed values arrive and fetched ones go."""
+        return self.device("CPU:0")
+
     def link(self, source: str, target: str) -> Link:
         """The link from device ``source`` to device ``target``."""
         return self.links.get((source, target), self.default_link)

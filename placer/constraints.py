@@ -1,0 +1,242 @@
+"""Where each op may run, and why not elsewhere.
+
+Sources of constraints, strongest first: fed values arrive on the host; pins of the user; kernels
+that TensorFlow does not have for a device; device strings in the graph; colocation groups, which
+spread each of these to every member.  An op that has a GPU kernel stays off the CPU unless one of
+them sends it there (or the solver spills it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from cost_models import device_names
+from cost_models.devices import Cluster
+from cost_models.kernels import gpu_kernel
+from placer.errors import UsageError
+from placer.graph.op_graph import ColocationGroup, Op, OpGraph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstraintOptions:
+    """What the user asked for.
+
+    ``pins`` map globs of op names, ``pin_types`` globs of op types, to device names;
+    ``keep_together`` are globs whose ops share one device.
+    """
+
+    pins: Mapping[str, str] = field(default_factory=dict)
+    pin_types: Mapping[str, str] = field(default_factory=dict)
+    keep_together: tuple[str, ...] = ()
+    clear_devices: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restriction:
+    """The devices an op may use, and why no others: ``code`` is one of ``fed``, ``pinned``,
+    ``host_only_kernel``, ``device_string``, or ``""`` when only the op's kind decides."""
+
+    devices: tuple[str, ...]
+    code: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraints:
+    """Restrictions of every op before groups are merged, and the groups.
+
+    ``groups`` covers every op once; ``group_devices`` (same order) is what all members allow,
+    ``()`` where they contradict each other.  ``spillable`` says which groups may go to the host
+    although the GPU could run them.  ``warnings`` are (code, message, ops).
+    """
+
+    restrictions: Mapping[str, Restriction]
+    groups: tuple[ColocationGroup, ...]
+    group_devices: tuple[tuple[str, ...], ...]
+    spillable: tuple[bool, ...]
+    warnings: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+
+
+def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOptions) -> Constraints:
+    """The constraints of ``graph`` on ``cluster``.
+
+    Raises :class:`UsageError` if a pin matches no op, or names a device that is not there.
+    """
+    pins = _pinned_devices(graph, cluster, options)
+    host_only = {op.name: _host_only_reason(op, graph) for op in graph.ops.values()}
+    restrictions, ignored = {}, []
+    for op in graph.ops.values():
+        restriction = _restriction(op, graph, cluster, pins, host_only, options.clear_devices)
+        restrictions[op.name] = restriction
+        if op.device and restriction.code == "host_only_kernel":
+            ignored.append(op.name)
+    groups = _merged_groups(graph, options.keep_together)
+    devices = tuple(_group_devices(group, restrictions, cluster) for group in groups)
+    spillable = tuple(
+        not any(restrictions[op].code == "pinned" for op in group.ops) for group in groups
+    )
+    warnings = _device_string_warnings(ignored)
+    return Constraints(
+        restrictions=restrictions,
+        groups=groups,
+        group_devices=devices,
+        spillable=spillable,
+        warnings=warnings,
+    )
+
+
+def _device_string_warnings(
+    ignored: Sequence[str],
+) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    if not ignored:
+        return ()
+    message = f"{len(ignored)} ops ask for a device that has no kernel for them; they go to the CPU"
+    return (("device_string_ignored", message, tuple(ignored)),)
+
+
+def _pinned_devices(graph: OpGraph, cluster: Cluster, options: ConstraintOptions) -> dict[str, str]:
+    pinned: dict[str, str] = {}
+    for patterns, key, flag in (
+        (options.pin_types, lambda op: op.op_type, "--pin-type"),
+        (options.pins, lambda op: op.name, "--pin"),
+    ):
+        for glob, device in patterns.items():
+            target = _known_device(device, cluster, flag, glob)
+            matched = [op.name for op in graph.ops.values() if fnmatchcase(key(op), glob)]
+            if not matched:
+                raise UsageError(
+                    f"{flag} {glob}={device}: no op of the {len(graph.ops):,} in the graph matches "
+                    f"{glob!r}; names are call paths (placer report --format json lists them), and "
+                    f"* also matches slashes"
+                )
+            pinned.update(dict.fromkeys(matched, target))
+    return pinned
+
+
+def _known_device(device: str, cluster: Cluster, flag: str, glob: str) -> str:
+    names = [d.name for d in cluster.devices]
+    try:
+        name = device_names.canonical(device)
+    except ValueError as error:
+        raise UsageError(f"{flag} {glob}={device}: {error}") from error
+    if name not in names:
+        raise UsageError(
+            f"{flag} {glob}={device}: there is no device {name} among {', '.join(names)}"
+        )
+    return name
+
+
+def _host_only_reason(op: Op, graph: OpGraph) -> str:
+    """Why the op cannot run on a GPU, ``""`` if it can; functional control flow follows its
+    bodies, since they run where it runs."""
+    for body in op.bodies.values():
+        for function in body:
+            for inner in graph.functions[function].ops.values():
+                if reason := _host_only_reason(inner, graph):
+                    return f"{inner.name} in its body {function}: {reason}"
+    if gpu_kernel(op.info) is None:
+        return f"TensorFlow has no GPU kernel for {op.op_type}{_dtypes(op)}"
+    return ""
+
+
+def _dtypes(op: Op) -> str:
+    dtypes = dict.fromkeys(p.dtype for p in (*op.info.inputs, *op.info.outputs))
+    return f" on {', '.join(dtypes)}" if dtypes else ""
+
+
+def _restriction(
+    op: Op,
+    graph: OpGraph,
+    cluster: Cluster,
+    pins: Mapping[str, str],
+    host_only: Mapping[str, str],
+    clear_devices: bool,
+) -> Restriction:
+    host = cluster.host.name
+    cpus = tuple(d.name for d in cluster.devices if d.type == "CPU")
+    if op.name in graph.feeds:
+        return Restriction(devices=(host,), code="fed", reason=f"fed values arrive on {host}")
+    if op.name in pins:
+        return Restriction(devices=(pins[op.name],), code="pinned", reason="pinned by the user")
+    if host_only[op.name]:
+        asked = _asked_devices(op, cpus) if op.device and not clear_devices else ()
+        return Restriction(
+            devices=asked or cpus, code="host_only_kernel", reason=host_only[op.name]
+        )
+    if op.device and not clear_devices:
+        names = tuple(d.name for d in cluster.devices)
+        asked = _asked_devices(op, names)
+        if not asked:
+            raise UsageError(
+                f"op {op.name} asks for device {op.device!r}, which matches none of "
+                f"{', '.join(names)}; name such a device with --devices, or ignore the graph's "
+                f"device strings with --clear-devices"
+            )
+        if len(asked) < len(names):
+            return Restriction(
+                devices=asked, code="device_string", reason=f"the graph says {op.device}"
+            )
+    gpus = tuple(d.name for d in cluster.devices if d.type != "CPU")
+    return Restriction(devices=gpus or cpus)
+
+
+def _asked_devices(op: Op, names: Iterable[str]) -> tuple[str, ...]:
+    try:
+        return tuple(name for name in names if device_names.matches(op.device, name))
+    except ValueError as error:
+        raise UsageError(
+            f"op {op.name} carries the device string {op.device!r}: {error}; "
+            f"ignore the graph's device strings with --clear-devices"
+        ) from error
+
+
+def _merged_groups(graph: OpGraph, keep_together: Sequence[str]) -> tuple[ColocationGroup, ...]:
+    """Every op in exactly one group, in graph order of the first members."""
+    from networkx.utils import UnionFind
+
+    union: UnionFind[str] = UnionFind(graph.ops)
+    reasons: dict[str, tuple[str, ...]] = {}
+    extra = [_kept_together(graph, glob) for glob in keep_together]
+    for group in (*graph.colocation_groups, *extra):
+        union.union(*group.ops)
+        reasons[group.ops[0]] = group.reasons
+    position = {name: number for number, name in enumerate(graph.ops)}
+    members: dict[str, list[str]] = {}
+    for name in graph.ops:
+        members.setdefault(union[name], []).append(name)
+    merged_reasons: dict[str, dict[str, None]] = {}
+    for first, why in reasons.items():
+        merged_reasons.setdefault(union[first], {}).update(dict.fromkeys(why))
+    return tuple(
+        ColocationGroup(ops=tuple(ops), reasons=tuple(merged_reasons.get(root, ())))
+        for root, ops in sorted(members.items(), key=lambda item: position[item[1][0]])
+    )
+
+
+def _kept_together(graph: OpGraph, glob: str) -> ColocationGroup:
+    ops = tuple(name for name in graph.ops if fnmatchcase(name, glob))
+    if not ops:
+        raise UsageError(
+            f"--keep-together {glob}: no op of the {len(graph.ops):,} in the graph matches"
+        )
+    return ColocationGroup(ops=ops, reasons=("keep_together",))
+
+
+def _group_devices(
+    group: ColocationGroup, restrictions: Mapping[str, Restriction], cluster: Cluster
+) -> tuple[str, ...]:
+    """The devices that all members allow.  A member restricted for a reason decides; one that is
+    free to choose (no code) follows, even to the CPU."""
+    decided = [restrictions[op].devices for op in group.ops if restrictions[op].code]
+    free = [restrictions[op].devices for op in group.ops if not restrictions[op].code]
+    shared = [
+        device.name
+        for device in cluster.devices
+        if all(device.name in devices for devices in decided)
+    ]
+    if free:
+        preferred = [name for name in shared if name in free[0]]
+        shared = preferred or shared
+    return tuple(shared)
