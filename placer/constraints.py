@@ -227,16 +227,22 @@ def _kept_together(graph: OpGraph, glob: str) -> ColocationGroup:
 def _group_devices(
     group: ColocationGroup, restrictions: Mapping[str, Restriction], cluster: Cluster
 ) -> tuple[str, ...]:
-    """The devices that all members allow.  A member restricted for a reason decides; one that is
-    free to choose (no code) follows, even to the CPU."""
-    decided = [restrictions[op].devices for op in group.ops if restrictions[op].code]
-    free = [restrictions[op].devices for op in group.ops if not restrictions[op].code]
-    shared = [
-        device.name
-        for device in cluster.devices
-        if all(device.name in devices for devices in decided)
-    ]
-    if free:
-        preferred = [name for name in shared if name in free[0]]
-        shared = preferred or shared
+    """The devices that all members allow; ``()`` where feeds, kernels and pins contradict.
+
+    A member restricted for a reason decides; one that is free to choose follows it, even to the
+    CPU.  Device strings of the graph give way where the others contradict them, as they do under
+    TensorFlow's soft placement.
+    """
+    members = [restrictions[op] for op in group.ops]
+    names = [device.name for device in cluster.devices]
+    hard = [r.devices for r in members if r.code in ("fed", "host_only_kernel", "pinned")]
+    soft = [r.devices for r in members if r.code == "device_string"]
+    free = [r.devices for r in members if not r.code]
+    shared = _common(names, hard)
+    for wish in (*soft, *free):
+        shared = _common(shared, [wish]) or shared
     return tuple(shared)
+
+
+def _common(names: Iterable[str], sets: Sequence[Sequence[str]]) -> list[str]:
+    return [name for name in names if all(name in devices for devices in sets)]

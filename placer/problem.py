@@ -8,7 +8,7 @@ TensorFlow.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -67,6 +67,13 @@ class PlacementProblem:
     latency: tuple[tuple[float, ...], ...]
     objective: str = "transfer"
     spill: str = "auto"
+
+    def placement(self, device_of: Sequence[int]) -> dict[str, str]:
+        """Op name -> device name, from one device number per op."""
+        return {
+            name: self.device_names[device]
+            for name, device in zip(self.op_names, device_of, strict=True)
+        }
 
 
 def to_json(problem: PlacementProblem) -> str:

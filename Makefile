@@ -1,0 +1,37 @@
+# Two commands for a fresh machine: `make demo` and `make test`.  Both set up .venv first.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO_DIR ?= demo-output
+
+.PHONY: demo test setup lint types contracts tests clean
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: setup.cfg pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
+	$(BIN)/python -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed, found " + sys.version'
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/python examples/demo.py --directory $(DEMO_DIR)
+
+test: setup lint types contracts tests
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: setup
+	$(BIN)/mypy
+
+contracts: setup
+	$(BIN)/lint-imports --no-cache
+
+tests: setup
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf $(VENV) $(DEMO_DIR) build dist *.egg-info

@@ -1,0 +1,138 @@
+"""The whole path: a TensorFlow program in, a plan out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cost_models.clusters import parse_cluster
+from cost_models.devices import Cluster
+from cost_models.op_cost import OpCost
+from placer.assembly import assemble_plan
+from placer.constraints import ConstraintOptions, Constraints, find_constraints
+from placer.errors import ShapeError, UsageError
+from placer.extraction import Extraction, extract
+from placer.formulation import formulate, peak_finder
+from placer.plan import Plan
+from placer.prediction import estimate_costs, predict
+from placer.solving.solution import SolverParameters
+from placer.solving.tightening import solve_under_peaks
+
+UNKNOWN_SHARE = 0.01
+"""``place`` accepts unknown shapes up to this share of the graph's tensors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Everything a placement can be asked for; each field is the command-line option's namesake.
+
+    ``shapes`` maps input names to shapes, ``max_memory`` devices to caps (``"8GiB"`` or bytes),
+    ``pins`` and ``pin_types`` globs to devices, ``costs`` op names to measured seconds.
+    """
+
+    tag_set: str | None = None
+    signature: str | None = None
+    outputs: tuple[str, ...] | None = None
+    batch_size: int | None = None
+    shapes: Mapping[str, tuple[int, ...]] | None = None
+    max_memory: str | Mapping[int | str, int | str] | None = None
+    reserve: str | None = None
+    spill: str = "auto"
+    objective: str = "transfer"
+    pins: Mapping[str, str] = field(default_factory=dict)
+    pin_types: Mapping[str, str] = field(default_factory=dict)
+    keep_together: tuple[str, ...] = ()
+    clear_devices: bool = False
+    costs: Mapping[str, float] | None = None
+    trip_count: int | None = None
+    time_limit: float = 30.0
+    seed: int = 0
+
+
+def place(source: Any, devices: str | Path, **options: Any) -> Plan:
+    """The best placement of ``source`` on ``devices`` as a plan.
+
+    ``source`` is a path (SavedModel folder, GraphDef), a ``tf.function`` or ConcreteFunction, a
+    Keras model or a ``tf.Graph``; ``devices`` a list such as ``"2xA100-40GB,CPU:64GiB"`` or the
+    path of a ``cluster.toml``; for ``options`` see :class:`Options`.
+
+    An infeasible problem is a plan too: its ``solver["status"]`` says so and ``conflict`` why.
+
+    Raises :class:`UsageError` for a wrong request, :class:`ModelError` for a model that cannot be
+    read, :class:`ShapeError` when too many shapes stay unknown.
+    """
+    wanted = Options(**options)
+    cluster = read_cluster(devices, wanted)
+    extraction = extract_program(source, wanted)
+    require_known_shapes(extraction)
+    return place_extraction(extraction, cluster, wanted)
+
+
+def place_extraction(extraction: Extraction, cluster: Cluster, wanted: Options) -> Plan:
+    """The plan for a program that is extracted already."""
+    graph = extraction.graph
+    costs = estimate_costs(graph, wanted.costs, wanted.trip_count)
+    constraints = constraints_of(extraction, cluster, wanted)
+    problem = formulate(
+        graph, costs, cluster, constraints, objective=wanted.objective, spill=wanted.spill
+    )
+    parameters = SolverParameters(time_limit_seconds=wanted.time_limit, seed=wanted.seed)
+    solution = solve_under_peaks(problem, peak_finder(graph, costs, problem), parameters)
+    metrics = None
+    if solution.device_of is not None:
+        placement = problem.placement(solution.device_of)
+        metrics = predict(graph, costs, placement, cluster)
+    return assemble_plan(
+        extraction, cluster, costs, constraints, problem, solution, metrics, parameters
+    )
+
+
+def extract_program(source: Any, wanted: Options) -> Extraction:
+    """The flat graph of ``source`` with its shapes bound."""
+    return extract(
+        source,
+        tag_set=wanted.tag_set,
+        signature=wanted.signature,
+        outputs=wanted.outputs,
+        batch_size=wanted.batch_size,
+        shapes=wanted.shapes,
+    )
+
+
+def read_cluster(devices: str | Path, wanted: Options) -> Cluster:
+    """The cluster that ``devices`` describes, under the caps and the reserve of ``wanted``.
+
+    Raises :class:`UsageError` for an unknown device or a size that cannot be read.
+    """
+    try:
+        return parse_cluster(str(devices), wanted.max_memory, wanted.reserve)
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
+
+
+def constraints_of(extraction: Extraction, cluster: Cluster, wanted: Options) -> Constraints:
+    """Where each op may run on ``cluster``."""
+    return find_constraints(
+        extraction.graph,
+        cluster,
+        ConstraintOptions(
+            pins=wanted.pins,
+            pin_types=wanted.pin_types,
+            keep_together=wanted.keep_together,
+            clear_devices=wanted.clear_devices,
+        ),
+    )
+
+
+def require_known_shapes(extraction: Extraction) -> None:
+    """Raises :class:`ShapeError` unless nearly every tensor has a known shape."""
+    unknown, total = len(extraction.unknown), len(extraction.graph.tensors)
+    if unknown > UNKNOWN_SHARE * total:
+        inputs = ", ".join(extraction.graph.feeds[:5])
+        raise ShapeError(
+            f"{unknown:,} of {total:,} tensors have an unknown shape, the first ones "
+            f"{', '.join(extraction.unknown[:3])}; bind the batch with --batch-size N, or an "
+            f"input with --shape NAME:32x128 (inputs: {inputs})"
+        )
