@@ -1,0 +1,126 @@
+"""The score of a placement of a :class:`~placer.problem.PlacementProblem`.
+
+Recomputed from the definition alone, so that what a solver says can be held against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from placer.problem import PlacementProblem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """What a placement costs and breaks.
+
+    ``transfer_bytes``: every tensor once per device, other than its producer's, that reads it.
+    ``load_bytes[moment][device]``: resident plus live plus reserved (transient) bytes; one row
+    with no live bytes where the problem has no moments.  ``violations``: one sentence per broken
+    constraint, empty for a placement that keeps them all.  ``spilled_bytes``: resident bytes of
+    ops on the host that would be allowed elsewhere only.
+    """
+
+    transfer_bytes: int
+    load_bytes: tuple[tuple[int, ...], ...]
+    violations: tuple[str, ...]
+    spilled_bytes: int
+
+    @property
+    def peak_bytes(self) -> tuple[int, ...]:
+        """The largest load of every device."""
+        return tuple(max(column) for column in zip(*self.load_bytes, strict=True))
+
+
+def score(problem: PlacementProblem, device_of: Sequence[int]) -> Score:
+    """The score of the placement that puts op ``i`` on device ``device_of[i]``.
+
+    Raises ``ValueError`` if ``device_of`` does not give every op a device of the problem.
+    """
+    _check(problem, device_of)
+    load_bytes = tuple(_loads(problem, device_of))
+    return Score(
+        transfer_bytes=transfer_bytes(problem, device_of),
+        load_bytes=load_bytes,
+        violations=(
+            *_misplaced(problem, device_of),
+            *_torn_groups(problem, device_of),
+            *_overloads(problem, load_bytes),
+        ),
+        spilled_bytes=sum(
+            size
+            for size, device, allowed in zip(
+                problem.resident_bytes, device_of, problem.allowed, strict=True
+            )
+            if device == problem.host and device not in allowed
+        ),
+    )
+
+
+def transfer_bytes(problem: PlacementProblem, device_of: Sequence[int]) -> int:
+    """Bytes of all tensors, each times the devices other than its producer's that read it."""
+    return sum(
+        tensor.bytes
+        * len({device_of[op] for op in tensor.consumers} - {device_of[tensor.producer]})
+        for tensor in problem.tensors
+    )
+
+
+def _check(problem: PlacementProblem, device_of: Sequence[int]) -> None:
+    """Nothing, or ``ValueError`` if the placement is not one of this problem."""
+    if len(device_of) != len(problem.op_names):
+        raise ValueError(f"{len(device_of)} devices given for {len(problem.op_names)} ops")
+    for name, device in zip(problem.op_names, device_of, strict=True):
+        if not 0 <= device < len(problem.device_names):
+            raise ValueError(f"{name} is on device {device} of {len(problem.device_names)}")
+
+
+def _loads(problem: PlacementProblem, device_of: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Bytes per device, moment by moment."""
+    base = list(problem.transient_bytes)
+    for device, size in zip(device_of, problem.resident_bytes, strict=True):
+        base[device] += size
+    nothing: Mapping[int, int] = {}
+    for moment in problem.live_bytes or (nothing,):
+        load = list(base)
+        for op, size in moment.items():
+            load[device_of[op]] += size
+        yield tuple(load)
+
+
+def _misplaced(problem: PlacementProblem, device_of: Sequence[int]) -> Iterator[str]:
+    """Ops on a device that they may not use."""
+    for op, device in enumerate(device_of):
+        spilled = problem.spill == "auto" and problem.spillable[op] and device == problem.host
+        if device not in problem.allowed[op] and not spilled:
+            allowed = ", ".join(problem.device_names[number] for number in problem.allowed[op])
+            yield (
+                f"{problem.op_names[op]} is on {problem.device_names[device]}, "
+                f"allowed: {allowed or 'none'}"
+            )
+
+
+def _torn_groups(problem: PlacementProblem, device_of: Sequence[int]) -> Iterator[str]:
+    """Ops that sit apart from the first op of their group."""
+    first: dict[int, int] = {}
+    for op, group in enumerate(problem.group):
+        other = first.setdefault(group, op)
+        if device_of[op] != device_of[other]:
+            yield (
+                f"{problem.op_names[op]} is on {problem.device_names[device_of[op]]}, "
+                f"{problem.op_names[other]} of the same group on "
+                f"{problem.device_names[device_of[other]]}"
+            )
+
+
+def _overloads(problem: PlacementProblem, load_bytes: Sequence[Sequence[int]]) -> Iterator[str]:
+    """Devices that hold more than their capacity, each at its worst moment."""
+    for device, capacity in enumerate(problem.capacity_bytes):
+        moment = max(range(len(load_bytes)), key=lambda number: load_bytes[number][device])
+        load = load_bytes[moment][device]
+        if load > capacity:
+            yield (
+                f"{problem.device_names[device]} holds {load} bytes at moment {moment}, "
+                f"{load - capacity} above its capacity of {capacity}"
+            )
