@@ -9,7 +9,6 @@ from typing import Any
 
 from cost_models.clusters import parse_cluster
 from cost_models.devices import Cluster
-from cost_models.op_cost import OpCost
 from placer.assembly import assemble_plan
 from placer.constraints import ConstraintOptions, Constraints, find_constraints
 from placer.errors import ShapeError, UsageError
