@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
+import os
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from cost_models.byte_sizes import parse_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,3 +70,62 @@ class Cluster:
     def device(self, name: str) -> DeviceProperties:
         """The device called ``name``; ``KeyError`` if there is none."""
         return next(device for device in self.devices if device.name == name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePreset:
+    """A known device model (``data/devices.toml``).
+
+    ``memory_bytes`` is ``None`` where it differs from machine to machine.  ``precision`` says
+    what ``peak_flops`` (FLOP/s, dense) was measured in, ``source`` where the rates come from.
+    """
+
+    model: str
+    type: str
+    memory_bytes: int | None
+    peak_flops: float
+    memory_bandwidth: float
+    launch_seconds: float = 5e-6
+    precision: str = "FP32"
+    source: str = ""
+
+
+@cache
+def presets() -> Mapping[str, DevicePreset]:
+    """All known device models by name, read from ``data/devices.toml`` at the first call."""
+    text = (Path(__file__).parent / "data" / "devices.toml").read_text(encoding="utf-8")
+    return MappingProxyType({name: _preset(name, row) for name, row in tomllib.loads(text).items()})
+
+
+def _preset(name: str, row: Mapping[str, Any]) -> DevicePreset:
+    rates = {key: value for key, value in row.items() if key != "memory"}
+    memory_bytes = parse_bytes(row["memory"]) if "memory" in row else None
+    return DevicePreset(model=name, memory_bytes=memory_bytes, **rates)
+
+
+def preset(name: str) -> DevicePreset:
+    """The preset called ``name``, whatever its case.
+
+    ``ValueError`` names the closest presets and lists all of them.
+    """
+    by_folded_name = {known.casefold(): found for known, found in presets().items()}
+    if name.casefold() in by_folded_name:
+        return by_folded_name[name.casefold()]
+    close = difflib.get_close_matches(name.casefold(), by_folded_name, n=2, cutoff=0.4)
+    meant = (
+        f"; did you mean {' or '.join(by_folded_name[n].model for n in close)}?" if close else ""
+    )
+    raise ValueError(f"unknown device {name!r}{meant} Known are {', '.join(presets())}")
+
+
+def host_memory_bytes() -> int:
+    """The physical memory of this machine in bytes, as the operating system states it.
+
+    ``ValueError`` where it does not; then the memory of ``CPU:0`` must be given.
+    """
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError) as error:
+        raise ValueError(
+            "this system does not tell its memory; give it, such as CPU:64GiB"
+        ) from error

@@ -1,0 +1,88 @@
+"""Byte counts as people write them: ``8GiB``, ``8GB``, ``1GiB+10%``."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+_BINARY = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40, "pib": 1 << 50}
+_DECIMAL = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "pb": 10**15}
+_UNITS = {"": 1, "b": 1, **_BINARY, **_DECIMAL}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
+_NUMBER = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*")
+
+
+def parse_bytes(size: str | int) -> int:
+    """Bytes written as ``"8GiB"`` (1024**3), ``"8GB"`` (1000**3), ``"512"`` or a plain integer.
+
+    Case does not matter, except that ``Gb`` and its like are refused because they read as bits.
+    ``ValueError`` says what is wrong with the text: no number, a sign, an unknown or an ambiguous
+    unit.
+    """
+    if isinstance(size, int) and not isinstance(size, bool):
+        if size < 0:
+            raise ValueError(f"a size cannot be negative, got {size}")
+        return size
+    if not isinstance(size, str):
+        raise ValueError(f"a size is an integer or text such as '8GiB', got {size!r}")
+    match = _SIZE.fullmatch(size)
+    if match is None:
+        raise ValueError(f"{size!r} is no size; write a number and a unit, such as 8GiB or 8GB")
+    number, unit = match.groups()
+    return int(Fraction(number) * _unit_bytes(unit, size))
+
+
+def _unit_bytes(unit: str, size: str) -> int:
+    """Bytes of one ``unit``; ``ValueError`` where it is unknown or can be read in two ways."""
+    if re.fullmatch(r"[KMGTPkmgtp]b", unit) and unit[0].isupper():
+        upper = unit[0] + "B"
+        raise ValueError(f"{unit!r} in {size!r} reads as bits; write {upper} or {unit[0]}iB")
+    if unit.lower() in _UNITS:
+        return _UNITS[unit.lower()]
+    if re.fullmatch(r"[KMGTPkmgtp]i?", unit):
+        letter = unit[0].upper()
+        raise ValueError(
+            f"{unit!r} in {size!r} can be read in two ways; write {letter}iB (1024) or "
+            f"{letter}B (1000)"
+        )
+    raise ValueError(
+        f"unknown unit {unit!r} in {size!r}; known are B, KiB, MiB, GiB, TiB, PiB and "
+        "KB, MB, GB, TB, PB"
+    )
+
+
+def parse_reserve(reserve: str | int | None, limit_bytes: int) -> int:
+    """Bytes to keep free of ``limit_bytes``: ``"1GiB+10%"``, ``"5%"``, ``"512MiB"``, ``"0"``.
+
+    Percentages are of the cap.  ``None`` keeps nothing free.  ``ValueError`` if a term cannot be
+    read or nothing would be left of the cap.
+    """
+    if reserve is None:
+        return 0
+    total = sum(_term_bytes(term, limit_bytes) for term in str(reserve).split("+"))
+    if total >= limit_bytes:
+        raise ValueError(
+            f"the reserve {reserve} ({format_bytes(total)}) leaves nothing of a cap of "
+            f"{format_bytes(limit_bytes)}; reserve less or raise the cap"
+        )
+    return total
+
+
+def _term_bytes(term: str, limit_bytes: int) -> int:
+    """Bytes of one term of a reserve, a percentage rounded up."""
+    percent = _NUMBER.fullmatch(term)
+    if percent is None:
+        return parse_bytes(term)
+    return -int(-Fraction(percent.group(1)) * limit_bytes // 100)
+
+
+def format_bytes(size_bytes: int) -> str:
+    """The size as a person reads it, in binary units: ``"8.00 GiB"``, ``"512 B"``."""
+    if abs(size_bytes) < 1024:
+        return f"{size_bytes} B"
+    scaled = float(size_bytes)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        scaled /= 1024
+        if abs(scaled) < 1023.995:
+            return f"{scaled:.2f} {unit}"
+    return f"{scaled / 1024:.2f} PiB"

@@ -1,0 +1,192 @@
+import os
+
+import pytest
+
+from cost_models.clusters import parse_cluster
+from cost_models.devices import Link, preset, presets
+
+GIB = 1024**3
+
+
+def memory(cluster):
+    return {device.name: device.memory_limit_bytes for device in cluster.devices}
+
+
+def test_presets_are_counted_and_numbered():
+    """Two of a preset become GPU:0 and GPU:1 with its rates, and the host has what was given."""
+    cluster = parse_cluster("2xA100-40GB,CPU:64GiB")
+    assert memory(cluster) == {"GPU:0": 40 * GIB, "GPU:1": 40 * GIB, "CPU:0": 64 * GIB}
+    assert cluster.device("GPU:1").model == "A100-40GB"
+    assert cluster.device("GPU:1").peak_flops == preset("A100-40GB").peak_flops
+    assert [device.type for device in cluster.devices] == ["GPU", "GPU", "CPU"]
+
+
+def test_the_host_is_added_with_the_memory_of_this_machine():
+    """A spec without a CPU gets CPU:0 with the physical memory that the system states."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert memory(parse_cluster("4xt4"))["CPU:0"] == machine
+
+
+@pytest.mark.parametrize(
+    ("spec", "caps", "expected"),
+    [
+        ("GPU:0,GPU:1", "GPU:0=8GiB,GPU:1=8GB,cpu=1GiB", (8 * GIB, 8 * 10**9, GIB)),
+        ("2xGPU", {0: "8GiB", "/gpu:1": 77, "cpu": "1GiB"}, (8 * GIB, 77, GIB)),
+        ("2xGPU:8GiB,CPU", {"CPU:0": GIB}, (8 * GIB, 8 * GIB, GIB)),
+        ("GPU:8GiB,GPU:4GiB,CPU:1GiB", None, (8 * GIB, 4 * GIB, GIB)),
+        ("2xT4,CPU:1GiB", "GPU:*=2GiB", (2 * GIB, 2 * GIB, GIB)),
+        ("T4:1GiB,T4=2GiB,CPU:1GiB", None, (GIB, 2 * GIB, GIB)),
+    ],
+)
+def test_caps_come_from_the_spec_or_the_maximum_memory(spec, caps, expected):
+    """Every spelling of a device is read in both places, and the maximum memory wins."""
+    assert memory(parse_cluster(spec, caps)) == dict(
+        zip(("GPU:0", "GPU:1", "CPU:0"), expected, strict=True)
+    )
+
+
+def test_cpus_can_stand_for_devices():
+    """Logical CPU devices are written by number or by count; the first is the host."""
+    assert memory(parse_cluster("2xCPU:4GiB")) == {"CPU:0": 4 * GIB, "CPU:1": 4 * GIB}
+    assert list(memory(parse_cluster("CPU:0,CPU:1"))) == ["CPU:0", "CPU:1"]
+    assert list(memory(parse_cluster("CPU:1:4GiB"))) == ["CPU:1", "CPU:0"]
+
+
+def test_numbers_that_are_given_are_not_given_again():
+    """Devices without a number take the lowest that no other item names."""
+    assert list(memory(parse_cluster("T4,GPU:0:8GiB,T4,CPU:1GiB"))) == [
+        "GPU:1",
+        "GPU:0",
+        "GPU:2",
+        "CPU:0",
+    ]
+
+
+def test_full_names_keep_job_and_task():
+    """A device of another task is written by its full name."""
+    cluster = parse_cluster("/job:worker/task:1/device:GPU:0=8GiB,CPU:1GiB")
+    assert memory(cluster) == {"/job:worker/task:1/device:GPU:0": 8 * GIB, "CPU:0": GIB}
+
+
+def test_the_reserve_is_per_accelerator_and_nothing_by_default():
+    """A reserve lowers what an accelerator may use, not the host; without one caps are exact."""
+    cluster = parse_cluster("2xGPU:10GiB,CPU:10GiB", reserve="1GiB+10%")
+    assert [device.usable_bytes for device in cluster.devices] == [8 * GIB, 8 * GIB, 10 * GIB]
+    plain = parse_cluster("GPU:10GiB,CPU:10GiB")
+    assert [device.usable_bytes for device in plain.devices] == [10 * GIB, 10 * GIB]
+
+
+@pytest.mark.parametrize(
+    ("spec", "caps", "reserve", "said"),
+    [
+        ("2xA100-40BG", None, None, r"unknown device 'A100-40BG'; did you mean A100-40GB.*T4"),
+        ("GPU:0", None, None, r"GPU:0 has no memory size"),
+        ("GPU:0GiB", None, None, r"more than zero"),
+        ("GPU:8G", None, None, r"two ways"),
+        ("GPU:8589934592", None, None, r"too large for a device number.*8\.00GiB"),
+        ("GPU:0:1GiB:2", None, None, r"too many parts"),
+        ("2xGPU:0", None, None, r"a count and a number"),
+        ("0xT4", None, None, r"no device"),
+        ("T4,,T4", None, None, r"device is missing"),
+        ("", None, None, r"device is missing"),
+        ("GPU:0:1GiB,GPU:0:1GiB", None, None, r"named twice"),
+        ("T4", "GPU:1=1GiB", None, r"GPU:1, which is not among the devices GPU:0, CPU:0"),
+        ("T4", "GPU:0=0", None, r"GPU:0: the memory must be more than zero"),
+        ("T4", "GPU:0=-1", None, r"no size"),
+        ("T4", {0: -5}, None, r"negative"),
+        ("T4", "8GiB", None, r"names no device"),
+        ("T4", "banana=8GiB", None, r"no device name"),
+        ("T4", None, "16GiB", r"leaves nothing"),
+        ("T4", None, "1GiBB", r"unknown unit"),
+        ("nowhere.toml", None, None, r"no cluster file nowhere\.toml"),
+    ],
+)
+def test_a_wrong_request_says_what_is_wrong(spec, caps, reserve, said):
+    """Unknown presets, missing, zero, negative and mistyped sizes raise with the reason."""
+    with pytest.raises(ValueError, match=said):
+        parse_cluster(spec, caps, reserve)
+
+
+CLUSTER_TOML = """
+[[device]]
+name = "GPU:0"
+model = "T4"
+memory = "8GiB"
+
+[[device]]
+name = "/gpu:1"
+type = "GPU"
+memory = 1000000
+peak_flops = 1e12
+memory_bandwidth = 2e11
+launch_seconds = 1e-5
+parallel_ops = 4
+
+[[device]]
+name = "CPU:0"
+memory = "4GiB"
+
+[[link]]
+from = "GPU:0"
+to = "GPU:1"
+bandwidth = 3e11
+latency = 1e-6
+
+[default_link]
+bandwidth = 1e10
+latency = 2e-5
+"""
+
+
+def test_a_cluster_file_gives_devices_and_links(tmp_path):
+    """The tables of cluster.toml become devices and links, a link holding both ways."""
+    path = tmp_path / "cluster.toml"
+    path.write_text(CLUSTER_TOML)
+    cluster = parse_cluster(str(path), {"GPU:1": 2_000_000})
+    assert memory(cluster) == {"GPU:0": 8 * GIB, "GPU:1": 2_000_000, "CPU:0": 4 * GIB}
+    assert cluster.device("GPU:0").peak_flops == preset("T4").peak_flops
+    second = cluster.device("GPU:1")
+    assert (second.peak_flops, second.memory_bandwidth) == (1e12, 2e11)
+    assert (second.launch_seconds, second.parallel_ops) == (1e-5, 4)
+    fast, slow = Link(bandwidth=3e11, latency=1e-6), Link(bandwidth=1e10, latency=2e-5)
+    assert cluster.link("GPU:0", "GPU:1") == cluster.link("GPU:1", "GPU:0") == fast
+    assert cluster.link("CPU:0", "GPU:1") == slow
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[device]\n", r"not TOML"),
+        ("", r"no \[\[device\]\] table"),
+        ("[[devices]]\n", r"unknown key 'devices'"),
+        ('[[device]]\nmemory = "1GiB"', r"no name"),
+        ('[[device]]\nname = "GPU:0"\nmemroy = "1GiB"', r"unknown key 'memroy'"),
+        ('[[device]]\nname = "GPU:0"\ntype = "CPU"', r"its name says GPU"),
+        ('[[device]]\nname = "GPU:0"\nmemory = 1\npeak_flops = 0', r"above zero"),
+        (
+            '[[device]]\nname = "CPU:0"\n[[link]]\nfrom = "CPU:0"\nto = "GPU:7"\nbandwidth = 1',
+            "no device",
+        ),
+        (
+            '[[device]]\nname = "CPU:0"\n[[link]]\nfrom = "CPU:0"\nto = "CPU:0"',
+            r"'bandwidth' is missing",
+        ),
+    ],
+)
+def test_a_wrong_cluster_file_says_what_is_wrong(tmp_path, text, said):
+    """A mistyped table, key or value in cluster.toml raises with its place."""
+    path = tmp_path / "cluster.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=said):
+        parse_cluster(str(path))
+
+
+def test_every_preset_names_its_source_and_its_precision():
+    """No preset is without positive rates, a source, and the precision of its peak."""
+    for name, found in presets().items():
+        assert found.model == name
+        assert found.peak_flops > 1e11
+        assert found.memory_bandwidth > 1e10
+        assert found.source
+        assert found.precision in ("TF32", "FP32")
+        assert (found.memory_bytes is None) == (name in ("GPU", "CPU"))
