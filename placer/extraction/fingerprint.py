@@ -1,0 +1,85 @@
+"""A hash of a flat graph that does not change when the graph is placed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from placer.extraction.op_definitions import OpDefinitions, called_functions
+
+IGNORED_ATTRIBUTES = frozenset({"_class", "_output_shapes"})
+
+
+def fingerprint_graph(graph_def: Any, definitions: OpDefinitions) -> str:
+    """The hash of a flat GraphDef as hexadecimal text (BLAKE2b, 128 bits).
+
+    Nodes count with name, op type, inputs and attributes, in the order of their names.  Devices,
+    ``_class``, ``_output_shapes``, attributes at their default, and the names of functions (their
+    bodies count instead) are left out, so a placed or cloned program has the same fingerprint.
+    """
+    library = {f.signature.name: f for f in graph_def.library.function}
+    return str(_Hasher(library, definitions).nodes(graph_def.node).hexdigest())
+
+
+class _Hasher:
+    def __init__(self, library: Mapping[str, Any], definitions: OpDefinitions) -> None:
+        self.library = library
+        self.definitions = definitions
+        self.known: dict[str, bytes] = {}
+        self.defaults: dict[str, dict[str, bytes]] = {}
+
+    def nodes(self, nodes: Any) -> Any:
+        digest = hashlib.blake2b(digest_size=16)
+        for node in sorted(nodes, key=lambda node: node.name):
+            op = self.function(node.op).hex() if node.op in self.library else node.op
+            data = [_tensor(name) for name in node.input if not name.startswith("^")]
+            control = sorted(name for name in node.input if name.startswith("^"))
+            _feed(digest, node.name, op, *data, *control)
+            for key, value in sorted(node.attr.items()):
+                if key not in IGNORED_ATTRIBUTES:
+                    self.attribute(digest, node, key, value)
+        return digest
+
+    def attribute(self, digest: Any, node: Any, key: str, value: Any) -> None:
+        names = [name for attr, name in called_functions(node) if attr == key]
+        if names:
+            _feed(digest, key, *(self.function(name) for name in names))
+            return
+        content = value.SerializeToString(deterministic=True)
+        if self.default(node.op).get(key) != content:
+            _feed(digest, key, content)
+
+    def default(self, op_type: str) -> dict[str, bytes]:
+        if op_type not in self.defaults:
+            definition = self.definitions.find(op_type)
+            self.defaults[op_type] = {
+                attr.name: attr.default_value.SerializeToString(deterministic=True)
+                for attr in (definition.attr if definition else ())
+                if attr.HasField("default_value")
+            }
+        return self.defaults[op_type]
+
+    def function(self, name: str) -> bytes:
+        """The digest of a function's body; its name, where it has none or calls itself."""
+        if name not in self.known:
+            self.known[name] = name.encode()
+            if name in self.library:
+                function = self.library[name]
+                digest = self.nodes(function.node_def)
+                arguments = [f"{a.name}:{a.type}" for a in function.signature.input_arg]
+                returns = [function.ret[a.name] for a in function.signature.output_arg]
+                _feed(digest, *arguments, *returns, *sorted(function.control_ret.values()))
+                self.known[name] = digest.digest()
+        return self.known[name]
+
+
+def _tensor(reference: str) -> str:
+    return reference.removesuffix(":0") if reference.count(":") == 1 else reference
+
+
+def _feed(digest: Any, *parts: str | bytes) -> None:
+    for part in parts:
+        content = part.encode() if isinstance(part, str) else part
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)

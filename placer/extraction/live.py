@@ -1,0 +1,159 @@
+"""Programs that are already in this process: functions, Keras models and graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from placer.errors import ModelError, UsageError
+from placer.extraction.program import ProgramInput
+from placer.extraction.raw_program import RawProgram, dtype_name
+from placer.extraction.signatures import choose_outputs
+
+
+def read_live(source: Any, outputs: Sequence[str] | None) -> RawProgram | None:
+    """The program behind a live object, or ``None`` if it is a bare ``tf.Graph``.
+
+    Takes a ConcreteFunction, a ``tf.function``, a Keras model and a FuncGraph.  Raises
+    :class:`UsageError` for anything else, and for a ``tf.function`` with several traces.
+    """
+    from tensorflow.python.framework import func_graph, ops
+
+    if isinstance(source, func_graph.FuncGraph):
+        return _read_func_graph(source, outputs, source_format="function")
+    if isinstance(source, ops.Graph):
+        return None
+    if is_keras_model(source):
+        names = {id(v.value.handle): v.path for v in source.variables if hasattr(v, "path")}
+        function = trace_keras_model(source)
+        return _read_func_graph(function.graph, outputs, source_format="keras", names=names)
+    function = concrete_function(source)
+    return _read_func_graph(function.graph, outputs, source_format="function", function=function)
+
+
+def concrete_function(source: Any) -> Any:
+    """The ConcreteFunction of a ``tf.function`` or of itself.
+
+    A ``tf.function`` must have an input signature or exactly one trace, else
+    :class:`UsageError`.
+    """
+    if hasattr(source, "graph") and hasattr(source, "structured_outputs"):
+        return source
+    if not hasattr(source, "get_concrete_function"):
+        raise UsageError(
+            f"cannot read a program from a {type(source).__name__}: pass a path, a "
+            "ConcreteFunction, a tf.function, a Keras model or a tf.Graph"
+        )
+    if getattr(source, "input_signature", None) is not None:
+        return source.get_concrete_function()
+    traced: list[Any] = getattr(source, "_list_all_concrete_functions", list)()
+    if len(traced) != 1:
+        raise UsageError(
+            f"the tf.function has {len(traced)} traces and no input_signature, so the program is "
+            "not determined: pass function.get_concrete_function(...) instead"
+        )
+    return traced[0]
+
+
+def is_keras_model(source: Any) -> bool:
+    """Whether ``source`` is a model of Keras 2 or 3 (which is not imported to find out)."""
+    return any(
+        kind.__name__ == "Model" and "keras" in kind.__module__.split(".")[0]
+        for kind in type(source).__mro__
+    )
+
+
+def trace_keras_model(model: Any) -> Any:
+    """The ConcreteFunction of a model's inference on its own input specs.
+
+    It is traced here, not with the model's ``jit_compile``.  Raises :class:`UsageError` if the
+    model was never built, so that its inputs are unknown.
+    """
+    import tensorflow as tf
+
+    inputs = getattr(model, "input", None) if getattr(model, "inputs", None) else None
+    if inputs is None:
+        raise UsageError(
+            f"the inputs of the Keras model {model.name!r} are unknown: call it once, or pass "
+            "tf.function(model).get_concrete_function(...)"
+        )
+    specs = tf.nest.map_structure(
+        lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype, name=_spec_name(tensor)), inputs
+    )
+
+    def run(values: Any) -> Any:
+        return model(values, training=False)
+
+    return tf.function(run, jit_compile=False).get_concrete_function(specs)
+
+
+def _spec_name(tensor: Any) -> str | None:
+    return str(tensor.name).split(":")[0] if getattr(tensor, "name", None) else None
+
+
+def _read_func_graph(
+    graph: Any,
+    outputs: Sequence[str] | None,
+    *,
+    source_format: str,
+    function: Any = None,
+    names: dict[int, str] | None = None,
+) -> RawProgram:
+    graph_def = graph.as_graph_def()
+    captures = {
+        inner.op.name: outer for outer, inner in graph.captures if inner.op.type == "Placeholder"
+    }
+    inputs = [tensor for tensor in graph.inputs if tensor.op.name not in captures]
+    found = dict(zip(_output_keys(graph, function), (t.name for t in graph.outputs), strict=True))
+    ops = {node.name: node for node in graph_def.node}
+    wanted, targets = choose_outputs(found, outputs, ops)
+    if not outputs:
+        wanted = tuple(found.items())
+        targets = tuple(op.name for op in graph.control_outputs)
+    if not wanted and not targets:
+        raise ModelError("the function has no outputs and no side effects: nothing to place")
+    variable_names = {id(v.handle): v.name.split(":")[0] for v in graph.variables}
+    return RawProgram(
+        graph_def=graph_def,
+        inputs=tuple(_program_inputs(inputs)),
+        outputs=wanted,
+        targets=targets,
+        source_format=source_format,
+        signature=graph.name,
+        captures=captures,
+        variable_names=variable_names | (names or {}),
+    )
+
+
+def _program_inputs(tensors: Sequence[Any]) -> Iterator[ProgramInput]:
+    taken: set[str] = set()
+    for tensor in tensors:
+        key = _attribute(tensor.op, "_user_specified_name") or tensor.op.name
+        if key in taken:
+            key = tensor.op.name
+        taken.add(key)
+        yield ProgramInput(
+            key=key,
+            tensor=tensor.name,
+            dtype=dtype_name(tensor.dtype.as_datatype_enum),
+            shape=None if tensor.shape.rank is None else tuple(tensor.shape.as_list()),
+        )
+
+
+def _attribute(op: Any, name: str) -> str:
+    try:
+        return bytes(op.get_attr(name)).decode()
+    except ValueError:
+        return ""
+
+
+def _output_keys(graph: Any, function: Any) -> list[str]:
+    from tensorflow.python.util import nest
+
+    structure = graph.structured_outputs if function is None else function.structured_outputs
+    count = len(graph.outputs)
+    pairs = nest.flatten_with_joined_string_paths(structure, expand_composites=True)
+    keys = [path or "output" for path, value in pairs if value is not None]
+    if len(keys) != count or len(set(keys)) != count:
+        return [f"output_{index}" for index in range(count)]
+    return keys

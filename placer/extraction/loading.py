@@ -1,0 +1,140 @@
+"""The way from a model to a flat program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from placer.extraction.fingerprint import fingerprint_graph
+from placer.extraction.inlining import InlinedGraph, inline_calls
+from placer.extraction.live import read_live
+from placer.extraction.op_definitions import OpDefinitions
+from placer.extraction.program import FlatProgram, ProgramInput
+from placer.extraction.raw_program import RawProgram, dtype_name, shape_of
+from placer.extraction.signatures import choose_outputs, read_saved_model
+from placer.extraction.sinks import default_ends
+from placer.extraction.sources import read_source
+from placer.extraction.state import find_variables
+
+
+def load_program(
+    source: Any,
+    *,
+    tag_set: str | None = None,
+    signature: str | None = None,
+    outputs: Sequence[str] | None = None,
+) -> FlatProgram:
+    """The flat program of a model: calls inlined, only what the outputs need, weights unread.
+
+    ``source`` is the path of a SavedModel folder or a GraphDef file, a GraphDef, a
+    ConcreteFunction, a ``tf.function`` with one trace, a Keras model, or a ``tf.Graph``.
+    ``tag_set`` and ``signature`` choose in a SavedModel (``serve`` and ``serving_default`` if not
+    given); ``outputs`` are keys of the signature, ops or tensors.  Raises :class:`ModelError` or
+    :class:`UsageError` saying what exists.
+    """
+    return flatten(read_program(source, tag_set=tag_set, signature=signature, outputs=outputs))
+
+
+def read_program(
+    source: Any,
+    *,
+    tag_set: str | None = None,
+    signature: str | None = None,
+    outputs: Sequence[str] | None = None,
+) -> RawProgram:
+    """The program as it was found; see :func:`load_program`."""
+    from tensorflow.core.framework import graph_pb2
+
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        message = read_source(path)
+        kind = message.DESCRIPTOR.name
+        if kind == "SavedModel":
+            return read_saved_model(
+                message, path, tag_set=tag_set, signature=signature, outputs=outputs
+            )
+        graph_def = message if kind == "GraphDef" else message.graph_def
+        raw = _read_graph_def(graph_def, outputs, source_format="graph_def")
+        return replace(raw, path=str(path))
+    if isinstance(source, graph_pb2.GraphDef):
+        return _read_graph_def(source, outputs, source_format="graph_def")
+    return read_live(source, outputs) or _read_graph_def(
+        source.as_graph_def(), outputs, source_format="graph"
+    )
+
+
+def _read_graph_def(
+    graph_def: Any, outputs: Sequence[str] | None, *, source_format: str
+) -> RawProgram:
+    ops = {node.name: node for node in graph_def.node}
+    if outputs:
+        wanted, targets = choose_outputs({}, outputs, ops)
+    else:
+        definitions = OpDefinitions(functions=graph_def.library.function)
+        wanted, targets = default_ends(graph_def, definitions)
+    return RawProgram(
+        graph_def=graph_def,
+        inputs=(),
+        outputs=wanted,
+        targets=targets,
+        source_format=source_format,
+    )
+
+
+def flatten(raw: RawProgram) -> FlatProgram:
+    """The flat program of what was found: inlined, pruned, ordered, fingerprinted."""
+    definitions = OpDefinitions(raw.stripped_ops, raw.graph_def.library.function)
+    inputs = [item.tensor for item in raw.inputs]
+    inlined = inline_calls(
+        raw.graph_def,
+        outputs=[tensor for _, tensor in raw.outputs] + inputs,
+        targets=raw.targets,
+        definitions=definitions,
+    )
+    captures = {name: raw.captures[name] for name in inlined.origins if name in raw.captures}
+    return FlatProgram(
+        graph_def=inlined.graph_def,
+        origins=inlined.origins,
+        call_path=inlined.call_path,
+        inputs=raw.inputs or tuple(_placeholders(inlined.graph_def, captures)),
+        outputs=tuple(
+            (key, tensor) for (key, _), tensor in zip(raw.outputs, inlined.outputs, strict=False)
+        ),
+        targets=inlined.targets,
+        variables=find_variables(inlined.graph_def, raw, captures),
+        captures=captures,
+        source_format=raw.source_format,
+        path=raw.path,
+        signature=raw.signature,
+        tags=raw.tags,
+        fingerprint=fingerprint_graph(inlined.graph_def, definitions),
+        stored_shapes=inlined.stored_shapes,
+        stripped_ops=raw.stripped_ops,
+        warnings=tuple(_warnings(inlined)),
+    )
+
+
+def _placeholders(graph_def: Any, captures: Any) -> list[ProgramInput]:
+    return [
+        ProgramInput(
+            key=node.name,
+            tensor=f"{node.name}:0",
+            dtype=dtype_name(node.attr["dtype"].type),
+            shape=shape_of(node.attr["shape"].shape) if "shape" in node.attr else None,
+        )
+        for node in graph_def.node
+        if node.op in ("Placeholder", "PlaceholderV2") and node.name not in captures
+    ]
+
+
+def _warnings(inlined: InlinedGraph) -> list[tuple[str, str, tuple[str, ...]]]:
+    if not inlined.compiled_calls:
+        return []
+    message = (
+        f"{len(inlined.compiled_calls)} calls ask for XLA (jit_compile=True), which ignores the "
+        "placement of single ops"
+    )
+    return [("jit_compile", message, inlined.compiled_calls)]

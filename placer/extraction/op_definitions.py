@@ -1,0 +1,65 @@
+"""Definitions of op types: TensorFlow's registry first, then the ones a file carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from placer.errors import ModelError
+
+
+class OpDefinitions:
+    """Op definitions by op type.
+
+    ``stripped_ops`` are the definitions stored in a MetaGraphDef, used for op types that this
+    TensorFlow does not know; ``functions`` are the FunctionDefs that can be called by their name
+    as an op type.
+    """
+
+    def __init__(self, stripped_ops: Iterable[Any] = (), functions: Iterable[Any] = ()) -> None:
+        from tensorflow.python.framework import op_def_registry
+
+        self._registered = op_def_registry.get
+        self._stored = {definition.name: definition for definition in stripped_ops}
+        self._stored.update({function.signature.name: function.signature for function in functions})
+
+    def find(self, op_type: str) -> Any | None:
+        """The ``OpDef`` of an op type, or ``None`` where neither TensorFlow nor the file knows."""
+        return self._registered(op_type) or self._stored.get(op_type)
+
+    def output_offset(self, node: Any, output: str) -> int:
+        """The number of the first tensor of the named output of ``node``.
+
+        Raises :class:`ModelError` if the op type has no such output.  Unknown op types are taken
+        to have one output.
+        """
+        definition = self.find(node.op)
+        if definition is None:
+            return 0
+        offset = 0
+        for argument in definition.output_arg:
+            if argument.name == output:
+                return offset
+            offset += argument_length(argument, node.attr)
+        raise ModelError(f"op {node.name!r} of type {node.op} has no output called {output!r}")
+
+
+def argument_length(argument: Any, attributes: Any) -> int:
+    """How many tensors an ``OpDef.ArgDef`` stands for, given the attributes of the node."""
+    if argument.number_attr:
+        return int(attributes[argument.number_attr].i)
+    if argument.type_list_attr:
+        return len(attributes[argument.type_list_attr].list.type)
+    return 1
+
+
+def called_functions(node: Any) -> list[tuple[str, str]]:
+    """The (attribute, function name) pairs of all function-valued attributes of ``node``."""
+    found = []
+    for key, value in node.attr.items():
+        kind = value.WhichOneof("value")
+        if kind == "func":
+            found.append((key, value.func.name))
+        elif kind == "list":
+            found.extend((key, function.name) for function in value.list.func)
+    return sorted(found, key=lambda pair: pair[0])
