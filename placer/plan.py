@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from placer.errors import UsageError
+from placer.files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,4 +43,91 @@ class Plan:
     def device_function(self) -> Callable[[Any], str]:
         """A function from an op (anything with ``.name``) to its full device string, for
         ``tf.compat.v1.device``; ops the plan does not know get ``""``."""
-        raise NotImplementedError
+        from cost_models.device_names import full_name
+
+        full_names = {name: full_name(name) for name in set(self.placement.values())}
+        return lambda op: full_names.get(self.placement.get(op.name, ""), "")
+
+    def summary(self, *, width: int = 80) -> str:
+        """What was found, how good it is and what it costs, as plain text of ``width`` columns."""
+        from placer.rendering.plan_text import render_plan
+
+        return render_plan(self, width=width)
+
+    def to_json(self) -> str:
+        """The content of ``plan.json``: sorted keys, one line per op, a newline at the end."""
+        data = {item.name: getattr(self, item.name) for item in fields(self)}
+        text = json.dumps(
+            {"schema": SCHEMA, **data}, sort_keys=True, indent=1, allow_nan=False, default=dict
+        )
+        return text + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, *, source: str = "the plan") -> Plan:
+        """The plan written by :meth:`to_json`; ``source`` names it in messages.
+
+        Raises ``UsageError`` if the text is broken JSON, is no plan, has a newer schema than this
+        version reads, or does not fit ``plan.schema.json``.
+        """
+        data = _parse(text, source)
+        _check_schema(data, source)
+        del data["schema"]
+        for key in ("devices", "transfers", "warnings"):
+            data[key] = tuple(data[key])
+        return cls(**data)
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Nothing; ``path`` then holds the plan.
+
+        Raises ``UsageError`` if the file exists and ``force`` is false.
+        """
+        write_text(path, self.to_json(), force=force)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Plan:
+        """The plan in a file.  Raises ``UsageError`` if there is none or it is not one."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"cannot read the plan {os.fspath(path)}: {error}") from error
+        return cls.from_json(text, source=os.fspath(path))
+
+
+def plan_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of ``plan.json``, as shipped with the package."""
+    schema: dict[str, Any] = json.loads(
+        Path(__file__).with_name("plan.schema.json").read_text(encoding="utf-8")
+    )
+    return schema
+
+
+def _parse(text: str, source: str) -> dict[str, Any]:
+    """The JSON object in ``text``.  Raises ``UsageError`` with line and column."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise UsageError(f"{source} is broken JSON at {place}: {error.msg}") from error
+    if not isinstance(data, dict) or not str(data.get("schema")).startswith("placer."):
+        raise UsageError(f'{source} is no plan: it has no "schema": "{SCHEMA}"')
+    return data
+
+
+def _check_schema(data: Mapping[str, Any], source: str) -> None:
+    """Nothing, if ``data`` is a plan of this version's schema.  Raises ``UsageError``."""
+    kind, _, version = str(data["schema"]).partition("/")
+    if kind != "placer.plan":
+        raise UsageError(f"{source} is no plan: it is a {data['schema']} document, not {SCHEMA}")
+    if version != SCHEMA.partition("/")[2]:
+        raise UsageError(
+            f"{source} has schema {data['schema']}, written by placer "
+            f"{data.get('tool_version') or '(unknown version)'}; this placer reads {SCHEMA}: "
+            "upgrade graph-placer, or make the plan again with this version"
+        )
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    error = best_match(Draft202012Validator(plan_schema()).iter_errors(data))
+    if error is not None:
+        place = "/".join(str(step) for step in error.absolute_path) or "the top level"
+        raise UsageError(f"{source} does not fit the schema {SCHEMA} at {place}: {error.message}")

@@ -1,0 +1,67 @@
+"""The command ``placer``, also as ``python -m placer``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from placer.errors import PlacerError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+INTERRUPTED = 130
+"""What a shell reports for SIGINT (128 + 2)."""
+
+BROKEN_PIPE = 141
+"""What a shell reports for SIGPIPE (128 + 13): the reader, such as ``head``, has seen enough."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code of one command line: here alone an error becomes a message and a code.
+
+    0 ok, 1 unexpected, 2 usage, 3 model unreadable or unsupported, 4 shape unresolved, 5 proven
+    infeasible, 6 no solution in time, 7 a gate tripped, 8 verification mismatch.
+    """
+    from placer.commands.parser import build_parser
+
+    try:
+        arguments = build_parser().parse_args(argv)
+    except SystemExit as stop:  # argparse has printed the help or the error
+        return stop.code if isinstance(stop.code, int) else 0
+    try:
+        arguments.run(arguments)
+        sys.stdout.flush()
+    except PlacerError as error:
+        return _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except Exception as error:  # the last resort: one line, and the traceback when asked for
+        return _fail_unexpectedly(error, arguments)
+    return 0
+
+
+def _fail(message: str, exit_code: int) -> int:
+    """``exit_code``, after the results so far and the message are written."""
+    sys.stdout.flush()
+    sys.stderr.write(f"placer: {message}\n")
+    return exit_code
+
+
+def _fail_unexpectedly(error: Exception, arguments: argparse.Namespace) -> int:
+    """1, after the traceback (with ``-v``) or a line that says how to see it."""
+    if arguments.verbose:
+        import traceback
+
+        traceback.print_exception(error)
+    advice = "" if arguments.verbose else "; run with -v for the traceback"
+    return _fail(f"unexpected error: {type(error).__name__}: {error}{advice}", 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

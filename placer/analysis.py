@@ -1,0 +1,367 @@
+"""What is in a model: size, memory, work, and what stands in the way of placing it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cost_models.op_cost import OpCost
+from cost_models.op_info import Shape
+from placer.graph.name_scopes import scope_of
+from placer.graph.op_graph import Op, OpGraph, Variable
+from placer.plan import Plan
+from placer.prediction.metrics import LiveBuffer, Metrics
+
+if TYPE_CHECKING:
+    from placer.extraction.extraction import Extraction
+    from placer.extraction.program import ProgramInput
+
+HOTSPOT_COUNT = 10
+"""Hotspots and live buffers are listed largest first; a person reads ten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputFacts:
+    """One input: ``declared_shape`` as in the file, ``bound_shape`` as it was analysed."""
+
+    key: str
+    dtype: str
+    declared_shape: Shape
+    bound_shape: Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """What the model is.
+
+    ``op_count`` ops are reached by the chosen outputs and side effects, of ``file_op_count`` in
+    the file (``None``: not known).  ``function_count`` are bodies of loops and branches.
+    ``parameter_count`` are the elements of all variables whose shape is known;
+    ``unsized_variable_count`` are the others.  ``parameter_bytes`` are by dtype.
+    """
+
+    format: str
+    path: str
+    signature: str
+    tags: tuple[str, ...]
+    fingerprint: str
+    op_count: int
+    file_op_count: int | None
+    op_type_count: int
+    function_count: int
+    inputs: tuple[InputFacts, ...]
+    outputs: tuple[str, ...]
+    batch_size: int | None
+    variable_count: int
+    unsized_variable_count: int
+    parameter_count: int
+    parameter_bytes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFacts:
+    """Memory of one step with everything on one device.
+
+    ``peak_bytes`` falls while ``peak_op`` runs; ``bytes_at_peak`` splits it by kind
+    (``weights``, ``constant``, ``activation``, ``temporary``, ``transfer``);
+    ``largest_at_peak`` are the largest buffers then.
+    """
+
+    weight_bytes: int
+    constant_bytes: int
+    peak_bytes: int
+    peak_op: str
+    bytes_at_peak: Mapping[str, int]
+    largest_at_peak: tuple[LiveBuffer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hotspot:
+    """Ops that belong together (of one type, or in one name scope), summed.
+
+    ``seconds`` is predicted busy time on the reference device; ``output_bytes`` are the sized
+    outputs.
+    """
+
+    name: str
+    op_count: int
+    flops: int
+    bytes_accessed: int
+    output_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeFacts:
+    """Work of one step.
+
+    ``step_seconds`` is predicted for everything on ``reference``, ``busy_seconds`` is the sum
+    over its ops (and the whole that the hotspots are shares of).
+    """
+
+    flops: int
+    bytes_accessed: int
+    step_seconds: float
+    busy_seconds: float
+    reference: str
+    by_op_type: tuple[Hotspot, ...]
+    by_scope: tuple[Hotspot, ...]
+
+    @property
+    def arithmetic_intensity(self) -> float | None:
+        """FLOP per byte accessed; ``None`` if no byte is."""
+        return self.flops / self.bytes_accessed if self.bytes_accessed else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndivisibleGroup:
+    """Ops that must share a device, and what they ask of it.
+
+    ``resident_bytes`` are their weights and constants; ``needed_bytes`` adds the outputs and
+    temporaries of the one op that has most of them, so no device with a smaller cap can hold the
+    group.  ``example`` is that op, ``reasons`` say why the group cannot be divided.
+    """
+
+    op_count: int
+    resident_bytes: int
+    needed_bytes: int
+    example: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownShape:
+    """A tensor whose size is unknown although its dtype has one."""
+
+    tensor: str
+    op_type: str
+    shape: Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a person needs to know of a model, and of its placement where there is one.
+
+    ``no_gpu_kernel`` and ``unmodelled`` count ops by op type.  ``warnings`` are
+    (code, message) pairs.  ``plan`` is the placement on the devices asked for.
+    """
+
+    model: ModelFacts
+    memory: MemoryFacts
+    compute: ComputeFacts
+    largest_group: IndivisibleGroup | None
+    no_gpu_kernel: Mapping[str, int] = field(default_factory=dict)
+    unmodelled: Mapping[str, int] = field(default_factory=dict)
+    unknown_shapes: tuple[UnknownShape, ...] = ()
+    warnings: tuple[tuple[str, str], ...] = ()
+    plan: Plan | None = None
+
+
+def analyse(
+    extraction: Extraction,
+    costs: Mapping[str, OpCost],
+    metrics: Metrics,
+    plan: Plan | None = None,
+    *,
+    reference: str = "",
+) -> Report:
+    """The report on an extracted program.
+
+    ``metrics`` are predicted with everything on one device (feeds and host-only kernels aside),
+    which ``reference`` names for people; ``plan`` is the placement on the devices asked for.
+    """
+    graph = extraction.graph
+    return Report(
+        model=_model_facts(extraction, costs),
+        memory=_memory_facts(graph, costs, metrics),
+        compute=_compute_facts(graph, costs, metrics, reference),
+        largest_group=_largest_group(graph, costs),
+        no_gpu_kernel=_no_gpu_kernel(graph),
+        unmodelled=_count_types(op for op in graph.ops.values() if costs[op.name].unmodelled),
+        unknown_shapes=tuple(_unknown_shape(graph, name) for name in extraction.unknown),
+        warnings=tuple((code, message) for code, message, _ in extraction.warnings),
+        plan=plan,
+    )
+
+
+def _model_facts(extraction: Extraction, costs: Mapping[str, OpCost]) -> ModelFacts:
+    program, graph = extraction.program, extraction.graph
+    counts = [_element_count(variable) for variable in graph.variables]
+    return ModelFacts(
+        format=program.source_format,
+        path=program.path,
+        signature=program.signature,
+        tags=program.tags,
+        fingerprint=graph.fingerprint,
+        op_count=len(graph.ops),
+        file_op_count=program.file_op_count,
+        op_type_count=len({op.op_type for op in graph.ops.values()}),
+        function_count=len(graph.functions),
+        inputs=tuple(_input_facts(graph, item) for item in program.inputs),
+        outputs=tuple(key for key, _ in program.outputs),
+        batch_size=extraction.bindings.get("batch_size"),
+        variable_count=len(counts),
+        unsized_variable_count=counts.count(None),
+        parameter_count=sum(count or 0 for count in counts),
+        parameter_bytes=_parameter_bytes(graph, costs),
+    )
+
+
+def _input_facts(graph: OpGraph, item: ProgramInput) -> InputFacts:
+    tensor = graph.tensors.get(item.tensor)
+    return InputFacts(
+        key=item.key,
+        dtype=item.dtype,
+        declared_shape=item.shape,
+        bound_shape=tensor.properties.shape if tensor else item.shape,
+    )
+
+
+def _element_count(variable: Variable) -> int | None:
+    """Elements of a variable, ``None`` where a dimension is unknown."""
+    if variable.shape is None or None in variable.shape:
+        return None
+    return math.prod(size for size in variable.shape if size is not None)
+
+
+def _parameter_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, int]:
+    """Resident bytes of the variables by dtype, largest first."""
+    sums: Counter[str] = Counter()
+    for variable in graph.variables:
+        sums[variable.dtype] += costs[variable.handle].persistent_bytes
+    return dict(sums.most_common())
+
+
+def _memory_facts(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics) -> MemoryFacts:
+    handles = {variable.handle for variable in graph.variables}
+    weights = sum(costs[name].persistent_bytes for name in handles)
+    timeline = max(metrics.timelines.values(), key=lambda found: found.peak_bytes)
+    at_peak: Counter[str] = Counter()
+    for buffer in timeline.live_at_peak:
+        at_peak[buffer.kind] += buffer.bytes
+    largest = sorted(timeline.live_at_peak, key=lambda buffer: (-buffer.bytes, buffer.op))
+    return MemoryFacts(
+        weight_bytes=weights,
+        constant_bytes=sum(cost.persistent_bytes for cost in costs.values()) - weights,
+        peak_bytes=timeline.peak_bytes,
+        peak_op=timeline.peak_op,
+        bytes_at_peak=dict(at_peak.most_common()),
+        largest_at_peak=tuple(largest[:HOTSPOT_COUNT]),
+    )
+
+
+def _compute_facts(
+    graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics, reference: str
+) -> ComputeFacts:
+    totals = _hotspots(graph, costs, metrics, lambda _: "all")
+    depth = _telling_depth(graph, costs, metrics)
+    return ComputeFacts(
+        flops=sum(spot.flops for spot in totals),
+        bytes_accessed=sum(spot.bytes_accessed for spot in totals),
+        step_seconds=metrics.schedule.step_seconds,
+        busy_seconds=sum(spot.seconds for spot in totals),
+        reference=reference,
+        by_op_type=_hotspots(graph, costs, metrics, lambda op: op.op_type)[:HOTSPOT_COUNT],
+        by_scope=_hotspots(graph, costs, metrics, partial(_scope_at, depth))[:HOTSPOT_COUNT],
+    )
+
+
+def _hotspots(
+    graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics, key: Callable[[Op], str]
+) -> tuple[Hotspot, ...]:
+    """Ops with the same key summed, the most busy time first."""
+    members: dict[str, list[str]] = {}
+    for op in graph.ops.values():
+        members.setdefault(key(op), []).append(op.name)
+    spots = (_hotspot(name, ops, costs, metrics) for name, ops in members.items())
+    return tuple(sorted(spots, key=lambda spot: (-spot.seconds, -spot.bytes_accessed, spot.name)))
+
+
+def _hotspot(
+    name: str, ops: Iterable[str], costs: Mapping[str, OpCost], metrics: Metrics
+) -> Hotspot:
+    start, finish = metrics.schedule.start_seconds, metrics.schedule.finish_seconds
+    names = list(ops)
+    return Hotspot(
+        name=name,
+        op_count=len(names),
+        flops=sum(costs[op].flops for op in names),
+        bytes_accessed=sum(costs[op].bytes_accessed for op in names),
+        output_bytes=sum(size or 0 for op in names for size in costs[op].output_bytes),
+        seconds=sum(finish[op] - start[op] for op in names),
+    )
+
+
+def _telling_depth(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics) -> int:
+    """The smallest depth of name scopes at which no scope holds half of the busy time.
+
+    An exported model has everything in one or two outer scopes; those tell nothing.
+    """
+    deepest = max((name.count("/") for name in graph.ops), default=1)
+    for depth in range(1, deepest + 1):
+        spots = _hotspots(graph, costs, metrics, partial(_scope_at, depth))
+        if spots and spots[0].seconds <= 0.5 * sum(spot.seconds for spot in spots):
+            return depth
+    return deepest
+
+
+def _scope_at(depth: int, op: Op) -> str:
+    return scope_of(op.name, depth)
+
+
+def _largest_group(graph: OpGraph, costs: Mapping[str, OpCost]) -> IndivisibleGroup | None:
+    """The colocation group, or the single op with bodies, that needs the most memory."""
+    groups = [(group.ops, group.reasons) for group in graph.colocation_groups]
+    loops = [((op.name,), (op.op_type,)) for op in graph.ops.values() if op.bodies]
+    found = [_indivisible(ops, reasons, costs) for ops, reasons in (*groups, *loops)]
+    return max(found, key=lambda group: (group.needed_bytes, group.op_count), default=None)
+
+
+def _indivisible(
+    ops: Sequence[str], reasons: tuple[str, ...], costs: Mapping[str, OpCost]
+) -> IndivisibleGroup:
+    working = {
+        op: costs[op].temporary_bytes + sum(size or 0 for size in costs[op].output_bytes)
+        for op in ops
+    }
+    largest = max(ops, key=lambda op: working[op] + costs[op].persistent_bytes)
+    resident = sum(costs[op].persistent_bytes for op in ops)
+    return IndivisibleGroup(
+        op_count=len(ops),
+        resident_bytes=resident,
+        needed_bytes=resident + max(working.values()),
+        example=largest,
+        reasons=reasons,
+    )
+
+
+def _no_gpu_kernel(graph: OpGraph) -> dict[str, int]:
+    from cost_models.kernels import gpu_kernel
+
+    return _count_types(op for op in _all_ops(graph) if gpu_kernel(op.info) is None)
+
+
+def _all_ops(graph: OpGraph) -> Iterator[Op]:
+    """The ops of the graph and of the bodies of its loops and branches."""
+    yield from graph.ops.values()
+    for body in graph.functions.values():
+        yield from body.ops.values()
+
+
+def _count_types(ops: Iterable[Op]) -> dict[str, int]:
+    """How many ops of each type, most frequent first, ties by name."""
+    counts = Counter(op.op_type for op in ops)
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _unknown_shape(graph: OpGraph, name: str) -> UnknownShape:
+    tensor = graph.tensors[name]
+    return UnknownShape(
+        tensor=name,
+        op_type=graph.ops[tensor.producer].op_type,
+        shape=tensor.properties.shape,
+    )

@@ -1,0 +1,78 @@
+"""Limits that end a command with exit code 7, for CI jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from cost_models.byte_sizes import format_bytes, parse_bytes
+from cost_models.device_names import matches
+from placer.errors import GateError, UsageError
+from placer.plan import Plan
+
+FALLBACK_CODES = ("device_string_ignored",)
+"""Warnings of ops that do not run where they ask to."""
+
+
+def parse_limits(texts: Iterable[str], names: Sequence[str]) -> dict[str, int]:
+    """Bytes by device name out of ``["GPU:0=9GiB", ...]``; ``GPU:*`` means every GPU.
+
+    Raises ``UsageError`` if a limit cannot be read or names no device among ``names``.
+    """
+    limits: dict[str, int] = {}
+    for row in (row for text in texts for row in text.split(",")):
+        device, equals, size = row.partition("=")
+        if not equals:
+            raise UsageError(f"--fail-over {row!r} has no limit: write GPU:0=9GiB")
+        try:
+            limit, found = parse_bytes(size), [n for n in names if matches(_asked(device), n)]
+        except ValueError as error:
+            raise UsageError(f"--fail-over {row}: {error}") from error
+        if not found:
+            raise UsageError(f"--fail-over {row}: there is no such device in {', '.join(names)}")
+        limits.update(dict.fromkeys(found, limit))
+    return limits
+
+
+def _asked(device: str) -> str:
+    """The device as written, its number 0 if it has none (``cpu`` is ``CPU:0``)."""
+    name = device.strip()
+    return f"{name}:0" if name.isalpha() else name
+
+
+def check_limits(plan: Plan, limits: Mapping[str, int]) -> list[str]:
+    """What is above its limit, in sentences."""
+    return [
+        f"{device['name']} is predicted to peak at {format_bytes(device['peak_memory_bytes'])}, "
+        f"the limit is {format_bytes(limits[device['name']])}"
+        for device in plan.devices
+        if device["name"] in limits and (device["peak_memory_bytes"] or 0) > limits[device["name"]]
+    ]
+
+
+def check_findings(
+    gates: Sequence[str], unmodelled: Mapping[str, int], codes: Mapping[str, int]
+) -> list[str]:
+    """What ``--fail-on`` names and is there, in sentences; ``codes`` counts warnings by code."""
+    found = []
+    if "unmodelled" in gates and unmodelled:
+        found.append(f"{sum(unmodelled.values()):,} ops are unmodelled: {', '.join(unmodelled)}")
+    if "unknown-shape" in gates and codes.get("unknown_shape"):
+        found.append(f"{codes['unknown_shape']:,} tensors have an unknown shape")
+    fallen = sum(codes.get(code, 0) for code in FALLBACK_CODES)
+    if "fallback" in gates and fallen:
+        found.append(f"{fallen:,} ops do not run on the device that the graph asks for")
+    return found
+
+
+def count_codes(plan: Plan) -> dict[str, int]:
+    """How many ops or tensors each warning of a plan counts."""
+    counts: dict[str, int] = {}
+    for row in plan.warnings:
+        counts[row["code"]] = counts.get(row["code"], 0) + row["count"]
+    return counts
+
+
+def require(failures: Sequence[str]) -> None:
+    """Nothing, if nothing failed.  Raises ``GateError`` with every failure."""
+    if failures:
+        raise GateError("a gate tripped: " + "; ".join(failures))

@@ -1,0 +1,247 @@
+"""Options that several commands share, and how they become the pipeline's."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from placer.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FORMATS = ("text", "json")
+GATES = ("fallback", "unmodelled", "unknown-shape")
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Adds MODEL and what chooses and binds the program in it."""
+    parser.add_argument("model", metavar="MODEL", help="SavedModel folder, or GraphDef file")
+    group = parser.add_argument_group("what is analysed")
+    group.add_argument("--tag-set", metavar="TAGS", help="MetaGraph of a SavedModel: serve,gpu")
+    group.add_argument("--signature", metavar="NAME", help="signature of a SavedModel")
+    group.add_argument(
+        "--outputs", metavar="A,B", help="tensors or ops to run; of a GraphDef, else all sinks"
+    )
+    group.add_argument(
+        "--batch-size", type=_count, metavar="N", help="binds unknown leading dimensions of inputs"
+    )
+    group.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        type=_shape,
+        metavar="NAME:32x128",
+        help="binds the shape of one input (repeatable)",
+    )
+    group.add_argument(
+        "--trip-count",
+        type=_count,
+        metavar="N",
+        help="iterations of loops whose number is not in the graph",
+    )
+    group.add_argument(
+        "--costs", metavar="FILE", help="measured op costs (JSON: op name to seconds)"
+    )
+
+
+def add_device_options(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Adds the devices and their caps."""
+    group = parser.add_argument_group("devices")
+    group.add_argument(
+        "--devices",
+        required=required,
+        metavar="SPEC",
+        help="such as 2xA100-40GB,CPU:64GiB, or a cluster.toml (placer devices lists the models)",
+    )
+    group.add_argument(
+        "--max-memory",
+        action="append",
+        default=[],
+        metavar="GPU:0=8GiB,...",
+        help="caps; 8GiB and 8GB differ, a plain integer is bytes",
+    )
+    group.add_argument(
+        "--reserve", metavar="1GiB+10%%", help="memory kept free on each accelerator"
+    )
+
+
+def add_search_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what a placement must respect, and how long to search."""
+    group = parser.add_argument_group("the placement")
+    group.add_argument(
+        "--objective", choices=("transfer",), default="transfer", help="what is least"
+    )
+    group.add_argument(
+        "--spill",
+        choices=("auto", "never"),
+        default="auto",
+        help="may ops go to the host when the accelerators cannot hold everything (auto)",
+    )
+    for flag, what in (("--pin", "op names"), ("--pin-type", "op types")):
+        group.add_argument(
+            flag,
+            action="append",
+            default=[],
+            type=_pin,
+            metavar="GLOB=GPU:0",
+            help=f"{what} that sit on a device (repeatable)",
+        )
+    group.add_argument(
+        "--keep-together",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="ops that share one device (repeatable)",
+    )
+    group.add_argument(
+        "--clear-devices", action="store_true", help="ignore device strings in the graph"
+    )
+    group.add_argument(
+        "--time-limit", type=_seconds, default=30.0, metavar="SECONDS", help="of the search (30)"
+    )
+    group.add_argument("--seed", type=_count, default=0, metavar="N", help="of the search (0)")
+
+
+def add_gate_options(parser: argparse.ArgumentParser) -> None:
+    """Adds limits that end the command with exit code 7."""
+    group = parser.add_argument_group("gates (exit code 7)")
+    group.add_argument(
+        "--fail-over",
+        action="append",
+        default=[],
+        metavar="GPU:0=9GiB,...",
+        help="fail if the predicted peak of a device is higher",
+    )
+    add_fail_on(group)
+
+
+def add_fail_on(parser: argparse._ActionsContainer) -> None:
+    """Adds ``--fail-on``."""
+    parser.add_argument(
+        "--fail-on",
+        type=_gates,
+        default=(),
+        metavar="GATE,...",
+        help=f"fail if there is one of these: {', '.join(GATES)}",
+    )
+
+
+def add_output_options(parser: argparse.ArgumentParser, output_help: str = "") -> None:
+    """Adds the format, verbosity, and with ``output_help`` the file to write."""
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--format", choices=FORMATS, default="text", help="of what is printed (text)"
+    )
+    if output_help:
+        group.add_argument("-o", "--output", metavar="FILE", help=output_help)
+        group.add_argument("--force", action="store_true", help="overwrite existing files")
+    add_verbosity(group)
+
+
+def add_verbosity(parser: argparse._ActionsContainer) -> None:
+    """Adds ``-q`` and ``-v``."""
+    loudness = parser.add_mutually_exclusive_group()
+    loudness.add_argument("-q", "--quiet", action="store_true", help="no progress, no warnings")
+    loudness.add_argument(
+        "-v", "--verbose", action="count", default=0, help="more on stderr (-vv: everything)"
+    )
+
+
+def add_fallback(parser: argparse._ActionsContainer) -> None:
+    """Adds ``--fallback``."""
+    parser.add_argument(
+        "--fallback",
+        choices=("soft", "strict"),
+        default="soft",
+        help="may TensorFlow move an op whose device has no kernel for it (soft)",
+    )
+
+
+def program_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of :func:`add_model_options` as the pipeline names them."""
+    return {
+        "tag_set": arguments.tag_set,
+        "signature": arguments.signature,
+        "outputs": tuple(_split(arguments.outputs)) if arguments.outputs else None,
+        "batch_size": arguments.batch_size,
+        "shapes": dict(arguments.shape) or None,
+        "trip_count": arguments.trip_count,
+        "costs": arguments.costs,
+    }
+
+
+def device_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of :func:`add_device_options`, without the devices themselves."""
+    return {
+        "max_memory": ",".join(arguments.max_memory) or None,
+        "reserve": arguments.reserve,
+    }
+
+
+def search_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of :func:`add_search_options` as the pipeline names them."""
+    return {
+        "objective": arguments.objective,
+        "spill": arguments.spill,
+        "pins": _unique(arguments.pin, "--pin"),
+        "pin_types": _unique(arguments.pin_type, "--pin-type"),
+        "keep_together": tuple(arguments.keep_together),
+        "clear_devices": arguments.clear_devices,
+        "time_limit": arguments.time_limit,
+        "seed": arguments.seed,
+    }
+
+
+def _unique(pins: Iterable[tuple[str, str]], flag: str) -> dict[str, str]:
+    """Pins by glob.  Raises ``UsageError`` if one glob is sent to two devices."""
+    found: dict[str, str] = {}
+    for glob, device in pins:
+        if found.setdefault(glob, device) != device:
+            raise UsageError(f"{flag} {glob} is given twice, for {found[glob]} and for {device}")
+    return found
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of zero or more")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above zero")
+    return seconds
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Input name and shape; nothing after the last colon is a scalar."""
+    name, colon, sizes = text.rpartition(":")
+    parts = sizes.lower().split("x") if sizes else []
+    if not colon or not name or not all(part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write NAME:32x128")
+    return name, tuple(int(part) for part in parts)
+
+
+def _pin(text: str) -> tuple[str, str]:
+    glob, equals, device = text.rpartition("=")
+    if not equals or not glob or not device:
+        raise argparse.ArgumentTypeError(f"{text!r} is no pin; write 'GLOB=GPU:0'")
+    return glob, device
+
+
+def _gates(text: str) -> tuple[str, ...]:
+    names = _split(text)
+    unknown = [name for name in names if name not in GATES]
+    if unknown or not names:
+        wrong = unknown[0] if unknown else text
+        raise argparse.ArgumentTypeError(f"{wrong!r} is no gate; known are {', '.join(GATES)}")
+    return tuple(names)

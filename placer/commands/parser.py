@@ -1,0 +1,38 @@
+"""The command line: every command with its options.  Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import argparse
+
+from placer import __version__
+from placer.commands import analysis, hardware, placement
+
+DESCRIPTION = """\
+Place TensorFlow programs on devices: find out where each op should run so that memory
+fits and as little as possible is transferred, prove how good that is, apply it, and
+check what really ran."""
+
+EPILOGUE = """\
+MODEL is a SavedModel folder or a GraphDef (.pb, .pbtxt).
+
+exit codes:
+  0  ok                                   5  proven infeasible
+  1  unexpected error                     6  no solution in time
+  2  wrong usage                          7  a gate tripped (--fail-over, --fail-on)
+  3  model unreadable or unsupported      8  what ran is not what was planned
+  4  a shape is unresolved"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of ``placer``; ``run`` of what it parses is the function of the command."""
+    parser = argparse.ArgumentParser(
+        prog="placer",
+        description=DESCRIPTION,
+        epilog=EPILOGUE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"placer {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for module in (analysis, placement, hardware):
+        module.add_command(commands)
+    return parser

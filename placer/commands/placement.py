@@ -1,0 +1,117 @@
+"""``placer place``: solve, and write the plan."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from placer.commands import options
+from placer.errors import InfeasibleError, NoSolutionError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from placer.plan import Plan
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the command to the parser."""
+    parser = commands.add_parser(
+        "place",
+        help="solve and write the plan",
+        description="Find the placement with the least transfer under the memory caps.  The "
+        "summary goes to stdout (with --format json, the plan itself), the plan to -o; an "
+        "infeasible problem writes a plan too, which says why.",
+    )
+    options.add_model_options(parser)
+    options.add_device_options(parser, required=True)
+    options.add_search_options(parser)
+    options.add_gate_options(parser)
+    options.add_output_options(parser, "write the plan here (without it, only stdout shows it)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Places the model, writes and prints the plan.
+
+    Raises ``UsageError`` for an existing file, ``InfeasibleError`` or ``NoSolutionError`` after
+    the plan is written, ``GateError`` if a gate tripped, and what the pipeline raises.
+    """
+    from placer.commands import gates
+    from placer.commands.terminal import progress, start_logging
+    from placer.files import check_writable
+
+    start_logging(arguments)
+    if arguments.output:
+        check_writable(arguments.output, force=arguments.force)
+    limits = find_limits(arguments)
+    from placer.pipeline import place
+
+    with progress(f"placing {arguments.model}", arguments):
+        plan = place(arguments.model, arguments.devices, **all_options(arguments))
+    if arguments.output:
+        plan.save(arguments.output, force=arguments.force)
+    _show(plan, arguments)
+    require_placement(plan)
+    gates.require(
+        [
+            *gates.check_limits(plan, limits),
+            *gates.check_findings(arguments.fail_on, plan.unmodelled, gates.count_codes(plan)),
+        ]
+    )
+
+
+def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Every option of a placement as the pipeline names it, the devices aside."""
+    return {
+        **options.program_options(arguments),
+        **options.device_options(arguments),
+        **options.search_options(arguments),
+    }
+
+
+def find_limits(arguments: argparse.Namespace) -> dict[str, int]:
+    """The limits of ``--fail-over``, checked against the devices before any work."""
+    if not arguments.fail_over:
+        return {}
+    from cost_models.clusters import parse_cluster
+    from placer.commands.gates import parse_limits
+
+    wanted = options.device_options(arguments)
+    try:
+        cluster = parse_cluster(arguments.devices, wanted["max_memory"], wanted["reserve"])
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return parse_limits(arguments.fail_over, [device.name for device in cluster.devices])
+
+
+def _show(plan: Plan, arguments: argparse.Namespace) -> None:
+    """Prints the plan in the format asked for."""
+    from placer.commands.terminal import style
+    from placer.rendering.plan_text import render_plan
+
+    if arguments.format == "json":
+        sys.stdout.write(plan.to_json())
+        return
+    looks = {**style(arguments), "colour": sys.stdout.isatty() and style(arguments)["colour"]}
+    sys.stdout.write(render_plan(plan, **looks))
+    if arguments.output:
+        sys.stdout.write(f"\nPlan written to {arguments.output}\n")
+
+
+def require_placement(plan: Plan) -> None:
+    """Nothing, if the plan has a placement.
+
+    Raises ``InfeasibleError`` if none exists, ``NoSolutionError`` if none was found.
+    """
+    status = plan.solver["status"]
+    if status == "INFEASIBLE":
+        raise InfeasibleError(
+            "no placement fits these devices, caps and pins (proven); the plan says what "
+            "contradicts: raise a cap, add a device, or drop a pin"
+        )
+    if not plan.placement:
+        raise NoSolutionError(
+            f"no placement was found in {plan.solver['seconds']:.0f} s, and none is proven "
+            "impossible: give more time with --time-limit, or more memory"
+        )

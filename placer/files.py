@@ -1,0 +1,63 @@
+"""Files that appear whole or not at all, and are never overwritten by accident."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from placer.errors import UsageError
+
+
+def check_writable(path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Nothing, if ``path`` may be written: call it before the work whose result goes there.
+
+    Raises ``UsageError`` if ``path`` exists and ``force`` is false, or its folder is missing.
+    """
+    target = Path(path)
+    if not target.absolute().parent.is_dir():
+        raise UsageError(f"the folder of {target} does not exist: create it first")
+    if os.path.lexists(target) and not force:
+        raise UsageError(f"{target} exists already: choose another name or add --force")
+
+
+@contextmanager
+def replaced(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
+    """A path in the same folder that becomes ``path`` when the block ends without an exception.
+
+    The block creates a file or a folder there.  An old file or folder is replaced only with
+    ``force``; after an exception it is as it was, and nothing of the new one is left.  Raises
+    ``UsageError`` as :func:`check_writable` does.
+    """
+    target = Path(path)
+    check_writable(target, force=force)
+    parent = target.absolute().parent
+    workspace = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=parent))
+    try:
+        yield workspace / target.name
+        _put(workspace / target.name, target, workspace / "replaced")
+    finally:
+        shutil.rmtree(workspace, ignore_errors=True)
+
+
+def _put(new: Path, target: Path, old: Path) -> None:
+    """Nothing; ``target`` is then ``new``.  A folder cannot be renamed over: it goes to ``old``
+    first, and comes back if the second step fails."""
+    if not target.is_dir() or target.is_symlink():
+        new.replace(target)
+        return
+    target.rename(old)
+    try:
+        new.replace(target)
+    except OSError:
+        old.rename(target)
+        raise
+
+
+def write_text(path: str | os.PathLike[str], text: str, *, force: bool = False) -> None:
+    """Nothing; ``path`` then holds ``text`` as UTF-8.  Raises as :func:`replaced` does."""
+    with replaced(path, force=force) as temporary:
+        temporary.write_text(text, encoding="utf-8")

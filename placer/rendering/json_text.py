@@ -1,0 +1,37 @@
+"""Reports as JSON: stable, sorted keys, bytes and seconds as plain numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from placer.analysis import Report
+
+REPORT_SCHEMA = "placer.report/1"
+
+
+def report_json(report: Report) -> str:
+    """The report as JSON text; a plan in it is what ``plan.json`` would hold."""
+    data = _plain(report)
+    data["compute"]["arithmetic_intensity"] = report.compute.arithmetic_intensity
+    if report.plan is not None:
+        data["plan"] = json.loads(report.plan.to_json())
+    return to_json({"schema": REPORT_SCHEMA, **data})
+
+
+def to_json(value: Any) -> str:
+    """Any frozen dataclass, mapping or sequence as JSON text with sorted keys."""
+    return json.dumps(_plain(value), sort_keys=True, indent=1, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses and mappings as dicts, sequences as lists, the rest as it is."""
+    if is_dataclass(value):
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,85 @@
+"""Numbers as people read them.  Units exist here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
+_SECONDS_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+
+
+def format_bytes(size_bytes: int | None) -> str:
+    """``"97.8 MiB"``: bytes in binary units with three digits, ``"unknown"`` for ``None``."""
+    if size_bytes is None:
+        return "unknown"
+    scaled = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if scaled < 999.5 or unit == "PiB":
+            return f"{size_bytes} B" if unit == "B" else f"{_three_digits(scaled)} {unit}"
+        scaled /= 1024
+    raise AssertionError("unreachable")
+
+
+def format_flops(flops: float | None) -> str:
+    """``"771 GFLOP"``: floating-point operations in decimal units, ``"unknown"`` for ``None``."""
+    if flops is None:
+        return "unknown"
+    scaled = float(flops)
+    for prefix in _DECIMAL_PREFIXES:
+        if scaled < 999.5 or prefix == _DECIMAL_PREFIXES[-1]:
+            number = str(round(scaled)) if not prefix else _three_digits(scaled)
+            return f"{number} {prefix}FLOP"
+        scaled /= 1000
+    raise AssertionError("unreachable")
+
+
+def format_rate(per_second: float, unit: str) -> str:
+    """``"1.56 TB/s"``: a rate in decimal units."""
+    scaled = per_second
+    for prefix in _DECIMAL_PREFIXES:
+        if scaled < 999.5 or prefix == _DECIMAL_PREFIXES[-1]:
+            return f"{_three_digits(scaled)} {prefix}{unit}"
+        scaled /= 1000
+    raise AssertionError("unreachable")
+
+
+def format_seconds(seconds: float | None) -> str:
+    """``"61.2 ms"``: a duration, ``"unknown"`` for ``None``."""
+    if seconds is None:
+        return "unknown"
+    for size, unit in _SECONDS_UNITS:
+        if seconds >= 0.9995 * size:
+            return f"{_three_digits(seconds / size)} {unit}"
+    return f"{_three_digits(seconds / 1e-6)} µs" if seconds else "0 s"
+
+
+def format_count(count: int, noun: str, plural: str = "") -> str:
+    """``"1,024 ops"``, ``"1 op"``: a number with its noun."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def format_share(part: float, whole: float) -> str:
+    """``"12.3%"``: the share of ``part`` in ``whole``, ``"-"`` if there is no whole."""
+    return f"{part / whole:.1%}" if whole > 0 else "-"
+
+
+def format_shape(shape: Sequence[int | None] | None) -> str:
+    """``"[?, 224, 224, 3]"``: ``?`` for an unknown dimension, ``"[...]"`` for unknown rank."""
+    if shape is None:
+        return "[...]"
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
+def shorten(name: str, width: int) -> str:
+    """``name`` in at most ``width`` columns: the middle is left out, for both ends say most."""
+    if len(name) <= width or width < 2:
+        return name[: max(width, 0)] if width < 2 else name
+    head = (width - 1) // 3
+    return f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
+
+
+def _three_digits(number: float) -> str:
+    """Three significant digits without an exponent."""
+    if number >= 99.95:
+        return f"{number:.0f}"
+    return f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"

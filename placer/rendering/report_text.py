@@ -1,0 +1,245 @@
+"""A report as text: what the model is, what it takes, what stands in the way of placing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from placer.analysis import (
+    ComputeFacts,
+    Hotspot,
+    InputFacts,
+    MemoryFacts,
+    ModelFacts,
+    Report,
+    UnknownShape,
+)
+from placer.rendering.layout import Column, facts, table, title, to_text
+from placer.rendering.plan_text import counted, plan_blocks
+from placer.rendering.quantities import (
+    format_bytes,
+    format_count,
+    format_flops,
+    format_seconds,
+    format_shape,
+    format_share,
+    shorten,
+)
+
+_FORMAT_WORDS = {
+    "saved_model": "SavedModel",
+    "graph_def": "GraphDef",
+    "meta_graph": "MetaGraphDef",
+    "keras": "Keras model",
+    "function": "tf.function",
+    "graph": "tf.Graph",
+}
+_KIND_WORDS = {
+    "activation": "activations",
+    "weights": "weights",
+    "constant": "constants",
+    "temporary": "temporaries",
+    "transfer": "receive buffers",
+}
+_INPUT_ROWS = 6
+_UNKNOWN_ROWS = 5
+_SCOPE_ROWS = 6
+
+
+def render_report(report: Report, *, width: int = 80, colour: bool = False) -> str:
+    """The report as text of ``width`` columns, with terminal colours if ``colour``."""
+    model = report.model
+    heading = title(shorten(model.path or _FORMAT_WORDS[model.format], width), _model_line(model))
+    blocks = [
+        heading,
+        facts("Model", _model_rows(model, width)),
+        facts("Memory of a step with everything on one device", _memory_rows(report.memory, width)),
+        facts("Compute", _compute_rows(report.compute)),
+    ]
+    if report.compute.by_op_type:
+        blocks.append(_hotspot_table("Op type", report.compute.by_op_type, report, width))
+        blocks.append(_hotspot_table("Name scope", _scopes(report), report, width))
+    blocks.append(facts("Placing", _placing_rows(report, width)))
+    if report.plan is not None:
+        blocks += plan_blocks(report.plan, width)
+    return to_text(blocks, width=width, colour=colour)
+
+
+def _model_line(model: ModelFacts) -> str:
+    """Format, signature and op count in one line."""
+    parts = [_FORMAT_WORDS[model.format]]
+    if model.tags:
+        parts.append(f"tags {', '.join(model.tags)}")
+    if model.signature:
+        parts.append(f"signature {model.signature}")
+    return " · ".join(parts)
+
+
+def _model_rows(model: ModelFacts, width: int) -> list[tuple[str, RenderableType]]:
+    ops = format_count(model.op_count, "op")
+    if model.file_op_count is not None:
+        ops += f" reached of {model.file_op_count:,} in the file"
+    bodies = format_count(model.function_count, "loop or branch body", "loop and branch bodies")
+    return [
+        ("ops", f"{ops}; {format_count(model.op_type_count, 'op type')}, {bodies}"),
+        ("parameters", _parameter_line(model)),
+        ("inputs", Text("\n".join(_input_lines(model.inputs, width)))),
+        ("outputs", _listed(model.outputs, 6)),
+        ("batch", _batch_line(model)),
+    ]
+
+
+def _parameter_line(model: ModelFacts) -> str:
+    """Elements, variables and bytes by dtype."""
+    if not model.variable_count:
+        return "none (constants hold the weights, if there are any)"
+    sizes = ", ".join(
+        f"{dtype} {format_bytes(size)}" for dtype, size in model.parameter_bytes.items()
+    )
+    unsized = model.unsized_variable_count
+    return (
+        f"{model.parameter_count:,} in {format_count(model.variable_count, 'variable')}: {sizes}"
+        + (f"; {unsized:,} of unknown shape" if unsized else "")
+    )
+
+
+def _input_lines(inputs: Sequence[InputFacts], width: int) -> list[str]:
+    lines = [_input_line(item, width) for item in inputs[:_INPUT_ROWS]]
+    if len(inputs) > _INPUT_ROWS:
+        lines.append(f"and {len(inputs) - _INPUT_ROWS} more")
+    return lines or ["none"]
+
+
+def _input_line(item: InputFacts, width: int) -> str:
+    """Name, dtype and shape, with what an unknown dimension was bound to."""
+    declared, bound = format_shape(item.declared_shape), format_shape(item.bound_shape)
+    shape = declared if declared == bound else f"{declared} bound to {bound}"
+    return f"{shorten(item.key, width // 3)} {item.dtype} {shape}"
+
+
+def _batch_line(model: ModelFacts) -> RenderableType:
+    """What the batch size is, said aloud."""
+    if model.batch_size is not None:
+        return f"bound to {model.batch_size} (--batch-size)"
+    open_inputs = [item.key for item in model.inputs if _is_open(item)]
+    if not open_inputs:
+        return "fixed by the shapes in the file"
+    return Text(
+        f"not bound: {_listed(open_inputs, 3)} of unknown size; give --batch-size N or "
+        "--shape NAME:32x128",
+        style="yellow",
+    )
+
+
+def _is_open(item: InputFacts) -> bool:
+    return item.bound_shape is None or None in item.bound_shape
+
+
+def _memory_rows(memory: MemoryFacts, width: int) -> list[tuple[str, RenderableType]]:
+    while_running = f", while {shorten(memory.peak_op, width // 2)} runs" if memory.peak_op else ""
+    at_peak = ", ".join(
+        f"{_KIND_WORDS.get(kind, kind)} {format_bytes(size)}"
+        for kind, size in memory.bytes_at_peak.items()
+    )
+    rows: list[tuple[str, RenderableType]] = [
+        ("peak", Text.assemble((format_bytes(memory.peak_bytes), "bold"), while_running)),
+        ("at the peak", at_peak or "nothing is alive"),
+        ("weights", format_bytes(memory.weight_bytes)),
+        ("constants", format_bytes(memory.constant_bytes)),
+    ]
+    if memory.largest_at_peak:
+        largest = memory.largest_at_peak[0]
+        rows.append(("largest", f"{format_bytes(largest.bytes)} {shorten(largest.op, width // 2)}"))
+    return rows
+
+
+def _compute_rows(compute: ComputeFacts) -> list[tuple[str, RenderableType]]:
+    intensity = compute.arithmetic_intensity
+    work = f"{format_flops(compute.flops)}, {format_bytes(compute.bytes_accessed)} accessed"
+    if intensity is not None:
+        work += (
+            f", {intensity:.2g} FLOP per byte"
+            if intensity < 10
+            else f", {intensity:.0f} FLOP per byte"
+        )
+    where = f" on {compute.reference}" if compute.reference else ""
+    return [
+        ("work", work),
+        ("step", f"{format_seconds(compute.step_seconds)} predicted{where}"),
+    ]
+
+
+def _hotspot_table(
+    header: str, spots: Sequence[Hotspot], report: Report, width: int
+) -> RenderableType:
+    columns = [
+        Column(header=header, number=False),
+        *(Column(header=name) for name in ("Time", "Share", "Ops", "FLOP", "Accessed", "Output")),
+    ]
+    rows = [
+        (
+            spot.name or "(no scope)",
+            format_seconds(spot.seconds),
+            format_share(spot.seconds, report.compute.busy_seconds),
+            f"{spot.op_count:,}",
+            format_flops(spot.flops).removesuffix("FLOP").strip(),
+            format_bytes(spot.bytes_accessed),
+            format_bytes(spot.output_bytes),
+        )
+        for spot in spots
+    ]
+    return table(columns, rows, width=width)
+
+
+def _scopes(report: Report) -> Sequence[Hotspot]:
+    return report.compute.by_scope[:_SCOPE_ROWS]
+
+
+def _placing_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]:
+    rows: list[tuple[str, RenderableType]] = [
+        ("largest group", _group_line(report, width)),
+        ("no GPU kernel", _count_line(report.no_gpu_kernel)),
+        ("unmodelled", _problem(_count_line(report.unmodelled), bool(report.unmodelled))),
+        ("unknown shapes", _unknown_lines(report.unknown_shapes, width)),
+    ]
+    rows += [("warning", Text(message, style="yellow")) for _, message in report.warnings]
+    return rows
+
+
+def _group_line(report: Report, width: int) -> str:
+    group = report.largest_group
+    if group is None:
+        return "every op can be placed on its own"
+    return (
+        f"{format_bytes(group.needed_bytes)}, of which {format_bytes(group.resident_bytes)} "
+        f"resident, in {format_count(group.op_count, 'op')} that cannot be divided "
+        f"({', '.join(group.reasons)}), such as {shorten(group.example, width // 2)}"
+    )
+
+
+def _count_line(counts: Mapping[str, int]) -> str:
+    """Op types with their counts, ``"none"`` if there are none."""
+    return counted(counts) if counts else "none"
+
+
+def _problem(text: str, is_one: bool) -> RenderableType:
+    return Text(text, style="yellow") if is_one else text
+
+
+def _unknown_lines(unknown: Sequence[UnknownShape], width: int) -> RenderableType:
+    if not unknown:
+        return "none"
+    lines = [f"{format_count(len(unknown), 'tensor')} of unknown size, not counted:"]
+    lines += [
+        f"{shorten(item.tensor, width // 2)} {item.op_type} {format_shape(item.shape)}"
+        for item in unknown[:_UNKNOWN_ROWS]
+    ]
+    return Text("\n".join(lines), style="yellow")
+
+
+def _listed(names: Sequence[str], limit: int) -> str:
+    """The first names, and how many more there are."""
+    shown = ", ".join(names[:limit]) or "none"
+    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")

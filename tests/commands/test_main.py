@@ -1,0 +1,246 @@
+"""One place turns errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from plans_by_hand import MIB, infeasible_plan, small_plan, small_report
+
+from placer import errors
+from placer.__main__ import main
+from placer.plan import Plan
+
+
+@pytest.fixture
+def pipeline(monkeypatch):
+    """Stands in for ``placer.pipeline``: its functions return or raise what a test sets."""
+    from types import ModuleType
+
+    module = ModuleType("placer.pipeline")
+    module.calls = []
+    module.result = small_plan()
+
+    def answer(source, devices=None, **options):
+        module.calls.append((source, devices, options))
+        if isinstance(module.result, BaseException):
+            raise module.result
+        return module.result
+
+    module.place = module.report = answer
+    monkeypatch.setitem(sys.modules, "placer.pipeline", module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.PlacerError("told"), 1),
+        (errors.UsageError("told"), 2),
+        (errors.ModelError("told"), 3),
+        (errors.ShapeError("told"), 4),
+        (errors.InfeasibleError("told"), 5),
+        (errors.NoSolutionError("told"), 6),
+        (errors.GateError("told"), 7),
+        (errors.VerificationError("told"), 8),
+    ],
+)
+def test_errors_become_one_line_and_their_exit_code(pipeline, capsys, error, code):
+    """Every kind of error is one line on stderr and nothing on stdout."""
+    pipeline.result = error
+    assert main(["report", "model"]) == code
+    assert capsys.readouterr() == ("", "placer: told\n")
+
+
+def test_an_interrupt_exits_130(pipeline):
+    """Control-C ends as shells expect it."""
+    pipeline.result = KeyboardInterrupt()
+    assert main(["report", "model"]) == 130
+
+
+def test_a_fault_is_one_line_and_with_v_a_traceback(pipeline, capsys):
+    """An unexpected exception exits 1; only -v shows where it came from."""
+    pipeline.result = ZeroDivisionError("by zero")
+    assert main(["report", "model"]) == 1
+    message = "placer: unexpected error: ZeroDivisionError: by zero"
+    assert capsys.readouterr().err == f"{message}; run with -v for the traceback\n"
+    assert main(["report", "model", "-v"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("Traceback")
+    assert told.endswith(f"{message}\n")
+
+
+def test_a_reader_that_leaves_is_no_error():
+    """``placer ... | head -1`` says nothing on stderr."""
+    code = (
+        f"import sys; sys.path[:0] = {sys.path!r}; from plans_by_hand import small_report; "
+        "from types import ModuleType; fake = ModuleType('placer.pipeline'); "
+        "fake.report = lambda *a, **k: small_report(); sys.modules['placer.pipeline'] = fake; "
+        "from placer.__main__ import main; input(); sys.exit(main(['report', 'model']))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    _, told = process.communicate(b"\n")
+    assert (process.returncode, told) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["place", "model"], "--devices"),
+        (["report", "model", "--format", "csv"], "choose from 'text', 'json'"),
+        (["report", "model", "--shape", "32x128"], "write NAME:32x128"),
+        (["report", "model", "--batch-size", "-1"], "no whole number of zero or more"),
+        (["report", "model", "--fail-on", "rain"], "known are fallback, unmodelled, unknown-shape"),
+        (["place", "model", "--devices", "2xT4", "--pin", "GPU:0"], "write 'GLOB=GPU:0'"),
+        (["place", "model", "--devices", "2xT4", "--time-limit", "0"], "seconds above zero"),
+        (["place", "model", "--devices", "2xT4", "--objective", "step-time"], "'transfer'"),
+        (["report", "model", "--max-memory", "GPU:0=1GiB"], "--max-memory needs --devices"),
+        (["place", "m", "--devices", "2xT4", "--fail-over", "GPU:2=1GiB"], "GPU:0, GPU:1, CPU:0"),
+        (["place", "m", "--devices", "2xT4", "--fail-over", "GPU:0"], "write GPU:0=9GiB"),
+        (["place", "m", "--devices", "2xNope", "--fail-over", "GPU:0=1GiB"], "unknown device"),
+    ],
+)
+def test_wrong_usage_exits_2_before_any_work(pipeline, capsys, argv, message):
+    """What is wrong with a command line is said with what would be right, before any work."""
+    assert main(argv) == 2
+    assert message in capsys.readouterr().err
+    assert pipeline.calls == []
+
+
+def test_options_reach_the_pipeline(pipeline, capsys):
+    """Every option arrives under the pipeline's name for it."""
+    argv = "place model --devices 2xT4 --tag-set serve --signature s --outputs a,b:1 -q"
+    argv += " --batch-size 8 --shape x:32x128 --shape y:: --max-memory GPU:0=1GiB"
+    argv += " --max-memory CPU:0=2GiB --reserve 1GiB+10% --spill never --pin a=b=GPU:1"
+    argv += " --pin-type Hash*=CPU:0 --keep-together enc/* --clear-devices --time-limit 5 --seed 3"
+    argv = argv.replace("y::", "scope/y:")
+    assert main(argv.split()) == 0
+    ((source, devices, options),) = pipeline.calls
+    assert (source, devices) == ("model", "2xT4")
+    assert options == {
+        "tag_set": "serve",
+        "signature": "s",
+        "outputs": ("a", "b:1"),
+        "batch_size": 8,
+        "shapes": {"x": (32, 128), "scope/y": ()},
+        "trip_count": None,
+        "costs": None,
+        "max_memory": "GPU:0=1GiB,CPU:0=2GiB",
+        "reserve": "1GiB+10%",
+        "spill": "never",
+        "objective": "transfer",
+        "pins": {"a=b": "GPU:1"},
+        "pin_types": {"Hash*": "CPU:0"},
+        "keep_together": ("enc/*",),
+        "clear_devices": True,
+        "time_limit": 5.0,
+        "seed": 3,
+    }
+    assert "OPTIMAL" in capsys.readouterr().out
+
+
+def test_place_writes_the_plan_and_never_overwrites(pipeline, tmp_path, capsys):
+    """The plan goes to -o; a second run stops before any work, and --force replaces it."""
+    path = tmp_path / "plan.json"
+    argv = ["place", "model", "--devices", "2xT4", "-o", str(path)]
+    assert main(argv) == 0
+    assert Plan.load(path) == small_plan()
+    assert main(argv) == 2
+    assert "--force" in capsys.readouterr().err
+    assert len(pipeline.calls) == 1
+    pipeline.result = small_plan(tool_version="9")
+    assert main([*argv, "--force"]) == 0
+    assert Plan.load(path).tool_version == "9"
+
+
+def test_place_prints_the_plan_as_json(pipeline, capsys):
+    """With --format json, stdout is the plan and nothing else."""
+    assert main(["place", "model", "--devices", "2xT4", "--format", "json"]) == 0
+    assert Plan.from_json(capsys.readouterr().out) == small_plan()
+
+
+def test_an_infeasible_plan_is_written_all_the_same(pipeline, tmp_path, capsys):
+    """Exit code 5 comes after the plan with the conflict is in the file and on stdout."""
+    pipeline.result = infeasible_plan()
+    path = tmp_path / "plan.json"
+    assert main(["place", "model", "--devices", "2xT4", "-o", str(path)]) == 5
+    assert Plan.load(path).conflict == infeasible_plan().conflict
+    out, told = capsys.readouterr()
+    assert "raise the cap of GPU:0 to 120 MiB" in out
+    assert told.startswith("placer: no placement fits")
+
+
+def test_no_placement_in_time_exits_6(pipeline, capsys):
+    """Without a placement and without a proof, the advice is more time."""
+    solver = infeasible_plan().solver | {"status": "UNKNOWN"}
+    from dataclasses import replace
+
+    pipeline.result = replace(infeasible_plan(), solver=solver, conflict=None)
+    assert main(["place", "model", "--devices", "2xT4"]) == 6
+    assert "--time-limit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("limit", "code"), [("GPU:1=90MiB", 0), ("GPU:1=89MiB", 7), ("1=89MiB", 7), ("GPU:*=89MiB", 7)]
+)
+def test_fail_over_is_a_gate_on_the_predicted_peak(pipeline, capsys, limit, code):
+    """A peak of 90 MiB passes a limit of 90 MiB and trips one of 89 MiB, after the summary."""
+    argv = ["place", "model", "--devices", "2xT4", "--fail-over", limit]
+    assert main(argv) == code
+    out, told = capsys.readouterr()
+    assert "GPU:1" in out
+    assert ("GPU:1 is predicted to peak at 90.00 MiB, the limit is 89.00 MiB" in told) == (
+        code == 7
+    )
+
+
+@pytest.mark.parametrize(
+    ("gate", "message"),
+    [
+        ("unmodelled", "3 ops are unmodelled: Odd"),
+        ("unknown-shape", "2 tensors have an unknown shape"),
+        ("fallback", "5 ops do not run on the device that the graph asks for"),
+    ],
+)
+def test_fail_on_is_a_gate_on_what_was_found(pipeline, capsys, gate, message):
+    """Each gate trips on its own finding, and on no other."""
+    warnings = tuple(
+        {"code": code, "message": "", "count": count, "ops": []}
+        for code, count in (("unknown_shape", 2), ("device_string_ignored", 5))
+    )
+    pipeline.result = small_plan(unmodelled={"Odd": 3}, warnings=warnings)
+    assert main(["place", "model", "--devices", "2xT4", "--fail-on", gate]) == 7
+    assert capsys.readouterr().err == f"placer: a gate tripped: {message}\n"
+    pipeline.result = small_plan()
+    assert main(["place", "model", "--devices", "2xT4", "--fail-on", gate]) == 0
+
+
+def test_report_writes_to_a_file_without_colours(pipeline, tmp_path, capsys):
+    """With -o the report goes to the file alone."""
+    pipeline.result = small_report(plan=small_plan())
+    path = tmp_path / "report.txt"
+    assert main(["report", "model", "--devices", "2xT4", "-o", str(path)]) == 0
+    assert capsys.readouterr().out == ""
+    assert "\x1b" not in path.read_text()
+    assert "lower bound" in path.read_text()
+
+
+def test_report_as_json_is_sorted_and_carries_the_plan(pipeline, capsys):
+    """The JSON has the report's facts and the same plan that place would write."""
+    import json
+
+    pipeline.result = small_report(plan=small_plan())
+    assert main(["report", "model", "--devices", "2xT4", "--format", "json"]) == 0
+    text = capsys.readouterr().out
+    data = json.loads(text)
+    assert text == json.dumps(data, sort_keys=True, indent=1) + "\n"
+    assert data["schema"] == "placer.report/1"
+    assert data["memory"]["peak_bytes"] == 5 * MIB
+    assert Plan.from_json(json.dumps(data["plan"])) == small_plan()

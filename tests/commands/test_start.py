@@ -1,0 +1,32 @@
+"""The command line starts light: a fresh interpreter loads none of the heavy packages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("tensorflow", "ortools", "numpy", "networkx", "rich", "jsonschema", "keras", "dataclasses")
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["place", "--help"], ["--version"], ["nonsense"]])
+def test_help_loads_nothing_heavy(argv):
+    """Help, version and wrong usage are told before anything heavy is imported."""
+    code = (
+        "import sys; from placer.__main__ import main; main(sys.argv[1:]); "
+        f"sys.exit(','.join(name for name in {HEAVY!r} if name in sys.modules) or 0)"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", code, *argv], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_python_m_placer_is_the_same_command():
+    """``python -m placer`` shows the commands and exits 0; without a command it exits 2."""
+    command = [sys.executable, "-m", "placer"]
+    helped = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False)
+    assert helped.returncode == 0
+    assert all(name in helped.stdout for name in ("report", "place", "devices"))
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 2

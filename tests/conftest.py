@@ -1,0 +1,52 @@
+"""Fixtures that tests of several packages share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def test_data() -> Path:
+    """The folder of real graphs that PLACER_TEST_DATA names; skips without it."""
+    folder = os.environ.get("PLACER_TEST_DATA")
+    if not folder:
+        pytest.skip("PLACER_TEST_DATA is not set: it names the folder of real graphs")
+    if not (Path(folder) / "graphs").is_dir():
+        pytest.skip(f"PLACER_TEST_DATA={folder} has no folder graphs")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SavedModel of three dense layers, 64 -> 256 -> 256 -> 10, with an unknown batch size.
+
+    Its weights are 64*256 + 256*256 + 256*10 float32 (338 KiB) and 522 biases.
+    """
+    import tensorflow as tf
+
+    class Network(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            sizes = ((64, 256), (256, 256), (256, 10))
+            self.weights = [
+                tf.Variable(tf.random.stateless_normal(size, seed=(0, i)), name=f"w{i}")
+                for i, size in enumerate(sizes)
+            ]
+            self.biases = [
+                tf.Variable(tf.zeros(size[1]), name=f"b{i}") for i, size in enumerate(sizes)
+            ]
+
+        @tf.function(input_signature=[tf.TensorSpec((None, 64), tf.float32, name="x")])
+        def serve(self, x):
+            for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+                with tf.name_scope(f"layer_{i}"):
+                    x = tf.nn.relu(x @ weight + bias)
+            return {"y": x}
+
+    path = tmp_path_factory.mktemp("models") / "dense"
+    network = Network()
+    tf.saved_model.save(network, str(path), signatures={"serving_default": network.serve})
+    return path

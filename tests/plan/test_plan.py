@@ -1,0 +1,87 @@
+"""Plans in and out of JSON, and what is said about files that are no plan."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from jsonschema import Draft202012Validator
+from plans_by_hand import infeasible_plan, small_plan
+
+from placer.errors import UsageError
+from placer.plan import Plan, plan_schema
+
+
+@pytest.mark.parametrize("plan", [small_plan(), infeasible_plan()], ids=["placed", "infeasible"])
+def test_a_plan_survives_its_json(plan):
+    """A plan that is written and read again is equal to itself, and so is its text."""
+    again = Plan.from_json(plan.to_json())
+    assert again == plan
+    assert again.to_json() == plan.to_json()
+
+
+@pytest.mark.parametrize("plan", [small_plan(), infeasible_plan()], ids=["placed", "infeasible"])
+def test_plans_fit_the_schema(plan):
+    """What is written is valid under the shipped JSON Schema, which is itself a valid schema."""
+    Draft202012Validator.check_schema(plan_schema())
+    Draft202012Validator(plan_schema()).validate(json.loads(plan.to_json()))
+
+
+def test_keys_are_sorted_whatever_the_order_of_the_placement():
+    """Two plans that differ only in the order of their tables have the same text."""
+    backwards = small_plan(placement=dict(reversed(small_plan().placement.items())))
+    assert backwards.to_json() == small_plan().to_json()
+
+
+def test_save_does_not_overwrite_and_load_reads_back(tmp_path):
+    """An existing plan is replaced only with force, and nothing else is left in the folder."""
+    path = tmp_path / "plan.json"
+    small_plan().save(path)
+    with pytest.raises(UsageError, match=r"plan\.json exists already.*--force"):
+        infeasible_plan().save(path)
+    assert Plan.load(path) == small_plan()
+    infeasible_plan().save(path, force=True)
+    assert Plan.load(path) == infeasible_plan()
+    assert [found.name for found in tmp_path.iterdir()] == ["plan.json"]
+
+
+def _changed(**changes):
+    return json.dumps({**json.loads(small_plan().to_json()), **changes})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"schema": "placer.plan/1",\n "model": }', "broken JSON at line 2, column 11"),
+        ("[]", 'it has no "schema": "placer.plan/1"'),
+        ('{"nodes": []}', 'it has no "schema": "placer.plan/1"'),
+        ('{"schema": "placer.problem/1"}', "is a placer.problem/1 document"),
+        (
+            '{"schema": "placer.plan/2", "tool_version": "3.4"}',
+            "has schema placer.plan/2, written by placer 3.4; this placer reads placer.plan/1",
+        ),
+        (_changed(placement={"a": "gpu0"}), "does not fit the schema placer.plan/1 at placement/a"),
+        (_changed(solver={"status": "OPTIMAL"}), "at solver: 'objective' is a required property"),
+        (_changed(extra=1), "'extra' was unexpected"),
+    ],
+)
+def test_what_is_no_plan_is_refused_with_the_reason(text, message):
+    """Broken, foreign, newer and misshapen documents are told apart, with the place."""
+    with pytest.raises(UsageError) as error:
+        Plan.from_json(text, source="plan.json")
+    assert str(error.value).startswith("plan.json ")
+    assert message in str(error.value)
+
+
+def test_a_missing_file_is_a_usage_error(tmp_path):
+    """A plan that is not there is named in the message."""
+    with pytest.raises(UsageError, match=r"cannot read the plan .*absent\.json"):
+        Plan.load(tmp_path / "absent.json")
+
+
+def test_the_device_function_gives_full_names():
+    """Known ops get TensorFlow's full device name, unknown ones stay free."""
+    function = small_plan().device_function
+    assert function(SimpleNamespace(name="a")) == "/job:localhost/replica:0/task:0/device:GPU:0"
+    assert function(SimpleNamespace(name="elsewhere")) == ""

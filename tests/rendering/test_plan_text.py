@@ -1,0 +1,109 @@
+"""Plans as text, against literal tables."""
+
+from __future__ import annotations
+
+import pytest
+from plans_by_hand import infeasible_plan, small_plan, transfer_row
+
+from placer.rendering.plan_text import TRANSFER_ROWS, quality_text, render_plan
+
+PLACED = """\
+models/small
+saved_model · signature serving_default · batch 32 · 4 ops
+
+Placement
+  status     OPTIMAL (proven best)
+  transfer   3.00 MiB, lower bound 3.00 MiB, gap 0.0%
+  transfers  1 data 3.00 MiB, 1 feed 1.00 KiB, 1 fetch 128 B, 1 control 4 B
+  step       4.10 ms predicted; busiest device 2.00 ms, critical path 4.00 ms
+  search     1.50 s, seed 0
+
+Device  Ops      Peak      Cap   Used  Resident     Busy  Model
+───────────────────────────────────────────────────────────────
+GPU:0     1  60.0 MiB  100 MiB  60.0%  40.0 MiB  2.00 ms  T4
+GPU:1     2  90.0 MiB  100 MiB  90.0%  40.0 MiB  2.00 ms  T4
+CPU:0     1  1.00 KiB  100 MiB   0.0%       0 B      0 s  CPU
+
+Transfers     Bytes  From   To     Kind   Memory
+────────────────────────────────────────────────
+a:0        3.00 MiB  GPU:0  GPU:1  data   device
+x:0        1.00 KiB  CPU:0  GPU:0  feed   device
+b:0           128 B  GPU:1  CPU:0  fetch  device
+"""
+
+INFEASIBLE = """\
+models/small
+saved_model · signature serving_default · batch 32
+
+Placement
+  status  INFEASIBLE (proven impossible: nothing fits these caps and pins)
+  search  1.50 s, seed 0
+
+Device  Ops  Peak      Cap  Used  Resident  Busy  Model
+───────────────────────────────────────────────────────
+GPU:0     0     -  100 MiB     -         -     -  GPU
+
+Why nothing fits
+  caps    bytes 100 MiB, device GPU:0
+  groups  the group of w needs 120 MiB
+  fixes   raise the cap of GPU:0 to 120 MiB
+"""
+
+
+@pytest.mark.parametrize(
+    ("plan", "text"), [(small_plan(), PLACED), (infeasible_plan(), INFEASIBLE)], ids=["yes", "no"]
+)
+def test_a_plan_reads_like_this(plan, text):
+    """The summary of a placed and of an infeasible plan, word by word."""
+    assert render_plan(plan) == text
+    assert plan.summary() == text
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 200])
+def test_no_line_is_wider_than_the_terminal(width):
+    """Whatever the width, lines stay within it, and long op names keep their ends."""
+    name = "StatefulPartitionedCall/resnet50_1/conv1_conv_1/convolution:0"
+    plan = small_plan(transfers=(transfer_row(name, "GPU:0", "GPU:1", 3 << 20, "data"),))
+    lines = render_plan(plan, width=width).splitlines()
+    assert max(len(line) for line in lines) <= width
+    assert any(line.startswith("State") and "3.00 MiB" in line for line in lines)
+
+
+def test_colours_are_only_there_when_asked_for():
+    """Without colour there is no escape sequence; with it the text is the same."""
+    import re
+
+    coloured = render_plan(small_plan(), colour=True)
+    assert "\x1b[" in coloured
+    assert "\x1b" not in render_plan(small_plan())
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == render_plan(small_plan()).split()
+
+
+def test_the_quality_of_an_answer_is_said_whatever_is_known():
+    """Value, bound and gap are told as far as they are proven."""
+    solver = small_plan().solver
+    worse = solver | {"value": 2000, "lower_bound": 1500, "relative_gap": 0.25}
+    unproven = solver | {"value": 2000, "lower_bound": None, "relative_gap": None}
+    assert quality_text(worse) == "1.95 KiB, lower bound 1.46 KiB, gap 25.0%"
+    assert quality_text(unproven) == "1.95 KiB, no lower bound proven"
+
+
+def test_only_the_largest_transfers_are_listed_unsized_last():
+    """Ten rows, the largest first; the header says how many there are."""
+    rows = [transfer_row(f"t{i}:0", "GPU:0", "GPU:1", i * 1000, "data") for i in range(1, 15)]
+    rows.append(transfer_row("string:0", "CPU:0", "GPU:1", None, "feed"))
+    text = render_plan(small_plan(transfers=tuple(rows)))
+    assert f"Transfers (largest {TRANSFER_ROWS} of 15)" in text
+    assert "t14:0" in text
+    assert "t4:0" not in text
+    assert "1 without a size" in text
+    few = render_plan(small_plan(transfers=tuple(rows[-2:])))
+    assert few.index("t14:0") < few.index("string:0")
+
+
+def test_warnings_and_unmodelled_ops_are_never_silent():
+    """Every warning is shown with its code and count, unmodelled op types with theirs."""
+    warning = {"code": "unknown_shape", "message": "not counted", "count": 7, "ops": ["a:0"]}
+    text = render_plan(small_plan(warnings=(warning,), unmodelled={"Odd": 3, "Rare": 1}))
+    assert "unknown_shape  not counted (7)" in text
+    assert "Odd 3, Rare 1" in text

@@ -1,0 +1,59 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from placer.rendering import quantities
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (None, "unknown"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "0.98 KiB"),
+        (1536, "1.50 KiB"),
+        (97_800_000, "93.3 MiB"),
+        (1023 * 1024, "1.00 MiB"),
+        (40 << 30, "40.0 GiB"),
+        (5 << 60, "5120 PiB"),
+    ],
+)
+def test_bytes_have_three_digits_and_binary_units(size, text):
+    """Sizes change the unit before a fourth digit, and None is never zero."""
+    assert quantities.format_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0 s"), (5e-9, "0.01 µs"), (5e-6, "5.00 µs"), (0.0612, "61.2 ms"), (90.0, "90.0 s")],
+)
+def test_seconds_take_the_unit_that_fits(seconds, text):
+    """Durations are in s, ms or µs."""
+    assert quantities.format_seconds(seconds) == text
+
+
+def test_work_is_in_decimal_units():
+    """FLOPs and rates count in thousands, not in 1024."""
+    assert quantities.format_flops(771_000_000_000) == "771 GFLOP"
+    assert quantities.format_flops(12) == "12 FLOP"
+    assert quantities.format_flops(None) == "unknown"
+    assert quantities.format_rate(1.558e12, "B/s") == "1.56 TB/s"
+
+
+def test_long_names_lose_their_middle():
+    """Both ends of a long name are kept, within the width to the column."""
+    short = quantities.shorten("StatefulPartitionedCall/resnet50/conv1/Conv2D", 20)
+    assert len(short) == 20
+    assert short.startswith("Statef")
+    assert short.endswith("/Conv2D")
+    assert quantities.shorten("a/b", 20) == "a/b"
+
+
+def test_shapes_say_what_is_unknown():
+    """Unknown dimensions and unknown rank are told apart."""
+    assert quantities.format_shape((None, 8)) == "[?, 8]"
+    assert quantities.format_shape(None) == "[...]"
+    assert quantities.format_shape(()) == "[]"
