@@ -15,6 +15,7 @@ class OpCost:
     ``temporary_bytes`` live only while the op runs; ``persistent_bytes`` live from step to step
     (variables, constants).  ``inaccurate`` says that an unknown shape or a missing rule had to be
     guessed, ``unmodelled`` that the op type has no cost rule and only its bytes are counted.
+    ``measured_seconds`` is the time of one execution on the device it was measured on, if it was.
     """
 
     flops: int = 0
@@ -24,3 +25,4 @@ class OpCost:
     persistent_bytes: int = 0
     inaccurate: bool = False
     unmodelled: bool = False
+    measured_seconds: float | None = None

@@ -1,0 +1,252 @@
+"""Where can an op run, and which of its arguments stay in host memory?
+
+The answer comes from a registry of kernels: a snapshot of TensorFlow's own
+(``data/kernels.json``, written by ``placer.extraction.kernel_snapshot``), or one that is given.
+Kernels are chosen as ``FindKernelRegistration`` of ``tensorflow/core/framework/op_kernel.cc``
+does, host memory as ``MemoryTypesForNode`` of ``memory_types.cc`` does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cost_models.op_info import OpInfo, TensorProperties
+
+SCHEMA = "placer.kernels/1"
+
+_ALWAYS_ON_HOST = frozenset({"string", "resource"})
+_FUNCTION_CALLS = frozenset(
+    {"SymbolicGradient", "PartitionedCall", "StatefulPartitionedCall", "While"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelMatch:
+    """The kernel of an op on a GPU: the numbers of the inputs and outputs it keeps on the host."""
+
+    host_inputs: frozenset[int] = frozenset()
+    host_outputs: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One registered kernel: ``constraints`` are the allowed values of attributes (dtype names or
+    plain values), ``host_arguments`` the arguments that it reads or writes in host memory."""
+
+    constraints: Mapping[str, frozenset[object]] = field(default_factory=dict)
+    host_arguments: frozenset[str] = frozenset()
+    label: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """One input or output argument of an op definition.
+
+    ``type_attribute``, ``number_attribute`` and ``list_attribute`` name the attributes that give
+    its dtype, how many tensors it stands for, and the dtypes of a list.
+    """
+
+    name: str
+    type_attribute: str = ""
+    number_attribute: str = ""
+    list_attribute: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpKernels:
+    """All kernels of one op type by device type (``CPU``, ``GPU``, ``DEFAULT``).
+
+    ``defaults`` are the op definition's defaults of the attributes that kernels constrain.
+    """
+
+    inputs: tuple[Argument, ...] = ()
+    outputs: tuple[Argument, ...] = ()
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    kernels: Mapping[str, tuple[Kernel, ...]] = field(default_factory=dict)
+
+
+class KernelRegistry:
+    """Which kernels a TensorFlow has.  ``ops`` maps op types to rows of the snapshot's format,
+    read when they are first asked for."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        if document.get("schema") != SCHEMA:
+            raise ValueError(f"not a {SCHEMA} document")
+        self.tensorflow_version: str = document["tensorflow_version"]
+        self._values = [frozenset(values) for values in document["values"]]
+        self._rows: Mapping[str, Mapping[str, Any]] = document["ops"]
+        self._read: dict[str, OpKernels] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        """The op types with a kernel, in alphabetical order."""
+        return iter(self._rows)
+
+    def __contains__(self, op_type: str) -> bool:
+        return op_type in self._rows
+
+    def __getitem__(self, op_type: str) -> OpKernels:
+        """The kernels of ``op_type``; ``KeyError`` if it has none on any device."""
+        if op_type not in self._read:
+            self._read[op_type] = self._op_kernels(self._rows[op_type])
+        return self._read[op_type]
+
+    def _op_kernels(self, row: Mapping[str, Any]) -> OpKernels:
+        return OpKernels(
+            inputs=_arguments(row.get("in", "")),
+            outputs=_arguments(row.get("out", "")),
+            defaults=row.get("defaults", {}),
+            kernels={
+                device: tuple(self._kernel(*kernel) for kernel in row[device])
+                for device in ("CPU", "GPU", "DEFAULT")
+                if device in row
+            },
+        )
+
+    def _kernel(
+        self,
+        constraints: Mapping[str, int] | None = None,
+        host_arguments: str = "",
+        label: str = "",
+        priority: int = 0,
+    ) -> Kernel:
+        return Kernel(
+            constraints={key: self._values[index] for key, index in (constraints or {}).items()},
+            host_arguments=frozenset(host_arguments.split()),
+            label=label,
+            priority=priority,
+        )
+
+
+def _arguments(text: str) -> tuple[Argument, ...]:
+    """The arguments written as ``name:type:number:list``, separated by blanks."""
+    rows = [[*argument.split(":"), "", "", ""] for argument in text.split()]
+    return tuple(
+        Argument(name=row[0], type_attribute=row[1], number_attribute=row[2], list_attribute=row[3])
+        for row in rows
+    )
+
+
+@cache
+def snapshot() -> KernelRegistry:
+    """The registry of the TensorFlow that the snapshot was made with, read at the first call."""
+    text = (Path(__file__).parent / "data" / "kernels.json").read_text(encoding="utf-8")
+    return KernelRegistry(json.loads(text))
+
+
+def known(op_type: str, registry: KernelRegistry | None = None) -> bool:
+    """Does the op type have a kernel on any device?"""
+    return op_type in (registry or snapshot())
+
+
+def has_cpu_kernel(info: OpInfo, registry: KernelRegistry | None = None) -> bool:
+    """Does the op, with its dtypes, have a kernel on a CPU?"""
+    return _find("CPU", info, registry or snapshot()) is not None
+
+
+def gpu_kernel(info: OpInfo, registry: KernelRegistry | None = None) -> KernelMatch | None:
+    """The kernel that runs the op on a GPU, or ``None`` if there is none for its dtypes.
+
+    Strings and resources are always in host memory.  The ops that call functions (``While``,
+    ``PartitionedCall``, ...) keep int32 there too, as TensorFlow does.
+    """
+    registry = registry or snapshot()
+    kernel = _find("GPU", info, registry)
+    if kernel is None:
+        return None
+    op = registry[info.op]
+    on_host = _ALWAYS_ON_HOST | ({"int32"} if info.op in _FUNCTION_CALLS else frozenset())
+    named = frozenset() if info.op in _FUNCTION_CALLS else kernel.host_arguments
+    return KernelMatch(
+        host_inputs=_host_indices(op.inputs, info.inputs, named, info, on_host),
+        host_outputs=_host_indices(op.outputs, info.outputs, named, info, on_host),
+    )
+
+
+def _find(device_type: str, info: OpInfo, registry: KernelRegistry) -> Kernel | None:
+    """The matching kernel of highest priority of the device type, else of ``DEFAULT``."""
+    if info.op not in registry:
+        return None
+    op = registry[info.op]
+    label = info.attributes.get("_kernel", "")
+    for device in (device_type, "DEFAULT"):
+        matching = [
+            kernel
+            for kernel in op.kernels.get(device, ())
+            if kernel.label == label
+            and all(
+                _allows(allowed, _attribute(key, info, op))
+                for key, allowed in kernel.constraints.items()
+            )
+        ]
+        if matching:
+            return max(matching, key=lambda kernel: kernel.priority)
+    return None
+
+
+def _allows(allowed: frozenset[object], value: object) -> bool:
+    """Is the value, or every element of a list of dtypes, among the allowed ones?"""
+    return all(v in allowed for v in value) if isinstance(value, tuple | list) else value in allowed
+
+
+def _attribute(key: str, info: OpInfo, op: OpKernels) -> object:
+    """The attribute's value: as written, as the tensors show it, or the definition's default."""
+    if key in info.attributes:
+        return info.attributes[key]
+    for arguments, tensors in ((op.inputs, info.inputs), (op.outputs, info.outputs)):
+        for argument, found in _ranges(arguments, tensors, info):
+            if argument.type_attribute == key and found:
+                return tensors[found[0]].dtype
+            if argument.list_attribute == key:
+                return tuple(tensors[index].dtype for index in found)
+    return op.defaults.get(key)
+
+
+def _host_indices(
+    arguments: Sequence[Argument],
+    tensors: Sequence[TensorProperties],
+    named: frozenset[str],
+    info: OpInfo,
+    on_host: frozenset[str],
+) -> frozenset[int]:
+    """The numbers of the tensors in host memory, by their argument's name or their dtype."""
+    by_dtype = {index for index, tensor in enumerate(tensors) if tensor.dtype in on_host}
+    by_name = {
+        index
+        for argument, found in (_ranges(arguments, tensors, info) if named else ())
+        if argument.name in named
+        for index in found
+    }
+    return frozenset(by_dtype | by_name)
+
+
+def _ranges(
+    arguments: Sequence[Argument], tensors: Sequence[TensorProperties], info: OpInfo
+) -> Iterator[tuple[Argument, range]]:
+    """Each argument with the numbers of its tensors (``NameRangesForNode``).
+
+    Where a length attribute was left out, the argument gets the tensors that the others leave.
+    """
+    open_lengths = [_length(argument, info) for argument in arguments]
+    left = len(tensors) - sum(length for length in open_lengths if length is not None)
+    start = 0
+    for argument, length in zip(arguments, open_lengths, strict=True):
+        stop = min(len(tensors), start + max(0, left if length is None else length))
+        yield argument, range(start, stop)
+        start = stop
+
+
+def _length(argument: Argument, info: OpInfo) -> int | None:
+    """How many tensors the argument stands for, ``None`` where the attribute is missing."""
+    if argument.number_attribute:
+        number = info.attributes.get(argument.number_attribute)
+        return number if isinstance(number, int) else None
+    if argument.list_attribute:
+        dtypes = info.attributes.get(argument.list_attribute)
+        return len(dtypes) if isinstance(dtypes, tuple | list) else None
+    return 1

@@ -1,0 +1,124 @@
+"""From an op to its cost: the rule registered for its type.
+
+Three lists: types with a rule (:func:`cost_rule`, open to users), types that are free on purpose
+(:mod:`cost_models.free_ops`), and everything else, which is unmodelled: it costs the bytes it
+reads and writes and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+
+from cost_models.free_ops import free_category
+from cost_models.op_cost import OpCost
+from cost_models.op_info import OpInfo, TensorProperties
+from cost_models.state_size import persistent_bytes
+from cost_models.tensor_size import counted_bytes, element_bytes, is_known, tensor_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a cost rule answers.
+
+    ``flops`` counts a fused multiply-add as two.  ``bytes_accessed`` is what is read plus what is
+    written; ``None`` means every input once and every output once.  ``temporary_bytes`` live only
+    while the op runs.  ``output_bytes`` gives sizes that the shapes do not tell, by output number.
+    """
+
+    flops: int = 0
+    bytes_accessed: int | None = None
+    temporary_bytes: int = 0
+    output_bytes: Mapping[int, int] = field(default_factory=dict)
+
+
+Rule = Callable[[OpInfo], Work]
+"""A cost rule sees the op's type, attributes, shapes and dtypes, never the graph.
+
+Unknown dimensions reach it as ``None``; it takes them as 1 (``tensor_size.counted_shape``)."""
+
+_RULES: dict[str, Rule] = {}
+
+
+def cost_rule(*op_types: str) -> Callable[[Rule], Rule]:
+    """A decorator that makes a function the cost rule of ``op_types``.
+
+    Each argument may name several types, separated by blanks: ``@cost_rule("Abs Neg Sign")``.
+    A rule of yours replaces the one that comes with the package, and may cover an op type of your
+    own or one that is free otherwise.
+    """
+
+    def register(rule: Rule) -> Rule:
+        _RULES.update(dict.fromkeys(" ".join(op_types).split(), rule))
+        return rule
+
+    return register
+
+
+@cache
+def _load_rules() -> None:
+    """Import the rules of the package, keeping those that were registered before."""
+    registered = dict(_RULES)
+    import_module("cost_models.rules")
+    _RULES.update(registered)
+
+
+def has_rule(op_type: str) -> bool:
+    """Is there a cost rule for ``op_type``?"""
+    _load_rules()
+    return op_type in _RULES
+
+
+def is_modelled(op_type: str) -> bool:
+    """Is ``op_type`` costed by a rule or free on purpose?"""
+    return has_rule(op_type) or free_category(op_type) is not None
+
+
+def op_cost(info: OpInfo) -> OpCost:
+    """The cost of one execution of the op.
+
+    It is inaccurate where a shape that the cost needs is unknown, or the op type has no rule.
+    """
+    _load_rules()
+    rule = _RULES.get(info.op)
+    if rule is None and free_category(info.op) is not None:
+        return _free_cost(info)
+    work = rule(info) if rule is not None else Work()
+    outputs = [tensor_bytes(output) for output in info.outputs]
+    for index, size in work.output_bytes.items():
+        outputs[index] = size
+    unsized = any(_is_unsized(tensor) for tensor in info.inputs) or any(
+        size is None and _is_unsized(tensor)
+        for size, tensor in zip(outputs, info.outputs, strict=True)
+    )
+    return OpCost(
+        flops=work.flops,
+        bytes_accessed=bytes_touched(info) if work.bytes_accessed is None else work.bytes_accessed,
+        output_bytes=tuple(outputs),
+        temporary_bytes=work.temporary_bytes,
+        persistent_bytes=persistent_bytes(info) or 0,
+        inaccurate=unsized or rule is None,
+        unmodelled=rule is None,
+    )
+
+
+def _free_cost(info: OpInfo) -> OpCost:
+    """No work: the sizes of the outputs, and what a variable or constant keeps."""
+    kept = persistent_bytes(info)
+    return OpCost(
+        output_bytes=tuple([tensor_bytes(output) for output in info.outputs]),
+        persistent_bytes=kept or 0,
+        inaccurate=kept is None,
+    )
+
+
+def _is_unsized(tensor: TensorProperties) -> bool:
+    """Would a fully known shape give this tensor a size?"""
+    return not is_known(tensor.shape) and element_bytes(tensor.dtype) is not None
+
+
+def bytes_touched(info: OpInfo) -> int:
+    """Bytes of all inputs read once and all outputs written once."""
+    return sum(map(counted_bytes, info.inputs)) + sum(map(counted_bytes, info.outputs))

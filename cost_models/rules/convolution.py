@@ -1,0 +1,170 @@
+"""Convolutions and their gradients.
+
+Every product of an output element with a filter element is an FMA, padded positions included, as
+in ``_calc_conv_flops`` of ``tensorflow/python/ops/nn_ops.py``.  Layout (NHWC or NCHW), padding and
+dilation act through the output's shape alone.  Temporaries are the im2col buffers of
+``tensorflow/core/kernels/conv_grad_filter_ops.cc`` and ``conv_grad_input_ops.h``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from cost_models.op_info import OpInfo, TensorProperties
+from cost_models.registry import Rule, Work, cost_rule
+from cost_models.tensor_size import counted_shape, element_bytes, element_count
+
+_FMA_FLOPS = 2
+
+_WORKING_SET_BYTES = 30 << 20
+"""The L3 cache that the CPU kernels assume when they choose how many images to unfold at once."""
+
+_SMALLEST_THREAD_WORK_BYTES = 256 << 10
+"""Below this much work per thread (an L2 cache) the input gradient unfolds many images at once."""
+
+_THREADS = 2
+"""Threads taken for that comparison; the real number belongs to the machine that runs the op."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Convolution:
+    """Where the image, the filter and the result of the forward convolution are, and its channels'
+    place in the image's shape."""
+
+    image: TensorProperties
+    filter: TensorProperties
+    result: TensorProperties
+    channels_first: bool
+
+    @property
+    def filter_shape(self) -> tuple[int, ...]:
+        return counted_shape(self.filter.shape)
+
+    @property
+    def flops(self) -> int:
+        """Two per filter element that an output channel sees, for every output element."""
+        return _FMA_FLOPS * element_count(self.result) * prod(self.filter_shape[:-1])
+
+    @property
+    def depthwise_flops(self) -> int:
+        """As ``flops``, but an output channel sees one input channel."""
+        return _FMA_FLOPS * element_count(self.result) * prod(self.filter_shape[:-2])
+
+    @property
+    def batch(self) -> int:
+        return (counted_shape(self.image.shape) or (1,))[0]
+
+    @property
+    def result_positions(self) -> int:
+        """Output pixels of one image."""
+        shape = counted_shape(self.result.shape)
+        spatial = shape[2:] if self.channels_first else shape[1:-1]
+        return prod(spatial)
+
+
+def _convolution(info: OpInfo, image: int, filter: int, result: int) -> _Convolution:
+    """The convolution with tensors numbered from the inputs, -1 being the output."""
+    tensors = (*info.inputs, info.outputs[0])
+    return _Convolution(
+        image=tensors[image],
+        filter=tensors[filter],
+        result=tensors[result],
+        channels_first=str(info.attributes.get("data_format", "NHWC")).startswith("NC"),
+    )
+
+
+def _rule(flops: Callable[[_Convolution], int], image: int, filter: int, result: int) -> Rule:
+    def rule(info: OpInfo) -> Work:
+        return Work(flops=flops(_convolution(info, image, filter, result)))
+
+    return rule
+
+
+def _full(convolution: _Convolution) -> int:
+    return convolution.flops
+
+
+def _depthwise(convolution: _Convolution) -> int:
+    return convolution.depthwise_flops
+
+
+cost_rule("Conv2D Conv3D Conv QuantizedConv2D Dilation2D")(
+    _rule(_full, image=0, filter=1, result=-1)
+)
+cost_rule("DepthwiseConv2dNative QuantizedDepthwiseConv2D")(
+    _rule(_depthwise, image=0, filter=1, result=-1)
+)
+cost_rule("""
+    Conv3DBackpropInput Conv3DBackpropInputV2 Conv2DBackpropInputV2
+""")(_rule(_full, image=-1, filter=1, result=2))
+cost_rule("""
+    Conv3DBackpropFilter Conv3DBackpropFilterV2 Conv2DBackpropFilterV2
+
+""")(_rule(_full, image=0, filter=-1, result=2))
+cost_rule("DepthwiseConv2dNativeBackpropInput")(_rule(_depthwise, image=-1, filter=1, result=2))
+cost_rule("DepthwiseConv2dNativeBackpropFilter")(_rule(_depthwise, image=0, filter=-1, result=2))
+cost_rule("Dilation2DBackpropInput Dilation2DBackpropFilter")(
+    _rule(_full, image=0, filter=1, result=2)
+)
+
+
+@cost_rule("""
+    _FusedConv2D _FusedConv3D _FusedDepthwiseConv2dNative
+
+""")
+def fused_convolution_work(info: OpInfo) -> Work:
+    """The convolution, and one flop per output element for each fused op (bias, activation)."""
+    convolution = _convolution(info, image=0, filter=1, result=-1)
+    fused = info.attributes.get("fused_ops", ())
+    steps = len(fused) if isinstance(fused, tuple | list) else 0
+    depthwise = "Depthwise" in info.op
+    flops = convolution.depthwise_flops if depthwise else convolution.flops
+    return Work(flops=flops + steps * element_count(info.outputs[0]))
+
+
+@cost_rule("Conv2DBackpropFilter")
+def filter_gradient_work(info: OpInfo) -> Work:
+    """The forward convolution's flops, and the unfolded images of one shard.
+
+    The shard has as many images as fill the working set with unfolded image, gradient and filter,
+    whatever the batch.
+    """
+    convolution = _convolution(info, image=0, filter=-1, result=2)
+    unfolded, work_unit = _work_unit(convolution)
+    return Work(
+        flops=convolution.flops,
+        temporary_bytes=_shard_size(info, work_unit) * unfolded * _element_bytes(info),
+    )
+
+
+@cost_rule("Conv2DBackpropInput")
+def input_gradient_work(info: OpInfo) -> Work:
+    """The forward convolution's flops, and one unfolded image, or a shard of small ones."""
+    convolution = _convolution(info, image=-1, filter=1, result=2)
+    unfolded, work_unit = _work_unit(convolution)
+    size = _element_bytes(info)
+    one_by_one = (
+        convolution.batch == 1 or work_unit // _THREADS >= _SMALLEST_THREAD_WORK_BYTES // size
+    )
+    images = 1 if one_by_one else _shard_size(info, work_unit)
+    return Work(flops=convolution.flops, temporary_bytes=images * unfolded * size)
+
+
+def _work_unit(convolution: _Convolution) -> tuple[int, int]:
+    """Elements of one unfolded image, and of it, its gradient and the filter together."""
+    filter_size = prod(convolution.filter_shape[:-1])
+    channels = (convolution.filter_shape or (1,))[-1]
+    unfolded = convolution.result_positions * filter_size
+    gradient = convolution.result_positions * channels
+    return unfolded, unfolded + gradient + filter_size * channels
+
+
+def _element_bytes(info: OpInfo) -> int:
+    return element_bytes(info.outputs[0].dtype) or 1
+
+
+def _shard_size(info: OpInfo, work_unit: int) -> int:
+    """How many images' work fills the working set, rounded up."""
+    return -(-(_WORKING_SET_BYTES // _element_bytes(info)) // max(1, work_unit))

@@ -1,0 +1,110 @@
+"""Einsum: two flops per combination of labels, and the operands it rearranges.
+
+Mirrors ``tensorflow/core/kernels/linalg/einsum_op_impl.h``: each operand is brought to
+[batch, free, contract] order, the products are batch matrix products, the result is brought to the
+order of the output.  What is not in that order already is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from cost_models.op_info import OpInfo
+from cost_models.registry import Work, cost_rule
+from cost_models.tensor_size import counted_bytes, counted_shape, element_bytes
+
+_FMA_FLOPS = 2
+_ELLIPSIS = "..."
+
+
+@cost_rule("Einsum XlaEinsum")
+def einsum_work(info: OpInfo) -> Work:
+    """``2 * product of all label sizes`` for two operands, one flop per element for one.
+
+    Temporaries are the copies of operands and of the result whose order differs from the one the
+    batch matrix product wants.
+    """
+    operands, output = parse_equation(str(info.attributes.get("equation", "")))
+    shapes = [counted_shape(tensor.shape) for tensor in info.inputs]
+    labels = [_expanded(o, len(shape)) for o, shape in zip(operands, shapes, strict=False)]
+    sizes = _label_sizes(labels, shapes)
+    if len(labels) != 2:
+        return Work(flops=prod(sizes.values()))
+    result = _output_labels(output, labels)
+    return Work(
+        flops=_FMA_FLOPS * prod(sizes.values()),
+        temporary_bytes=_copied_bytes(info, labels, result, sizes),
+    )
+
+
+def parse_equation(equation: str) -> tuple[list[str], str]:
+    """The operands' labels and the output's; an equation without an arrow gets numpy's output:
+    the labels that occur once, sorted, after the ellipsis."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    operands = left.split(",")
+    if arrow:
+        return operands, right
+    letters = left.replace(_ELLIPSIS, "").replace(",", "")
+    once = "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
+    return operands, (_ELLIPSIS if _ELLIPSIS in left else "") + once
+
+
+def _expanded(labels: str, rank: int) -> tuple[str, ...]:
+    """One label per dimension; the ellipsis stands for numbered ones, counted from the right."""
+    before, ellipsis, after = labels.partition(_ELLIPSIS)
+    missing = max(0, rank - len(before) - len(after)) if ellipsis else 0
+    return (*before, *(f".{index}" for index in reversed(range(missing))), *after)
+
+
+def _output_labels(output: str, operands: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    broadcast = max((sum(len(label) > 1 for label in labels) for labels in operands), default=0)
+    letters = len(output.replace(_ELLIPSIS, ""))
+    return _expanded(output, letters + (broadcast if _ELLIPSIS in output else 0))
+
+
+def _label_sizes(
+    operands: Sequence[Sequence[str]], shapes: Sequence[Sequence[int]]
+) -> dict[str, int]:
+    """The size of every label, a broadcast 1 giving way to the larger size."""
+    sizes: dict[str, int] = {}
+    for labels, shape in zip(operands, shapes, strict=True):
+        for label, size in zip(labels, shape, strict=False):
+            sizes[label] = size if sizes.get(label, 1) == 1 else sizes[label]
+    return sizes
+
+
+def _copied_bytes(
+    info: OpInfo,
+    operands: Sequence[Sequence[str]],
+    output: Sequence[str],
+    sizes: Mapping[str, int],
+) -> int:
+    """Bytes of the operands, and of the result, that are transposed into a buffer."""
+    first, second = operands
+    copied = sum(
+        counted_bytes(tensor)
+        for tensor, labels, other in zip(info.inputs, operands, (second, first), strict=True)
+        if _is_rearranged(labels, set(other), set(output))
+    )
+    batch = [label for label in first if label in second and label in output]
+    produced = [
+        *batch,
+        *(label for label in first if label in output and label not in second),
+        *(label for label in second if label in output and label not in first),
+    ]
+    if produced == list(output):
+        return copied
+    size = element_bytes(info.outputs[0].dtype) or 0
+    return copied + size * prod(sizes.get(label, 1) for label in output)
+
+
+def _is_rearranged(labels: Sequence[str], other: set[str], output: set[str]) -> bool:
+    """Must the operand be transposed?  [batch, free, contract] and [batch, contract, free] need not
+    be, because the matrix product reads either."""
+    kinds = [
+        "batch" if label in other and label in output else "free" if label in output else "contract"
+        for label in labels
+    ]
+    runs = [kind for index, kind in enumerate(kinds) if index == 0 or kinds[index - 1] != kind]
+    return len(runs) != len(set(runs)) or ("batch" in runs and runs[0] != "batch")

@@ -1,0 +1,94 @@
+"""Recurrent kernels: matrix products per step, and some flops per gate."""
+
+from __future__ import annotations
+
+from cost_models.op_info import OpInfo, TensorProperties
+from cost_models.registry import Work, cost_rule
+from cost_models.tensor_size import counted_shape, element_count
+
+_FMA_FLOPS = 2
+
+_LSTM_GATE_FLOPS = 25
+"""Per unit: four biases, three sigmoids (3 each), two tanh, and the cell of about ten."""
+
+_GRU_GATE_FLOPS = 17
+"""Per unit: three biases, two sigmoids, a tanh, and the interpolation."""
+
+_GRADIENT_FACTOR = 2
+"""A product's gradient is two products of the same size."""
+
+
+@cost_rule("LSTMBlockCell")
+def lstm_cell_work(info: OpInfo) -> Work:
+    """From x [batch, in], h [batch, units], w [in + units, 4 units]."""
+    return Work(flops=_lstm_flops(info.inputs[0], weights=info.inputs[3]))
+
+
+@cost_rule("LSTMBlockCellGrad")
+def lstm_cell_gradient_work(info: OpInfo) -> Work:
+    """The gates' gradients only; the products are ops of their own."""
+    return Work(flops=_GRADIENT_FACTOR * _LSTM_GATE_FLOPS * element_count(info.inputs[1]))
+
+
+@cost_rule("BlockLSTM BlockLSTMV2")
+def lstm_work(info: OpInfo) -> Work:
+    """From x [time, batch, in], w [in + units, 4 units]: one cell per step."""
+    return Work(flops=_lstm_flops(info.inputs[1], weights=info.inputs[4]))
+
+
+@cost_rule("BlockLSTMGrad BlockLSTMGradV2")
+def lstm_gradient_work(info: OpInfo) -> Work:
+    """Twice the forward flops."""
+    return Work(flops=_GRADIENT_FACTOR * _lstm_flops(info.inputs[1], weights=info.inputs[4]))
+
+
+def _lstm_flops(x: TensorProperties, weights: TensorProperties) -> int:
+    *_, width = counted_shape(x.shape) or (1,)
+    rows = element_count(x) // max(1, width)
+    units = (counted_shape(weights.shape) or (1,))[-1] // 4
+    return rows * (_FMA_FLOPS * element_count(weights) + _LSTM_GATE_FLOPS * units)
+
+
+@cost_rule("GRUBlockCell")
+def gru_cell_work(info: OpInfo) -> Work:
+    """From x [batch, in], h [batch, units], w_ru [in + units, 2 units], w_c [in + units, units]."""
+    return Work(flops=_gru_flops(info, factor=1))
+
+
+@cost_rule("GRUBlockCellGrad")
+def gru_cell_gradient_work(info: OpInfo) -> Work:
+    """Twice the forward flops."""
+    return Work(flops=_gru_flops(info, factor=_GRADIENT_FACTOR))
+
+
+def _gru_flops(info: OpInfo, factor: int) -> int:
+    batch, units = (*counted_shape(info.inputs[1].shape), 1, 1)[:2]
+    weights = element_count(info.inputs[2]) + element_count(info.inputs[3])
+    return factor * batch * (_FMA_FLOPS * weights + _GRU_GATE_FLOPS * units)
+
+
+@cost_rule("CudnnRNN CudnnRNNV2 CudnnRNNV3")
+def cudnn_work(info: OpInfo) -> Work:
+    """Every parameter meets every row of every step once; gates are small beside that."""
+    return Work(flops=_cudnn_flops(info))
+
+
+@cost_rule("CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNBackpropV3")
+def cudnn_gradient_work(info: OpInfo) -> Work:
+    """Twice the forward flops."""
+    return Work(flops=_GRADIENT_FACTOR * _cudnn_flops(info))
+
+
+@cost_rule("""
+    CudnnRNNParamsToCanonical CudnnRNNParamsToCanonicalV2 CudnnRNNCanonicalToParams
+    CudnnRNNCanonicalToParamsV2 CudnnRNNParamsSize
+""")
+def cudnn_layout_work(_info: OpInfo) -> Work:
+    """Parameters are copied from one layout to another."""
+    return Work()
+
+
+def _cudnn_flops(info: OpInfo) -> int:
+    """From input [time, batch, in] and one vector of all parameters."""
+    time, batch = (*counted_shape(info.inputs[0].shape), 1, 1)[:2]
+    return _FMA_FLOPS * time * batch * element_count(info.inputs[3])

@@ -1,0 +1,67 @@
+"""Ops that sort, search or select: comparisons are the flops."""
+
+from __future__ import annotations
+
+from math import ceil, log2
+
+from cost_models.op_info import OpInfo
+from cost_models.registry import Work, cost_rule
+from cost_models.tensor_size import counted_shape, element_count
+
+_OVERLAP_FLOPS = 15
+"""Four minima or maxima, six subtractions, three products, a sum and a division per pair."""
+
+
+@cost_rule("TopK TopKV2 ApproxTopK TopKUnique TopKWithUnique")
+def top_work(info: OpInfo) -> Work:
+    """``n log2(k)`` comparisons, through a heap of k."""
+    kept = (counted_shape(info.outputs[0].shape) or (1,))[-1]
+    return Work(flops=element_count(info.inputs[0]) * _levels(kept))
+
+
+@cost_rule("""
+    NthElement InTopK InTopKV2 Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 ListDiff
+    ComputeAccidentalHits
+""")
+def one_pass_work(info: OpInfo) -> Work:
+    """One comparison (or hash) per element of the first input."""
+    return Work(flops=element_count(info.inputs[0]))
+
+
+@cost_rule("LowerBound UpperBound")
+def search_work(info: OpInfo) -> Work:
+    """``log2(n)`` comparisons per value, n being the length of a sorted row."""
+    sorted_length = (counted_shape(info.inputs[0].shape) or (1,))[-1]
+    return Work(flops=element_count(info.inputs[1]) * _levels(sorted_length))
+
+
+@cost_rule("""
+    NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3 NonMaxSuppressionV4
+    NonMaxSuppressionV5 NonMaxSuppressionWithOverlaps
+""")
+def suppression_work(info: OpInfo) -> Work:
+    """A heap of the boxes, and each box held against the boxes selected so far, at most so many
+    as may be selected (unknown: as there are boxes)."""
+    boxes = (counted_shape(info.inputs[0].shape) or (1,))[0]
+    selected = min(boxes, _scalar(info, 2, boxes))
+    return Work(flops=boxes * _levels(boxes) + _OVERLAP_FLOPS * boxes * selected)
+
+
+@cost_rule("CombinedNonMaxSuppression")
+def combined_suppression_work(info: OpInfo) -> Work:
+    """The suppression of one class, for every class of every image."""
+    scores = counted_shape(info.inputs[1].shape)
+    images, boxes, classes = scores if len(scores) == 3 else (1, 1, 1)
+    selected = min(boxes, _scalar(info, 2, boxes))
+    per_class = boxes * _levels(boxes) + _OVERLAP_FLOPS * boxes * selected
+    return Work(flops=images * classes * per_class)
+
+
+def _levels(count: int) -> int:
+    """Comparisons to find a place among ``count`` sorted values."""
+    return max(1, ceil(log2(max(1, count))))
+
+
+def _scalar(info: OpInfo, index: int, unknown: int) -> int:
+    value = info.inputs[index].value if len(info.inputs) > index else None
+    return int(value[0]) if value else unknown

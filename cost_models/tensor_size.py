@@ -1,0 +1,104 @@
+"""Bytes of a tensor, and the one rule for unknown dimensions.
+
+The rule: a tensor whose shape is not fully known has no size (``None``), never a guessed one.
+Where work has to be counted all the same, :func:`element_count` and :func:`counted_bytes` take an
+unknown dimension as 1, and the cost is marked inaccurate.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from cost_models.op_info import Shape, TensorProperties
+
+_ELEMENT_BYTES = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
+    "qint8": 1,
+    "quint8": 1,
+    "qint16": 2,
+    "quint16": 2,
+    "qint32": 4,
+    "float8_e5m2": 1,
+    "float8_e4m3fn": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e4m3b11fnuz": 1,
+    "float8_e5m2fnuz": 1,
+    # TensorFlow gives each element of a type under 8 bits a byte of its own.
+    "int4": 1,
+    "uint4": 1,
+    "int2": 1,
+    "uint2": 1,
+    "float4_e2m1fn": 1,
+    # No shape tells how much these hold.
+    "string": None,
+    "variant": None,
+    "resource": None,
+}
+
+
+def element_bytes(dtype: str) -> int | None:
+    """Bytes of one element in memory, ``None`` for strings, variants and resources.
+
+    ``ValueError`` if TensorFlow has no such dtype.
+    """
+    try:
+        return _ELEMENT_BYTES[dtype]
+    except KeyError:
+        if dtype.endswith("_ref"):
+            return element_bytes(dtype.removesuffix("_ref"))
+        known = ", ".join(_ELEMENT_BYTES)
+        raise ValueError(f"unknown dtype {dtype!r}; known are {known}") from None
+
+
+def is_known(shape: Shape) -> bool:
+    """Are the rank and every dimension known?"""
+    return shape is not None and None not in shape
+
+
+def tensor_bytes(properties: TensorProperties) -> int | None:
+    """Bytes of the tensor, ``None`` where its shape is not fully known or does not tell."""
+    size = element_bytes(properties.dtype)
+    shape = properties.shape
+    if size is None or shape is None:
+        return None
+    count = size
+    for dimension in shape:
+        if dimension is None:
+            return None
+        count *= dimension
+    return count
+
+
+def element_count(properties: TensorProperties) -> int:
+    """Number of elements, unknown dimensions and an unknown rank taken as 1."""
+    return prod(counted_shape(properties.shape))
+
+
+def counted_shape(shape: Shape) -> tuple[int, ...]:
+    """The dimensions, unknown ones taken as 1; an unknown rank is a scalar."""
+    if shape is None:
+        return ()
+    return tuple(1 if dimension is None else dimension for dimension in shape)
+
+
+def counted_bytes(properties: TensorProperties) -> int:
+    """Bytes of the tensor for counting traffic: unknown dimensions are taken as 1.
+
+    A string, variant or resource counts nothing: what moves is a reference.
+    """
+    size = element_bytes(properties.dtype)
+    return 0 if size is None else size * element_count(properties)

@@ -1,0 +1,144 @@
+import itertools
+import random
+
+import pytest
+
+from cost_models.kernels import (
+    KernelMatch,
+    KernelRegistry,
+    gpu_kernel,
+    has_cpu_kernel,
+    known,
+    snapshot,
+)
+from cost_models.op_info import OpInfo, TensorProperties
+
+DEVICES = ("CPU", "GPU", "DEFAULT")
+
+
+def tensor(dtype="float32", shape=()):
+    return TensorProperties(dtype=dtype, shape=shape)
+
+
+def op(op_type, *inputs, outputs=(), **attributes):
+    return OpInfo(
+        op=op_type,
+        inputs=tuple(tensor(dtype) for dtype in inputs),
+        outputs=tuple(tensor(dtype) for dtype in outputs),
+        attributes=attributes,
+    )
+
+
+def test_dtypes_decide_whether_there_is_a_gpu_kernel():
+    """A float product runs on a GPU, an int32 one only on the CPU, a string op nowhere else."""
+    assert gpu_kernel(op("MatMul", "float32", "float32", T="float32")) == KernelMatch()
+    assert gpu_kernel(op("MatMul", "int32", "int32", T="int32")) is None
+    assert has_cpu_kernel(op("MatMul", "int32", "int32", T="int32"))
+    assert gpu_kernel(op("StringJoin", "string", "string", N=2)) is None
+    assert has_cpu_kernel(op("StringJoin", "string", "string", N=2))
+
+
+def test_host_arguments_become_tensor_numbers():
+    """Arguments that a GPU kernel keeps on the host are numbered as tensors, lists expanded."""
+    concat = op(
+        "ConcatV2", "float32", "float32", "float32", "int32", N=3, T="float32", Tidx="int32"
+    )
+    assert gpu_kernel(concat) == KernelMatch(host_inputs=frozenset({3}))
+    shape = op("Shape", "float32", outputs=["int32"], T="float32", out_type="int32")
+    assert gpu_kernel(shape) == KernelMatch(host_outputs=frozenset({0}))
+    shapes = op("ShapeN", *["float32"] * 2, outputs=["int32"] * 2, N=2, T="float32")
+    assert gpu_kernel(shapes) == KernelMatch(host_outputs=frozenset({0, 1}))
+    added = op("AddV2", "int32", "int32", outputs=["int32"], T="int32")
+    assert gpu_kernel(added) == KernelMatch(
+        host_inputs=frozenset({0, 1}), host_outputs=frozenset({0})
+    )
+
+
+def test_missing_attributes_come_from_the_tensors_or_the_definition():
+    """A stripped type, length or default attribute does not change the match."""
+    concat = op("ConcatV2", "float32", "float32", "float32", "int32")
+    assert gpu_kernel(concat) == KernelMatch(host_inputs=frozenset({3}))
+    assert gpu_kernel(op("Shape", "float32")) == KernelMatch()
+    gather = op("GatherNd", "float32", "int32", outputs=["float32"])
+    assert gpu_kernel(gather) == KernelMatch()
+    checked = op("GatherNd", "float32", "int32", outputs=["float32"], bad_indices_policy="ERROR")
+    assert gpu_kernel(checked) is None
+
+
+def test_handles_and_strings_are_always_on_the_host():
+    """A resource stays in host memory though its variable is on the GPU; calls keep int32 too."""
+    read = op("ReadVariableOp", "resource", outputs=["float32"], dtype="float32")
+    assert gpu_kernel(read) == KernelMatch(host_inputs=frozenset({0}))
+    loop = op("While", "int32", "float32", outputs=["int32", "float32"], T=("int32", "float32"))
+    assert gpu_kernel(loop) == KernelMatch(host_inputs=frozenset({0}), host_outputs=frozenset({0}))
+
+
+def test_a_label_selects_its_own_kernels():
+    """The _kernel attribute must equal a kernel's label, as in TensorFlow's registry key."""
+    plain = op("Conv2DBackpropFilter", "float32", "int32", "float32", T="float32")
+    labelled = op(
+        "Conv2DBackpropFilter", "float32", "int32", "float32", T="float32", _kernel="custom"
+    )
+    assert gpu_kernel(plain) is not None
+    assert gpu_kernel(labelled) is None
+    assert has_cpu_kernel(labelled)
+
+
+def test_unknown_op_types_have_no_kernel():
+    """A custom op is not known, and runs nowhere that this registry knows of."""
+    assert not known("MyOp")
+    assert gpu_kernel(op("MyOp")) is None
+    assert not has_cpu_kernel(op("MyOp"))
+
+
+def test_a_document_of_another_schema_is_refused():
+    """Only the snapshot's own format is read."""
+    with pytest.raises(ValueError, match=r"placer\.kernels/1"):
+        KernelRegistry({"schema": "else"})
+
+
+def test_the_counts_are_those_of_the_registry():
+    """Of the 1,536 op types with a kernel 716 have neither a GPU nor a DEFAULT kernel."""
+    registry = snapshot()
+    neither = [t for t in registry if not {"GPU", "DEFAULT"} & set(registry[t].kernels)]
+    assert (len(list(registry)), len(neither)) == (1536, 716)
+
+
+def test_the_snapshot_answers_as_the_registry_does():
+    """For 250 op types and every kernel of theirs, the snapshot allows exactly the combinations of
+    attribute values that TensorFlow's registry lists, with the same host arguments."""
+    kernels = pytest.importorskip("tensorflow.python.framework.kernels")
+    from tensorflow.python.framework import dtypes, versions
+
+    if snapshot().tensorflow_version != versions.VERSION:
+        pytest.skip(f"the snapshot is of TensorFlow {snapshot().tensorflow_version}")
+    names = sorted(snapshot())
+    for op_type in random.Random(0).sample(names, 250):
+        listed, held = set(), set()
+        for kernel in kernels.get_registered_kernels_for_op(op_type).kernel:
+            allowed = {}
+            for constraint in kernel.constraint:
+                values = constraint.allowed_values.list
+                found = [dtypes.as_dtype(t).name for t in values.type] or [
+                    *(s.decode() for s in values.s),
+                    *values.i,
+                    *values.b,
+                ]
+                known_values = allowed.setdefault(constraint.name, set(found))
+                known_values &= set(found)
+            if kernel.device_type in DEVICES:
+                rest = (kernel.device_type, kernel.label, kernel.priority)
+                listed |= _rows(allowed, frozenset(kernel.host_memory_arg), rest)
+        for device, found in snapshot()[op_type].kernels.items():
+            for kernel in found:
+                rest = (device, kernel.label, kernel.priority)
+                held |= _rows(kernel.constraints, kernel.host_arguments, rest)
+        assert held == listed, op_type
+
+
+def _rows(allowed, host_arguments, rest):
+    keys = sorted(allowed)
+    return {
+        (*rest, host_arguments, *zip(keys, values, strict=True))
+        for values in itertools.product(*(sorted(allowed[key], key=str) for key in keys))
+    }
