@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from placer.errors import UsageError
+
 SCHEMA = "placer.problem/1"
 
 
@@ -74,6 +76,56 @@ class PlacementProblem:
             name: self.device_names[device]
             for name, device in zip(self.op_names, device_of, strict=True)
         }
+
+
+def check(problem: PlacementProblem) -> None:
+    """Nothing, if every number of the problem refers to something that exists.
+
+    Raises :class:`~placer.errors.UsageError` with the first contradiction otherwise.
+    """
+    _check_lengths(problem)
+    _check_numbers(problem)
+    if problem.spill not in ("auto", "never"):
+        raise UsageError(f"spill is {problem.spill!r}; it can be 'auto' or 'never'")
+
+
+def _check_lengths(problem: PlacementProblem) -> None:
+    ops, devices = len(problem.op_names), len(problem.device_names)
+    if not devices:
+        raise UsageError("the problem has no devices")
+    for name in ("resident_bytes", "temporary_bytes", "seconds", "group", "allowed", "spillable"):
+        found = len(getattr(problem, name))
+        if found != ops:
+            raise UsageError(f"{name} has {found} entries for {ops} ops")
+    for name in ("capacity_bytes", "transient_bytes", "bandwidth", "latency"):
+        found = len(getattr(problem, name))
+        if found != devices:
+            raise UsageError(f"{name} has {found} entries for {devices} devices")
+
+
+def _check_numbers(problem: PlacementProblem) -> None:
+    ops, devices = range(len(problem.op_names)), range(len(problem.device_names))
+    if problem.host not in devices:
+        raise UsageError(f"the host is device {problem.host} of {len(devices)}")
+    for name, allowed in zip(problem.op_names, problem.allowed, strict=True):
+        wrong = [device for device in allowed if device not in devices]
+        if wrong:
+            raise UsageError(f"{name} is allowed on device {wrong[0]} of {len(devices)}")
+    for number, tensor in enumerate(problem.tensors):
+        wrong = [op for op in (tensor.producer, *tensor.consumers) if op not in ops]
+        if wrong:
+            raise UsageError(f"tensor {number} names op {wrong[0]} of {len(ops)}")
+    sizes = [
+        *problem.resident_bytes,
+        *problem.transient_bytes,
+        *(tensor.bytes for tensor in problem.tensors),
+        *(size for moment in problem.live_bytes for size in moment.values()),
+    ]
+    if min(sizes, default=0) < 0:
+        raise UsageError(f"a size is {min(sizes)} bytes; sizes cannot be negative")
+    wrong = [op for moment in problem.live_bytes for op in moment if op not in ops]
+    if wrong:
+        raise UsageError(f"a moment names op {wrong[0]} of {len(ops)}")
 
 
 def to_json(problem: PlacementProblem) -> str:

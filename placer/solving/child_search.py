@@ -1,0 +1,134 @@
+"""A search in a child process that may be late, crash or talk nonsense without harm."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import placer
+from placer.solving.reduced_problem import ReducedProblem, to_json
+from placer.solving.solution import SolverParameters, Status
+
+GRACE_SECONDS = 1.0
+"""How long a child may overrun its limit before it is killed."""
+
+_BOOTSTRAP = """
+import sys
+if {root!r} not in sys.path:
+    sys.path.insert(0, {root!r})
+from placer.solving.solver_process import main
+sys.exit(main())
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildResult:
+    """What is known after the child ended, however it ended.
+
+    ``device_of`` (per unit) has been checked against the problem, and ``value`` is its cost;
+    ``lower_bound`` is what the solver had proven last.  ``failure`` says what went wrong.
+    """
+
+    status: Status
+    device_of: tuple[int, ...] | None = None
+    value: int | None = None
+    lower_bound: int | None = None
+    failure: str = ""
+
+
+def search_in_child(
+    problem: ReducedProblem,
+    hint: Sequence[int] | None,
+    parameters: SolverParameters,
+    time_limit_seconds: float,
+) -> ChildResult:
+    """The result of CP-SAT in its own interpreter; takes ``time_limit_seconds`` and the grace
+    at most.  Neither the process nor its files outlive the call."""
+    with tempfile.TemporaryDirectory(prefix="placer-") as folder:
+        paths = Path(folder, "problem.json"), Path(folder, "result.json")
+        paths[0].write_text(to_json(problem, hint))
+        failure = _run(
+            [
+                *child_command(),
+                *map(str, paths),
+                f"--time-limit={max(0.1, time_limit_seconds - _STARTUP_SECONDS)}",
+                f"--seed={parameters.seed}",
+                f"--workers={parameters.workers}",
+                "--stop-with-parent",
+            ],
+            time_limit_seconds + GRACE_SECONDS,
+        )
+        return _read(paths[1], problem, failure)
+
+
+_STARTUP_SECONDS = 0.7
+"""What an interpreter needs until OR-Tools is loaded; taken off the limit it is given."""
+
+
+def child_command() -> list[str]:
+    """The command of the child.
+
+    ``-P`` keeps the caller's folder out of its path, where a ``numpy.py`` would shadow the real
+    one; the folder that this package was imported from is added if it is not there.
+    """
+    root = str(Path(placer.__file__).resolve().parent.parent)
+    return [sys.executable, "-P", "-c", _BOOTSTRAP.format(root=root)]
+
+
+def _run(command: Sequence[str], limit_seconds: float) -> str:
+    """Run the child; why it did not end well, or ``""``."""
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors
+        ) as child,
+    ):
+        try:
+            code = child.wait(limit_seconds)
+        except subprocess.TimeoutExpired:
+            return f"the solver process was stopped after {limit_seconds:.1f} s"
+        finally:
+            child.kill()
+            child.wait()
+        if code == 0:
+            return ""
+        errors.seek(0)
+        last_line = errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+        return f"the solver process ended with code {code} {last_line}".strip()
+
+
+def _read(path: Path, problem: ReducedProblem, failure: str) -> ChildResult:
+    """The result file, believed only as far as it can be checked."""
+    if not path.exists():
+        return ChildResult(status=Status.UNKNOWN, failure=failure or "no result was written")
+    try:
+        data: dict[str, Any] = json.loads(path.read_text())
+        return _checked(data, problem, failure)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        return ChildResult(
+            status=Status.UNKNOWN, failure=failure or f"the result is malformed: {error}"
+        )
+
+
+def _checked(data: dict[str, Any], problem: ReducedProblem, failure: str) -> ChildResult:
+    """The result as data; raises ``ValueError`` if its placement does not fit the problem."""
+    status = Status(data["status"])
+    bound = None if data["lower_bound"] is None else int(data["lower_bound"])
+    if data["device_of"] is None:
+        return ChildResult(status=status, lower_bound=bound, failure=failure)
+    device_of = tuple(int(device) for device in data["device_of"])
+    if not problem.is_feasible(device_of):
+        raise ValueError("the placement breaks a limit")
+    return ChildResult(
+        status=status,
+        device_of=device_of,
+        value=problem.value(device_of),
+        lower_bound=bound,
+        failure=failure,
+    )

@@ -1,0 +1,125 @@
+"""Solving a placement problem: the map of the whole algorithm."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from placer.errors import UsageError
+from placer.prediction.scoring import score
+from placer.problem import PlacementProblem, check
+from placer.solving.conflict import explain_conflict
+from placer.solving.reduced_problem import reduce_to_units
+from placer.solving.solution import Solution, SolverParameters, Status
+from placer.solving.spilling import may_spill, solve_with_spilling
+from placer.solving.stage import StageResult, solve_stage
+
+Hint = Sequence[int] | None
+SolverFunction = Callable[[PlacementProblem, SolverParameters, Hint], Solution]
+
+DEFAULT_SOLVER = "cp-sat"
+_UNSPILLED_SHARE = 0.4
+"""Of the time, while it is not known whether anything must be spilled."""
+
+_solvers: dict[str, SolverFunction] = {}
+
+
+def register_solver(name: str, function: SolverFunction) -> None:
+    """Make ``solve(..., solver=name)`` call ``function(problem, parameters, hint)``.
+
+    A later registration of the same name takes its place.
+    """
+    _solvers[name] = function
+
+
+def solver_names() -> tuple[str, ...]:
+    """The names that ``solve`` knows."""
+    return tuple(sorted(_solvers))
+
+
+def solve(
+    problem: PlacementProblem,
+    parameters: SolverParameters | None = None,
+    *,
+    hint: Hint = None,
+    solver: str = DEFAULT_SOLVER,
+) -> Solution:
+    """The best placement of ``problem`` found in time, and how good it is proven to be.
+
+    ``hint`` is a placement to start from, one device number per op; it need not be feasible.
+    Raises :class:`~placer.errors.UsageError` for a problem that contradicts itself, an objective
+    that is not known, or a solver that is not registered.
+    """
+    check(problem)
+    if solver not in _solvers:
+        raise UsageError(f"there is no solver {solver!r}; there are {', '.join(solver_names())}")
+    started = time.monotonic()
+    solution = _solvers[solver](problem, parameters or SolverParameters(), hint)
+    return replace(solution, seconds=time.monotonic() - started)
+
+
+def solve_by_cp_sat(
+    problem: PlacementProblem, parameters: SolverParameters, hint: Hint = None
+) -> Solution:
+    """The least transfer under the caps: exact reductions, a first placement, CP-SAT; the host
+    takes what does not fit only if there is no placement without."""
+    _require_transfer(problem)
+    deadline = time.monotonic() + parameters.time_limit_seconds
+    hints = [] if hint is None else [hint]
+    can_spill = may_spill(problem)
+    limit = parameters.time_limit_seconds * (_UNSPILLED_SHARE if can_spill else 1.0)
+    result = solve_stage(reduce_to_units(problem), parameters, time.monotonic() + limit, hints)
+    if can_spill and result.device_of is None:
+        result = solve_with_spilling(problem, parameters, deadline, hints, result)
+    elif can_spill and result.status is Status.FEASIBLE:
+        result = _continue(problem, parameters, deadline, result)
+    return _solution(problem, result)
+
+
+def _continue(
+    problem: PlacementProblem,
+    parameters: SolverParameters,
+    deadline: float,
+    known: StageResult,
+) -> StageResult:
+    """The rest of the time for a problem that turned out to need no spilling."""
+    hints = [] if known.device_of is None else [known.device_of]
+    result = solve_stage(reduce_to_units(problem), parameters, deadline, hints)
+    bounds = [b for b in (known.lower_bound, result.lower_bound) if b is not None]
+    return replace(result, lower_bound=max(bounds, default=None))
+
+
+def _require_transfer(problem: PlacementProblem) -> None:
+    if problem.objective != "transfer":
+        raise UsageError(
+            f"the objective {problem.objective!r} was asked for; this solver minimises 'transfer'"
+        )
+
+
+def _solution(problem: PlacementProblem, result: StageResult) -> Solution:
+    """The solution with its value taken from the scorer, which knows no solver."""
+    if result.device_of is None:
+        infeasible = result.status is Status.INFEASIBLE
+        return Solution(
+            status=result.status,
+            device_of=None,
+            value=None,
+            lower_bound=None,
+            warnings=result.warnings,
+            conflict=explain_conflict(problem) if infeasible else {},
+        )
+    scored = score(problem, result.device_of)
+    if scored.violations:
+        raise AssertionError(f"the solver broke a constraint: {scored.violations[0]}")
+    return Solution(
+        status=result.status,
+        device_of=result.device_of,
+        value=scored.transfer_bytes,
+        lower_bound=result.lower_bound,
+        spilled_bytes=scored.spilled_bytes,
+        warnings=result.warnings,
+    )
+
+
+register_solver(DEFAULT_SOLVER, solve_by_cp_sat)

@@ -1,0 +1,120 @@
+"""The interpreter that OR-Tools runs in: a reduced problem in, a search result out.
+
+TensorFlow imported before OR-Tools makes CP-SAT crash, so the search never shares an interpreter
+with the caller::
+
+    python -m placer.solving.solver_process PROBLEM.json RESULT.json --time-limit 30
+
+Every improvement rewrites RESULT.json at once, so that nothing is lost when this process is
+killed.  With ``--stop-with-parent`` it ends as soon as its standard input is closed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ortools.sat.python import cp_model
+
+from placer.solving.cp_sat import PlacementModel
+from placer.solving.reduced_problem import from_json
+
+
+class ResultFile:
+    """The best placement and bound so far, on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = threading.Lock()
+        self.content: dict[str, Any] = {
+            "status": "UNKNOWN",
+            "device_of": None,
+            "lower_bound": None,
+        }
+
+    def update(self, **changes: Any) -> None:
+        """Change entries of the result and replace the file in one step."""
+        with self.lock:
+            self.content.update(changes)
+            draft = self.path.with_suffix(".tmp")
+            draft.write_text(json.dumps(self.content))
+            os.replace(draft, self.path)
+
+
+class _Progress(cp_model.CpSolverSolutionCallback):  # type: ignore[misc] # ortools: no types
+    """Writes each improved placement."""
+
+    def __init__(self, model: PlacementModel, result: ResultFile) -> None:
+        super().__init__()
+        self.placement_model = model
+        self.result = result
+
+    def on_solution_callback(self) -> None:
+        self.result.update(
+            status="FEASIBLE",
+            device_of=self.placement_model.device_of(self),
+            lower_bound=self.placement_model.lower_bound(self.best_objective_bound),
+        )
+
+
+def search(
+    problem_path: Path, result: ResultFile, time_limit: float, seed: int, workers: int
+) -> None:
+    """Solve the problem in ``problem_path`` into ``result``."""
+    problem, hint = from_json(problem_path.read_text())
+    model = PlacementModel(problem)
+    if hint is not None:
+        model.hint(hint)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = time_limit
+    solver.parameters.random_seed = seed
+    solver.parameters.num_workers = workers
+    solver.best_bound_callback = lambda bound: result.update(lower_bound=model.lower_bound(bound))
+    status = solver.solve(model.model, _Progress(model, result))
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        result.update(lower_bound=model.lower_bound(solver.best_objective_bound))
+    proven = model.is_exact or status == cp_model.FEASIBLE
+    result.update(status=solver.status_name(status) if proven else "UNKNOWN")
+
+
+def _end_with_parent() -> None:
+    """Leave as soon as the parent closes our standard input, by whatever death."""
+
+    def wait() -> None:
+        while os.read(0, 4096):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one search; the exit code is 0 whatever its status."""
+    parser = argparse.ArgumentParser(prog="placer.solving.solver_process", description=__doc__)
+    parser.add_argument("problem", type=Path)
+    parser.add_argument("result", type=Path)
+    parser.add_argument("--time-limit", type=float, default=30.0, help="seconds")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=0, help="0: one per core")
+    parser.add_argument("--stop-with-parent", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.stop_with_parent:
+        _end_with_parent()
+    search(
+        options.problem,
+        ResultFile(options.result),
+        options.time_limit,
+        options.seed,
+        options.workers,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

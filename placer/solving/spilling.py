@@ -1,0 +1,87 @@
+"""What goes to the host when the accelerators cannot hold everything.
+
+First the least resident bytes that have to leave, then the least transfer among the placements
+that spill at most 1.1 times as much.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from placer.problem import PlacementProblem
+from placer.solving.reduced_problem import SpillRules, reduce_to_units
+from placer.solving.solution import SolverParameters, Status
+from placer.solving.stage import StageResult, solve_stage
+
+SLACK_PERCENT = 10
+"""How much more than the least may be spilled for less transfer."""
+
+_LEAST_SPILL_SHARE = 0.4
+"""Of the time that is left, for finding the least that has to be spilled."""
+
+UNPROVEN_SPILL = (
+    "spill_unproven",
+    "no placement without spilling was found in time, but none is proven impossible",
+)
+UNPROVEN_LEAST = (
+    "spill_not_least",
+    "the spilled bytes are the least found in time, not proven to be the least possible",
+)
+
+
+def may_spill(problem: PlacementProblem) -> bool:
+    """Whether some op may leave the devices it is allowed on for the host."""
+    return problem.spill == "auto" and any(
+        spillable and problem.host not in allowed
+        for spillable, allowed in zip(problem.spillable, problem.allowed, strict=True)
+    )
+
+
+def solve_with_spilling(
+    problem: PlacementProblem,
+    parameters: SolverParameters,
+    deadline: float,
+    hints: Sequence[Sequence[int]],
+    unspilled: StageResult,
+) -> StageResult:
+    """The best placement with the host in use; ``unspilled`` is what was learned without.
+
+    The result is optimal only if both that spilling is needed and the least spilled bytes are
+    proven.  Its bound holds in any case: every placement that the full proofs would leave is
+    among those that were searched.
+    """
+    now = time.monotonic()
+    least = solve_stage(
+        reduce_to_units(problem, SpillRules(minimise=True)),
+        parameters,
+        now + _LEAST_SPILL_SHARE * (deadline - now),
+        hints,
+    )
+    warnings = list(unspilled.warnings + least.warnings)
+    if unspilled.status is not Status.INFEASIBLE:
+        warnings.append(UNPROVEN_SPILL)
+    if least.device_of is None or least.value is None:
+        return replace(least, warnings=tuple(warnings))
+    if least.status is not Status.OPTIMAL:
+        warnings.append(UNPROVEN_LEAST)
+    budget_bytes = least.value + least.value * SLACK_PERCENT // 100
+    result = solve_stage(
+        reduce_to_units(problem, SpillRules(budget_bytes=budget_bytes)),
+        parameters,
+        deadline,
+        [least.device_of, *hints],
+    )
+    warnings += result.warnings
+    return _qualified(result, warnings)
+
+
+def _qualified(result: StageResult, warnings: Sequence[tuple[str, str]]) -> StageResult:
+    """The result with all warnings, and optimal only if nothing was left unproven."""
+    unproven = UNPROVEN_SPILL in warnings or UNPROVEN_LEAST in warnings
+    is_optimal = result.status is Status.OPTIMAL and not unproven
+    status = Status.FEASIBLE if unproven and result.status is Status.OPTIMAL else result.status
+    return replace(
+        result, status=Status.OPTIMAL if is_optimal else status, warnings=tuple(warnings)
+    )

@@ -1,0 +1,260 @@
+"""Caps on predicted peaks, not on sums: solve, predict, tighten, solve again.
+
+A :class:`~placer.problem.PlacementProblem` limits resident and live bytes at some moments.  What
+a device really peaks at also depends on what it receives and on when: only a prediction of the
+whole placement tells.  Where it says that a device peaks above its cap, the moment of that peak
+becomes a row of the problem, what the prediction saw beyond that row (receive buffers,
+temporaries) is reserved on the device, and the problem is solved again.
+
+Reserved bytes are a guess about placements not yet seen, so a tightened problem proves nothing:
+infeasibility and bounds are claimed from the problem as it was given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from placer.problem import PlacementProblem
+from placer.solving.solution import Solution, SolverParameters, Status
+from placer.solving.solver import DEFAULT_SOLVER, solve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePeak:
+    """The predicted peak of one device, and the moment it happens: op number -> live bytes of
+    its outputs then, wherever the op is placed."""
+
+    peak_bytes: int
+    moment: Mapping[int, int]
+
+
+PeakFinder = Callable[[Sequence[int]], Sequence[DevicePeak]]
+"""From one device number per op to the predicted peak of every device."""
+
+_FIRST_SHARE = 0.4
+_NEXT_SHARE = 0.5
+_LEAST_ROUND_SECONDS = 2.0
+_MOST_LOOSENED = 6
+
+
+def solve_under_peaks(
+    problem: PlacementProblem,
+    find_peaks: PeakFinder,
+    parameters: SolverParameters | None = None,
+    *,
+    solver: str = DEFAULT_SOLVER,
+) -> Solution:
+    """The best placement found whose predicted peaks all stay within ``capacity_bytes``.
+
+    The time limit covers all rounds.  Status ``UNKNOWN`` with a placement means that this one,
+    the last tried, exceeds a cap; its warnings say by how much.
+    """
+    rounds = _Rounds(problem, find_peaks, parameters or SolverParameters(), solver)
+    while rounds.go_on():
+        rounds.run()
+    return rounds.answer()
+
+
+class _Rounds:
+    """The state of the loop.
+
+    ``given`` is what bounds and infeasibility are claimed from, ``tightened`` what the next round
+    solves; ``relaxed`` is the best knowledge about ``given``, ``best`` the best placement that
+    fits, ``last`` the last one that did not, with its ``overruns``.
+    """
+
+    def __init__(
+        self,
+        problem: PlacementProblem,
+        find_peaks: PeakFinder,
+        parameters: SolverParameters,
+        solver: str,
+    ) -> None:
+        self.given = problem
+        self.tightened = problem
+        self.find_peaks = find_peaks
+        self.parameters = parameters
+        self.solver = solver
+        self.started = time.monotonic()
+        self.relaxed: Solution | None = None
+        self.infeasible: Solution | None = None
+        self.best: Solution | None = None
+        self.last: Solution | None = None
+        self.overruns: dict[int, int] = {}
+        self.loosened = 0
+        self.finished = False
+
+    def seconds_left(self) -> float:
+        return self.started + self.parameters.time_limit_seconds - time.monotonic()
+
+    def go_on(self) -> bool:
+        """Whether another round begins; the first one always does."""
+        if self.relaxed is None and self.infeasible is None:
+            return True
+        return not self.finished and self.seconds_left() >= _LEAST_ROUND_SECONDS
+
+    def run(self) -> None:
+        """One round: solve, predict, and keep the placement or tighten."""
+        solution = self.solve()
+        if solution.device_of is None:
+            self.loosen(solution)
+            return
+        peaks = self.find_peaks(solution.device_of)
+        self.overruns = {
+            device: peak.peak_bytes
+            for device, peak in enumerate(peaks)
+            if peak.peak_bytes > self.given.capacity_bytes[device]
+        }
+        if self.overruns:
+            self.last = solution
+            self.finished = self.infeasible is not None
+            self.tighten(solution.device_of, peaks)
+        else:
+            self.best = _better(self.best, solution)
+            self.finished = solution.status is Status.OPTIMAL
+
+    def solve(self) -> Solution:
+        left = self.seconds_left()
+        share = _FIRST_SHARE if self.relaxed is None else _NEXT_SHARE
+        known = self.best or self.last
+        solution = solve(
+            self.tightened,
+            replace(
+                self.parameters,
+                time_limit_seconds=max(0.0, min(left, max(_LEAST_ROUND_SECONDS, share * left))),
+            ),
+            hint=None if known is None else known.device_of,
+            solver=self.solver,
+        )
+        if self.tightened is self.given:
+            self.relaxed = _better_bound(self.relaxed, solution)
+        return solution
+
+    def tighten(self, device_of: Sequence[int], peaks: Sequence[DevicePeak]) -> None:
+        """Add the moments of the devices over their caps, and reserve what else was seen.
+
+        The placement just tried breaks the tightened problem, so every round learns something.
+        """
+        moments = list(self.tightened.live_bytes)
+        reserved = list(self.tightened.transient_bytes)
+        for device, peak_bytes in self.overruns.items():
+            moment = dict(peaks[device].moment)
+            if moment and moment not in moments:
+                moments.append(moment)
+            unseen = peak_bytes - _load_bytes(self.given, device_of, device, moment)
+            if self.loosened:
+                overrun = peak_bytes - self.given.capacity_bytes[device]
+                unseen = min(unseen, reserved[device] + overrun)
+            reserved[device] = max(reserved[device], unseen)
+        self.tightened = replace(
+            self.tightened,
+            live_bytes=tuple(moments),
+            transient_bytes=tuple(map(min, reserved, self.given.capacity_bytes)),
+        )
+
+    def loosen(self, solution: Solution) -> None:
+        """No placement: end, or retry with half of what was reserved on top of the given."""
+        if self.tightened is self.given:
+            self.end_or_drop_moments(solution)
+            return
+        self.loosened += 1
+        reserved = tuple(
+            given + (tightened - given) // 2
+            for given, tightened in zip(
+                self.given.transient_bytes, self.tightened.transient_bytes, strict=True
+            )
+        )
+        self.finished = (
+            self.best is not None
+            or self.loosened > _MOST_LOOSENED
+            or reserved == self.tightened.transient_bytes
+        )
+        self.tightened = replace(self.tightened, transient_bytes=reserved)
+
+    def end_or_drop_moments(self, solution: Solution) -> None:
+        """The given problem has no placement: believe it, unless a moment overstates the peaks.
+
+        What a device sends away it may free before the moment, so one placement under the
+        resident bytes alone is tried before the answer stands.
+        """
+        if solution.status is Status.INFEASIBLE and self.given.live_bytes:
+            self.infeasible, self.relaxed = solution, None
+            self.given = self.tightened = replace(self.given, live_bytes=())
+        else:
+            self.finished = True
+
+    def answer(self) -> Solution:
+        """The best placement with what is proven, or why there is none."""
+        seconds = time.monotonic() - self.started
+        if self.best is not None:
+            return replace(self.proven(self.best), seconds=seconds)
+        if self.infeasible is not None:
+            return replace(self.infeasible, seconds=seconds)
+        if self.last is None:
+            return replace(self.relaxed or _UNKNOWN, seconds=seconds)
+        return replace(
+            self.last,
+            status=Status.UNKNOWN,
+            lower_bound=None if self.relaxed is None else self.relaxed.lower_bound,
+            warnings=(*self.last.warnings, *self.overrun_warnings()),
+            seconds=seconds,
+        )
+
+    def proven(self, best: Solution) -> Solution:
+        """``best`` with the bound of the given problem, where that is one for it."""
+        relaxed = self.relaxed
+        comparable = (
+            relaxed is not None
+            and relaxed.lower_bound is not None
+            and best.spilled_bytes <= relaxed.spilled_bytes
+        )
+        bound = relaxed.lower_bound if comparable and relaxed is not None else None
+        is_optimal = (
+            relaxed is not None and relaxed.status is Status.OPTIMAL and bound == best.value
+        )
+        return replace(
+            best,
+            status=Status.OPTIMAL if is_optimal else Status.FEASIBLE,
+            lower_bound=bound,
+        )
+
+    def overrun_warnings(self) -> list[tuple[str, str]]:
+        return [
+            (
+                "peak_over_cap",
+                f"{self.given.device_names[device]} is predicted to peak at {peak_bytes} bytes, "
+                f"{peak_bytes - self.given.capacity_bytes[device]} above its cap of "
+                f"{self.given.capacity_bytes[device]}",
+            )
+            for device, peak_bytes in self.overruns.items()
+        ]
+
+
+_UNKNOWN = Solution(status=Status.UNKNOWN, device_of=None, value=None, lower_bound=None)
+
+
+def _load_bytes(
+    problem: PlacementProblem, device_of: Sequence[int], device: int, moment: Mapping[int, int]
+) -> int:
+    """Resident and live bytes of the ops on a device at a moment."""
+    return sum(
+        size + moment.get(op, 0)
+        for op, size in enumerate(problem.resident_bytes)
+        if device_of[op] == device
+    )
+
+
+def _better(known: Solution | None, found: Solution) -> Solution:
+    """The one that spills less, then the one that transfers less, then the first."""
+    if known is None:
+        return found
+    return min(known, found, key=lambda s: (s.spilled_bytes, s.value or 0))
+
+
+def _better_bound(known: Solution | None, found: Solution) -> Solution:
+    """The solution of the same problem with the higher bound."""
+    if known is None:
+        return found
+    return max(known, found, key=lambda s: s.lower_bound or 0)

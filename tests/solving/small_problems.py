@@ -1,0 +1,129 @@
+"""Small random placement problems, and their best placements found by trying all of them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+
+from placer.prediction.scoring import score
+from placer.problem import PlacementProblem, ProblemTensor
+
+
+def problem_of(
+    *,
+    resident: list[int],
+    tensors: list[tuple[int, list[int], int]],
+    capacity: list[int],
+    group: list[int] | None = None,
+    allowed: list[list[int]] | None = None,
+    spillable: list[bool] | None = None,
+    moments: list[dict[int, int]] | None = None,
+    transient: list[int] | None = None,
+    host: int | None = None,
+    spill: str = "never",
+    control_edges: list[tuple[int, int]] | None = None,
+) -> PlacementProblem:
+    """A problem from the parts that matter; the host is the last device."""
+    ops, devices = len(resident), len(capacity)
+    host = devices - 1 if host is None else host
+    return PlacementProblem(
+        op_names=tuple(f"op{op}" for op in range(ops)),
+        device_names=tuple("CPU:0" if d == host else f"GPU:{d}" for d in range(devices)),
+        host=host,
+        resident_bytes=tuple(resident),
+        temporary_bytes=(0,) * ops,
+        seconds=((0.0,) * devices,) * ops,
+        group=tuple(group or range(ops)),
+        allowed=tuple(map(tuple, allowed or [list(range(devices))] * ops)),
+        spillable=tuple(spillable or [False] * ops),
+        tensors=tuple(
+            ProblemTensor(producer=p, consumers=tuple(c), bytes=b) for p, c, b in tensors
+        ),
+        control_edges=tuple(control_edges or ()),
+        capacity_bytes=tuple(capacity),
+        transient_bytes=tuple(transient or [0] * devices),
+        live_bytes=tuple(moments or ()),
+        bandwidth=((1e9,) * devices,) * devices,
+        latency=((0.0,) * devices,) * devices,
+        spill=spill,
+    )
+
+
+def random_problem(seed: int, *, most_ops: int = 7, spill: str = "never") -> PlacementProblem:
+    """Two or three devices, tight caps, some groups, pins and moments."""
+    rng = random.Random(seed)
+    ops = rng.randint(2, most_ops)
+    devices = rng.choice([2, 2, 3]) + (spill == "auto")
+    host = devices - 1
+    resident = [rng.choice([0, 0, 1, 2, 3, 5]) for _ in range(ops)]
+    accelerators = list(range(devices - 1)) if spill == "auto" else list(range(devices))
+    allowed = [list(accelerators) for _ in range(ops)]
+    for op in range(ops):
+        if rng.random() < 0.15:
+            allowed[op] = sorted(rng.sample(range(devices), rng.randint(1, devices)))
+    tensors = []
+    for producer in range(ops):
+        for _ in range(rng.choice([0, 1, 1, 2])):
+            consumers = rng.sample(range(ops), rng.randint(1, min(3, ops)))
+            tensors.append((producer, consumers, rng.choice([0, 1, 2, 3, 4, 8])))
+    moments = [
+        {op: rng.randint(0, 3) for op in range(ops) if rng.random() < 0.4}
+        for _ in range(rng.choice([0, 0, 1, 2]))
+    ]
+    total = sum(resident) + max((sum(m.values()) for m in moments), default=0)
+    slack = rng.choice([0.35, 0.5, 0.6, 0.8, 1.0])
+    same = rng.random() < 0.5
+    capacity = [max(1, round(total * slack * (1 if same else rng.uniform(0.6, 1.4))))] * devices
+    if not same:
+        capacity = [max(1, round(total * slack * rng.uniform(0.6, 1.4))) for _ in range(devices)]
+    if spill == "auto":
+        capacity = [max(1, round(cap * rng.choice([0.4, 0.7, 1.0]))) for cap in capacity]
+        capacity[host] = total + rng.choice([-1, 0, 5])
+    names = [rng.choice([op, max(0, op - 1)]) for op in range(ops)]
+    return problem_of(
+        resident=resident,
+        tensors=tensors,
+        capacity=capacity,
+        group=names,
+        allowed=allowed,
+        spillable=[rng.random() < 0.8 for _ in range(ops)],
+        moments=moments,
+        transient=[rng.choice([0, 0, 0, 1]) for _ in range(devices)],
+        host=host,
+        spill=spill,
+        control_edges=[(0, ops - 1)],
+    )
+
+
+def best_by_enumeration(problem: PlacementProblem) -> tuple[int, int] | None:
+    """(spilled bytes allowed, least transfer), or ``None`` if nothing fits.
+
+    Without spilling where that is possible, else the least transfer among the placements that
+    spill at most 1.1 times the least.
+    """
+    feasible = _scores(replace(problem, spill="never"))
+    if feasible:
+        return 0, min(transfer for _, transfer in feasible)
+    feasible = _scores(problem)
+    if not feasible:
+        return None
+    budget = min(spilled for spilled, _ in feasible) * 11 // 10
+    return budget, min(transfer for spilled, transfer in feasible if spilled <= budget)
+
+
+def _scores(problem: PlacementProblem) -> list[tuple[int, int]]:
+    """(spilled, transfer) of every placement that keeps all constraints."""
+    choices = [
+        sorted({*allowed, *([problem.host] if spillable and problem.spill == "auto" else [])})
+        for allowed, spillable in zip(problem.allowed, problem.spillable, strict=True)
+    ]
+    first = {group: problem.group.index(group) for group in problem.group}
+    leaders = list(first.values())
+    found = []
+    for devices in itertools.product(*(choices[op] for op in leaders)):
+        at = dict(zip(first, devices, strict=True))
+        scored = score(problem, [at[group] for group in problem.group])
+        if not scored.violations:
+            found.append((scored.spilled_bytes, scored.transfer_bytes))
+    return found
