@@ -1,6 +1,6 @@
 """Models nobody here wrote, along the whole way: report, place, apply, verify.
 
-    python benchmarks/placed_models/run.py --graphs DIR [--only NAME] [--time-limit 20] [--json FILE]
+    python benchmarks/placed_models/run.py --graphs DIR [--only NAME] [--json FILE]
 
 Each model is placed on two and on three GPUs whose caps are 60% of the peak that one device would
 have (75% where one colocation group alone is larger), applied, and run in a rehearsal on logical
@@ -27,7 +27,7 @@ SAVED = {
     "guesslang": ("guesslang", ["--batch-size", "4"]),
     "tfnet-lstm-savedmodel": ("tfnet-lstm-savedmodel", ["--batch-size", "8"]),
     "openpose-mobilenet": (
-        "openpose-mobilenet/mobilenet_v2_small/graph_freeze.pb",
+        "openpose-mobilenet/mobilenet_v2_small/graph_opt.pb",
         ["--shape", "image:1x224x224x3"],
     ),
     "bilstm-train": (
