@@ -36,10 +36,9 @@ def run(arguments: argparse.Namespace) -> None:
     gate tripped, and what the pipeline raises.
     """
     from placer.commands.placement import all_options, find_limits, require_placement
-    from placer.commands.terminal import emit, progress, start_logging, style
+    from placer.commands.terminal import emit, progress, style
     from placer.files import check_writable
 
-    start_logging(arguments)
     if arguments.output:
         check_writable(arguments.output, force=arguments.force)
     _require_devices(arguments)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from cost_models.byte_sizes import format_bytes, parse_bytes
 from cost_models.device_names import matches
 from placer.errors import GateError, UsageError
 from placer.plan import Plan
+
+if TYPE_CHECKING:
+    from placer.application.verification_result import Verification
 
 FALLBACK_CODES = ("device_string_ignored",)
 """Warnings of ops that do not run where they ask to."""
@@ -70,6 +74,15 @@ def count_codes(plan: Plan) -> dict[str, int]:
     for row in plan.warnings:
         counts[row["code"]] = counts.get(row["code"], 0) + row["count"]
     return counts
+
+
+def check_moved(gates: Sequence[str], found: Verification) -> list[str]:
+    """Ops that TensorFlow moved off the device they ask for, in a sentence."""
+    moved = [row for row in found.ops if row.actual and row.actual != row.requested]
+    if "fallback" not in gates or not moved:
+        return []
+    shown = ", ".join(row.op for row in moved[:3])
+    return [f"{len(moved):,} ops ran on another device than they ask for, such as {shown}"]
 
 
 def require(failures: Sequence[str]) -> None:

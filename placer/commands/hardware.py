@@ -24,10 +24,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(arguments: argparse.Namespace) -> None:
     """Asks TensorFlow and prints both tables.  Raises ``UsageError`` for an existing file."""
-    from placer.commands.terminal import emit, progress, start_logging, style
+    from placer.commands.terminal import emit, progress, style
     from placer.files import check_writable
 
-    start_logging(arguments)
     if arguments.output:
         check_writable(arguments.output, force=arguments.force)
     from cost_models.devices import presets

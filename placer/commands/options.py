@@ -18,11 +18,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Adds MODEL and what chooses and binds the program in it."""
     parser.add_argument("model", metavar="MODEL", help="SavedModel folder, or GraphDef file")
     group = parser.add_argument_group("what is analysed")
-    group.add_argument("--tag-set", metavar="TAGS", help="MetaGraph of a SavedModel: serve,gpu")
-    group.add_argument("--signature", metavar="NAME", help="signature of a SavedModel")
-    group.add_argument(
-        "--outputs", metavar="A,B", help="tensors or ops to run; of a GraphDef, else all sinks"
-    )
+    add_choice_options(group)
     group.add_argument(
         "--batch-size", type=_count, metavar="N", help="binds unknown leading dimensions of inputs"
     )
@@ -45,6 +41,15 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_choice_options(parser: argparse._ActionsContainer) -> None:
+    """Adds what chooses the program in a file."""
+    parser.add_argument("--tag-set", metavar="TAGS", help="MetaGraph of a SavedModel: serve,gpu")
+    parser.add_argument("--signature", metavar="NAME", help="signature of a SavedModel")
+    parser.add_argument(
+        "--outputs", metavar="A,B", help="tensors or ops to run; of a GraphDef, else all sinks"
+    )
+
+
 def add_device_options(parser: argparse.ArgumentParser, *, required: bool) -> None:
     """Adds the devices and their caps."""
     group = parser.add_argument_group("devices")
@@ -61,9 +66,7 @@ def add_device_options(parser: argparse.ArgumentParser, *, required: bool) -> No
         metavar="GPU:0=8GiB,...",
         help="caps; 8GiB and 8GB differ, a plain integer is bytes",
     )
-    group.add_argument(
-        "--reserve", metavar="1GiB+10%%", help="memory kept free on each accelerator"
-    )
+    group.add_argument("--reserve", metavar="1GiB+10%", help="memory kept free on each accelerator")
 
 
 def add_search_options(parser: argparse.ArgumentParser) -> None:
@@ -116,14 +119,22 @@ def add_gate_options(parser: argparse.ArgumentParser) -> None:
     add_fail_on(group)
 
 
-def add_fail_on(parser: argparse._ActionsContainer) -> None:
-    """Adds ``--fail-on``."""
+def add_fail_on(parser: argparse._ActionsContainer, gates: tuple[str, ...] = GATES) -> None:
+    """Adds ``--fail-on`` with the gates that the command knows."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        names = _split(text)
+        wrong = [name for name in names if name not in gates] or ([] if names else [text])
+        if wrong:
+            raise argparse.ArgumentTypeError(f"{wrong[0]!r} is no gate; known: {', '.join(gates)}")
+        return tuple(names)
+
     parser.add_argument(
         "--fail-on",
-        type=_gates,
+        type=parse,
         default=(),
         metavar="GATE,...",
-        help=f"fail if there is one of these: {', '.join(GATES)}",
+        help=f"fail if there is one of these: {', '.join(gates)}",
     )
 
 
@@ -158,12 +169,19 @@ def add_fallback(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def program_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options of :func:`add_model_options` as the pipeline names them."""
+def choice_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of :func:`add_choice_options` as the pipeline names them."""
     return {
         "tag_set": arguments.tag_set,
         "signature": arguments.signature,
         "outputs": tuple(_split(arguments.outputs)) if arguments.outputs else None,
+    }
+
+
+def program_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of :func:`add_model_options` as the pipeline names them."""
+    return {
+        **choice_options(arguments),
         "batch_size": arguments.batch_size,
         "shapes": dict(arguments.shape) or None,
         "trip_count": arguments.trip_count,
@@ -236,12 +254,3 @@ def _pin(text: str) -> tuple[str, str]:
     if not equals or not glob or not device:
         raise argparse.ArgumentTypeError(f"{text!r} is no pin; write 'GLOB=GPU:0'")
     return glob, device
-
-
-def _gates(text: str) -> tuple[str, ...]:
-    names = _split(text)
-    unknown = [name for name in names if name not in GATES]
-    if unknown or not names:
-        wrong = unknown[0] if unknown else text
-        raise argparse.ArgumentTypeError(f"{wrong!r} is no gate; known are {', '.join(GATES)}")
-    return tuple(names)

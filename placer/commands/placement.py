@@ -38,10 +38,9 @@ def run(arguments: argparse.Namespace) -> None:
     the plan is written, ``GateError`` if a gate tripped, and what the pipeline raises.
     """
     from placer.commands import gates
-    from placer.commands.terminal import progress, start_logging
+    from placer.commands.terminal import progress
     from placer.files import check_writable
 
-    start_logging(arguments)
     if arguments.output:
         check_writable(arguments.output, force=arguments.force)
     limits = find_limits(arguments)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import shutil
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from placer.files import write_text
@@ -35,16 +37,55 @@ def emit(text: str, arguments: argparse.Namespace) -> None:
         sys.stdout.write(text)
 
 
-def start_logging(arguments: argparse.Namespace) -> None:
-    """Sends logs to stderr, as many as ``-q`` and ``-v`` ask for; TensorFlow's own only with
-    ``-vv``, errors aside.  Call it before TensorFlow is imported."""
-    level = logging.ERROR if arguments.quiet else logging.WARNING
-    level = [level, logging.INFO, logging.DEBUG][min(arguments.verbose, 2)]
-    logging.basicConfig(stream=sys.stderr, level=level, format="%(name)s: %(message)s", force=True)
+@contextmanager
+def logs(arguments: argparse.Namespace) -> Iterator[None]:
+    """Sends this program's logs to stderr while the block runs: warnings, with ``-v`` progress,
+    with ``-vv`` everything, with ``-q`` errors only.
+
+    TensorFlow's own are shown with ``-vv`` (enter this before it is imported).
+    """
+    levels = (logging.WARNING, logging.INFO, logging.DEBUG)
+    logger, handler = logging.getLogger("placer"), logging.StreamHandler(sys.stderr)
+    logger.setLevel(logging.ERROR if arguments.quiet else levels[min(arguments.verbose, 2)])
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    logger.addHandler(handler)
     if arguments.verbose < 2:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3" if arguments.quiet else "2")
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         for name in ("tensorflow", "absl", "keras", "h5py"):
             logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextmanager
+def native_logs(arguments: argparse.Namespace) -> Iterator[None]:
+    """Keeps TensorFlow's C++ libraries quiet while the block runs, unless ``-vv`` is given.
+
+    What they say while they are loaded obeys no setting, so file descriptor 2 goes nowhere and
+    Python's stderr gets a copy of its own.  A crash still shows where it happened.
+    """
+    if arguments.verbose >= 2:
+        yield
+        return
+    sys.stderr.flush()
+    kept, python_stderr = os.dup(2), sys.stderr
+    faulthandler.enable(kept)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    if python_stderr is sys.__stderr__:
+        sys.stderr = os.fdopen(os.dup(kept), "w", buffering=1)
+    try:
+        yield
+    finally:
+        faulthandler.disable()
+        if sys.stderr is not python_stderr:
+            sys.stderr.close()
+            sys.stderr = python_stderr
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def progress(message: str, arguments: argparse.Namespace) -> AbstractContextManager[object]:

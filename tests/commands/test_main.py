@@ -97,7 +97,7 @@ def test_a_reader_that_leaves_is_no_error():
         (["report", "model", "--format", "csv"], "choose from 'text', 'json'"),
         (["report", "model", "--shape", "32x128"], "write NAME:32x128"),
         (["report", "model", "--batch-size", "-1"], "no whole number of zero or more"),
-        (["report", "model", "--fail-on", "rain"], "known are fallback, unmodelled, unknown-shape"),
+        (["report", "model", "--fail-on", "rain"], "known: fallback, unmodelled, unknown-shape"),
         (["place", "model", "--devices", "2xT4", "--pin", "GPU:0"], "write 'GLOB=GPU:0'"),
         (["place", "model", "--devices", "2xT4", "--time-limit", "0"], "seconds above zero"),
         (["place", "model", "--devices", "2xT4", "--objective", "step-time"], "'transfer'"),
