@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from cost_models.kernels import gpu_kernel
 from cost_models.op_cost import OpCost
 from cost_models.op_info import Shape
 from placer.graph.name_scopes import scope_of
@@ -340,8 +341,6 @@ def _indivisible(
 
 
 def _no_gpu_kernel(graph: OpGraph) -> dict[str, int]:
-    from cost_models.kernels import gpu_kernel
-
     return _count_types(op for op in _all_ops(graph) if gpu_kernel(op.info) is None)
 
 
