@@ -16,6 +16,16 @@ from placer.prediction.metrics import Metrics
 from placer.problem import PlacementProblem
 from placer.solving.solution import Solution, SolverParameters
 
+METRICS = (
+    "transfer_bytes",
+    "transfer_count",
+    "fetch_bytes",
+    "step_seconds",
+    "bottleneck_seconds",
+    "critical_path_seconds",
+)
+"""Keys of ``Plan.metrics``, all ``None`` where nothing was placed: unknown is not zero."""
+
 _OPS_PER_WARNING = 20
 
 
@@ -39,7 +49,7 @@ def assemble_plan(
         placement=placement,
         variables={v.name: placement[v.handle] for v in graph.variables} if placement else {},
         transfers=tuple(_transfer_rows(metrics)) if metrics else (),
-        metrics=_metric_values(metrics) if metrics else {},
+        metrics=_metric_values(metrics) if metrics else dict.fromkeys(METRICS),
         solver=_solver_values(problem, solution, parameters),
         unmodelled=_unmodelled(extraction, costs),
         warnings=tuple(_warning_rows(extraction, constraints, solution)),
@@ -67,10 +77,12 @@ def _device_rows(
                 "model": device.model,
                 "memory_limit_bytes": device.memory_limit_bytes,
                 "usable_bytes": device.usable_bytes,
-                "resident_bytes": timeline.resident_bytes if timeline else 0,
-                "peak_memory_bytes": timeline.peak_bytes if timeline else 0,
-                "spilled_bytes": spilled if device.name == cluster.host.name else 0,
-                "busy_seconds": metrics.schedule.busy_seconds[device.name] if metrics else 0.0,
+                "resident_bytes": timeline.resident_bytes if timeline else None,
+                "peak_memory_bytes": timeline.peak_bytes if timeline else None,
+                "spilled_bytes": (spilled if device.name == cluster.host.name else 0)
+                if timeline
+                else None,
+                "busy_seconds": metrics.schedule.busy_seconds[device.name] if metrics else None,
             }
         )
     return rows

@@ -185,8 +185,17 @@ def program_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "batch_size": arguments.batch_size,
         "shapes": dict(arguments.shape) or None,
         "trip_count": arguments.trip_count,
-        "costs": arguments.costs,
+        "costs": _read_costs(arguments.costs),
     }
+
+
+def _read_costs(path: str | None) -> dict[str, float] | None:
+    """The measured costs of ``--costs``, ``None`` without it."""
+    if path is None:
+        return None
+    from placer.commands.cost_file import read_costs
+
+    return read_costs(path)
 
 
 def device_options(arguments: argparse.Namespace) -> dict[str, Any]:

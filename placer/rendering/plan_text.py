@@ -212,8 +212,13 @@ def _conflict(conflict: Mapping[str, Any]) -> RenderableType:
 def _plain(entry: Any) -> str:
     """An entry of a conflict in one line: text as it is, objects as ``key value`` pairs."""
     if isinstance(entry, Mapping):
-        return ", ".join(f"{key} {_amount(key, value)}" for key, value in sorted(entry.items()))
+        return ", ".join(f"{_words(key)} {_amount(key, value)}" for key, value in sorted(entry.items()))
     return str(entry)
+
+
+def _words(key: str) -> str:
+    """``needed_bytes`` as ``needed``: the unit is in the amount."""
+    return key.removesuffix("_bytes").removesuffix("bytes").replace("_", " ") or "size"
 
 
 def _amount(key: str, value: Any) -> str:

@@ -114,6 +114,33 @@ def test_wrong_usage_exits_2_before_any_work(pipeline, capsys, argv, message):
     assert pipeline.calls == []
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "cannot be read as JSON"),
+        ("[1]", "not an object"),
+        ('{"a": -1}', "a is -1, not seconds"),
+        ('{"a": "fast"}', "a is 'fast', not seconds"),
+        ('{"a": NaN}', "a is nan, not seconds"),
+    ],
+)
+def test_measured_costs_must_be_seconds(pipeline, tmp_path, capsys, text, message):
+    """A costs file that is no mapping of op names to seconds is refused before any work."""
+    path = tmp_path / "costs.json"
+    path.write_text(text)
+    assert main(["report", "model", "--costs", str(path)]) == 2
+    assert message in capsys.readouterr().err
+    assert pipeline.calls == []
+
+
+def test_measured_costs_reach_the_pipeline(pipeline, tmp_path):
+    """Seconds by op name arrive as they are in the file."""
+    path = tmp_path / "costs.json"
+    path.write_text('{"a": 1, "b": 2.5e-6}')
+    assert main(["place", "model", "--devices", "2xT4", "--costs", str(path)]) == 0
+    assert pipeline.calls[0][2]["costs"] == {"a": 1.0, "b": 2.5e-6}
+
+
 def test_options_reach_the_pipeline(pipeline, capsys):
     """Every option arrives under the pipeline's name for it."""
     argv = "place model --devices 2xT4 --tag-set serve --signature s --outputs a,b:1 -q"

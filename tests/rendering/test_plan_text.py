@@ -44,7 +44,7 @@ Device  Ops  Peak      Cap  Used  Resident  Busy  Model
 GPU:0     0     -  100 MiB     -         -     -  GPU
 
 Why nothing fits
-  caps    bytes 100 MiB, device GPU:0
+  caps    size 100 MiB, device GPU:0
   groups  the group of w needs 120 MiB
   fixes   raise the cap of GPU:0 to 120 MiB
 """
