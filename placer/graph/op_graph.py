@@ -12,6 +12,8 @@ from cost_models.op_info import OpInfo, TensorProperties
 if TYPE_CHECKING:
     import networkx
 
+    from cost_models.kernels import KernelMatch
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
@@ -81,7 +83,8 @@ class OpGraph:
 
     ``feeds`` are the ops whose values come from the host at every step, ``fetches`` the tensors
     that go back to it, ``targets`` the ops that run for their side effects.  ``functions`` holds
-    the flat bodies of functional control flow.
+    the flat bodies of functional control flow; there ``feeds`` are all arguments and ``fetches``
+    all results of the function, in order.
     """
 
     ops: Mapping[str, Op]
@@ -112,6 +115,13 @@ class OpGraph:
             for index, properties in enumerate(op.info.outputs)
             for name in (op.output_name(index),)
         }
+
+    @cached_property
+    def gpu_kernels(self) -> Mapping[str, KernelMatch | None]:
+        """The kernel that would run each op on a GPU, ``None`` where there is none."""
+        from cost_models.kernels import gpu_kernel
+
+        return {op.name: gpu_kernel(op.info) for op in self.ops.values()}
 
     @cached_property
     def networkx(self) -> networkx.MultiDiGraph[str]:

@@ -1,1 +1,33 @@
 """What a placement costs, recomputed from the placement alone.  Knows no solver."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from placer.prediction.costs import estimate_costs as estimate_costs
+    from placer.prediction.memory import live_moment as live_moment
+    from placer.prediction.memory import predict_memory as predict_memory
+    from placer.prediction.prediction import predict as predict
+    from placer.prediction.schedule import predict_schedule as predict_schedule
+    from placer.prediction.scoring import score as score
+    from placer.prediction.transfers import predict_transfers as predict_transfers
+
+_HOMES = {
+    "estimate_costs": "costs",
+    "live_moment": "memory",
+    "predict": "prediction",
+    "predict_memory": "memory",
+    "predict_schedule": "schedule",
+    "predict_transfers": "transfers",
+    "score": "scoring",
+}
+
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'placer.prediction' has no attribute {name!r}")
+    return getattr(import_module(f"placer.prediction.{_HOMES[name]}"), name)

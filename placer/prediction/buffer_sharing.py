@@ -1,0 +1,157 @@
+"""Which ops give out a buffer they were given, and which may overwrite one.
+
+``SHARED`` and the rules below it: the output is the input's buffer, seen again (``set_output``
+of an input, ``Tensor::CopyFrom``, ``Tensor::Slice`` in ``tensorflow/core/kernels``).
+``OVERWRITTEN``: the kernel calls ``forward_input_or_allocate_output`` for these inputs, so that
+it writes into the first of them that nobody else holds (``OpKernelContext::forward_input`` in
+``tensorflow/core/framework/op_kernel.cc``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cost_models.op_info import OpInfo
+from cost_models.tensor_size import tensor_bytes
+
+_ALIGNMENT_BYTES = 64
+"""``EIGEN_MAX_ALIGN_BYTES``: a slice shares its buffer only if it starts at a multiple of it."""
+
+_SHARING = (
+    "Identity GuaranteeConst Reshape Squeeze ExpandDims StopGradient PreventGradient "
+    "CheckNumerics CheckNumericsV2 EnsureShape Bitcast PlaceholderWithDefault Print "
+    "DebugIdentity Enter Exit NextIteration Switch LoopCond Merge "
+    "RefIdentity RefEnter RefExit RefNextIteration RefSwitch RefMerge "
+    "Assign AssignAdd AssignSub ScatterUpdate ScatterAdd ScatterSub ScatterMul ScatterDiv "
+    "ScatterMin ScatterMax ScatterNdUpdate ScatterNdAdd ScatterNdSub CountUpTo "
+    "ApplyAdaMax ApplyAdadelta ApplyAdagrad ApplyAdagradDA ApplyAdagradV2 ApplyAdam ApplyAddSign "
+    "ApplyCenteredRMSProp ApplyFtrl ApplyFtrlV2 ApplyGradientDescent ApplyMomentum ApplyPowerSign "
+    "ApplyProximalAdagrad ApplyProximalGradientDescent ApplyRMSProp "
+    "SparseApplyAdadelta SparseApplyAdagrad SparseApplyAdagradDA SparseApplyAdagradV2 "
+    "SparseApplyCenteredRMSProp SparseApplyFtrl SparseApplyFtrlV2 SparseApplyMomentum "
+    "SparseApplyProximalAdagrad SparseApplyProximalGradientDescent SparseApplyRMSProp "
+    "InplaceUpdate InplaceAdd InplaceSub DestroyTemporaryVariable"
+)
+SHARED = frozenset(_SHARING.split())
+"""Every output is input 0 (of a ``Merge``: the input that is alive; of ref ops: the variable)."""
+
+_UNARY = (
+    "Abs Acos Acosh Asin Asinh Atan Atanh BesselI0e BesselI1e Ceil Conj Cos Cosh Digamma Elu Erf "
+    "Erfc Erfinv Exp Expm1 FakeQuantWithMinMaxArgs Floor Inv Invert LeakyRelu Lgamma Log Log1p "
+    "LogSoftmax LogicalNot Ndtri Neg Reciprocal Relu Relu6 Rint Round Rsqrt Selu Sigmoid Sign Sin "
+    "Sinh Snapshot Softmax Softplus Softsign Sqrt Square Tan Tanh "
+    "BiasAdd BiasAddV1 ClipByValue FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 "
+    "MatrixBandPart BatchMatrixBandPart MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3 "
+    "TensorScatterAdd TensorScatterMax TensorScatterMin TensorScatterSub TensorScatterUpdate"
+)
+_BINARY = (
+    "Add AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Div DivNoNan EluGrad Equal FloorDiv FloorMod "
+    "Igamma IgammaGradA Igammac InvGrad LeakyReluGrad LeftShift LogicalAnd LogicalOr Maximum "
+    "Minimum Mod Mul MulNoNan NextAfter NotEqual Polygamma Pow RealDiv ReciprocalGrad Relu6Grad "
+    "ReluGrad RightShift RsqrtGrad SeluGrad SigmoidGrad SoftplusGrad SoftsignGrad SqrtGrad "
+    "SquaredDifference Sub TanhGrad TruncateDiv TruncateMod Xdivy Xlog1py Xlogy Zeta"
+)
+
+OVERWRITTEN: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(_UNARY.split(), (0,)),
+    **dict.fromkeys(_BINARY.split(), (0, 1)),
+    "Select": (1, 2),
+    "SelectV2": (1, 2),
+}
+"""Inputs that output 0 may be written into, in the order in which they are tried."""
+
+_POSSIBLY_IDLE = "Tile Pad PadV2 MirrorPad BroadcastTo Sum Mean Prod Max Min Any All"
+
+_LOSSES = frozenset({"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"})
+
+
+def shared_input(info: OpInfo, output: int) -> int | None:
+    """The input whose buffer output number ``output`` is, ``None`` if it has its own."""
+    if info.op in SHARED:
+        return 0 if info.inputs else None
+    if info.op == "IdentityN":
+        return output
+    rule = _RULES.get(info.op)
+    return rule(info, output) if rule else None
+
+
+def overwritten_inputs(info: OpInfo, output: int) -> tuple[int, ...]:
+    """The inputs that output number ``output`` may be written into, in order of preference.
+
+    Only those of its dtype and size; that nobody else holds them is for the caller to see.
+    """
+    if info.op == "AddN":
+        candidates: tuple[int, ...] = tuple(range(len(info.inputs)))
+    elif info.op in _LOSSES:
+        candidates = (0,) if output == 1 else ()
+    else:
+        candidates = OVERWRITTEN.get(info.op, ()) if output == 0 else ()
+    wanted = info.outputs[output]
+    return tuple(
+        index
+        for index in candidates
+        if index < len(info.inputs)
+        and info.inputs[index].dtype == wanted.dtype
+        and tensor_bytes(info.inputs[index]) == tensor_bytes(wanted) is not None
+    )
+
+
+def _same_type(info: OpInfo, output: int) -> int | None:
+    """``CastOp``: nothing to convert."""
+    return 0 if info.inputs[0].dtype == info.outputs[output].dtype else None
+
+
+def _same_shape(info: OpInfo, output: int) -> int | None:
+    """``TileOp``, ``PadOp``, ``BroadcastToOp``, ``ReductionOp``: nothing to do."""
+    shape = info.inputs[0].shape
+    known = shape is not None and None not in shape
+    return 0 if known and shape == info.outputs[output].shape else None
+
+
+def _only_input(info: OpInfo, output: int) -> int | None:
+    """``PackOp``: one tensor packed is that tensor."""
+    return 0 if len(info.inputs) == 1 and output == 0 else None
+
+
+def _kept_permutation(info: OpInfo, output: int) -> int | None:
+    """``TransposeOp``: the axes stay where they are."""
+    order = info.inputs[1].value if len(info.inputs) > 1 else None
+    return output if order is not None and order == tuple(range(len(order))) else None
+
+
+def _rows(info: OpInfo, source: int, output: int) -> int | None:
+    """``source`` if the output is whole rows (slices of dimension 0) of it, aligned."""
+    rows, part = info.inputs[source].shape, info.outputs[output].shape
+    if not rows or part is None or None in rows or None in part or not rows[0]:
+        return None
+    size = tensor_bytes(info.inputs[source])
+    whole_rows = part[1:] == rows[1:] or part == rows[1:]
+    aligned = size is not None and size // rows[0] % _ALIGNMENT_BYTES == 0
+    return source if whole_rows and aligned else None
+
+
+def _split_rows(info: OpInfo, output: int) -> int | None:
+    """``SplitOp`` and ``SplitVOp``: one part, or an aligned split of dimension 0."""
+    source = 1 if info.op == "Split" else 0
+    if len(info.outputs) == 1:
+        return source
+    return _rows(info, source, output)
+
+
+def _sliced_rows(info: OpInfo, output: int) -> int | None:
+    """``SliceOp``, ``StridedSliceOp``, ``UnpackOp``: everything, or aligned rows in order."""
+    strides = info.inputs[3].value if info.op == "StridedSlice" and len(info.inputs) > 3 else ()
+    if strides is None or any(stride != 1 for stride in strides):
+        return None
+    everything = _same_shape(info, output)
+    return _rows(info, 0, output) if everything is None else everything
+
+
+_RULES: Mapping[str, Callable[[OpInfo, int], int | None]] = {
+    "Cast": _same_type,
+    **dict.fromkeys(_POSSIBLY_IDLE.split(), _same_shape),
+    "Pack": _only_input,
+    "Transpose": _kept_permutation,
+    **dict.fromkeys(("Split", "SplitV"), _split_rows),
+    **dict.fromkeys(("Slice", "StridedSlice", "Unpack"), _sliced_rows),
+}

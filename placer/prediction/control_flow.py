@@ -1,0 +1,155 @@
+"""What the bodies of functional control flow tell: what passes through, how often they run.
+
+In a body, ``feeds`` are its arguments and ``fetches`` its results, each once and in order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from placer.graph.op_graph import Op, OpGraph
+
+LOOPS = frozenset({"While", "StatelessWhile"})
+
+_SAME_VALUE = frozenset({"Identity", "StopGradient", "PreventGradient", "Cast", "EnsureShape"})
+_ADDITIONS = frozenset({"Add", "AddV2"})
+_MIRRORED = {
+    "Less": "Greater",
+    "LessEqual": "GreaterEqual",
+    "Greater": "Less",
+    "GreaterEqual": "LessEqual",
+}
+
+Number = int | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TripCount:
+    """How often the body of a loop runs.  ``exact`` is ``False`` for an upper bound: the loop has
+    further conditions that depend on data."""
+
+    count: int
+    exact: bool
+
+
+def loop_invariants(body: OpGraph) -> frozenset[int]:
+    """The numbers of the arguments that a loop's ``body`` returns unchanged."""
+    return frozenset(
+        index
+        for index, (feed, fetch) in enumerate(zip(body.feeds, body.fetches, strict=False))
+        if _origin(fetch, body).rpartition(":")[0] == feed
+    )
+
+
+def find_trip_count(op: Op, graph: OpGraph) -> TripCount | None:
+    """How often the loop ``op`` runs where a counter decides it, else ``None``.
+
+    Understood are conditions ``counter < limit`` (or ``<=``, ``>``, ``>=``), joined by ``and``,
+    whose counter starts at a constant and grows by a constant, and whose limit is one.
+    """
+    condition = _function(op, graph, "cond")
+    body = _function(op, graph, "body")
+    if condition is None or body is None or not condition.fetches:
+        return None
+    arguments = tuple(_scalar(properties.value) for properties in op.info.inputs)
+    counts = [
+        _count(comparison, condition, body, arguments)
+        for comparison in _conjuncts(condition.fetches[0], condition)
+    ]
+    known = [count for count in counts if count is not None]
+    if not known:
+        return None
+    return TripCount(count=min(known), exact=len(known) == len(counts))
+
+
+def _function(op: Op, graph: OpGraph, attribute: str) -> OpGraph | None:
+    names = op.bodies.get(attribute, ())
+    return graph.functions.get(names[0]) if names else None
+
+
+def _conjuncts(tensor: str, graph: OpGraph) -> Iterator[Op]:
+    """The ops whose results are joined by ``and``."""
+    producer = graph.ops[_origin(tensor, graph).rpartition(":")[0]]
+    if producer.op_type == "LogicalAnd":
+        for name in producer.inputs:
+            yield from _conjuncts(name, graph)
+    else:
+        yield producer
+
+
+def _count(
+    comparison: Op, condition: OpGraph, body: OpGraph, arguments: Sequence[Number | None]
+) -> int | None:
+    """How often the comparison holds, ``None`` where that is not known."""
+    if comparison.op_type not in _MIRRORED:
+        return None
+    left, right = comparison.inputs
+    sides = ((comparison.op_type, left, right), (_MIRRORED[comparison.op_type], right, left))
+    for relation, counter, limit in sides:
+        index = _argument(counter, condition)
+        bound = _value(limit, condition, body, arguments)
+        if index is None or bound is None:
+            continue
+        start, step = arguments[index], _step(index, body, arguments)
+        if start is not None and step is not None:
+            return _trips(relation, start, step, bound)
+    return None
+
+
+def _trips(relation: str, start: Number, step: Number, limit: Number) -> int | None:
+    """The number of k >= 0 with ``start + k * step`` in ``relation`` to ``limit``, one after the
+    other; ``None`` if there is no end to them."""
+    if relation.startswith("Greater"):
+        start, step, limit = -start, -step, -limit
+    inclusive = relation.endswith("Equal")
+    if start > limit or (start == limit and not inclusive):
+        return 0
+    if step <= 0:
+        return None
+    distance = (limit - start) / step
+    return math.floor(distance) + 1 if inclusive else math.ceil(distance)
+
+
+def _step(index: int, body: OpGraph, arguments: Sequence[Number | None]) -> Number | None:
+    """What the body adds to its argument number ``index``."""
+    if index >= len(body.fetches):
+        return None
+    addition = body.ops[_origin(body.fetches[index], body).rpartition(":")[0]]
+    if addition.op_type not in _ADDITIONS:
+        return None
+    for counter, step in (addition.inputs, addition.inputs[::-1]):
+        if _argument(counter, body) == index:
+            return _value(step, body, body, arguments)
+    return None
+
+
+def _value(
+    tensor: str, graph: OpGraph, body: OpGraph, arguments: Sequence[Number | None]
+) -> Number | None:
+    """The scalar that ``tensor`` is in every iteration, ``None`` if it may change."""
+    index = _argument(tensor, graph)
+    if index is not None:
+        return arguments[index] if index in loop_invariants(body) else None
+    producer = graph.ops[_origin(tensor, graph).rpartition(":")[0]]
+    return _scalar(producer.info.outputs[0].value) if producer.op_type == "Const" else None
+
+
+def _argument(tensor: str, graph: OpGraph) -> int | None:
+    """The number of the argument that ``tensor`` is, ``None`` if it is computed."""
+    producer = _origin(tensor, graph).rpartition(":")[0]
+    return graph.feeds.index(producer) if producer in graph.feeds else None
+
+
+def _origin(tensor: str, graph: OpGraph) -> str:
+    """The tensor whose value ``tensor`` has."""
+    producer = graph.ops[tensor.rpartition(":")[0]]
+    while producer.op_type in _SAME_VALUE and producer.name not in graph.feeds:
+        tensor = producer.inputs[0]
+        producer = graph.ops[tensor.rpartition(":")[0]]
+    return tensor
+
+
+def _scalar(values: Sequence[Number] | None) -> Number | None:
+    return values[0] if values is not None and len(values) == 1 else None

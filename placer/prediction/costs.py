@@ -1,0 +1,163 @@
+"""Costs of all ops of a graph: the bodies of control flow and the variables included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from cost_models.estimation import estimate
+from cost_models.op_cost import OpCost
+from cost_models.op_info import TensorProperties
+from cost_models.tensor_size import tensor_bytes
+from placer.graph.op_graph import Op, OpGraph
+from placer.prediction.control_flow import LOOPS, find_trip_count, loop_invariants
+from placer.prediction.memory import activation_peak
+
+_HANDLES = frozenset({"VarHandleOp", "VariableV2", "Variable", "AutoReloadVariable"})
+_ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+"""TensorFlow's shared name for a handle that shares nothing (``ResourceHandle::ANONYMOUS_NAME``).
+"""
+
+
+def estimate_costs(
+    graph: OpGraph,
+    measured: Mapping[str, float] | None = None,
+    trip_count: int | None = None,
+) -> dict[str, OpCost]:
+    """The cost of one execution of every op of ``graph``.
+
+    ``measured`` has seconds by op name.  A loop costs its condition and body times the trip count
+    that the graph tells, else ``trip_count``, else once and flagged inaccurate; a branch op costs
+    the dearest branch.  Variables weigh on the op ``handle``, each once.
+    """
+    costs = estimate({op.name: op.info for op in graph.ops.values()}, measured)
+    costs.update(_variable_costs(graph, costs))
+    bodies = _Bodies(graph, trip_count)
+    for op in graph.ops.values():
+        if op.bodies:
+            costs[op.name] = bodies.cost_of(op, graph, costs[op.name])
+    return costs
+
+
+def _variable_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
+    """Costs of the handles: the bytes of each variable on its first handle, none on others."""
+    found: dict[str, OpCost] = {}
+    counted: set[str] = set()
+    for variable in graph.variables:
+        size = tensor_bytes(TensorProperties(dtype=variable.dtype, shape=variable.shape))
+        cost = costs[variable.handle]
+        if variable.name in counted:
+            size = 0
+        elif size is None:
+            size, cost = cost.persistent_bytes, replace(cost, inaccurate=True)
+        counted.add(variable.name)
+        found[variable.handle] = replace(cost, persistent_bytes=size)
+    shared = {_shared_name(graph.ops[name]) for name in found}
+    for op in graph.ops.values():
+        if op.op_type in _HANDLES and op.name not in found:
+            if _shared_name(op) in shared:
+                found[op.name] = replace(costs[op.name], persistent_bytes=0)
+            shared.add(_shared_name(op))
+    return found
+
+
+def _shared_name(op: Op) -> tuple[object, object]:
+    """What two handle ops have in common if they stand for one variable."""
+    name = op.info.attributes.get("shared_name", "")
+    own = name in ("", _ANONYMOUS)
+    return op.info.attributes.get("container", ""), f"//{op.name}" if own else name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BodyCost:
+    """One execution of a function; ``peak_bytes`` leaves the arguments out."""
+
+    flops: int
+    bytes_accessed: int
+    persistent_bytes: int
+    peak_bytes: int
+    inaccurate: bool
+    unmodelled: bool
+
+
+class _Bodies:
+    """Costs of functions, each estimated once."""
+
+    def __init__(self, graph: OpGraph, trip_count: int | None) -> None:
+        self.functions = graph.functions
+        self.trip_count = trip_count
+        self.found: dict[str, _BodyCost] = {}
+
+    def cost_of(self, op: Op, graph: OpGraph, own: OpCost) -> OpCost:
+        """The cost of an op with bodies; ``own`` is that of the op without them."""
+        bodies = [self._body(name) for names in op.bodies.values() for name in names]
+        if not bodies:
+            return own
+        if op.op_type in LOOPS:
+            return self._loop(op, graph, own, bodies)
+        output_bytes = sum(size or 0 for size in own.output_bytes)
+        return replace(
+            _with_bodies(own, bodies),
+            flops=max(body.flops for body in bodies),
+            bytes_accessed=max(body.bytes_accessed for body in bodies),
+            temporary_bytes=max(0, max(body.peak_bytes for body in bodies) - output_bytes),
+        )
+
+    def _loop(self, op: Op, graph: OpGraph, own: OpCost, bodies: list[_BodyCost]) -> OpCost:
+        """Trips times the condition and the body.
+
+        While one iteration runs, the values that the one before left live beside what it computes;
+        of that, the last results are the op's outputs.
+        """
+        trips, exact = self._trips(op, graph)
+        kept = loop_invariants(self.functions[op.bodies["body"][0]])
+        sizes = [size or 0 for index, size in enumerate(own.output_bytes) if index not in kept]
+        previous = sum(sizes) if trips > 1 else 0
+        peak_bytes = max(body.peak_bytes for body in bodies)
+        cost = replace(
+            _with_bodies(own, bodies),
+            flops=trips * sum(body.flops for body in bodies),
+            bytes_accessed=trips * sum(body.bytes_accessed for body in bodies),
+            temporary_bytes=max(0, peak_bytes + previous - sum(sizes)),
+        )
+        return cost if exact else replace(cost, inaccurate=True)
+
+    def _trips(self, op: Op, graph: OpGraph) -> tuple[int, bool]:
+        """How often a loop runs, and whether that is known."""
+        found = find_trip_count(op, replace(graph, functions=self.functions))
+        if found is not None and found.exact:
+            return found.count, True
+        if self.trip_count is not None:
+            return self.trip_count, True
+        return (1, False) if found is None else (found.count, False)
+
+    def _body(self, name: str) -> _BodyCost:
+        if name not in self.found:
+            self.found[name] = self._estimate_body(self.functions[name])
+        return self.found[name]
+
+    def _estimate_body(self, function: OpGraph) -> _BodyCost:
+        body = replace(function, functions=self.functions)
+        costs = estimate({op.name: op.info for op in body.ops.values()})
+        for op in body.ops.values():
+            if op.bodies:
+                costs[op.name] = self.cost_of(op, body, costs[op.name])
+        return _BodyCost(
+            flops=sum(cost.flops for cost in costs.values()),
+            bytes_accessed=sum(cost.bytes_accessed for cost in costs.values()),
+            persistent_bytes=sum(cost.persistent_bytes for cost in costs.values()),
+            peak_bytes=activation_peak(body, costs),
+            inaccurate=any(cost.inaccurate for cost in costs.values()),
+            unmodelled=any(cost.unmodelled for cost in costs.values()),
+        )
+
+
+def _with_bodies(own: OpCost, bodies: Iterable[_BodyCost]) -> OpCost:
+    """``own`` with the constants of the bodies, and as sure as the least sure of them."""
+    bodies = list(bodies)
+    return replace(
+        own,
+        persistent_bytes=own.persistent_bytes + sum(body.persistent_bytes for body in bodies),
+        inaccurate=any(body.inaccurate for body in bodies),
+        unmodelled=any(body.unmodelled for body in bodies),
+    )

@@ -1,0 +1,35 @@
+"""Everything that is predicted of a placement, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cost_models.devices import Cluster
+from cost_models.op_cost import OpCost
+from placer.graph.op_graph import OpGraph
+from placer.prediction.memory import predict_memory
+from placer.prediction.metrics import Metrics
+from placer.prediction.schedule import predict_schedule
+from placer.prediction.transfers import predict_transfers
+
+
+def predict(
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    placement: Mapping[str, str],
+    cluster: Cluster,
+    order: Sequence[str] | None = None,
+) -> Metrics:
+    """The transfers, the memory of every device and the times of one step of ``graph``.
+
+    ``placement`` maps every op to the name of a device of ``cluster``; memory is followed along
+    ``order`` (by default the order of the graph).  Raises
+    :class:`~placer.errors.UsageError` if placement or order do not fit the graph.
+    """
+    host = cluster.host.name
+    names = [device.name for device in cluster.devices]
+    return Metrics(
+        transfers=predict_transfers(graph, costs, placement, host),
+        timelines=predict_memory(graph, costs, placement, names, host, order),
+        schedule=predict_schedule(graph, costs, placement, cluster),
+    )

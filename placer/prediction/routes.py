@@ -1,0 +1,105 @@
+"""Where every op runs under a placement, and where every tensor is produced and read.
+
+Mirrors ``BuildMemoryDeviceInfo`` and ``IsDstInputOnHost`` of
+``tensorflow/core/graph/graph_partition.cc``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from cost_models import device_names
+from cost_models.kernels import KernelMatch
+from placer.errors import UsageError
+from placer.graph.op_graph import Op, OpGraph
+
+Place = tuple[str, str]
+"""A device name and ``"device"`` or ``"host"``: the memory of that device that holds a tensor."""
+
+_ALL_DEVICE_MEMORY = KernelMatch()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routes:
+    """``device_of`` op, ``home`` of every tensor, and ``reads`` of every op, input by input.
+
+    Ops that are fed run on the host, wherever they were placed.  All memory of a CPU is host
+    memory; a GPU kernel keeps some of its arguments there too.
+    """
+
+    device_of: Mapping[str, str]
+    home: Mapping[str, Place]
+    reads: Mapping[str, tuple[Place, ...]]
+
+
+def find_routes(graph: OpGraph, placement: Mapping[str, str], host: str) -> Routes:
+    """The routes of all tensors of ``graph``.
+
+    Raises :class:`UsageError` if an op has no device in ``placement``, or would read a resource
+    handle (a variable, a table, an iterator) of another device, which TensorFlow cannot send.
+    """
+    device_of = _devices(graph, placement, host)
+    on_cpu = {name: is_cpu(name) for name in {*device_of.values()}}
+    home: dict[str, Place] = {}
+    reads: dict[str, tuple[Place, ...]] = {}
+    for op in graph.ops.values():
+        device = device_of[op.name]
+        if on_cpu[device]:
+            inputs: tuple[Place, ...] = ((device, "host"),) * len(op.inputs)
+            outputs: tuple[Place, ...] = ((device, "host"),) * len(op.info.outputs)
+        else:
+            kernel = graph.gpu_kernels[op.name] or _ALL_DEVICE_MEMORY
+            inputs = _places(device, len(op.inputs), kernel.host_inputs)
+            outputs = _places(device, len(op.info.outputs), kernel.host_outputs)
+        reads[op.name] = inputs
+        for index, place in enumerate(outputs):
+            home[op.output_name(index)] = place
+    routes = Routes(device_of=device_of, home=home, reads=reads)
+    _check_handles(graph, routes)
+    return routes
+
+
+def is_cpu(device: str) -> bool:
+    """Is the device called ``device`` a CPU?"""
+    return device_names.parse(device).type == "CPU"
+
+
+def host_of(device: str) -> str:
+    """The CPU whose memory is the host memory of ``device``: itself, or ``CPU:0`` of its task."""
+    if is_cpu(device):
+        return device
+    return device_names.canonical(replace(device_names.parse(device), type="CPU", index=0))
+
+
+def _devices(graph: OpGraph, placement: Mapping[str, str], host: str) -> dict[str, str]:
+    """The device of every op, fed ones on the host."""
+    missing = [name for name in graph.ops if name not in placement]
+    if missing:
+        raise UsageError(
+            f"the placement has no device for {len(missing):,} of {len(graph.ops):,} ops, "
+            f"the first one {missing[0]}; was it made for another model?"
+        )
+    return {name: placement[name] for name in graph.ops} | dict.fromkeys(graph.feeds, host)
+
+
+def _places(device: str, count: int, on_host: Iterable[int]) -> tuple[Place, ...]:
+    """The places of ``count`` arguments of a GPU kernel."""
+    return tuple((device, "host" if index in on_host else "device") for index in range(count))
+
+
+def _check_handles(graph: OpGraph, routes: Routes) -> None:
+    """Nothing, or an error for the first op that reads a resource handle of another device."""
+    for op in graph.ops.values():
+        for tensor, properties, place in zip(
+            op.inputs, op.info.inputs, routes.reads[op.name], strict=True
+        ):
+            if properties.dtype == "resource" and routes.home[tensor][0] != place[0]:
+                raise UsageError(_split_handle(op, tensor, routes))
+
+
+def _split_handle(op: Op, tensor: str, routes: Routes) -> str:
+    return (
+        f"{op.name} on {routes.device_of[op.name]} reads the resource handle {tensor} on "
+        f"{routes.home[tensor][0]}; a handle cannot be sent: place both on one device"
+    )

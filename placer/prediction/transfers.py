@@ -1,0 +1,109 @@
+"""What is sent between devices in one step.
+
+Mirrors ``Partition`` of ``tensorflow/core/graph/graph_partition.cc``, which inserts one pair of
+``_Send`` and ``_Recv`` per tensor, destination device and kind of memory there, and one per
+source op and destination device of control edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from cost_models.op_cost import OpCost
+from placer.graph.op_graph import OpGraph
+from placer.prediction.metrics import Transfer
+from placer.prediction.routes import Place, Routes, find_routes, is_cpu
+
+
+def predict_transfers(
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    placement: Mapping[str, str],
+    host: str = "CPU:0",
+) -> tuple[Transfer, ...]:
+    """All transfers of one step, largest first, then by name; unsized ones last.
+
+    ``placement`` maps ops to device names.  Fed values start at ``host`` and fetched ones end
+    there; a fetched tensor that some op on the host reads anyway is not sent twice.  Control
+    edges send no bytes.  Raises :class:`~placer.errors.UsageError` as
+    :func:`~placer.prediction.routes.find_routes` does.
+    """
+    return tuple(
+        sorted(list_transfers(graph, costs, find_routes(graph, placement, host), host), key=_rank)
+    )
+
+
+def list_transfers(
+    graph: OpGraph, costs: Mapping[str, OpCost], routes: Routes, host: str
+) -> Iterator[Transfer]:
+    """The transfers along ``routes`` in graph order."""
+    feeds = frozenset(graph.feeds)
+    for tensor, place in _sent_tensors(graph, routes):
+        producer, _, index = tensor.rpartition(":")
+        yield Transfer(
+            tensor=tensor,
+            source=routes.home[tensor][0],
+            target=place[0],
+            bytes=costs[producer].output_bytes[int(index)],
+            kind="feed" if producer in feeds else "data",
+            memory=place[1],
+        )
+    for tensor in _fetched_tensors(graph, routes, host):
+        producer, _, index = tensor.rpartition(":")
+        yield Transfer(
+            tensor=tensor,
+            source=routes.home[tensor][0],
+            target=host,
+            bytes=costs[producer].output_bytes[int(index)],
+            kind="fetch",
+            memory="host",
+        )
+    for name, target in _sent_signals(graph, routes):
+        yield Transfer(
+            tensor=f"^{name}",
+            source=routes.device_of[name],
+            target=target,
+            bytes=0,
+            kind="control",
+            memory="host" if is_cpu(target) else "device",
+        )
+
+
+def _sent_tensors(graph: OpGraph, routes: Routes) -> dict[tuple[str, Place], None]:
+    """Tensors with the places on other devices where they are read, each pair once."""
+    return {
+        (tensor, place): None
+        for op in graph.ops.values()
+        for tensor, place in zip(op.inputs, routes.reads[op.name], strict=True)
+        if place[0] != routes.home[tensor][0]
+    }
+
+
+def _fetched_tensors(graph: OpGraph, routes: Routes, host: str) -> list[str]:
+    """Fetched tensors that are not on the host and that no op there reads, each once."""
+    read_there = {tensor for tensor, place in _sent_tensors(graph, routes) if place[0] == host}
+    return [
+        tensor
+        for tensor in dict.fromkeys(graph.fetches)
+        if routes.home[tensor][0] != host and tensor not in read_there
+    ]
+
+
+def _sent_signals(graph: OpGraph, routes: Routes) -> dict[tuple[str, str], None]:
+    """Ops with the other devices that have a control edge from them, each pair once."""
+    return {
+        (name, routes.device_of[op.name]): None
+        for op in graph.ops.values()
+        for name in op.control_inputs
+        if routes.device_of[name] != routes.device_of[op.name]
+    }
+
+
+def _rank(transfer: Transfer) -> tuple[bool, int, str, str, str]:
+    return (
+        transfer.bytes is None,
+        -(transfer.bytes or 0),
+        transfer.tensor,
+        transfer.target,
+        transfer.memory,
+    )
