@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     with progress(f"analysing {arguments.model}", arguments):
         found = report(arguments.model, arguments.devices, **all_options(arguments))
-    emit(_render(found, arguments.format, **style(arguments)), arguments)
+    emit(_render(found, arguments.format, **style(to_file=bool(arguments.output))), arguments)
     if found.plan is not None:
         require_placement(found.plan)
     _check_gates(found, arguments.fail_on, limits)

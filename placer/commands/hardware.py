@@ -41,5 +41,5 @@ def run(arguments: argparse.Namespace) -> None:
     else:
         from placer.rendering.devices_text import render_devices
 
-        text = render_devices(local, presets(), **style(arguments))
+        text = render_devices(local, presets(), **style(to_file=bool(arguments.output)))
     emit(text, arguments)

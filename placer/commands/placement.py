@@ -92,8 +92,7 @@ def _show(plan: Plan, arguments: argparse.Namespace) -> None:
     if arguments.format == "json":
         sys.stdout.write(plan.to_json())
         return
-    looks = {**style(arguments), "colour": sys.stdout.isatty() and style(arguments)["colour"]}
-    sys.stdout.write(render_plan(plan, **looks))
+    sys.stdout.write(render_plan(plan, **style()))
     if arguments.output:
         sys.stdout.write(f"\nPlan written to {arguments.output}\n")
 

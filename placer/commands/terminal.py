@@ -20,13 +20,14 @@ PIPE_WIDTH = 120
 """Columns where the output is no terminal: a file or a CI log has no edge to wrap at."""
 
 
-def style(arguments: argparse.Namespace) -> dict[str, Any]:
+def style(*, to_file: bool = False) -> dict[str, Any]:
     """``width`` and ``colour`` for rendering; no colours into files, pipes and dumb terminals,
     or where ``NO_COLOR`` is set (https://no-color.org)."""
-    terminal = sys.stdout.isatty() and not getattr(arguments, "output", None)
+    if to_file:
+        return {"width": PIPE_WIDTH, "colour": False}
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     columns = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
-    return {"width": columns, "colour": terminal and not plain}
+    return {"width": columns, "colour": sys.stdout.isatty() and not plain}
 
 
 def emit(text: str, arguments: argparse.Namespace) -> None:

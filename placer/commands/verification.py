@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
             strict=arguments.fallback == "strict",
             **options.choice_options(arguments),
         )
-    emit(_render(found, arguments, **style(arguments)), arguments)
+    emit(_render(found, arguments, **style(to_file=bool(arguments.output))), arguments)
     found.raise_for_mismatch()
     gates.require(gates.check_moved(arguments.fail_on, found))
 

@@ -212,7 +212,9 @@ def _conflict(conflict: Mapping[str, Any]) -> RenderableType:
 def _plain(entry: Any) -> str:
     """An entry of a conflict in one line: text as it is, objects as ``key value`` pairs."""
     if isinstance(entry, Mapping):
-        return ", ".join(f"{_words(key)} {_amount(key, value)}" for key, value in sorted(entry.items()))
+        return ", ".join(
+            f"{_words(key)} {_amount(key, value)}" for key, value in sorted(entry.items())
+        )
     return str(entry)
 
 
