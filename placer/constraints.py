@@ -58,6 +58,18 @@ class Constraints:
     spillable: tuple[bool, ...]
     warnings: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
+    @property
+    def first_choice(self) -> dict[str, str]:
+        """Every op on the first device it may use: what one device would hold.
+
+        Groups that contradict themselves follow their first member.
+        """
+        return {
+            op: (devices or self.restrictions[group.ops[0]].devices)[0]
+            for group, devices in zip(self.groups, self.group_devices, strict=True)
+            for op in group.ops
+        }
+
 
 def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOptions) -> Constraints:
     """The constraints of ``graph`` on ``cluster``.

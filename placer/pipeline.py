@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from cost_models.clusters import parse_cluster
 from cost_models.devices import Cluster
+from cost_models.op_cost import OpCost
+from placer.analysis import Report, analyse
 from placer.assembly import assemble_plan
 from placer.constraints import ConstraintOptions, Constraints, find_constraints
 from placer.errors import ShapeError, UsageError
@@ -21,6 +23,9 @@ from placer.solving.tightening import solve_under_peaks
 
 UNKNOWN_SHARE = 0.01
 """``place`` accepts unknown shapes up to this share of the graph's tensors."""
+
+REFERENCE_DEVICE = "1xA100-40GB"
+"""What ``report`` shows times for when no devices are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +71,35 @@ def place(source: Any, devices: str | Path, **options: Any) -> Plan:
     cluster = read_cluster(devices, wanted)
     extraction = extract_program(source, wanted)
     require_known_shapes(extraction)
-    return place_extraction(extraction, cluster, wanted)
+    costs = estimate_costs(extraction.graph, wanted.costs, wanted.trip_count)
+    return place_extraction(extraction, costs, cluster, wanted)
 
 
-def place_extraction(extraction: Extraction, cluster: Cluster, wanted: Options) -> Plan:
-    """The plan for a program that is extracted already."""
+def report(source: Any, devices: str | Path | None = None, **options: Any) -> Report:
+    """What is in ``source`` and what one step takes; with ``devices``, where it would run too.
+
+    Shapes may stay unknown: the report lists them.  Without ``devices`` the figures are for one
+    accelerator, the reference device.  ``options`` and errors as for :func:`place`.
+    """
+    wanted = Options(**options)
+    cluster = read_cluster(devices or REFERENCE_DEVICE, wanted)
+    extraction = extract_program(source, wanted)
+    costs = estimate_costs(extraction.graph, wanted.costs, wanted.trip_count)
+    together = replace(wanted, pins={}, pin_types={}, keep_together=(), clear_devices=True)
+    constraints = constraints_of(extraction, cluster, together)
+    metrics = predict(extraction.graph, costs, constraints.first_choice, cluster)
+    plan = None
+    if devices is not None:
+        require_known_shapes(extraction)
+        plan = place_extraction(extraction, costs, cluster, wanted)
+    return analyse(extraction, costs, metrics, plan, reference=_reference(cluster))
+
+
+def place_extraction(
+    extraction: Extraction, costs: Mapping[str, OpCost], cluster: Cluster, wanted: Options
+) -> Plan:
+    """The plan for a program that is extracted and costed already."""
     graph = extraction.graph
-    costs = estimate_costs(graph, wanted.costs, wanted.trip_count)
     constraints = constraints_of(extraction, cluster, wanted)
     problem = formulate(
         graph, costs, cluster, constraints, objective=wanted.objective, spill=wanted.spill
@@ -81,8 +108,7 @@ def place_extraction(extraction: Extraction, cluster: Cluster, wanted: Options) 
     solution = solve_under_peaks(problem, peak_finder(graph, costs, problem), parameters)
     metrics = None
     if solution.device_of is not None:
-        placement = problem.placement(solution.device_of)
-        metrics = predict(graph, costs, placement, cluster)
+        metrics = predict(graph, costs, problem.placement(solution.device_of), cluster)
     return assemble_plan(
         extraction, cluster, costs, constraints, problem, solution, metrics, parameters
     )
@@ -135,3 +161,9 @@ def require_known_shapes(extraction: Extraction) -> None:
             f"{', '.join(extraction.unknown[:3])}; bind the batch with --batch-size N, or an "
             f"input with --shape NAME:32x128 (inputs: {inputs})"
         )
+
+
+def _reference(cluster: Cluster) -> str:
+    """What people call the device that everything is reported on."""
+    first = next((d for d in cluster.devices if d.type != "CPU"), cluster.host)
+    return first.model or first.name
