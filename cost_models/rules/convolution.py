@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from cost_models.op_info import OpInfo, TensorProperties
-from cost_models.registry import Rule, Work, cost_rule
+from cost_models.registry import Rule, Work, bytes_touched, cost_rule
 from cost_models.tensor_size import counted_shape, element_bytes, element_count
 
 _FMA_FLOPS = 2
@@ -75,6 +75,11 @@ def _convolution(info: OpInfo, image: int, filter: int, result: int) -> _Convolu
     )
 
 
+def _image_channels(convolution: _Convolution) -> int:
+    shape = counted_shape(convolution.image.shape)
+    return (shape[1:2] if convolution.channels_first else shape[-1:] or (1,))[0]
+
+
 def _rule(flops: Callable[[_Convolution], int], image: int, filter: int, result: int) -> Rule:
     def rule(info: OpInfo) -> Work:
         return Work(flops=flops(_convolution(info, image, filter, result)))
@@ -90,9 +95,7 @@ def _depthwise(convolution: _Convolution) -> int:
     return convolution.depthwise_flops
 
 
-cost_rule("Conv2D Conv3D Conv QuantizedConv2D Dilation2D")(
-    _rule(_full, image=0, filter=1, result=-1)
-)
+cost_rule("Conv3D QuantizedConv2D Dilation2D")(_rule(_full, image=0, filter=1, result=-1))
 cost_rule("DepthwiseConv2dNative QuantizedDepthwiseConv2D")(
     _rule(_depthwise, image=0, filter=1, result=-1)
 )
@@ -110,10 +113,17 @@ cost_rule("Dilation2DBackpropInput Dilation2DBackpropFilter")(
 )
 
 
-@cost_rule("""
-    _FusedConv2D _FusedConv3D _FusedDepthwiseConv2dNative
+@cost_rule("Conv2D Conv")
+def convolution_work(info: OpInfo) -> Work:
+    """The flops; a grouped convolution copies image, filter and result group by group
+    (``LaunchGrouped`` of ``conv_ops_impl.h``)."""
+    convolution = _convolution(info, image=0, filter=1, result=-1)
+    filter_channels = (1, 1, *convolution.filter_shape)[-2]
+    grouped = _image_channels(convolution) not in (1, filter_channels)
+    return Work(flops=convolution.flops, temporary_bytes=bytes_touched(info) if grouped else 0)
 
-""")
+
+@cost_rule("_FusedConv2D _FusedConv3D _FusedDepthwiseConv2dNative")
 def fused_convolution_work(info: OpInfo) -> Work:
     """The convolution, and one flop per output element for each fused op (bias, activation)."""
     convolution = _convolution(info, image=0, filter=1, result=-1)

@@ -8,15 +8,15 @@ from cost_models.tensor_size import counted_bytes, element_count
 
 
 @cost_rule("""
-    Transpose ConjugateTranspose Concat ConcatV2 Split SplitV Pack Unpack
-    ParallelConcat Pad PadV2 MirrorPad MirrorPadGrad Tile TileGrad BroadcastTo Reverse ReverseV2
-    ReverseSequence Roll SpaceToBatch SpaceToBatchND BatchToSpace BatchToSpaceND SpaceToDepth
-    DepthToSpace ExtractImagePatches ExtractVolumePatches ExtractGlimpse ExtractGlimpseV2 Cast
-    _HostCast StochasticCastToInt Complex Real Imag Where DeepCopy MatrixDiag
-    MatrixDiagV2 MatrixDiagV3 MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3 MatrixSetDiag
-    MatrixSetDiagV2 MatrixSetDiagV3 MatrixBandPart Diag DiagPart DataFormatDimMap
-    DataFormatVecPermute StridedSliceGrad DynamicPartition DynamicStitch ParallelDynamicStitch
-    SparseToDense SparseConcat SparseSplit SparseReorder SparseReshape SparseFillEmptyRows
+    Transpose ConjugateTranspose Concat ConcatV2 Split SplitV Pack Unpack ParallelConcat Pad
+    PadV2 MirrorPad MirrorPadGrad Tile TileGrad BroadcastTo Reverse ReverseV2 ReverseSequence
+    Roll SpaceToBatch SpaceToBatchND BatchToSpace BatchToSpaceND SpaceToDepth DepthToSpace
+    ExtractImagePatches ExtractVolumePatches ExtractGlimpse ExtractGlimpseV2 Cast _HostCast
+    StochasticCastToInt Complex Real Imag Where DeepCopy MatrixDiag MatrixDiagV2 MatrixDiagV3
+    MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3 MatrixSetDiag MatrixSetDiagV2
+    MatrixSetDiagV3 MatrixBandPart Diag DiagPart DataFormatDimMap DataFormatVecPermute
+    StridedSliceGrad DynamicPartition DynamicStitch ParallelDynamicStitch SparseToDense
+    SparseConcat SparseSplit SparseReorder SparseReshape SparseFillEmptyRows
     SparseFillEmptyRowsGrad SparseSlice SparseSliceGrad SparseAdd SparseAddGrad
     _ParallelConcatUpdate _CopyFromGpuToHost _CopyFromHostToGpu _ArrayToList _ListToArray
     LookupTableFind LookupTableFindV2 LookupTableInsert LookupTableInsertV2 LookupTableImportV2
@@ -30,9 +30,7 @@ def copy_work(_info: OpInfo) -> Work:
     return Work()
 
 
-@cost_rule("""
-    Fill ZerosLike OnesLike Range LinSpace OneHot Empty _ParallelConcatStart
-""")
+@cost_rule("Fill ZerosLike OnesLike Range LinSpace OneHot Empty _ParallelConcatStart")
 def fill_work(info: OpInfo) -> Work:
     """The outputs are written; of the inputs only shapes and scalars are read."""
     return Work(bytes_accessed=sum(map(counted_bytes, info.outputs)))

@@ -29,9 +29,10 @@ def einsum_work(info: OpInfo) -> Work:
     shapes = [counted_shape(tensor.shape) for tensor in info.inputs]
     labels = [_expanded(o, len(shape)) for o, shape in zip(operands, shapes, strict=False)]
     sizes = _label_sizes(labels, shapes)
-    if len(labels) != 2:
-        return Work(flops=prod(sizes.values()))
     result = _output_labels(output, labels)
+    if len(labels) != 2:
+        copied = _copied_by_reduction(info, labels[0], result) if labels else 0
+        return Work(flops=prod(sizes.values()), temporary_bytes=copied)
     return Work(
         flops=_FMA_FLOPS * prod(sizes.values()),
         temporary_bytes=_copied_bytes(info, labels, result, sizes),
@@ -68,7 +69,7 @@ def _label_sizes(
 ) -> dict[str, int]:
     """The size of every label, a broadcast 1 giving way to the larger size."""
     sizes: dict[str, int] = {}
-    for labels, shape in zip(operands, shapes, strict=True):
+    for labels, shape in zip(operands, shapes, strict=False):
         for label, size in zip(labels, shape, strict=False):
             sizes[label] = size if sizes.get(label, 1) == 1 else sizes[label]
     return sizes
@@ -97,6 +98,17 @@ def _copied_bytes(
         return copied
     size = element_bytes(info.outputs[0].dtype) or 0
     return copied + size * prod(sizes.get(label, 1) for label in output)
+
+
+def _copied_by_reduction(info: OpInfo, labels: Sequence[str], output: Sequence[str]) -> int:
+    """Bytes of the operand, brought to the order [kept, summed], and of the result, where they
+    are copied; a bare transpose writes its output at once."""
+    kept = [label for label in labels if label in output]
+    if len(kept) == len(labels):
+        return 0
+    ordered = list(labels[: len(kept)]) == kept
+    operand = 0 if ordered else counted_bytes(info.inputs[0])
+    return operand + (0 if kept == list(output) else counted_bytes(info.outputs[0]))
 
 
 def _is_rearranged(labels: Sequence[str], other: set[str], output: set[str]) -> bool:

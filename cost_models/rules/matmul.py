@@ -9,18 +9,13 @@ from cost_models.tensor_size import counted_shape, element_count
 _FMA_FLOPS = 2
 
 
-@cost_rule("""
-    MatMul SparseMatMul QuantizedMatMul BatchMatMul BatchMatMulV2 BatchMatMulV3
-
-""")
+@cost_rule("MatMul SparseMatMul QuantizedMatMul BatchMatMul BatchMatMulV2 BatchMatMulV3")
 def matmul_work(info: OpInfo) -> Work:
     """``2 * k * (elements of the output)``, k being the contracted dimension of the first input."""
     return Work(flops=_FMA_FLOPS * _contracted(info) * element_count(info.outputs[0]))
 
 
-@cost_rule("""
-    _FusedMatMul
-""")
+@cost_rule("_FusedMatMul")
 def fused_matmul_work(info: OpInfo) -> Work:
     """The product, and one flop per output element for each fused op (bias, activation)."""
     fused = info.attributes.get("fused_ops", ())

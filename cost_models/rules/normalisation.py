@@ -23,10 +23,7 @@ _RESERVED = 5
 """The output of the V3 op whose shape is never inferred: a scalar on the CPU."""
 
 
-@cost_rule("""
-    FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 _FusedBatchNormEx
-
-""")
+@cost_rule("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 _FusedBatchNormEx")
 def batch_norm_work(info: OpInfo) -> Work:
     """Two flops per element at inference; seven in training, which needs mean and variance."""
     training = info.attributes.get("is_training", True)
@@ -36,19 +33,13 @@ def batch_norm_work(info: OpInfo) -> Work:
     )
 
 
-@cost_rule("""
-    FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3 _FusedBatchNormGradEx
-
-
-""")
+@cost_rule("FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3 _FusedBatchNormGradEx")
 def batch_norm_gradient_work(info: OpInfo) -> Work:
     """Eleven flops per element of the incoming gradient."""
     return Work(flops=_GRADIENT_FLOPS * element_count(info.inputs[0]))
 
 
-@cost_rule("""
-    BatchNormWithGlobalNormalization QuantizedBatchNormWithGlobalNormalization
-""")
+@cost_rule("BatchNormWithGlobalNormalization QuantizedBatchNormWithGlobalNormalization")
 def global_normalisation_work(info: OpInfo) -> Work:
     """Subtract, multiply and add per element."""
     return Work(flops=3 * element_count(info.inputs[0]))

@@ -12,8 +12,7 @@ _ARGMAX_BYTES = 8
 
 
 @cost_rule("""
-    MaxPool AvgPool MaxPool3D AvgPool3D QuantizedMaxPool QuantizedAvgPool
-    MaxPoolWithArgmax
+    MaxPool AvgPool MaxPool3D AvgPool3D QuantizedMaxPool QuantizedAvgPool MaxPoolWithArgmax
 """)
 def pooling_work(info: OpInfo) -> Work:
     """One flop per window element of every output element."""
