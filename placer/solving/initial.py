@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -48,6 +48,27 @@ def initial_placement(
     return None if best is None else tuple(best.device_of)
 
 
+def fill(problem: ReducedProblem) -> tuple[int, ...] | None:
+    """A feasible placement with the heaviest units placed first, or ``None`` if one is left."""
+    if not all(problem.allowed):
+        return None
+    drafts = (draft for draft in _fills(Incidence(problem)) if draft is not None)
+    return next(map(tuple, drafts), None)
+
+
+def _fills(incidence: Incidence) -> Iterator[list[int] | None]:
+    """The heaviest units first: each where it costs least, then each where most room is left."""
+    problem = incidence.problem
+    order = _heaviest_first(problem)
+    for choose in (Occupancy.placing_cost, Occupancy.tightness):
+        yield _complete(incidence, _pinned(problem), order, choose)
+
+
+def _pinned(problem: ReducedProblem) -> list[int]:
+    """The device of every unit that has no choice."""
+    return [devices[0] if len(devices) == 1 else UNPLACED for devices in problem.allowed]
+
+
 def _from_hint(incidence: Incidence, hint: Sequence[int]) -> Occupancy | None:
     """The hint, changed as little as makes it fit; ``None`` if that fails."""
     allowed = incidence.problem.allowed
@@ -65,7 +86,7 @@ def _from_hint(incidence: Incidence, hint: Sequence[int]) -> Occupancy | None:
 
 def _drafts(problem: ReducedProblem, incidence: Incidence) -> Iterator[list[int] | None]:
     """Feasible placements (or ``None``) along every order of units and devices."""
-    pinned = [devices[0] if len(devices) == 1 else UNPLACED for devices in problem.allowed]
+    pinned = _pinned(problem)
     common = _common_devices(problem)
     free = [
         unit
@@ -86,7 +107,7 @@ def _drafts(problem: ReducedProblem, incidence: Incidence) -> Iterator[list[int]
                 for unit, device in zip(order.tolist(), device_at, strict=True):
                     draft[unit] = device
             yield _complete(incidence, draft, order.tolist())
-    yield _complete(incidence, list(pinned), _heaviest_first(problem))
+    yield from _fills(incidence)
 
 
 def _common_devices(problem: ReducedProblem) -> frozenset[int]:
@@ -121,8 +142,13 @@ def _heaviest_first(problem: ReducedProblem) -> list[int]:
     return sorted(range(problem.unit_count), key=share, reverse=True)
 
 
-def _complete(incidence: Incidence, draft: list[int], order: Sequence[int]) -> list[int] | None:
-    """The draft with its unplaced units where they fit and cost least; ``None`` if stuck."""
+def _complete(
+    incidence: Incidence,
+    draft: list[int],
+    order: Sequence[int],
+    rank: Callable[[Occupancy, int, int], float] = Occupancy.placing_cost,
+) -> list[int] | None:
+    """The draft with its unplaced units where they fit and ``rank`` least; ``None`` if stuck."""
     problem = incidence.problem
     state = Occupancy(incidence, draft)
     if state.excess():
@@ -133,5 +159,6 @@ def _complete(incidence: Incidence, draft: list[int], order: Sequence[int]) -> l
         choices = [d for d in problem.allowed[unit] if state.fits(unit, d)]
         if not choices:
             return None
-        state.place(unit, min(choices, key=lambda device: state.placing_cost(unit, device)))
+        ranks = [rank(state, unit, device) for device in choices]
+        state.place(unit, choices[ranks.index(min(ranks))])
     return state.device_of

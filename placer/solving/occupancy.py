@@ -122,6 +122,17 @@ class Occupancy:
             for number, weight in self.incidence.weights[unit]
         )
 
+    def tightness(self, unit: int, device: int) -> float:
+        """The largest share of any row of ``device`` that is in use once ``unit`` is on it."""
+        rows = self.problem.rows
+        return max(
+            (
+                (self.load[number][device] + weight) / max(1, rows[number].capacity[device])
+                for number, weight in self.incidence.weights[unit]
+            ),
+            default=0.0,
+        )
+
     def excess(self) -> int:
         """The weight over capacity, summed over rows and devices; 0 if all rows hold."""
         return sum(

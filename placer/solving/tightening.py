@@ -13,22 +13,16 @@ infeasibility and bounds are claimed from the problem as it was given.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from placer.problem import PlacementProblem
+from placer.solving.reservation import DevicePeak, loosen, tighten
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DevicePeak:
-    """The predicted peak of one device, and the moment it happens: op number -> live bytes of
-    its outputs then, wherever the op is placed."""
-
-    peak_bytes: int
-    moment: Mapping[int, int]
-
+__all__ = ["DevicePeak", "PeakFinder", "solve_under_peaks"]
 
 PeakFinder = Callable[[Sequence[int]], Sequence[DevicePeak]]
 """From one device number per op to the predicted peak of every device."""
@@ -82,7 +76,7 @@ class _Rounds:
         self.infeasible: Solution | None = None
         self.best: Solution | None = None
         self.last: Solution | None = None
-        self.overruns: dict[int, int] = {}
+        self.overruns: dict[int, DevicePeak] = {}
         self.loosened = 0
         self.finished = False
 
@@ -103,14 +97,16 @@ class _Rounds:
             return
         peaks = self.find_peaks(solution.device_of)
         self.overruns = {
-            device: peak.peak_bytes
+            device: peak
             for device, peak in enumerate(peaks)
             if peak.peak_bytes > self.given.capacity_bytes[device]
         }
         if self.overruns:
             self.last = solution
             self.finished = self.infeasible is not None
-            self.tighten(solution.device_of, peaks)
+            self.tightened = tighten(
+                self.tightened, solution.device_of, self.overruns, cautious=self.loosened > 0
+            )
         else:
             self.best = _better(self.best, solution)
             self.finished = solution.status is Status.OPTIMAL
@@ -132,46 +128,17 @@ class _Rounds:
             self.relaxed = _better_bound(self.relaxed, solution)
         return solution
 
-    def tighten(self, device_of: Sequence[int], peaks: Sequence[DevicePeak]) -> None:
-        """Add the moments of the devices over their caps, and reserve what else was seen.
-
-        The placement just tried breaks the tightened problem, so every round learns something.
-        """
-        moments = list(self.tightened.live_bytes)
-        reserved = list(self.tightened.transient_bytes)
-        for device, peak_bytes in self.overruns.items():
-            moment = dict(peaks[device].moment)
-            if moment and moment not in moments:
-                moments.append(moment)
-            unseen = peak_bytes - _load_bytes(self.given, device_of, device, moment)
-            if self.loosened:
-                overrun = peak_bytes - self.given.capacity_bytes[device]
-                unseen = min(unseen, reserved[device] + overrun)
-            reserved[device] = max(reserved[device], unseen)
-        self.tightened = replace(
-            self.tightened,
-            live_bytes=tuple(moments),
-            transient_bytes=tuple(map(min, reserved, self.given.capacity_bytes)),
-        )
-
     def loosen(self, solution: Solution) -> None:
         """No placement: end, or retry with half of what was reserved on top of the given."""
         if self.tightened is self.given:
             self.end_or_drop_moments(solution)
             return
         self.loosened += 1
-        reserved = tuple(
-            given + (tightened - given) // 2
-            for given, tightened in zip(
-                self.given.transient_bytes, self.tightened.transient_bytes, strict=True
-            )
-        )
+        looser = loosen(self.tightened, self.given)
         self.finished = (
-            self.best is not None
-            or self.loosened > _MOST_LOOSENED
-            or reserved == self.tightened.transient_bytes
+            self.best is not None or self.loosened > _MOST_LOOSENED or looser == self.tightened
         )
-        self.tightened = replace(self.tightened, transient_bytes=reserved)
+        self.tightened = looser
 
     def end_or_drop_moments(self, solution: Solution) -> None:
         """The given problem has no placement: believe it, unless a moment overstates the peaks.
@@ -199,6 +166,7 @@ class _Rounds:
             status=Status.UNKNOWN,
             lower_bound=None if self.relaxed is None else self.relaxed.lower_bound,
             warnings=(*self.last.warnings, *self.overrun_warnings()),
+            conflict=self.overrun_conflict(),
             seconds=seconds,
         )
 
@@ -224,26 +192,37 @@ class _Rounds:
         return [
             (
                 "peak_over_cap",
-                f"{self.given.device_names[device]} is predicted to peak at {peak_bytes} bytes, "
-                f"{peak_bytes - self.given.capacity_bytes[device]} above its cap of "
+                f"{self.given.device_names[device]} is predicted to peak at {peak.peak_bytes} "
+                f"bytes, {peak.peak_bytes - self.given.capacity_bytes[device]} above its cap of "
                 f"{self.given.capacity_bytes[device]}",
             )
-            for device, peak_bytes in self.overruns.items()
+            for device, peak in self.overruns.items()
         ]
+
+    def overrun_conflict(self) -> dict[str, Any]:
+        """The caps that the last placement breaks, and those that it would keep."""
+        names = self.given.device_names
+        request = ",".join(f"{names[d]}={peak.peak_bytes}" for d, peak in self.overruns.items())
+        return {
+            "caps": [
+                {
+                    "device": names[device],
+                    "peak_bytes": peak.peak_bytes,
+                    "usable_bytes": self.given.capacity_bytes[device],
+                }
+                for device, peak in self.overruns.items()
+            ],
+            "pins": [],
+            "groups": [],
+            "fixes": [
+                f"raise the caps to the predicted peaks: --max-memory {request} "
+                "(bytes, beside any --reserve)",
+                "give the solver more time: --time-limit",
+            ],
+        }
 
 
 _UNKNOWN = Solution(status=Status.UNKNOWN, device_of=None, value=None, lower_bound=None)
-
-
-def _load_bytes(
-    problem: PlacementProblem, device_of: Sequence[int], device: int, moment: Mapping[int, int]
-) -> int:
-    """Resident and live bytes of the ops on a device at a moment."""
-    return sum(
-        size + moment.get(op, 0)
-        for op, size in enumerate(problem.resident_bytes)
-        if device_of[op] == device
-    )
 
 
 def _better(known: Solution | None, found: Solution) -> Solution:

@@ -12,8 +12,9 @@ from placer.solving.reduced_problem import ReducedProblem
 Order = npt.NDArray[np.int64]
 Position = npt.NDArray[np.float64]
 
-_SMOOTHING_ROUNDS = 300
-"""Enough for the slowest modes of graphs of some ten thousand units to stand out."""
+_MOST_SMOOTHING_ROUNDS = 300
+"""Enough for the slowest modes of graphs of some ten thousand units to stand out; small graphs
+need fewer."""
 
 
 def unit_orders(problem: ReducedProblem, members: Order) -> Iterator[Order]:
@@ -73,7 +74,7 @@ def _iterate(
     """The slowest mode of ``walk`` that is orthogonal (weighted by degree) to ``against``; zero
     where there is none."""
     lengths = [(degree * mode) @ mode for mode in against]
-    for _ in range(_SMOOTHING_ROUNDS):
+    for _ in range(min(_MOST_SMOOTHING_ROUNDS, 10 + 2 * len(position))):
         position = walk(position)
         for mode, length in zip(against, lengths, strict=True):
             if length > 0.0:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from exhaustive_search import search_exhaustively
 from small_problems import best_by_enumeration, problem_of, random_problem
 
 from placer.errors import UsageError
@@ -21,7 +21,6 @@ from placer.prediction.scoring import score
 from placer.problem import PlacementProblem, from_json, to_json
 from placer.solving import child_search, stage
 from placer.solving.child_search import ChildResult
-from placer.solving.reduced_problem import ReducedProblem
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import register_solver, solve, solver_names
 
@@ -32,17 +31,6 @@ TWO_PAIRS = problem_of(
     resident=[2, 2, 2, 2], tensors=[(0, [1], 5), (2, [3], 5), (1, [2], 1)], capacity=[4, 4]
 )
 """Costs 1 at best, and sums alone do not tell."""
-
-
-def search_exhaustively(
-    problem: ReducedProblem, hint: Sequence[int] | None, parameters: object, limit: float
-) -> ChildResult:
-    """What a perfect child would answer."""
-    placements = [p for p in itertools.product(*problem.allowed) if problem.is_feasible(p)]
-    if not placements:
-        return ChildResult(status=Status.INFEASIBLE)
-    best = min(placements, key=problem.value)
-    return ChildResult(status=Status.OPTIMAL, device_of=best, lower_bound=problem.value(best))
 
 
 @pytest.fixture

@@ -1,0 +1,109 @@
+"""A problem made tighter by what a prediction saw, and looser again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from placer.problem import PlacementProblem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePeak:
+    """The predicted peak of one device, and the moment it happens: op number -> live bytes of
+    its outputs then, wherever the op is placed."""
+
+    peak_bytes: int
+    moment: Mapping[int, int]
+
+
+def tighten(
+    problem: PlacementProblem,
+    device_of: Sequence[int],
+    peaks: Mapping[int, DevicePeak],
+    *,
+    cautious: bool = False,
+) -> PlacementProblem:
+    """The problem with the moments of ``peaks`` as rows and with what else they held reserved.
+
+    ``peaks`` are those above the capacity of their device under the placement ``device_of``,
+    which breaks the tightened problem; so every call teaches something.  ``cautious`` reserves
+    only as much as the peak was too high.
+    """
+    for device, peak in peaks.items():
+        moment = dict(peak.moment)
+        seen = _load_bytes(problem, device_of, device, moment)
+        unseen = peak.peak_bytes - seen
+        if cautious:
+            overrun = peak.peak_bytes - problem.capacity_bytes[device]
+            unseen = min(unseen, problem.transient_bytes[device] + overrun)
+        if unseen > problem.transient_bytes[device]:
+            problem = _tie_down(problem, device_of, device)
+            problem = _reserve(problem, device, min(unseen, problem.capacity_bytes[device]))
+        if moment and moment not in problem.live_bytes:
+            problem = replace(problem, live_bytes=(*problem.live_bytes, moment))
+    return problem
+
+
+def loosen(tightened: PlacementProblem, given: PlacementProblem) -> PlacementProblem:
+    """The problem with half of what was reserved beyond ``given``."""
+    return replace(
+        tightened,
+        transient_bytes=tuple(
+            before + (now - before) // 2
+            for before, now in zip(given.transient_bytes, tightened.transient_bytes, strict=True)
+        ),
+    )
+
+
+def _load_bytes(
+    problem: PlacementProblem, device_of: Sequence[int], device: int, moment: Mapping[int, int]
+) -> int:
+    """Resident and live bytes of the ops on a device at a moment."""
+    return sum(
+        size + moment.get(op, 0)
+        for op, size in enumerate(problem.resident_bytes)
+        if device_of[op] == device
+    )
+
+
+def _reserve(problem: PlacementProblem, device: int, reserved_bytes: int) -> PlacementProblem:
+    transient = list(problem.transient_bytes)
+    transient[device] = reserved_bytes
+    return replace(problem, transient_bytes=tuple(transient))
+
+
+def _tie_down(problem: PlacementProblem, device_of: Sequence[int], device: int) -> PlacementProblem:
+    """The problem where the heaviest group on ``device`` may no longer use devices that are
+    interchangeable with it.
+
+    Without this, a reserve on one of two equal devices makes the next placement the mirror image
+    of the last.  Nothing is lost: swapping two interchangeable devices brings any placement of
+    the group there back to ``device``.
+    """
+    twins = _interchangeable(problem, device)
+    here = [op for op, place in enumerate(device_of) if place == device]
+    if not twins or not here:
+        return problem
+    leader = problem.group[max(here, key=lambda op: problem.resident_bytes[op])]
+    return replace(
+        problem,
+        allowed=tuple(
+            tuple(d for d in allowed if d not in twins) if group == leader else allowed
+            for group, allowed in zip(problem.group, problem.allowed, strict=True)
+        ),
+    )
+
+
+def _interchangeable(problem: PlacementProblem, device: int) -> set[int]:
+    """The other devices that differ from ``device`` in their name only."""
+    twins = {
+        other
+        for other in range(len(problem.device_names))
+        if other not in (device, problem.host)
+        and problem.capacity_bytes[other] == problem.capacity_bytes[device]
+        and problem.transient_bytes[other] == problem.transient_bytes[device]
+    }
+    for allowed in set(problem.allowed):
+        twins = {other for other in twins if (other in allowed) == (device in allowed)}
+    return set() if device == problem.host else twins

@@ -1,0 +1,21 @@
+"""A stand-in for the solver process that tries every placement."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from placer.solving.child_search import ChildResult
+from placer.solving.reduced_problem import ReducedProblem
+from placer.solving.solution import Status
+
+
+def search_exhaustively(
+    problem: ReducedProblem, hint: Sequence[int] | None, parameters: object, limit: float
+) -> ChildResult:
+    """What a perfect child would answer."""
+    placements = [p for p in itertools.product(*problem.allowed) if problem.is_feasible(p)]
+    if not placements:
+        return ChildResult(status=Status.INFEASIBLE)
+    best = min(placements, key=problem.value)
+    return ChildResult(status=Status.OPTIMAL, device_of=best, lower_bound=problem.value(best))
