@@ -12,6 +12,11 @@ _BACK_EDGE_SOURCES = frozenset({"NextIteration", "RefNextIteration"})
 _BACK_EDGE_TARGETS = frozenset({"Merge", "RefMerge"})
 
 
+def is_back_edge(producer: Op, consumer: Op) -> bool:
+    """Does this edge carry a value of the previous iteration of a v1 loop?"""
+    return consumer.op_type in _BACK_EDGE_TARGETS and producer.op_type in _BACK_EDGE_SOURCES
+
+
 def predecessors(op: Op, ops: Mapping[str, Op]) -> list[str]:
     """The ops that must run before ``op``, each once, the producers of its inputs first.
 
@@ -21,9 +26,7 @@ def predecessors(op: Op, ops: Mapping[str, Op]) -> list[str]:
     names: Iterable[str] = dict.fromkeys(
         [name.rpartition(":")[0] for name in op.inputs] + list(op.control_inputs)
     )
-    if op.op_type in _BACK_EDGE_TARGETS:
-        return [n for n in names if n in ops and ops[n].op_type not in _BACK_EDGE_SOURCES]
-    return [name for name in names if name in ops]
+    return [name for name in names if name in ops and not is_back_edge(ops[name], op)]
 
 
 def topological_order(ops: Mapping[str, Op]) -> tuple[str, ...]:

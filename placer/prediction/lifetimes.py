@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import Op, OpGraph
@@ -29,8 +30,7 @@ _SPARSE_UPDATES = ("ResourceScatter", "ResourceSparseApply")
 _MERGES = frozenset({"Merge", "RefMerge"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lifetime:
+class Lifetime(NamedTuple):
     """``bytes`` on ``device`` while ops number ``first`` to ``last`` of the order run.
 
     ``owner`` is the op that wrote them (for a receive buffer: the op whose output arrives);
@@ -165,14 +165,10 @@ class _Simulation:
             self._let_go((tensor, self.home[tensor]))
 
     def _record_temporary(self, op: Op) -> None:
-        temporary = _Buffer(
-            owner=op.name,
-            device=self.device_of[op.name],
-            bytes=self.costs[op.name].temporary_bytes,
-            kind="temporary",
-            first=self.now,
-        )
-        self._record(temporary, self.now)
+        size = self.costs[op.name].temporary_bytes
+        if size:
+            device = self.device_of[op.name]
+            self.lifetimes.append(Lifetime(op.name, device, size, "temporary", self.now, self.now))
 
     def _output_buffer(self, op: Op, index: int, tensor: str) -> _Buffer:
         """The buffer of an output: resident, an input's, written over an input, or a new one."""
@@ -279,14 +275,7 @@ class _Simulation:
     def _record(self, buffer: _Buffer, last: int) -> None:
         if buffer.bytes and buffer.first <= last:
             self.lifetimes.append(
-                Lifetime(
-                    owner=buffer.owner,
-                    device=buffer.device,
-                    bytes=buffer.bytes,
-                    kind=buffer.kind,
-                    first=buffer.first,
-                    last=last,
-                )
+                Lifetime(buffer.owner, buffer.device, buffer.bytes, buffer.kind, buffer.first, last)
             )
 
     def _new(

@@ -6,8 +6,9 @@ Mirrors ``BuildMemoryDeviceInfo`` and ``IsDstInputOnHost`` of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 from cost_models import device_names
 from cost_models.kernels import KernelMatch
@@ -60,11 +61,13 @@ def find_routes(graph: OpGraph, placement: Mapping[str, str], host: str) -> Rout
     return routes
 
 
+@cache
 def is_cpu(device: str) -> bool:
     """Is the device called ``device`` a CPU?"""
     return device_names.parse(device).type == "CPU"
 
 
+@cache
 def host_of(device: str) -> str:
     """The CPU whose memory is the host memory of ``device``: itself, or ``CPU:0`` of its task."""
     if is_cpu(device):
@@ -83,8 +86,10 @@ def _devices(graph: OpGraph, placement: Mapping[str, str], host: str) -> dict[st
     return {name: placement[name] for name in graph.ops} | dict.fromkeys(graph.feeds, host)
 
 
-def _places(device: str, count: int, on_host: Iterable[int]) -> tuple[Place, ...]:
+def _places(device: str, count: int, on_host: frozenset[int]) -> tuple[Place, ...]:
     """The places of ``count`` arguments of a GPU kernel."""
+    if not on_host:
+        return ((device, "device"),) * count
     return tuple((device, "host" if index in on_host else "device") for index in range(count))
 
 

@@ -21,7 +21,7 @@ from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds, transfer_seconds
 from placer.graph.op_graph import Op, OpGraph
-from placer.graph.order import predecessors
+from placer.graph.order import is_back_edge
 from placer.prediction.metrics import Schedule, Transfer
 from placer.prediction.routes import Routes, find_routes, host_of, is_cpu
 from placer.prediction.transfers import list_transfers
@@ -130,14 +130,13 @@ def _dependencies(
     """The tasks that ``op`` waits for: local producers, and arrivals of what is sent to it."""
     device = routes.device_of[op.name]
     signal = "host" if is_cpu(device) else "device"
-    before = frozenset(predecessors(op, graph.ops))
     found = []
     for tensor, place in zip(op.inputs, routes.reads[op.name], strict=True):
         producer = tensor.rpartition(":")[0]
-        if routes.home[tensor][0] != device:
-            found.append(arrival[tensor, *place])
-        elif producer in before:
-            found.append(number[producer])
+        if is_back_edge(graph.ops[producer], op):
+            continue
+        local = routes.device_of[producer] == device
+        found.append(number[producer] if local else arrival[tensor, *place])
     for name in op.control_inputs:
         local = routes.device_of[name] == device
         found.append(number[name] if local else arrival[f"^{name}", device, signal])

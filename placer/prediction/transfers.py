@@ -7,7 +7,7 @@ source op and destination device of control edges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
@@ -38,7 +38,8 @@ def list_transfers(
 ) -> Iterator[Transfer]:
     """The transfers along ``routes`` in graph order."""
     feeds = frozenset(graph.feeds)
-    for tensor, place in _sent_tensors(graph, routes):
+    sent = _sent_tensors(graph, routes)
+    for tensor, place in sent:
         producer, _, index = tensor.rpartition(":")
         yield Transfer(
             tensor=tensor,
@@ -48,7 +49,7 @@ def list_transfers(
             kind="feed" if producer in feeds else "data",
             memory=place[1],
         )
-    for tensor in _fetched_tensors(graph, routes, host):
+    for tensor in _fetched_tensors(graph, routes, host, sent):
         producer, _, index = tensor.rpartition(":")
         yield Transfer(
             tensor=tensor,
@@ -79,9 +80,11 @@ def _sent_tensors(graph: OpGraph, routes: Routes) -> dict[tuple[str, Place], Non
     }
 
 
-def _fetched_tensors(graph: OpGraph, routes: Routes, host: str) -> list[str]:
+def _fetched_tensors(
+    graph: OpGraph, routes: Routes, host: str, sent: Iterable[tuple[str, Place]]
+) -> list[str]:
     """Fetched tensors that are not on the host and that no op there reads, each once."""
-    read_there = {tensor for tensor, place in _sent_tensors(graph, routes) if place[0] == host}
+    read_there = {tensor for tensor, place in sent if place[0] == host}
     return [
         tensor
         for tensor in dict.fromkeys(graph.fetches)
