@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.op_definitions import OpDefinitions, argument_length, called_functions
+from placer.extraction.op_definitions import (
+    OpDefinitions,
+    argument_length,
+    attribute,
+    called_functions,
+)
 from placer.extraction.ordering import sort_topologically
 
 CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
@@ -121,7 +126,7 @@ class _Inliner:
     def child(self, scope: _Scope, node: Any) -> _Scope | None:
         """The scope of the function that ``node`` calls, or ``None`` if it is a plain op."""
         if node.op in CALL_TYPES:
-            name = node.attr["f"].func.name
+            name = attribute(node.attr, "f").func.name
         elif node.op in self.library:
             name = node.op
         else:
@@ -192,7 +197,8 @@ class _Inliner:
         if id(scope) in self.touched:
             return
         self.touched.add(id(scope))
-        if scope.definition.attr["_XlaMustCompile"].b or scope.call.attr["_XlaMustCompile"].b:
+        asks_for_xla = (scope.definition.attr, scope.call.attr)
+        if any(attribute(attributes, "_XlaMustCompile").b for attributes in asks_for_xla):
             self.compiled.append(scope.prefix[:-1])
         for name in self.side_effects(scope):
             for owner, op in self.control_sources(scope, name):

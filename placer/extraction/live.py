@@ -99,7 +99,7 @@ def _read_func_graph(
     function: Any = None,
     names: dict[int, str] | None = None,
 ) -> RawProgram:
-    graph_def = graph.as_graph_def()
+    graph_def = graph.as_graph_def(add_shapes=True)
     captures = {
         inner.op.name: outer for outer, inner in graph.captures if inner.op.type == "Placeholder"
     }

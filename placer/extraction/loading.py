@@ -11,7 +11,7 @@ from typing import Any
 from placer.extraction.fingerprint import fingerprint_graph
 from placer.extraction.inlining import InlinedGraph, inline_calls
 from placer.extraction.live import read_live
-from placer.extraction.op_definitions import OpDefinitions
+from placer.extraction.op_definitions import OpDefinitions, attribute
 from placer.extraction.program import FlatProgram, ProgramInput
 from placer.extraction.raw_program import RawProgram, dtype_name, shape_of
 from placer.extraction.signatures import choose_outputs, read_saved_model
@@ -86,7 +86,8 @@ def _read_graph_def(
 
 def flatten(raw: RawProgram) -> FlatProgram:
     """The flat program of what was found: inlined, pruned, ordered, fingerprinted."""
-    definitions = OpDefinitions(raw.stripped_ops, raw.graph_def.library.function)
+    library = raw.graph_def.library.function
+    definitions = OpDefinitions(raw.stripped_ops, library)
     inputs = [item.tensor for item in raw.inputs]
     inlined = inline_calls(
         raw.graph_def,
@@ -115,6 +116,8 @@ def flatten(raw: RawProgram) -> FlatProgram:
         stored_shapes=inlined.stored_shapes,
         stripped_ops=raw.stripped_ops,
         warnings=tuple(_warnings(inlined)),
+        ops_in_file=len(raw.graph_def.node) + sum(len(f.node_def) for f in library),
+        functions_in_file=len(library),
     )
 
 
@@ -128,7 +131,7 @@ def _placeholders(graph_def: Any, captures: Any) -> list[ProgramInput]:
         ProgramInput(
             key=node.name,
             tensor=f"{node.name}:0",
-            dtype=dtype_name(node.attr["dtype"].type),
+            dtype=dtype_name(attribute(node.attr, "dtype").type),
             shape=shape_of(node.attr["shape"].shape) if "shape" in node.attr else None,
         )
         for node in graph_def.node

@@ -44,12 +44,29 @@ class OpDefinitions:
         raise ModelError(f"op {node.name!r} of type {node.op} has no output called {output!r}")
 
 
+_empty: list[Any] = []
+
+
+def attribute(attributes: Any, key: str) -> Any:
+    """The AttrValue called ``key``, an empty one if there is none.
+
+    Plain indexing would write an empty attribute into the node.
+    """
+    if key in attributes:
+        return attributes[key]
+    if not _empty:
+        from tensorflow.core.framework import attr_value_pb2
+
+        _empty.append(attr_value_pb2.AttrValue())
+    return _empty[0]
+
+
 def argument_length(argument: Any, attributes: Any) -> int:
     """How many tensors an ``OpDef.ArgDef`` stands for, given the attributes of the node."""
     if argument.number_attr:
-        return int(attributes[argument.number_attr].i)
+        return int(attribute(attributes, argument.number_attr).i)
     if argument.type_list_attr:
-        return len(attributes[argument.type_list_attr].list.type)
+        return len(attribute(attributes, argument.type_list_attr).list.type)
     return 1
 
 

@@ -38,6 +38,7 @@ class FlatProgram:
     ``file_op_count`` counts the nodes of the main graph and of all functions as they were found.
     ``stored_shapes`` keeps the ``_output_shapes`` that the file had (TensorShapeProtos by flat
     name), ``stripped_ops`` the op definitions it carries.  ``warnings`` are (code, message, ops).
+    ``ops_in_file`` and ``functions_in_file`` count what is there, reached or not.
     """
 
     graph_def: Any
@@ -57,3 +58,5 @@ class FlatProgram:
     stored_shapes: Mapping[str, Any] = field(default_factory=dict)
     stripped_ops: tuple[Any, ...] = ()
     warnings: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    ops_in_file: int = 0
+    functions_in_file: int = 0

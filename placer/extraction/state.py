@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from placer.extraction.op_definitions import attribute
 from placer.extraction.raw_program import RawProgram, dtype_name, shape_of
 from placer.graph.op_graph import Variable
 
@@ -20,11 +21,15 @@ ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
 def resource_key(node: Any) -> tuple[str, str, str]:
     """What two handle ops must agree in to stand for the same resource."""
-    shared_name = node.attr["shared_name"].s.decode()
-    if shared_name == ANONYMOUS or (not shared_name and "use_node_name_sharing" not in node.attr):
-        shared_name = "" if shared_name == ANONYMOUS else shared_name
     kind = "table" if node.op in TABLE_TYPES else "variable"
-    return kind, node.attr["container"].s.decode(), shared_name or f"//{node.name}"
+    container = attribute(node.attr, "container").s.decode()
+    return kind, container, shared_name(node) or f"//{node.name}"
+
+
+def shared_name(node: Any) -> str:
+    """The name under which other handle ops reach the same resource, ``""`` if there is none."""
+    name = attribute(node.attr, "shared_name").s.decode()
+    return "" if name == ANONYMOUS else str(name)
 
 
 def find_variables(
@@ -47,15 +52,17 @@ def find_variables(
 
 
 def _declared(node: Any, raw: RawProgram) -> Variable:
-    shared_name = node.attr["shared_name"].s.decode()
-    name = node.name if shared_name in ("", ANONYMOUS) else shared_name
+    name = shared_name(node) or node.name
     if node.op in TABLE_TYPES:
         return Variable(name=name, handle=node.name, dtype="resource", shape=None)
-    shape = shape_of(node.attr["shape"].shape)
+    shape = shape_of(attribute(node.attr, "shape").shape)
     if shape is None or None in shape:
         shape = raw.stored_variables.get(name, ("", shape))[1]
     return Variable(
-        name=name, handle=node.name, dtype=dtype_name(node.attr["dtype"].type), shape=shape
+        name=name,
+        handle=node.name,
+        dtype=dtype_name(attribute(node.attr, "dtype").type),
+        shape=shape,
     )
 
 

@@ -1,0 +1,187 @@
+"""From a flat program to an extraction, in this process."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from placer.errors import ShapeError
+from placer.extraction.binding import Binding, bind_inputs
+from placer.extraction.building import GraphBuilder
+from placer.extraction.extraction import Extraction, Warning_
+from placer.extraction.op_definitions import OpDefinitions
+from placer.extraction.program import FlatProgram
+from placer.extraction.scratch_graphs import Refinement
+from placer.extraction.shapes import GraphShapes, ShapeAnalysis
+from placer.extraction.sources import main_file
+from placer.extraction.stored_shapes import settle_reserve_spaces, stated_shapes
+from placer.extraction.tensor_states import TensorState, is_known
+from placer.extraction.tensor_types import UNSIZED, GraphTypes
+from placer.graph.op_graph import OpGraph
+
+
+def analyse_program(
+    program: FlatProgram,
+    captures: Mapping[str, TensorState],
+    *,
+    batch_size: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    infer: bool = True,
+    reason: str = "",
+    before_inference: Callable[[], None] = lambda: None,
+) -> Extraction:
+    """The extraction of a flat program: inputs bound, shapes inferred, ops grouped.
+
+    ``infer=False`` keeps to the shapes that the file states, for the ``reason`` given.
+    ``before_inference`` is called when everything but inference has succeeded.  Raises
+    :class:`UsageError` and :class:`ShapeError` for bindings that do not fit.
+    """
+    binding = bind_inputs(program, captures, batch_size=batch_size, shapes=shapes)
+    definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
+    warnings = list(program.warnings)
+    if batch_size is not None and not binding.bound:
+        inputs = tuple(item.key for item in program.inputs)
+        message = f"batch size {batch_size} binds nothing: no input has an unknown first dimension"
+        warnings.append(("unbound_batch", message, inputs))
+    before_inference()
+    found, problems = _find_shapes(program, binding, definitions, None if infer else reason)
+    found = replace(found, shapes=settle_reserve_spaces(program.graph_def, found.shapes))
+    graph = GraphBuilder(definitions).build(program, found)
+    warnings.extend(problems)
+    warnings.extend(_unknown_ops(program))
+    unknown = tuple(unknown_tensors(graph))
+    return Extraction(
+        graph=graph,
+        model=describe(program),
+        bindings={
+            "batch_size": batch_size,
+            "shapes": {name: list(shape) for name, shape in (shapes or {}).items()},
+        },
+        unknown=unknown,
+        unknown_roots=tuple(unknown_roots(graph)),
+        warnings=tuple(warnings),
+        ops_in_file=program.ops_in_file,
+        functions_in_file=program.functions_in_file,
+        tensorflow_version=_tensorflow_version(),
+    )
+
+
+def _find_shapes(
+    program: FlatProgram, binding: Binding, definitions: OpDefinitions, reason: str | None
+) -> tuple[GraphShapes, list[Warning_]]:
+    if reason is None:
+        try:
+            return _infer(program, binding, definitions)
+        except ShapeError as error:
+            if binding.bound and not _cannot_import(program, binding, definitions):
+                raise
+            reason = str(error)
+    types = GraphTypes(program.graph_def.node, definitions)
+    shapes = stated_shapes(program.graph_def, types, program.stored_shapes, binding.inputs)
+    message = f"shapes could not be inferred, those stated in the file are used: {reason}"
+    return GraphShapes(shapes=shapes, values={}, types=types), [("no_inference", message, ())]
+
+
+def _infer(
+    program: FlatProgram, binding: Binding, definitions: OpDefinitions
+) -> tuple[GraphShapes, list[Warning_]]:
+    analysis = ShapeAnalysis(program.graph_def.library, definitions)
+    forced = {name: Refinement(first_output=shape) for name, shape in binding.forced.items()}
+    found, _ = analysis.analyse(program.graph_def, binding.inputs, program.stored_shapes, forced)
+    if found.refused and binding.bound:
+        _require_fitting_shapes(program, binding, found, analysis)
+    warnings: list[Warning_] = []
+    if found.refused:
+        first, reason = next(iter(found.refused.items()))
+        message = f"TensorFlow refuses {len(found.refused)} ops, the first {first!r}: {reason}"
+        warnings.append(("refused_op", message, tuple(found.refused)))
+    return found, warnings
+
+
+def _unbound(program: FlatProgram, binding: Binding) -> dict[str, TensorState]:
+    declared = {item.tensor.partition(":")[0]: item.shape for item in program.inputs}
+    return {
+        name: replace(state, shape=declared.get(name, state.shape))
+        for name, state in binding.inputs.items()
+    }
+
+
+def _require_fitting_shapes(
+    program: FlatProgram, binding: Binding, found: GraphShapes, analysis: ShapeAnalysis
+) -> None:
+    """Raises :class:`ShapeError` if an op is refused only because of the bound shapes."""
+    before, _ = analysis.analyse(
+        program.graph_def, _unbound(program, binding), program.stored_shapes
+    )
+    for name, reason in found.refused.items():
+        if name not in before.refused:
+            raise ShapeError(
+                f"the bound shapes do not fit the model: {reason}; bound: "
+                f"{', '.join(binding.bound)}"
+            )
+
+
+def _cannot_import(program: FlatProgram, binding: Binding, definitions: OpDefinitions) -> bool:
+    try:
+        analysis = ShapeAnalysis(program.graph_def.library, definitions)
+        analysis.analyse(program.graph_def, _unbound(program, binding), program.stored_shapes)
+    except ShapeError:
+        return True
+    return False
+
+
+def _unknown_ops(program: FlatProgram) -> Iterator[Warning_]:
+    from tensorflow.python.framework import op_def_registry
+
+    unknown = [n for n in program.graph_def.node if op_def_registry.get(n.op) is None]
+    if unknown:
+        kinds = ", ".join(sorted({node.op for node in unknown}))
+        message = f"TensorFlow does not know {len(unknown)} ops of type {kinds}"
+        yield "unknown_op_type", message, tuple(node.name for node in unknown)
+
+
+def unknown_tensors(graph: OpGraph) -> Iterator[str]:
+    """Tensors whose bytes are unknown although their dtype has a size; bodies as ``body/op:0``."""
+    for prefix, part in [("", graph), *((f"{k}/", g) for k, g in graph.functions.items())]:
+        for name, tensor in part.tensors.items():
+            properties = tensor.properties
+            if properties.dtype not in UNSIZED and not is_known(properties.shape):
+                yield prefix + name
+
+
+def unknown_roots(graph: OpGraph) -> Iterator[str]:
+    """Ops of the main graph at which shapes get lost: unknown outputs, no unknown input."""
+    for op in graph.ops.values():
+        lost = any(
+            not is_known(tensor.shape) and tensor.dtype not in UNSIZED for tensor in op.info.outputs
+        )
+        if lost and all(is_known(tensor.shape) for tensor in op.info.inputs):
+            yield op.name
+
+
+def describe(program: FlatProgram) -> dict[str, Any]:
+    """What a plan says about its model."""
+    return {
+        "path": program.path,
+        "format": program.source_format,
+        "signature": program.signature,
+        "tags": list(program.tags),
+        "sha256": file_hash(program.path) if program.path else "",
+        "fingerprint": program.fingerprint,
+    }
+
+
+def file_hash(path: str) -> str:
+    """The SHA-256 of a model file, or of the main file of a SavedModel folder."""
+    file = Path(path)
+    with (main_file(file) if file.is_dir() else file).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _tensorflow_version() -> str:
+    from tensorflow.python.framework import versions
+
+    return str(versions.VERSION)

@@ -1,0 +1,105 @@
+"""Unknown dimensions of the inputs, bound to a batch size and to given shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cost_models.op_info import Shape
+from placer.errors import UsageError
+from placer.extraction.program import FlatProgram
+from placer.extraction.tensor_states import ElementState, TensorState, sharpen_shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """What is known about placeholders before inference.
+
+    ``inputs`` are states by op (fed inputs and captures), ``forced`` shapes of the first output of
+    other ops, ``bound`` the inputs that a batch size or a given shape changed.
+    """
+
+    inputs: Mapping[str, TensorState]
+    forced: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    bound: tuple[str, ...] = ()
+
+
+def bind_inputs(
+    program: FlatProgram,
+    captures: Mapping[str, TensorState],
+    *,
+    batch_size: int | None,
+    shapes: Mapping[str, Sequence[int]] | None,
+) -> Binding:
+    """The inputs of ``program`` with unknown dimensions bound.
+
+    ``shapes`` maps an input's key, or an op of the flat graph, to its shape; it wins over
+    ``batch_size``, which binds unknown leading dimensions.  Raises :class:`UsageError` for a name
+    that does not exist, or a shape that contradicts the declared one.
+    """
+    given = dict(shapes or {})
+    states, bound = dict(captures), []
+    for item in program.inputs:
+        name = item.tensor.partition(":")[0]
+        asked = [given.pop(key) for key in (item.key, item.tensor, name) if key in given]
+        shape = item.shape
+        if asked:
+            shape = _given_shape(item.key, shape, asked[0])
+        elif batch_size is not None and shape and shape[0] is None:
+            shape = (batch_size, *shape[1:])
+        if shape != item.shape:
+            bound.append(item.key)
+        states[name] = TensorState(item.dtype, shape)
+    ops = {node.name for node in program.graph_def.node}
+    wrong = [name for name in given if name.removesuffix(":0") not in ops]
+    if wrong:
+        keys = ", ".join(f"{item.key}{_text(item.shape)}" for item in program.inputs) or "none"
+        raise UsageError(
+            f"--shape names {wrong[0]!r}, which is neither an input nor an op (inputs: {keys})"
+        )
+    forced = {name.removesuffix(":0"): tuple(shape) for name, shape in given.items()}
+    return Binding(inputs=states, forced=forced, bound=(*bound, *forced))
+
+
+def capture_states(program: FlatProgram) -> dict[str, TensorState]:
+    """What is known about the captured values of a live function, by placeholder."""
+    elements = {
+        variable.handle: ElementState(variable.dtype, variable.shape)
+        for variable in program.variables
+        if variable.dtype != "resource"
+    }
+    return {
+        name: TensorState(
+            str(value.dtype.base_dtype.name), _static_shape(value), elements.get(name)
+        )
+        for name, value in program.captures.items()
+    }
+
+
+def needs_binding(program: FlatProgram) -> bool:
+    """Whether an input has a dimension that the program leaves open."""
+    return any(item.shape is None or None in item.shape for item in program.inputs)
+
+
+def _given_shape(key: str, declared: Shape, given: Sequence[int]) -> tuple[int | None, ...]:
+    shape = tuple(None if dim is None or dim < 0 else int(dim) for dim in given)
+    fits = declared is None or (
+        len(declared) == len(shape)
+        and all(a is None or b is None or a == b for a, b in zip(declared, shape, strict=True))
+    )
+    if not fits:
+        raise UsageError(
+            f"--shape gives {_text(shape)} for {key!r}, which is declared as {_text(declared)}"
+        )
+    return sharpen_shape(shape, declared) or ()
+
+
+def _static_shape(value: Any) -> Shape:
+    return None if value.shape.rank is None else tuple(value.shape.as_list())
+
+
+def _text(shape: Shape) -> str:
+    if shape is None:
+        return "[unknown rank]"
+    return "[" + ",".join("?" if dim is None else str(dim) for dim in shape) + "]"

@@ -1,0 +1,118 @@
+"""Runs an extraction in a child process that may be slow, fat or dead without harm."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from placer import errors
+from placer.errors import ModelError, PlacerError
+from placer.extraction.extraction import Extraction
+
+PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+CHILD_MARK = "PLACER_EXTRACTION_CHILD"
+"""Set in the child, which must never start children of its own."""
+
+_BOOTSTRAP = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from placer.extraction.extraction_process import main
+main(Path(sys.argv[2]))
+"""
+"""The child finds this very package, but not the folder of the user's script: a script called
+``types.py`` must not stand in for the standard library."""
+
+INFERENCE_MARK = "inference"
+"""The file by which the child says that only shape inference is left."""
+
+_LAST_CHARACTERS = 600
+
+
+class _ChildFailure(Exception):
+    """The child ended without an answer; ``in_inference`` says how far it came."""
+
+    def __init__(self, reason: str, *, in_inference: bool) -> None:
+        super().__init__(reason)
+        self.in_inference = in_inference
+
+
+def run_child(request: Mapping[str, Any], time_limit_seconds: float) -> Extraction:
+    """What the child process found for ``request``.
+
+    If it dies or runs out of time while it infers shapes, it is asked again without inference.
+    Raises the child's :class:`PlacerError`, or :class:`ModelError` if it ends without one.
+    """
+    if CHILD_MARK in os.environ:
+        raise PlacerError("an extraction was asked for inside the process of an extraction")
+    try:
+        return _ask({**request, "infer": True}, time_limit_seconds)
+    except _ChildFailure as failure:
+        reason = str(failure)
+        if not failure.in_inference:
+            raise ModelError(f"the model could not be read: {reason}") from failure
+    try:
+        found = _ask({**request, "infer": False, "reason": reason}, time_limit_seconds)
+    except _ChildFailure as failure:
+        raise ModelError(f"the model could not be read: {failure}") from failure
+    return found
+
+
+def _ask(request: Mapping[str, Any], time_limit_seconds: float) -> Extraction:
+    with tempfile.TemporaryDirectory(prefix="placer-") as name:
+        folder = Path(name)
+        (folder / "request").write_bytes(pickle.dumps(request))
+        status = _run(folder, time_limit_seconds)
+        answer = folder / "answer"
+        if not answer.exists():
+            raise _ChildFailure(
+                _explain(status, folder, time_limit_seconds),
+                in_inference=(folder / INFERENCE_MARK).exists(),
+            )
+        kind, content = pickle.loads(answer.read_bytes())
+    if kind == "extraction":
+        assert isinstance(content, Extraction)
+        return content
+    raise getattr(errors, kind, PlacerError)(content)
+
+
+def _run(folder: Path, time_limit_seconds: float) -> int | None:
+    """The child's exit status; ``None`` if it was killed at the time limit."""
+    environment = {
+        **os.environ,
+        CHILD_MARK: "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "-1",
+    }
+    with (folder / "log").open("wb") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-c", _BOOTSTRAP, str(PACKAGE_ROOT), str(folder)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            return child.wait(time_limit_seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+
+
+def _explain(status: int | None, folder: Path, time_limit_seconds: float) -> str:
+    if status is None:
+        return f"it took more than {time_limit_seconds:g} seconds"
+    log = (folder / "log").read_text(errors="replace")[-_LAST_CHARACTERS:].strip()
+    ended = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+    return f"the reading process {ended}" + (f"; it last said: {log}" if log else "")

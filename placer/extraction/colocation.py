@@ -1,0 +1,161 @@
+"""Ops that TensorFlow must find on one device, and why.
+
+This mirrors what ``core/common_runtime/colocation_graph.cc`` demands of a graph (resource and
+reference edges, ``_class``), and adds what cannot be cut in practice: chains of variant tensors
+(TensorLists, datasets) and the frames of v1 loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from placer.extraction.op_definitions import OpDefinitions, attribute
+from placer.extraction.state import TABLE_TYPES, VARIABLE_TYPES, resource_key
+from placer.extraction.tensor_types import GraphTypes, TensorType, input_types
+from placer.graph.op_graph import ColocationGroup
+
+STRING_HANDLE_PREFIXES = ("TensorArray", "Stack", "Queue", "LookupTable", "Barrier", "Reader")
+"""Op types that take an old string handle as their first input."""
+
+_REASONS = (
+    ("Stack", "stack"),
+    ("TensorArray", "tensor_array"),
+    ("Iterator", "iterator"),
+    ("OneShotIterator", "iterator"),
+    ("MultiDeviceIterator", "iterator"),
+)
+
+
+class _Groups:
+    """Union-find over op names, with the reasons of every union."""
+
+    def __init__(self) -> None:
+        self.parent: dict[str, str] = {}
+        self.reasons: dict[str, set[str]] = {}
+
+    def root(self, name: str) -> str:
+        path = []
+        while (above := self.parent.setdefault(name, name)) != name:
+            path.append(name)
+            name = above
+        for passed in path:
+            self.parent[passed] = name
+        return name
+
+    def join(self, first: str, second: str, reason: str) -> None:
+        a, b = self.root(first), self.root(second)
+        if a != b:
+            self.parent[b] = a
+            self.reasons.setdefault(a, set()).update(self.reasons.pop(b, ()))
+        self.reasons.setdefault(a, set()).add(reason)
+
+    def groups(self, order: Iterable[str]) -> Iterator[ColocationGroup]:
+        members: dict[str, list[str]] = {}
+        for name in order:
+            if name in self.parent:
+                members.setdefault(self.root(name), []).append(name)
+        for root, ops in members.items():
+            if len(ops) > 1:
+                yield ColocationGroup(
+                    ops=tuple(ops), reasons=tuple(sorted(self.reasons.get(root, ())))
+                )
+
+
+def find_colocation_groups(
+    graph_def: Any, types: GraphTypes, definitions: OpDefinitions
+) -> tuple[ColocationGroup, ...]:
+    """The groups of a flat graph that must share a device, merged and in graph order."""
+    nodes = {node.name: node for node in graph_def.node}
+    groups = _Groups()
+    _join_shared_handles(nodes, groups)
+    for node in graph_def.node:
+        _join_inputs(node, nodes, types, definitions, groups)
+        for entry in attribute(node.attr, "_class").list.s:
+            target = entry.decode().removeprefix("loc:@")
+            if entry.startswith(b"loc:@") and target in nodes:
+                groups.join(target, node.name, "_class")
+    for frame in find_frames(graph_def):
+        for name in frame:
+            groups.join(frame[0], name, "frame")
+    return tuple(groups.groups(nodes))
+
+
+def _join_shared_handles(nodes: dict[str, Any], groups: _Groups) -> None:
+    first: dict[tuple[str, str, str], str] = {}
+    for node in nodes.values():
+        if node.op in VARIABLE_TYPES or node.op in TABLE_TYPES:
+            key = resource_key(node)
+            owner = first.setdefault(key, node.name)
+            if owner != node.name:
+                groups.join(owner, node.name, "resource")
+
+
+def _join_inputs(
+    node: Any,
+    nodes: dict[str, Any],
+    types: GraphTypes,
+    definitions: OpDefinitions,
+    groups: _Groups,
+) -> None:
+    expected = input_types(node, definitions)
+    data = [reference for reference in node.input if not reference.startswith("^")]
+    for number, reference in enumerate(data):
+        name = reference.partition(":")[0]
+        produced = types.of(reference)
+        reason = None
+        if produced.dtype == "resource":
+            reason = _resource_reason(nodes[name])
+        elif produced.dtype == "variant":
+            reason = "variant"
+        elif _takes_reference(expected, number, produced):
+            reason = "reference"
+        elif number == 0 and _is_old_handle(node, produced):
+            reason = _resource_reason(node)
+        if reason is not None:
+            groups.join(name, node.name, reason)
+
+
+def _takes_reference(
+    expected: tuple[TensorType, ...] | None, number: int, produced: TensorType
+) -> bool:
+    if expected is None:
+        return produced.is_ref
+    return number < len(expected) and expected[number].is_ref
+
+
+def _is_old_handle(node: Any, produced: TensorType) -> bool:
+    return produced.dtype == "string" and node.op.startswith(STRING_HANDLE_PREFIXES)
+
+
+def _resource_reason(node: Any) -> str:
+    for prefix, reason in _REASONS:
+        if node.op.startswith(prefix):
+            return reason
+    if node.op in TABLE_TYPES or node.op.startswith("LookupTable"):
+        return "table"
+    return "queue" if "Queue" in node.op else "resource"
+
+
+def find_frames(graph_def: Any) -> list[list[str]]:
+    """The ops of every outermost v1 loop (``Enter`` to ``Exit``), inner loops included."""
+    depth: dict[str, tuple[str, ...]] = {}
+    for node in graph_def.node:
+        above: tuple[str, ...] = ()
+        for reference in node.input:
+            name = reference.lstrip("^").partition(":")[0]
+            found = depth.get(name, ())
+            if len(found) > len(above):
+                above = found
+        if node.op in ("Enter", "RefEnter"):
+            above = (*above, attribute(node.attr, "frame_name").s.decode())
+        elif above and node.op in ("Exit", "RefExit"):
+            depth[node.name] = above[:-1]
+            depth[f"{node.name}:exit"] = above
+            continue
+        depth[node.name] = above
+    members: dict[str, list[str]] = {}
+    for name, frames in depth.items():
+        if frames:
+            members.setdefault(frames[0], []).append(name.removesuffix(":exit"))
+    return [list(dict.fromkeys(names)) for names in members.values()]

@@ -1,0 +1,89 @@
+"""A model in, its flat graph with shapes and constraints out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from placer.graph.op_graph import OpGraph
+
+if TYPE_CHECKING:
+    import networkx
+
+Warning_ = tuple[str, str, tuple[str, ...]]
+"""A code, a message, and the ops it is about."""
+
+TIME_LIMIT_SECONDS = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extraction:
+    """What was found in a model.
+
+    ``model`` says where it came from (path, format, signature, tags, sha256 of the main file,
+    fingerprint), ``bindings`` what its unknown dimensions were bound to.  ``unknown`` are the
+    tensors whose bytes stay unknown although their dtype has a size (those of bodies as
+    ``body/op:0``), ``unknown_roots`` the ops at which shapes get lost.  ``ops_in_file`` counts
+    the ops of the whole file, functions included.
+    """
+
+    graph: OpGraph
+    model: Mapping[str, Any]
+    bindings: Mapping[str, Any]
+    unknown: tuple[str, ...] = ()
+    unknown_roots: tuple[str, ...] = ()
+    warnings: tuple[Warning_, ...] = ()
+    ops_in_file: int = 0
+    functions_in_file: int = 0
+    tensorflow_version: str = ""
+
+    @property
+    def networkx(self) -> networkx.MultiDiGraph[str]:
+        """The flat graph for researchers; see :attr:`OpGraph.networkx`."""
+        return self.graph.networkx
+
+
+def extract(
+    source: Any,
+    *,
+    tag_set: str | None = None,
+    signature: str | None = None,
+    outputs: Sequence[str] | None = None,
+    batch_size: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    time_limit_seconds: float = TIME_LIMIT_SECONDS,
+) -> Extraction:
+    """The flat graph of a model, with shapes, variables, colocation groups and bodies.
+
+    ``source`` is the path of a SavedModel folder or a GraphDef file, a ConcreteFunction, a
+    ``tf.function``, a Keras model, a GraphDef or a ``tf.Graph``.  ``batch_size`` binds unknown
+    leading dimensions of the inputs, ``shapes`` maps an input's key (or any op of the flat graph)
+    to its shape.
+
+    A file is read by a child process with a time limit, so that this process imports no
+    TensorFlow and no file can bring it down.  Live sources are flattened here, and analysed by a
+    child only if dimensions are unknown.
+
+    Raises :class:`ModelError` for a model that cannot be read, :class:`UsageError` for a request
+    that does not fit it, :class:`ShapeError` for bindings that do not fit it.
+    """
+    from placer.extraction.child_process import run_child
+
+    binding: dict[str, Any] = {"batch_size": batch_size, "shapes": dict(shapes) if shapes else None}
+    if isinstance(source, str | os.PathLike):
+        chosen = {"tag_set": tag_set, "signature": signature, "outputs": outputs}
+        request = {"path": os.fspath(source), **chosen, **binding}
+        return run_child(request, time_limit_seconds)
+
+    from placer.extraction.analysis import analyse_program
+    from placer.extraction.binding import capture_states, needs_binding
+    from placer.extraction.loading import load_program
+    from placer.extraction.portable_programs import pack_program
+
+    program = load_program(source, tag_set=tag_set, signature=signature, outputs=outputs)
+    captures = capture_states(program)
+    if not needs_binding(program) and not shapes:
+        return analyse_program(program, captures, **binding)
+    return run_child({"program": pack_program(program, captures), **binding}, time_limit_seconds)

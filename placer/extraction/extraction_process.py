@@ -1,0 +1,70 @@
+"""The child process of :mod:`placer.extraction.child_process`.
+
+:func:`main` reads ``FOLDER/request`` and writes ``FOLDER/answer``, both pickled: an Extraction,
+or the class and message of an error.
+"""
+
+from __future__ import annotations
+
+import pickle
+import resource
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from placer.errors import PlacerError
+from placer.extraction.analysis import analyse_program
+from placer.extraction.child_process import INFERENCE_MARK
+from placer.extraction.extraction import Extraction
+from placer.extraction.loading import load_program
+from placer.extraction.portable_programs import unpack_program
+
+MEMORY_LIMIT_BYTES = 16 * 2**30
+"""Address space that may be taken beside what importing TensorFlow takes."""
+
+
+def main(folder: Path) -> None:
+    """Answers the request in ``folder``."""
+    request = pickle.loads((folder / "request").read_bytes())
+    limit_memory()
+    try:
+        answer: tuple[str, Any] = "extraction", answer_request(request, folder)
+    except PlacerError as error:
+        answer = type(error).__name__, str(error)
+    except MemoryError:
+        answer = "ModelError", f"reading the model takes more than {MEMORY_LIMIT_BYTES:,} bytes"
+    except Exception:  # a fault of ours: told in full by the parent, not hidden
+        answer = "PlacerError", f"extraction failed unexpectedly:\n{traceback.format_exc()}"
+    partial = folder / "answer.part"
+    partial.write_bytes(pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL))
+    partial.rename(folder / "answer")
+
+
+def limit_memory() -> None:
+    """Bounds the address space, once TensorFlow is imported."""
+    import tensorflow  # noqa: F401
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + MEMORY_LIMIT_BYTES
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard == resource.RLIM_INFINITY or limit < hard:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+
+
+def answer_request(request: Mapping[str, Any], folder: Path) -> Extraction:
+    """The extraction that ``request`` asks for."""
+    if "program" in request:
+        program, captures = unpack_program(request["program"])
+    else:
+        chosen = {key: request[key] for key in ("tag_set", "signature", "outputs")}
+        program, captures = load_program(request["path"], **chosen), {}
+    return analyse_program(
+        program,
+        captures,
+        batch_size=request["batch_size"],
+        shapes=request["shapes"],
+        infer=request["infer"],
+        reason=request.get("reason", ""),
+        before_inference=(folder / INFERENCE_MARK).touch,
+    )

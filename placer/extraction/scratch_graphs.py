@@ -1,0 +1,245 @@
+"""Throw-away copies of a flat graph, made only for TensorFlow's shape functions.
+
+Devices, colocation, functions and large constants are left out; what cannot be imported is
+replaced by a stub that states its output shapes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cost_models.op_info import Shape
+from placer.extraction.op_definitions import OpDefinitions, attribute
+from placer.extraction.tensor_states import TensorState
+from placer.extraction.tensor_types import GraphTypes
+
+LARGE_CONSTANT_ELEMENTS = 1024
+"""No shape, axis or permutation has more; larger constants are left out of the copy."""
+
+PRODUCER_WITH_SCALAR_PLACEHOLDERS = 24
+"""The first GraphDef version in which a placeholder of shape ``[]`` is a scalar."""
+
+_VALID_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refinement:
+    """What is known about an op beyond what TensorFlow's shape function says.
+
+    ``outputs`` replaces the op by a stub with these output shapes, ``first_output`` by one that
+    knows the first only, ``output_shapes`` sets that
+    attribute (control flow), ``element_shape`` and ``num_elements`` what a TensorList op is told,
+    ``value`` the shape and elements of the last output.
+    """
+
+    outputs: tuple[Shape, ...] | None = None
+    first_output: tuple[int | None, ...] | None = None
+    output_shapes: tuple[Shape, ...] | None = None
+    element_shape: tuple[int | None, ...] | None = None
+    num_elements: int | None = None
+    value: tuple[Shape, tuple[int, ...]] | None = None
+
+
+ELEMENT_SHAPE_INPUT: Mapping[str, int] = {
+    "TensorListGetItem": 2,
+    "TensorListPopBack": 1,
+    "TensorListStack": 1,
+    "TensorListGather": 2,
+    "TensorListFromTensor": 1,
+    "TensorListReserve": 0,
+    "EmptyTensorList": 0,
+}
+"""Which input of an op says the element shape of a TensorList."""
+
+
+class ScratchGraph:
+    """The copy under construction; ``names`` maps renamed ops back to their real names."""
+
+    def __init__(
+        self,
+        graph_def: Any,
+        types: GraphTypes,
+        definitions: OpDefinitions,
+        inputs: Mapping[str, TensorState],
+        refinements: Mapping[str, Refinement],
+    ) -> None:
+        from tensorflow.core.framework import graph_pb2
+
+        self.graph_def = graph_pb2.GraphDef()
+        self.graph_def.versions.CopyFrom(graph_def.versions)
+        self.graph_def.versions.producer = max(
+            graph_def.versions.producer, PRODUCER_WITH_SCALAR_PLACEHOLDERS
+        )
+        self.types = types
+        self.definitions = definitions
+        self.attributes: dict[str, frozenset[str]] = {}
+        self.renamed = {
+            node.name: f"renamed_{number}"
+            for number, node in enumerate(graph_def.node)
+            if not _VALID_NAME.match(node.name)
+        }
+        self.names = {scratch: name for name, scratch in self.renamed.items()}
+        self.redirected = {
+            f"{name}:{len(types.outputs[name]) - 1}": f"{self.renamed.get(name, name)}/known_value"
+            for name, refinement in refinements.items()
+            if refinement.value is not None and refinement.outputs is None
+        }
+        for node in graph_def.node:
+            self._add(node, inputs.get(node.name), refinements.get(node.name))
+
+    def _add(self, node: Any, state: TensorState | None, refinement: Refinement | None) -> None:
+        name = self.renamed.get(node.name, node.name)
+        if state is not None:
+            self._add_input(name, state, self.types.outputs[node.name][0].is_ref)
+        elif refinement is not None and refinement.outputs is not None:
+            self._add_stub(name, node.name, refinement.outputs)
+        elif refinement is not None and refinement.first_output is not None:
+            rest = (None,) * (len(self.types.outputs[node.name]) - 1)
+            self._add_stub(name, node.name, (refinement.first_output, *rest))
+        elif self._is_unknown(node):
+            stored = (None,) * len(self.types.outputs[node.name])
+            self._add_stub(name, node.name, stored)
+        elif node.op == "Const" and constant_elements(node) > LARGE_CONSTANT_ELEMENTS:
+            shape = tuple(dim.size for dim in attribute(node.attr, "value").tensor.tensor_shape.dim)
+            self._add_stub(name, node.name, (shape,))
+        else:
+            self._add_copy(name, node)
+            if refinement is not None:
+                self._refine(self.graph_def.node[-1], refinement)
+
+    def _is_unknown(self, node: Any) -> bool:
+        from tensorflow.python.framework import op_def_registry
+
+        return op_def_registry.get(node.op) is None
+
+    def _add_copy(self, name: str, node: Any) -> None:
+        copy = self.graph_def.node.add()
+        copy.CopyFrom(node)
+        copy.name = name
+        copy.device = ""
+        if self.renamed or self.redirected:
+            copy.input[:] = [self._scratch_reference(reference) for reference in node.input]
+        for key in [key for key in copy.attr if key not in self._known_attributes(node.op)]:
+            del copy.attr[key]
+        if "output_shapes" in copy.attr and node.op in ("While", "StatelessWhile"):
+            copy.attr["output_shapes"].list.Clear()
+
+    def _scratch_reference(self, reference: str) -> str:
+        if reference in self.redirected:
+            return self.redirected[reference]
+        mark = "^" if reference.startswith("^") else ""
+        name, colon, index = reference.lstrip("^").partition(":")
+        return f"{mark}{self.renamed.get(name, name)}{colon}{index}"
+
+    def _known_attributes(self, op_type: str) -> frozenset[str]:
+        if op_type not in self.attributes:
+            definition = self.definitions.find(op_type)
+            attributes = definition.attr if definition is not None else ()
+            self.attributes[op_type] = frozenset(attr.name for attr in attributes)
+        return self.attributes[op_type]
+
+    def _add_input(self, name: str, state: TensorState, is_ref: bool) -> None:
+        if state.value is not None and state.shape is not None:
+            self._add_value(name, state.value, state.shape, state.dtype)
+        elif state.dtype == "resource" and state.element is not None:
+            node = self.graph_def.node.add(name=name, op="VarHandleOp")
+            node.attr["dtype"].type = dtype_number(state.element.dtype)
+            fill_shape(node.attr["shape"].shape, state.element.shape)
+        elif state.dtype == "variant" and state.element is not None:
+            node = self.graph_def.node.add(name=name, op="EmptyTensorList")
+            node.attr["element_dtype"].type = dtype_number(state.element.dtype)
+            node.attr["shape_type"].type = dtype_number("int32")
+            node.input.extend(
+                [
+                    self._add_shape_constant(f"{name}/element_shape", state.element.shape),
+                    self._add_integer(f"{name}/max_num_elements", -1),
+                ]
+            )
+        else:
+            node = self.graph_def.node.add(name=name, op="VariableV2" if is_ref else "Placeholder")
+            node.attr["dtype"].type = dtype_number(state.dtype)
+            fill_shape(node.attr["shape"].shape, state.shape)
+
+    def _add_stub(self, name: str, real_name: str, shapes: tuple[Shape, ...]) -> None:
+        """An op with the same outputs; ``InfeedDequeueTuple`` can have any."""
+        types = self.types.outputs[real_name]
+        if len(types) == 1:
+            self._add_input(name, TensorState(types[0].dtype, shapes[0]), types[0].is_ref)
+        elif not types:
+            self.graph_def.node.add(name=name, op="NoOp")
+        else:
+            node = self.graph_def.node.add(name=name, op="InfeedDequeueTuple")
+            for kind, shape in zip(types, shapes, strict=True):
+                node.attr["dtypes"].list.type.append(dtype_number(kind.dtype))
+                fill_shape(node.attr["shapes"].list.shape.add(), shape)
+
+    def _refine(self, node: Any, refinement: Refinement) -> None:
+        if refinement.output_shapes is not None:
+            node.attr["output_shapes"].list.Clear()
+            for shape in refinement.output_shapes:
+                fill_shape(node.attr["output_shapes"].list.shape.add(), shape)
+        if refinement.num_elements is not None:
+            node.attr["num_elements"].i = refinement.num_elements
+        if refinement.value is not None:
+            shape, value = refinement.value
+            kind = self.types.outputs[self.names.get(node.name, node.name)][-1]
+            self._add_value(f"{node.name}/known_value", value, shape, kind.dtype)
+        if refinement.element_shape is not None:
+            name = f"{node.name}/known_element_shape"
+            node.input[ELEMENT_SHAPE_INPUT[node.op]] = name
+            dtype = node.attr["shape_type"].type if "shape_type" in node.attr else 0
+            self._add_shape_constant(name, refinement.element_shape, dtype)
+
+    def _add_shape_constant(self, name: str, shape: Shape, dtype: int = 0) -> str:
+        from tensorflow.python.framework import dtypes, tensor_util
+
+        value = -1 if shape is None else [-1 if dim is None else dim for dim in shape]
+        kind = dtypes.as_dtype(dtype or dtype_number("int32"))
+        return self._add_constant(name, tensor_util.make_tensor_proto(value, dtype=kind))
+
+    def _add_value(self, name: str, value: tuple[int, ...], shape: Shape, dtype: str) -> None:
+        from tensorflow.python.framework import dtypes, tensor_util
+
+        kind = dtypes.as_dtype(dtype)
+        proto = tensor_util.make_tensor_proto(list(value), dtype=kind, shape=list(shape or ()))
+        self._add_constant(name, proto)
+
+    def _add_integer(self, name: str, value: int) -> str:
+        from tensorflow.python.framework import dtypes, tensor_util
+
+        return self._add_constant(name, tensor_util.make_tensor_proto(value, dtype=dtypes.int32))
+
+    def _add_constant(self, name: str, proto: Any) -> str:
+        node = self.graph_def.node.add(name=name, op="Const")
+        node.attr["dtype"].type = proto.dtype
+        node.attr["value"].tensor.CopyFrom(proto)
+        return name
+
+
+def dtype_number(dtype: str) -> int:
+    """The DataType number of a dtype name; ``float32`` where the dtype is unknown."""
+    from tensorflow.python.framework import dtypes
+
+    return int(dtypes.as_dtype(dtype or "float32").as_datatype_enum)
+
+
+def fill_shape(proto: Any, shape: Shape) -> None:
+    """Writes ``shape`` into an empty TensorShapeProto."""
+    proto.Clear()
+    if shape is None:
+        proto.unknown_rank = True
+        return
+    proto.SetInParent()
+    for dim in shape:
+        proto.dim.add(size=-1 if dim is None else dim)
+
+
+def constant_elements(node: Any) -> int:
+    """How many elements a ``Const`` has."""
+    count = 1
+    for dim in attribute(node.attr, "value").tensor.tensor_shape.dim:
+        count *= dim.size
+    return count

@@ -1,0 +1,254 @@
+"""Shapes of a flat graph and of the bodies of its control flow.
+
+TensorFlow's shape functions run over a scratch copy of the graph.  Where control flow or
+TensorLists stop them, the bodies are analysed with the shapes that reach them (loop variables to
+a fixpoint), the findings are written into the next copy, and it is imported again until nothing
+changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cost_models.op_info import Shape
+from placer.extraction.body_graphs import BodyGraph, body_functions, flatten_body
+from placer.extraction.imported_shapes import ImportedGraph, import_shapes
+from placer.extraction.op_definitions import OpDefinitions
+from placer.extraction.raw_program import shape_of
+from placer.extraction.scratch_graphs import Refinement
+from placer.extraction.tensor_lists import ListFlow
+from placer.extraction.tensor_states import (
+    TensorState,
+    is_known,
+    sharpen_shape,
+    widen_states,
+)
+from placer.extraction.tensor_types import UNSIZED, GraphTypes
+
+MOST_ROUNDS = 8
+MOST_ITERATIONS = 10
+
+States = tuple[TensorState, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphShapes:
+    """Shapes of every output by op, small integer values by tensor, and the bodies in use.
+
+    ``bodies`` maps a control flow op to the analysed bodies of each function attribute.
+    ``refused`` are ops that TensorFlow would not import, with the reason.
+    """
+
+    shapes: Mapping[str, tuple[Shape, ...]]
+    values: Mapping[str, tuple[int, ...]]
+    types: GraphTypes
+    bodies: Mapping[str, Mapping[str, tuple[BodyShapes, ...]]] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BodyShapes:
+    """One function analysed for one set of arguments."""
+
+    function: str
+    arguments: States
+    body: BodyGraph
+    shapes: GraphShapes
+    outputs: States
+
+
+class ShapeAnalysis:
+    """Analyses flat graphs of one program; bodies are flattened and analysed once per use."""
+
+    def __init__(self, library: Any, definitions: OpDefinitions) -> None:
+        self.library = library
+        self.definitions = definitions
+        self.flat_bodies: dict[str, BodyGraph] = {}
+        self.results: dict[tuple[str, States], BodyShapes] = {}
+
+    def analyse(
+        self,
+        graph_def: Any,
+        inputs: Mapping[str, TensorState],
+        stored_shapes: Mapping[str, Any] | None = None,
+        forced: Mapping[str, Refinement] | None = None,
+    ) -> tuple[GraphShapes, ListFlow]:
+        """The shapes of a flat graph whose placeholders have the states ``inputs``.
+
+        ``stored_shapes`` (TensorShapeProtos by op) fill in what inference leaves open, ``forced``
+        says beforehand what some ops return.  Raises
+        :class:`ShapeError` if TensorFlow cannot import the graph.
+        """
+        types = GraphTypes(graph_def.node, self.definitions)
+        refinements = dict(forced or {})
+        for _ in range(MOST_ROUNDS):
+            imported = import_shapes(
+                graph_def,
+                types=types,
+                definitions=self.definitions,
+                inputs=inputs,
+                refinements=refinements,
+            )
+            one = _Round(self, graph_def, imported, types, inputs)
+            found = {**refinements, **one.refinements, **(forced or {})}
+            if found == refinements:
+                found = {**refinements, **_from_stored(imported, types, stored_shapes or {})}
+            if found == refinements:
+                break
+            refinements = found
+        shapes = GraphShapes(
+            shapes=imported.shapes,
+            values=imported.values,
+            types=types,
+            bodies=one.bodies,
+            refused=imported.refused,
+        )
+        return shapes, one.flow
+
+    def body(self, function: str, arguments: States) -> BodyShapes:
+        """The shapes inside a library function called with ``arguments``."""
+        key = function, arguments
+        if key not in self.results:
+            body = self._flat_body(function)
+            inputs = dict(zip(body.arguments, arguments, strict=True))
+            shapes, flow = self.analyse(body.graph_def, inputs)
+            outputs = tuple(tensor_state(name, shapes, flow) for name in body.outputs)
+            self.results[key] = BodyShapes(
+                function=function, arguments=arguments, body=body, shapes=shapes, outputs=outputs
+            )
+        return self.results[key]
+
+    def _flat_body(self, function: str) -> BodyGraph:
+        if function not in self.flat_bodies:
+            body = flatten_body(function, self.library, self.definitions)
+            self.flat_bodies[function] = body
+        return self.flat_bodies[function]
+
+    def _forget_changing_values(self, function: str, arguments: States) -> States:
+        """Loop variables without their values, where the body does not return them unchanged."""
+        body = self._flat_body(function)
+        nodes = {node.name: node for node in body.graph_def.node}
+        kept = []
+        for argument, output, state in zip(body.arguments, body.outputs, arguments, strict=True):
+            name = output.partition(":")[0]
+            while nodes[name].op == "Identity":
+                name = nodes[name].input[0].partition(":")[0]
+            kept.append(state if name == argument else replace(state, value=None))
+        return tuple(kept)
+
+    def loop(self, node: Any, arguments: States) -> tuple[States, dict[str, list[BodyShapes]]]:
+        """The states of loop variables in every iteration, and the bodies analysed with them."""
+        functions = body_functions(node)
+        arguments = self._forget_changing_values(functions["body"][0], arguments)
+        for _ in range(MOST_ITERATIONS):
+            body = self.body(functions["body"][0], arguments)
+            widened = tuple(
+                widen_states(a, b) for a, b in zip(arguments, body.outputs, strict=True)
+            )
+            if widened == arguments:
+                break
+            arguments = widened
+        bodies = {"body": [body]}
+        if "cond" in functions:
+            bodies["cond"] = [self.body(functions["cond"][0], arguments)]
+        return arguments, bodies
+
+    def branches(self, node: Any, arguments: States) -> tuple[States, dict[str, list[BodyShapes]]]:
+        """The states that cover the outputs of all branches, and the branches analysed."""
+        bodies = {
+            key: [self.body(name, arguments) for name in names]
+            for key, names in body_functions(node).items()
+        }
+        outputs: States | None = None
+        for branch in (branch for analysed in bodies.values() for branch in analysed):
+            outputs = (
+                branch.outputs
+                if outputs is None
+                else tuple(widen_states(a, b) for a, b in zip(outputs, branch.outputs, strict=True))
+            )
+        return outputs or (), bodies
+
+
+class _Round:
+    """One walk over an imported graph: lists are followed, bodies analysed."""
+
+    def __init__(
+        self,
+        analysis: ShapeAnalysis,
+        graph_def: Any,
+        imported: ImportedGraph,
+        types: GraphTypes,
+        inputs: Mapping[str, TensorState],
+    ) -> None:
+        self.analysis = analysis
+        self.imported = imported
+        self.types = types
+        self.flow = ListFlow(imported, types, inputs)
+        self.refinements: dict[str, Refinement] = {}
+        self.bodies: dict[str, dict[str, tuple[BodyShapes, ...]]] = {}
+        for node in graph_def.node:
+            if body_functions(node):
+                self.visit_control_flow(node)
+            elif node.name not in inputs:
+                self.flow.visit(node)
+                refinement = self.flow.refinement(node)
+                if refinement is not None:
+                    self.refinements[node.name] = refinement
+
+    def visit_control_flow(self, node: Any) -> None:
+        data = [name for name in node.input if not name.startswith("^")]
+        states = tuple(self.state(name) for name in data)
+        if node.op.endswith("While"):
+            outputs, bodies = self.analysis.loop(node, states)
+        elif node.op == "For":
+            outputs, bodies = self.analysis.loop(node, (states[0], *states[3:]))
+            outputs = outputs[1:]
+        else:
+            outputs, bodies = self.analysis.branches(node, states[1:])
+        self.bodies[node.name] = {key: tuple(analysed) for key, analysed in bodies.items()}
+        for index, state in enumerate(outputs):
+            if state.element is not None and state.dtype == "variant":
+                self.flow.lists[f"{node.name}:{index}"] = state.element
+        shapes = tuple(state.shape for state in outputs)
+        if shapes != self.imported.shapes[node.name]:
+            self.refinements[node.name] = Refinement(output_shapes=shapes)
+
+    def state(self, reference: str) -> TensorState:
+        name, _, index = reference.partition(":")
+        tensor = f"{name}:{index or 0}"
+        dtype = self.types.of(reference).dtype
+        element = (self.flow.lists if dtype == "variant" else self.imported.handles).get(tensor)
+        shapes = self.imported.shapes[name]
+        value = self.imported.values.get(tensor)
+        return TensorState(dtype, shapes[int(index or 0)], element, value)
+
+
+def tensor_state(name: str, shapes: GraphShapes, flow: ListFlow) -> TensorState:
+    """What is known about one tensor of an analysed graph."""
+    op, _, index = name.partition(":")
+    shape = shapes.shapes[op][int(index or 0)]
+    tensor = f"{op}:{index or 0}"
+    dtype = shapes.types.of(name).dtype
+    return TensorState(dtype, shape, flow.lists.get(tensor), shapes.values.get(tensor))
+
+
+def _from_stored(
+    imported: ImportedGraph, types: GraphTypes, stored_shapes: Mapping[str, Sequence[Any]]
+) -> dict[str, Refinement]:
+    """Stubs for ops of which the file knows more than inference found."""
+    stubs = {}
+    for name, protos in stored_shapes.items():
+        inferred = imported.shapes[name]
+        if all(map(is_known, inferred)) or len(protos) < len(inferred):
+            continue
+        if any(kind.dtype in UNSIZED for kind in types.outputs[name]):
+            continue
+        merged = tuple(
+            sharpen_shape(shape, shape_of(proto))
+            for shape, proto in zip(inferred, protos, strict=False)
+        )
+        if merged != inferred:
+            stubs[name] = Refinement(outputs=merged)
+    return stubs
