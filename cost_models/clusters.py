@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from cost_models import device_names
-from cost_models.byte_sizes import format_bytes, parse_bytes, parse_reserve
+from cost_models.byte_sizes import format_bytes, parse_reserve
+from cost_models.cluster_files import DeviceDraft, named_once, positive_bytes, read_cluster_file
 from cost_models.devices import (
     Cluster,
     DevicePreset,
     DeviceProperties,
-    Link,
     host_memory_bytes,
     preset,
 )
@@ -34,7 +32,7 @@ def parse_cluster(
 ) -> Cluster:
     """The devices that ``spec`` names, the host always among them.
 
-    ``spec`` is a comma-separated list or the path of a ``cluster.toml`` (:func:`read_cluster`).
+    ``spec`` is a comma-separated list or the path of a ``cluster.toml`` (see ``cluster_files``).
     An item is ``[COUNTx]MODEL[:MEMORY]`` with a preset of ``data/devices.toml``
     (``2xA100-40GB``), or ``[COUNTx]TYPE[:INDEX][:MEMORY]`` with ``GPU`` or ``CPU`` (``GPU:0``,
     ``2xGPU:8GiB``, ``CPU:64GiB``), or a full device name.  Devices without a number get the next
@@ -52,11 +50,11 @@ def parse_cluster(
     ``ValueError`` says what cannot be read and what is known instead.
     """
     if spec.strip().endswith(".toml"):
-        drafts, links, default = _read_toml(Path(spec.strip()))
+        drafts, links, default = read_cluster_file(Path(spec.strip()))
     else:
         drafts, links, default = _parse_spec(spec), {}, Cluster(devices=()).default_link
     if all(draft.name != HOST for draft in drafts):
-        drafts.append(_Draft(name=HOST, preset=preset("CPU")))
+        drafts.append(DeviceDraft(name=HOST, preset=preset("CPU")))
     caps = _parse_caps(max_memory, [draft.name for draft in drafts])
     devices = [_device(draft, caps.get(draft.name)) for draft in drafts]
     return Cluster(
@@ -66,17 +64,7 @@ def parse_cluster(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Draft:
-    """A device whose memory may still be unknown; ``rates`` replace those of the preset."""
-
-    name: str
-    preset: DevicePreset
-    memory_bytes: int | None = None
-    rates: tuple[tuple[str, Any], ...] = ()
-
-
-def _device(draft: _Draft, cap: int | None) -> DeviceProperties:
+def _device(draft: DeviceDraft, cap: int | None) -> DeviceProperties:
     """The device with its memory: the cap, else what was given, else the preset's or the host's."""
     memory = cap or draft.memory_bytes or draft.preset.memory_bytes
     if memory is None and draft.preset.type != "CPU":
@@ -103,40 +91,17 @@ def _with_reserve(device: DeviceProperties, reserve: str | int | None) -> Device
     return replace(device, reserve_bytes=parse_reserve(reserve, device.memory_limit_bytes))
 
 
-def _positive_bytes(size: str | int, what: str) -> int:
-    """The size in bytes; ``ValueError`` naming ``what`` if it cannot be read or is not positive."""
-    try:
-        found = parse_bytes(size)
-    except ValueError as error:
-        raise ValueError(f"{what}: {error}") from error
-    if found <= 0:
-        raise ValueError(f"{what}: the memory must be more than zero, got {size!r}")
-    return found
-
-
-# Specs.
-
-
-def _parse_spec(spec: str) -> list[_Draft]:
+def _parse_spec(spec: str) -> list[DeviceDraft]:
     """Devices in the order of the spec; those without a number take the next free one."""
     items = [_parse_item(item.strip()) for item in spec.split(",")]
-    taken = _named_once(name for name, _, _, _ in items if name)
+    taken = named_once(name for name, _, _, _ in items if name)
     drafts = []
     for name, known, memory_bytes, count in items:
         for _ in range(count):
             free = name or _next_free(known.type, taken)
             taken.add(free)
-            drafts.append(_Draft(name=free, preset=known, memory_bytes=memory_bytes))
+            drafts.append(DeviceDraft(name=free, preset=known, memory_bytes=memory_bytes))
     return drafts
-
-
-def _named_once(names: Iterable[str]) -> set[str]:
-    taken: set[str] = set()
-    for name in names:
-        if name in taken:
-            raise ValueError(f"device {name} is named twice; name each device once")
-        taken.add(name)
-    return taken
 
 
 def _next_free(device_type: str, taken: set[str]) -> str:
@@ -163,7 +128,7 @@ def _parse_item(item: str) -> tuple[str, DevicePreset, int | None, int]:
         known, name, memory = _split_parts(item, model, [*rest_parts, *([given] if given else [])])
     if name and match.group(1):
         raise ValueError(f"{item!r} gives a count and a number; write {rest} or {count}x{model}")
-    memory_bytes = _positive_bytes(memory, repr(item)) if memory else None
+    memory_bytes = positive_bytes(memory, repr(item)) if memory else None
     return name, known, memory_bytes, count
 
 
@@ -185,16 +150,13 @@ def _split_parts(item: str, model: str, parts: list[str]) -> tuple[DevicePreset,
     return known, name, memory
 
 
-# Caps.
-
-
 def _parse_caps(
     max_memory: str | Mapping[int | str, int | str] | None, names: list[str]
 ) -> dict[str, int]:
     """Caps in bytes by device name; ``ValueError`` if one is for a device that is not there."""
     caps: dict[str, int] = {}
     for key, size in _cap_rows(max_memory):
-        cap = _positive_bytes(size, f"maximum memory of {key}")
+        cap = positive_bytes(size, f"maximum memory of {key}")
         for name in _capped(key, names):
             caps[name] = cap
     return caps
@@ -228,89 +190,3 @@ def _capped(key: int | str, names: list[str]) -> list[str]:
             f"{', '.join(names)}; cap one of those"
         )
     return found
-
-
-# cluster.toml.
-
-
-def _read_toml(path: Path) -> tuple[list[_Draft], dict[tuple[str, str], Link], Link]:
-    """The tables of a ``cluster.toml``.
-
-    ``[[device]]`` has ``name``, and ``model`` or ``memory``, ``peak_flops`` and
-    ``memory_bandwidth``; ``[[link]]`` has ``from``, ``to``, ``bandwidth`` (bytes/s) and
-    ``latency`` (seconds) and holds in both directions unless the other one is given too;
-    ``[default_link]`` has the last two.
-    """
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ValueError(f"there is no cluster file {path}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} is not TOML: {error}") from error
-    _check_keys(tables, {"device", "link", "default_link"}, str(path))
-    drafts = [_toml_device(row, path) for row in tables.get("device", [])]
-    if not drafts:
-        raise ValueError(f"{path} has no [[device]] table; add one per device")
-    names = _named_once(draft.name for draft in drafts) | {HOST}
-    default = Cluster(devices=()).default_link
-    if "default_link" in tables:
-        default = _toml_link(tables["default_link"], f"{path}: default_link", set())
-    return drafts, _toml_links(tables.get("link", []), names, path), default
-
-
-def _check_keys(row: Mapping[str, Any], known: set[str], where: str) -> None:
-    unknown = sorted(set(row) - known)
-    if unknown:
-        raise ValueError(
-            f"{where}: unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}"
-        )
-
-
-def _toml_device(row: Mapping[str, Any], path: Path) -> _Draft:
-    rates = {"peak_flops", "memory_bandwidth", "launch_seconds", "parallel_ops"}
-    where = f"{path}: device {row.get('name', '')!r}"
-    _check_keys(row, {"name", "type", "model", "memory"} | rates, where)
-    if "name" not in row:
-        raise ValueError(f"{path}: a [[device]] has no name; add one such as GPU:0")
-    name = device_names.canonical(row["name"])
-    named_type = device_names.parse(name).type or ""
-    known = preset(row["model"]) if row.get("model") else preset(row.get("type", named_type))
-    if known.type != named_type or row.get("type", named_type).upper() != named_type:
-        raise ValueError(f"{where}: its name says {named_type}, its type or model something else")
-    wrong = [key for key in sorted(rates & set(row)) if not _is_positive(row[key])]
-    if wrong:
-        raise ValueError(f"{where}: {wrong[0]} must be a number above zero, got {row[wrong[0]]!r}")
-    memory = _positive_bytes(row["memory"], where) if "memory" in row else None
-    given = tuple((key, row[key]) for key in sorted(rates & set(row)))
-    return _Draft(name=name, preset=known, memory_bytes=memory, rates=given)
-
-
-def _is_positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-
-
-def _toml_links(
-    rows: Iterable[Mapping[str, Any]], names: set[str], path: Path
-) -> dict[tuple[str, str], Link]:
-    """Links by (from, to), each also the other way round where that one is not given."""
-    given: dict[tuple[str, str], Link] = {}
-    for row in rows:
-        where = f"{path}: link"
-        link = _toml_link(row, where, {"from", "to"})
-        ends = tuple(device_names.canonical(row[end]) for end in ("from", "to"))
-        absent = [end for end in ends if end not in names]
-        if absent:
-            raise ValueError(f"{where}: {absent[0]} is no device of this file")
-        given[ends[0], ends[1]] = link
-    return {(target, source): link for (source, target), link in given.items()} | given
-
-
-def _toml_link(row: Mapping[str, Any], where: str, ends: set[str]) -> Link:
-    _check_keys(row, {"bandwidth", "latency"} | ends, where)
-    missing = sorted(({"bandwidth"} | ends) - set(row))
-    if missing:
-        raise ValueError(f"{where}: {missing[0]!r} is missing")
-    latency = row.get("latency", Cluster(devices=()).default_link.latency)
-    if not _is_positive(row["bandwidth"]) or not isinstance(latency, int | float) or latency < 0:
-        raise ValueError(f"{where}: bandwidth must be above zero and latency not below it")
-    return Link(bandwidth=float(row["bandwidth"]), latency=float(latency))

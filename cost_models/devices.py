@@ -69,7 +69,11 @@ class Cluster:
 
     def device(self, name: str) -> DeviceProperties:
         """The device called ``name``; ``KeyError`` if there is none."""
-        return next(device for device in self.devices if device.name == name)
+        for device in self.devices:
+            if device.name == name:
+                return device
+        names = ", ".join(device.name for device in self.devices)
+        raise KeyError(f"there is no device {name!r} among {names}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

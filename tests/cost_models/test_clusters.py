@@ -2,6 +2,7 @@ import os
 
 import pytest
 
+from cost_models.cluster_files import cluster_toml
 from cost_models.clusters import parse_cluster
 from cost_models.devices import Link, preset, presets
 
@@ -153,6 +154,15 @@ def test_a_cluster_file_gives_devices_and_links(tmp_path):
     assert cluster.link("CPU:0", "GPU:1") == slow
 
 
+def test_a_cluster_that_is_written_reads_back(tmp_path):
+    """The text of a cluster gives the same devices and links again."""
+    path, copy = tmp_path / "cluster.toml", tmp_path / "copy.toml"
+    path.write_text(CLUSTER_TOML)
+    cluster = parse_cluster(str(path))
+    copy.write_text(cluster_toml(cluster))
+    assert parse_cluster(str(copy)) == cluster
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -179,6 +189,12 @@ def test_a_wrong_cluster_file_says_what_is_wrong(tmp_path, text, said):
     path.write_text(text)
     with pytest.raises(ValueError, match=said):
         parse_cluster(str(path))
+
+
+def test_an_absent_device_is_a_key_error():
+    """Asking a cluster for a device it has not raises with the names it has."""
+    with pytest.raises(KeyError, match=r"'GPU:1' among GPU:0, CPU:0"):
+        parse_cluster("T4").device("GPU:1")
 
 
 def test_every_preset_names_its_source_and_its_precision():

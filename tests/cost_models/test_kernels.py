@@ -1,5 +1,7 @@
 import itertools
+import os
 import random
+from pathlib import Path
 
 import pytest
 
@@ -142,3 +144,64 @@ def _rows(allowed, host_arguments, rest):
         (*rest, host_arguments, *zip(keys, values, strict=True))
         for values in itertools.product(*(sorted(allowed[key], key=str) for key in keys))
     }
+
+
+GRAPHS = (
+    "zoo-resnet50_train_adam_b32/graph.pb",
+    "zoo-dlrm_multihot_sharded_train/graph.pb",
+    "dl4j-misc/tf_graphs/examples/lstm_mnist/frozen_model.pb",
+)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_grappler_finds_the_same_devices_for_real_graphs(name):
+    """On a virtual cluster with a GPU, Grappler's kernel search gives for every op of a graph the
+    devices that we give it."""
+    data = os.environ.get("PLACER_TEST_DATA")
+    if not data or not (Path(data) / "graphs" / name).exists():
+        pytest.skip("PLACER_TEST_DATA names no folder with real graphs")
+    pytest.importorskip("tensorflow.python.grappler.cluster")
+    from tensorflow.core.framework import graph_pb2
+
+    graph = graph_pb2.GraphDef.FromString((Path(data) / "graphs" / name).read_bytes())
+    supported = _supported_devices(graph)
+    for node in graph.node:
+        info = OpInfo(op=node.op, attributes=_attributes(node))
+        assert (gpu_kernel(info) is not None) == ("GPU" in supported[node.name]), node
+        assert has_cpu_kernel(info) == ("CPU" in supported[node.name]), node
+
+
+def _supported_devices(graph):
+    """The device types of every node, as Grappler finds them without looking at colocation."""
+    from tensorflow.core.protobuf import device_properties_pb2, meta_graph_pb2
+    from tensorflow.python.grappler import cluster, item
+
+    meta_graph = meta_graph_pb2.MetaGraphDef(graph_def=graph)
+    for node in meta_graph.graph_def.node:
+        node.device = ""
+        node.attr.pop("_class", None)
+    meta_graph.collection_def["train_op"].node_list.value.append(graph.node[-1].name)
+    devices = []
+    for device_type, vendor in (("CPU", "intel"), ("GPU", "nvidia")):
+        name = f"/job:localhost/replica:0/task:0/device:{device_type}:0"
+        properties = device_properties_pb2.DeviceProperties(
+            type=device_type, vendor=vendor, frequency=1000, num_cores=8, bandwidth=10**6,
+            memory_size=1 << 34, environment={"architecture": "7"},
+        )  # fmt: skip
+        devices.append(device_properties_pb2.NamedDevice(name=name, properties=properties))
+    found = cluster.Cluster(devices=devices).GetSupportedDevices(item.Item(meta_graph))
+    return {name: {d.split(":")[-2] for d in names} for name, names in found.items()}
+
+
+def _attributes(node):
+    from tensorflow.python.framework import dtypes
+
+    def plain(value):
+        kind = value.WhichOneof("value")
+        if kind == "type":
+            return dtypes.as_dtype(value.type).base_dtype.name
+        if kind == "list":
+            return tuple(dtypes.as_dtype(dtype).base_dtype.name for dtype in value.list.type)
+        return value.s.decode(errors="replace") if kind == "s" else getattr(value, kind)
+
+    return {key: plain(value) for key, value in node.attr.items() if value.WhichOneof("value")}

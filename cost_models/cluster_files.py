@@ -1,0 +1,161 @@
+"""``cluster.toml``: devices and links in a file, read and written.
+
+``[[device]]`` has ``name``, and ``model`` (a preset) or ``memory``, ``peak_flops`` and
+``memory_bandwidth``, optionally ``type``, ``launch_seconds`` and ``parallel_ops``.  ``[[link]]``
+has ``from``, ``to``, ``bandwidth`` (bytes/s) and ``latency`` (seconds), and holds in both
+directions unless the other one is given too.  ``[default_link]`` has the last two.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cost_models import device_names
+from cost_models.byte_sizes import parse_bytes
+from cost_models.devices import Cluster, DevicePreset, DeviceProperties, Link, preset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceDraft:
+    """A device whose memory may still be unknown; ``rates`` replace those of the preset."""
+
+    name: str
+    preset: DevicePreset
+    memory_bytes: int | None = None
+    rates: tuple[tuple[str, Any], ...] = ()
+
+
+def read_cluster_file(path: Path) -> tuple[list[DeviceDraft], dict[tuple[str, str], Link], Link]:
+    """Devices, links and the default link of the file.
+
+    ``ValueError`` names the table, key or value that is wrong.
+    """
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no cluster file {path}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not TOML: {error}") from error
+    _check_keys(tables, {"device", "link", "default_link"}, str(path))
+    drafts = [_toml_device(row, path) for row in tables.get("device", [])]
+    if not drafts:
+        raise ValueError(f"{path} has no [[device]] table; add one per device")
+    names = named_once(draft.name for draft in drafts) | {"CPU:0"}
+    default = Cluster(devices=()).default_link
+    if "default_link" in tables:
+        default = _toml_link(tables["default_link"], f"{path}: default_link", set())
+    return drafts, _toml_links(tables.get("link", []), names, path), default
+
+
+def _check_keys(row: Mapping[str, Any], known: set[str], where: str) -> None:
+    unknown = sorted(set(row) - known)
+    if unknown:
+        raise ValueError(
+            f"{where}: unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}"
+        )
+
+
+def _toml_device(row: Mapping[str, Any], path: Path) -> DeviceDraft:
+    rates = {"peak_flops", "memory_bandwidth", "launch_seconds", "parallel_ops"}
+    where = f"{path}: device {row.get('name', '')!r}"
+    _check_keys(row, {"name", "type", "model", "memory"} | rates, where)
+    if "name" not in row:
+        raise ValueError(f"{path}: a [[device]] has no name; add one such as GPU:0")
+    name = device_names.canonical(row["name"])
+    named_type = device_names.parse(name).type or ""
+    known = preset(row["model"]) if row.get("model") else preset(row.get("type", named_type))
+    if known.type != named_type or row.get("type", named_type).upper() != named_type:
+        raise ValueError(f"{where}: its name says {named_type}, its type or model something else")
+    wrong = [key for key in sorted(rates & set(row)) if not _is_positive(row[key])]
+    if wrong:
+        raise ValueError(f"{where}: {wrong[0]} must be a number above zero, got {row[wrong[0]]!r}")
+    memory = positive_bytes(row["memory"], where) if "memory" in row else None
+    given = tuple((key, row[key]) for key in sorted(rates & set(row)))
+    return DeviceDraft(name=name, preset=known, memory_bytes=memory, rates=given)
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _toml_links(
+    rows: Iterable[Mapping[str, Any]], names: set[str], path: Path
+) -> dict[tuple[str, str], Link]:
+    """Links by (from, to), each also the other way round where that one is not given."""
+    given: dict[tuple[str, str], Link] = {}
+    for row in rows:
+        where = f"{path}: link"
+        link = _toml_link(row, where, {"from", "to"})
+        ends = tuple(device_names.canonical(row[end]) for end in ("from", "to"))
+        absent = [end for end in ends if end not in names]
+        if absent:
+            raise ValueError(f"{where}: {absent[0]} is no device of this file")
+        given[ends[0], ends[1]] = link
+    return {(target, source): link for (source, target), link in given.items()} | given
+
+
+def _toml_link(row: Mapping[str, Any], where: str, ends: set[str]) -> Link:
+    _check_keys(row, {"bandwidth", "latency"} | ends, where)
+    missing = sorted(({"bandwidth"} | ends) - set(row))
+    if missing:
+        raise ValueError(f"{where}: {missing[0]!r} is missing")
+    latency = row.get("latency", Cluster(devices=()).default_link.latency)
+    if not _is_positive(row["bandwidth"]) or not isinstance(latency, int | float) or latency < 0:
+        raise ValueError(f"{where}: bandwidth must be above zero and latency not below it")
+    return Link(bandwidth=float(row["bandwidth"]), latency=float(latency))
+
+
+def positive_bytes(size: str | int, what: str) -> int:
+    """The size in bytes; ``ValueError`` naming ``what`` if it cannot be read or is not positive."""
+    try:
+        found = parse_bytes(size)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from error
+    if found <= 0:
+        raise ValueError(f"{what}: the memory must be more than zero, got {size!r}")
+    return found
+
+
+def named_once(names: Iterable[str]) -> set[str]:
+    """The names as a set; ``ValueError`` if one comes twice."""
+    taken: set[str] = set()
+    for name in names:
+        if name in taken:
+            raise ValueError(f"device {name} is named twice; name each device once")
+        taken.add(name)
+    return taken
+
+
+def cluster_toml(cluster: Cluster) -> str:
+    """The cluster as the text of a ``cluster.toml`` that reads back as the same cluster.
+
+    The reserve is left out: it is given when a cluster is used.
+    """
+    default = cluster.default_link
+    tables = [
+        *(_device_table(device) for device in cluster.devices),
+        *(
+            f'[[link]]\nfrom = "{source}"\nto = "{target}"\n{_link_rates(link)}'
+            for (source, target), link in cluster.links.items()
+        ),
+        f"[default_link]\n{_link_rates(default)}",
+    ]
+    return "\n".join(tables)
+
+
+def _device_table(device: DeviceProperties) -> str:
+    model = f'model = "{device.model}"\n' if device.model else ""
+    return (
+        f'[[device]]\nname = "{device.name}"\ntype = "{device.type}"\n{model}'
+        f"memory = {device.memory_limit_bytes}\npeak_flops = {device.peak_flops}\n"
+        f"memory_bandwidth = {device.memory_bandwidth}\n"
+        f"launch_seconds = {device.launch_seconds}\nparallel_ops = {device.parallel_ops}\n"
+    )
+
+
+def _link_rates(link: Link) -> str:
+    return f"bandwidth = {link.bandwidth}\nlatency = {link.latency}\n"
