@@ -1,0 +1,125 @@
+"""Which device of this process stands for each device of a plan.
+
+On the hardware a plan was made for, every device stands for itself.  Where its accelerators are
+absent, the plan is rehearsed: ``CPU:0`` stays, and every other device becomes a further logical
+CPU device, so that placement, transfers and results can be checked on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cost_models.device_names import canonical, full_name, parse
+from placer.errors import PlacerError, UsageError
+
+HOST = "CPU:0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceMapping:
+    """``stand_ins`` maps canonical plan devices to canonical devices of this process."""
+
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rehearsed(self) -> bool:
+        """True where some device is stood in for by another one."""
+        return any(device != stand_in for device, stand_in in self.stand_ins.items())
+
+    @property
+    def cpu_count(self) -> int:
+        """How many logical CPU devices the process needs."""
+        names = [parse(name) for name in (HOST, *self.stand_ins.values())]
+        return 1 + max(name.index or 0 for name in names if name.type == "CPU")
+
+    def stand_in(self, device: str) -> str:
+        """The full name of the device that runs what the plan puts on ``device``; ``""`` stays."""
+        if not device:
+            return ""
+        return full_name(self.stand_ins.get(canonical(device), canonical(device)))
+
+    def planned(self, device: str) -> str:
+        """The canonical plan device that a device of this process stands for."""
+        name = canonical(device)
+        return next((plan for plan, own in self.stand_ins.items() if own == name), name)
+
+
+def rehearsal_mapping(devices: Iterable[str]) -> DeviceMapping:
+    """Logical CPU devices for ``devices``: CPU:0 itself, then accelerators, then further CPUs.
+
+    ``ValueError`` if a name is no device name.
+    """
+    names = sorted({canonical(device) for device in devices} - {HOST}, key=_rehearsal_order)
+    return DeviceMapping(
+        stand_ins={HOST: HOST, **{name: f"CPU:{i}" for i, name in enumerate(names, start=1)}}
+    )
+
+
+def _rehearsal_order(device: str) -> tuple[bool, str, int, str, int]:
+    name = parse(device)
+    return name.type == "CPU", name.job or "", name.task or 0, name.type or "", name.index or 0
+
+
+def process_mapping(devices: Iterable[str], *, on_hardware: bool = False) -> DeviceMapping:
+    """Every device as itself if this machine has them all, else the rehearsal of ``devices``.
+
+    Looks at physical devices only, so that logical ones can still be configured.  With
+    ``on_hardware`` absent devices raise :class:`UsageError` instead.
+    """
+    wanted = {canonical(device) for device in devices}
+    present = _physical_devices()
+    absent = sorted(
+        device for device in wanted if device not in present and parse(device).type != "CPU"
+    )
+    if not absent and all(parse(device).job in (None, "localhost") for device in wanted):
+        return DeviceMapping(stand_ins={device: device for device in sorted({HOST, *wanted})})
+    if on_hardware:
+        raise UsageError(
+            f"the plan uses {', '.join(absent or sorted(wanted))}, this machine has "
+            f"{', '.join(sorted(present))}; run on a machine that has them, or leave out "
+            f"--on-hardware to rehearse on logical CPU devices"
+        )
+    return rehearsal_mapping(wanted)
+
+
+def _physical_devices() -> set[str]:
+    import tensorflow as tf
+
+    return {
+        canonical(device.name.replace("/physical_device:", "/device:"))
+        for device in tf.config.list_physical_devices()
+    }
+
+
+def rehearsal_devices(count: int) -> tuple[str, ...]:
+    """The names of the host and ``count`` logical CPU devices that stand in for accelerators.
+
+    Configures them; call it before TensorFlow runs its first op.  ``GPU:i`` of a plan is then
+    rehearsed on ``CPU:i+1``.  Raises :class:`PlacerError` if TensorFlow already started with
+    fewer devices.
+    """
+    configure_logical_cpus(count + 1)
+    return tuple(f"CPU:{index}" for index in range(count + 1))
+
+
+def configure_logical_cpus(count: int) -> None:
+    """Have at least ``count`` logical CPU devices; :class:`PlacerError` if it is too late."""
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    if context.context()._initialized:
+        present = len(tf.config.list_logical_devices("CPU"))
+        if present < count:
+            raise PlacerError(
+                f"{count} logical CPU devices are needed and TensorFlow has already started with "
+                f"{present}; call placer.rehearsal_devices({count - 1}) right after importing "
+                f"tensorflow, before any tensor or model is made"
+            )
+        return
+    host = tf.config.list_physical_devices("CPU")[0]
+    configured = tf.config.get_logical_device_configuration(host) or []
+    if len(configured) < count:
+        tf.config.set_logical_device_configuration(
+            host, [tf.config.LogicalDeviceConfiguration()] * count
+        )

@@ -1,0 +1,121 @@
+"""A flat GraphDef with the planned device on every op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cost_models.device_names import full_name
+from placer.application.control_flow_placement import (
+    CONTROL_FLOW_TYPES,
+    BodyPlacer,
+    input_anchors,
+)
+from placer.application.output_files import replace_file
+from placer.errors import UsageError
+from placer.extraction.op_definitions import OpDefinitions
+from placer.extraction.program import FlatProgram
+
+
+def device_function(placement: Mapping[str, str]) -> Callable[[Any], str]:
+    """A function from an op to its full device string, for ``tf.compat.v1.device``.
+
+    Ops that the placement does not know get ``""``: TensorFlow chooses.
+    """
+    devices = {name: full_name(device) for name, device in placement.items()}
+    return lambda op: devices.get(op.name, "")
+
+
+def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str, str]:
+    """The full device string of every op of ``program``.
+
+    Raises :class:`UsageError` if the placement leaves ops out.
+    """
+    missing = [node.name for node in program.graph_def.node if node.name not in placement]
+    if missing:
+        raise UsageError(
+            f"the placement says nothing about {len(missing):,} of the "
+            f"{len(program.graph_def.node):,} ops of the model, the first ones "
+            f"{', '.join(missing[:3])}; was it made for another model or signature?"
+        )
+    return {node.name: full_name(placement[node.name]) for node in program.graph_def.node}
+
+
+def check_fingerprint(program: FlatProgram, plan: Any) -> None:
+    """Raises :class:`UsageError` unless ``plan`` was made for ``program``."""
+    wanted = plan.model.get("fingerprint", "")
+    if wanted != program.fingerprint:
+        raise UsageError(
+            f"the plan was made for a model with fingerprint {wanted or '(none)'}, this one has "
+            f"{program.fingerprint} (signature {program.signature!r}, "
+            f"{len(program.graph_def.node):,} ops); place this model, or give the signature and "
+            f"outputs that the plan was made with"
+        )
+
+
+def place_graph_def(program: FlatProgram, placement: Mapping[str, str]) -> Any:
+    """The flat GraphDef of ``program`` with the full device name on every op.
+
+    Bodies of control flow are cloned for each device they run on.  Raises :class:`UsageError` if
+    the placement leaves ops out.
+    """
+    devices = full_devices(program, placement)
+    definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
+    placed = type(program.graph_def)()
+    placed.CopyFrom(program.graph_def)
+    library = {function.signature.name: function for function in program.graph_def.library.function}
+    bodies = BodyPlacer(library, set())
+    nodes = []
+    for node in placed.node:
+        node.device = devices[node.name]
+        if node.op in CONTROL_FLOW_TYPES:
+            bodies.place(node, node.device)
+            nodes.extend(input_anchors(node, devices, definitions))
+        nodes.append(node)
+    replace_repeated(placed, "node", nodes)
+    placed.library.function.extend(bodies.clones)
+    prune_library(placed)
+    return placed
+
+
+def replace_repeated(message: Any, field: str, items: list[Any]) -> None:
+    """Sets a repeated message field, taking copies first (items may be its present elements)."""
+    copies = []
+    for item in items:
+        copy = type(item)()
+        copy.CopyFrom(item)
+        copies.append(copy)
+    message.ClearField(field)
+    getattr(message, field).extend(copies)
+
+
+def prune_library(graph_def: Any) -> None:
+    """Drops library functions that no node refers to any more, in place."""
+    from placer.extraction.inlining import needed_library
+
+    library = {function.signature.name: function for function in graph_def.library.function}
+    kept = needed_library(graph_def.node, library)
+    graph_def.library.ClearField("function")
+    graph_def.library.function.extend(kept.function)
+
+
+def clear_devices(graph_def: Any) -> None:
+    """Removes every device string and input anchor from a GraphDef and its library, in place."""
+    for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
+        for node in nodes:
+            node.device = ""
+
+
+def write_graph_def(graph_def: Any, out: str | Path, *, force: bool = False) -> None:
+    """Writes a GraphDef, as text if ``out`` ends in ``.pbtxt``, whole or not at all.
+
+    Raises :class:`UsageError` if ``out`` exists and ``force`` is not given.
+    """
+    from google.protobuf import text_format
+
+    text = Path(out).suffix == ".pbtxt"
+    content = (
+        text_format.MessageToString(graph_def).encode() if text else graph_def.SerializeToString()
+    )
+    replace_file(Path(out), content, force=force)

@@ -1,0 +1,191 @@
+"""What really ran: devices and transfers, read from the graphs that TensorFlow partitioned.
+
+After placement TensorFlow cuts a graph into one per device and joins them with ``_Send`` and
+``_Recv`` (``core/graph/graph_partition.cc``).  Control edges become a constant and a send of
+their own.  ``While``, ``If`` and ``Case`` may have been lowered to ``Enter``, ``Switch``,
+``Merge`` and their like, whose names begin with the op's (``core/common_runtime/lower_while_op.cc``,
+``lower_if_op.cc``), and calls leave ``Func/CALL/input/_N`` identities.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cost_models.device_names import canonical
+
+SEND_TYPES = frozenset({"_Send", "_HostSend"})
+RECEIVE_TYPES = frozenset({"_Recv", "_HostRecv"})
+
+_CONTROL_CONSTANT = re.compile(r"(.+)/ctrl/_\d+")
+_SESSION_FEED = re.compile(r"_arg_(.+)_\d+_\d+")
+_LOWERED_EXIT = re.compile(r"(.+)/exit/_(\d+)")
+_RUNTIME_SUFFIX = re.compile(r"/_\d+$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class ActualTransfer:
+    """One tensor (``"op:0"``, or ``"^op"`` for a control edge) sent to one device.
+
+    ``inside`` names the control-flow op whose lowered body or machinery sends it, ``""`` if the
+    tensor is one of the flat graph.  ``fetch``: it is sent to be handed to the caller only.
+    """
+
+    tensor: str
+    source: str
+    target: str
+    inside: str = ""
+    fetch: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """``devices`` maps flat op names to the canonical device they ran on; ``inner_devices`` maps
+    a control-flow op to the devices of what it was lowered to."""
+
+    devices: Mapping[str, str]
+    inner_devices: Mapping[str, frozenset[str]]
+    transfers: frozenset[ActualTransfer]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeNames:
+    """How names at run time become names of the flat graph.
+
+    ``prefix`` stands before every name (TensorFlow 2 leaves out the outermost call).
+    ``arguments`` are the flat tensors that the function's arguments stand for, by number.
+    ``loop_outputs`` lists, for every ``While``, the numbers of its outputs that are no resources:
+    those leave a lowered loop through an ``Exit`` each, in this order.
+    """
+
+    ops: frozenset[str]
+    prefix: str = ""
+    arguments: tuple[str, ...] = ()
+    loop_outputs: Mapping[str, tuple[int, ...]] | None = None
+
+
+def read_execution(partition_graphs: Iterable[Any], names: RuntimeNames) -> Execution:
+    """Devices and transfers of one run, in names of the flat graph."""
+    nodes = {node.name: node for graph in partition_graphs for node in graph.node}
+    reader = _Reader(nodes, names)
+    devices: dict[str, str] = {}
+    inner: dict[str, set[str]] = {}
+    for node in nodes.values():
+        if node.op in SEND_TYPES | RECEIVE_TYPES or _CONTROL_CONSTANT.fullmatch(node.name):
+            continue
+        flat = reader.flat_name(node)
+        if flat in names.ops:
+            devices[flat] = canonical(node.device)
+        elif owner := reader.owner(node.name):
+            inner.setdefault(owner, set()).add(canonical(node.device))
+    sends = (node for node in nodes.values() if node.op in SEND_TYPES)
+    return Execution(
+        devices=devices,
+        inner_devices={name: frozenset(found) for name, found in inner.items()},
+        transfers=frozenset(found for node in sends if (found := reader.transfer(node))),
+    )
+
+
+class _Reader:
+    def __init__(self, nodes: Mapping[str, Any], names: RuntimeNames) -> None:
+        self.nodes = nodes
+        self.names = names
+        self.exits = self._lowered_exits()
+        self.only_fetched = self._only_fetched()
+
+    def _lowered_exits(self) -> dict[str, str]:
+        """The flat tensor of every ``Exit`` of a lowered loop."""
+        numbers: dict[str, list[int]] = {}
+        for name, node in self.nodes.items():
+            match = _LOWERED_EXIT.fullmatch(name)
+            if match and node.op == "Exit":
+                numbers.setdefault(match[1], []).append(int(match[2]))
+        found = {}
+        for loop, exits in numbers.items():
+            flat = self.names.prefix + loop
+            outputs = (self.names.loop_outputs or {}).get(flat, ())
+            for number, output in zip(sorted(exits), outputs, strict=False):
+                found[f"{loop}/exit/_{number}"] = f"{flat}:{output}"
+        return found
+
+    def _only_fetched(self) -> frozenset[tuple[str, str]]:
+        """(tensor_name, receiving device) pairs whose receivers only hand a value back."""
+        readers: dict[str, set[str]] = {}
+        for node in self.nodes.values():
+            for name in node.input:
+                readers.setdefault(name.lstrip("^").split(":")[0], set()).add(node.op)
+        return frozenset(
+            (node.attr["tensor_name"].s.decode(), node.attr["recv_device"].s.decode())
+            for node in self.nodes.values()
+            if node.op in RECEIVE_TYPES and readers.get(node.name) == {"_Retval"}
+        )
+
+    def flat_name(self, node: Any) -> str:
+        if node.op == "_Arg":
+            return self._argument(node).rpartition(":")[0]
+        return self.names.prefix + str(node.name)
+
+    def _argument(self, node: Any) -> str:
+        """The flat tensor that an ``_Arg`` stands for."""
+        fed = _SESSION_FEED.fullmatch(node.name)
+        if fed and fed[1] in self.names.ops:
+            return f"{fed[1]}:0"
+        index = node.attr["index"].i
+        if index < len(self.names.arguments):
+            return self.names.arguments[index]
+        return f"{self.names.prefix}{node.name}:0"
+
+    def owner(self, name: str) -> str:
+        """The op of the flat graph that a node of the run-time machinery belongs to."""
+        name = re.sub(r"^(Func/|_cloop)+", "", name)
+        while name:
+            flat = self.names.prefix + _RUNTIME_SUFFIX.sub("", name)
+            if flat in self.names.ops:
+                return flat
+            name = name.rpartition("/")[0]
+        return ""
+
+    def transfer(self, send: Any) -> ActualTransfer | None:
+        """What a send node sends; ``None`` for one between equal devices."""
+        source = canonical(send.attr["send_device"].s.decode())
+        target = canonical(send.attr["recv_device"].s.decode())
+        if source == target:
+            return None
+        name, _, index = send.input[0].partition(":")
+        tensor, inside = self._tensor(self.nodes[name], int(index or 0))
+        key = send.attr["tensor_name"].s.decode(), send.attr["recv_device"].s.decode()
+        return ActualTransfer(
+            tensor=tensor,
+            source=source,
+            target=target,
+            inside=inside,
+            fetch=key in self.only_fetched,
+        )
+
+    def _tensor(self, node: Any, index: int) -> tuple[str, str]:
+        """The flat tensor behind an output of a run-time node, and the op it is inside of."""
+        control = _CONTROL_CONSTANT.fullmatch(node.name)
+        if control:
+            return self._control_source(control[1])
+        if node.op == "_Arg":
+            return self._argument(node), ""
+        if node.name in self.exits:
+            return self.exits[node.name], ""
+        flat = self.names.prefix + node.name
+        if flat in self.names.ops:
+            return f"{flat}:{index}", ""
+        return f"{flat}:{index}", self.owner(node.name) or "?"
+
+    def _control_source(self, name: str) -> tuple[str, str]:
+        flat = self.names.prefix + name
+        node = self.nodes.get(name)
+        if node is not None and node.op == "_Arg":
+            flat = self._argument(node).rpartition(":")[0]
+        if flat in self.names.ops:
+            return f"^{flat}", ""
+        executed = re.fullmatch(r"(.+)/LoopExecuted/_\d+", name)
+        if executed and self.names.prefix + executed[1] in self.names.ops:
+            return f"^{self.names.prefix}{executed[1]}", ""
+        return f"^{flat}", self.owner(name) or "?"
