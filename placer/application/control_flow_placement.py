@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from placer.application.function_bodies import function_attributes
+from placer.extraction.inlining import CALL_TYPES, INPUT_ANCHOR
 from placer.extraction.op_definitions import OpDefinitions
 
-CONTROL_FLOW_TYPES = frozenset({"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"})
-CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-INPUT_ANCHOR = "_placer_input"
-"""The attribute that marks an input anchor."""
+CONTROL_FLOW_TYPES = frozenset(
+    {"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"}
+)
+BRANCH_TYPES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 
 
 class BodyPlacer:
@@ -75,6 +76,8 @@ def input_anchors(
         return
     anchors: dict[str, str] = {}
     for number, dtype in enumerate(_input_types(node, definitions.find(node.op))):
+        if number == 0 and node.op in BRANCH_TYPES:
+            continue  # the condition is read where the op is
         tensor = node.input[number]
         producer = tensor.partition(":")[0]
         here = devices[node.name]
@@ -98,5 +101,7 @@ def _input_types(node: Any, definition: Any) -> list[int]:
         if argument.type_list_attr:
             types.extend(node.attr[argument.type_list_attr].list.type)
         else:
-            types.append(node.attr[argument.type_attr].type if argument.type_attr else argument.type)
+            types.append(
+                node.attr[argument.type_attr].type if argument.type_attr else argument.type
+            )
     return types

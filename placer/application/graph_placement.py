@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,34 +60,37 @@ def place_graph_def(program: FlatProgram, placement: Mapping[str, str]) -> Any:
     Bodies of control flow are cloned for each device they run on.  Raises :class:`UsageError` if
     the placement leaves ops out.
     """
-    devices = full_devices(program, placement)
-    definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
-    placed = type(program.graph_def)()
-    placed.CopyFrom(program.graph_def)
     library = {function.signature.name: function for function in program.graph_def.library.function}
     bodies = BodyPlacer(library, set())
-    nodes = []
-    for node in placed.node:
-        node.device = devices[node.name]
-        if node.op in CONTROL_FLOW_TYPES:
-            bodies.place(node, node.device)
-            nodes.extend(input_anchors(node, devices, definitions))
-        nodes.append(node)
-    replace_repeated(placed, "node", nodes)
+    definitions = OpDefinitions(program.stripped_ops, library.values())
+    devices = full_devices(program, placement)
+    placed = type(program.graph_def)()
+    placed.versions.CopyFrom(program.graph_def.versions)
+    placed.node.extend(placed_nodes(program, devices, bodies, definitions))
+    placed.library.CopyFrom(program.graph_def.library)
     placed.library.function.extend(bodies.clones)
     prune_library(placed)
     return placed
 
 
-def replace_repeated(message: Any, field: str, items: list[Any]) -> None:
-    """Sets a repeated message field, taking copies first (items may be its present elements)."""
-    copies = []
-    for item in items:
-        copy = type(item)()
-        copy.CopyFrom(item)
-        copies.append(copy)
-    message.ClearField(field)
-    getattr(message, field).extend(copies)
+def placed_nodes(
+    program: FlatProgram,
+    devices: Mapping[str, str],
+    bodies: BodyPlacer,
+    definitions: OpDefinitions,
+) -> Iterator[Any]:
+    """Copies of the flat nodes with their devices, input anchors before the ops that need them.
+
+    Control flow calls placed clones of its bodies, which are collected in ``bodies``.
+    """
+    for original in program.graph_def.node:
+        node = type(original)()
+        node.CopyFrom(original)
+        node.device = devices[node.name]
+        if node.op in CONTROL_FLOW_TYPES:
+            bodies.place(node, node.device)
+            yield from input_anchors(node, devices, definitions)
+        yield node
 
 
 def prune_library(graph_def: Any) -> None:

@@ -60,10 +60,11 @@ def replaced_folder(out: Path, *, force: bool) -> Iterator[Path]:
 
 def link_tree(source: Path, target: Path) -> None:
     """Makes ``target`` a copy of the folder ``source``, by hard links where possible."""
-    shutil.copytree(source, target, copy_function=_link_or_copy)
+    shutil.copytree(source, target, copy_function=link_file)
 
 
-def _link_or_copy(source: str, target: str) -> str:
+def link_file(source: str, target: str) -> str:
+    """Makes ``target`` a hard link of ``source``, or a copy where links are impossible."""
     try:
         os.link(source, target, follow_symlinks=True)
     except OSError:

@@ -3,8 +3,8 @@
 After placement TensorFlow cuts a graph into one per device and joins them with ``_Send`` and
 ``_Recv`` (``core/graph/graph_partition.cc``).  Control edges become a constant and a send of
 their own.  ``While``, ``If`` and ``Case`` may have been lowered to ``Enter``, ``Switch``,
-``Merge`` and their like, whose names begin with the op's (``core/common_runtime/lower_while_op.cc``,
-``lower_if_op.cc``), and calls leave ``Func/CALL/input/_N`` identities.
+``Merge`` and their like, whose names begin with the op's (``lower_while_op.cc`` and
+``lower_if_op.cc`` in ``core/common_runtime``), and calls leave ``Func/CALL/input/_N`` identities.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class _Reader:
             return f"{fed[1]}:0"
         index = node.attr["index"].i
         if index < len(self.names.arguments):
-            return self.names.arguments[index]
+            return str(self.names.arguments[index])
         return f"{self.names.prefix}{node.name}:0"
 
     def owner(self, name: str) -> str:

@@ -32,21 +32,19 @@ def flatten_function(
     run for their side effects.  Raises :class:`ModelError` if an output is missing.
     """
     prefix = f"{call.name}/"
-    arguments = dict(zip(call.input, argument_names(function, call), strict=False))
+    arguments: dict[str, str] = dict(zip(call.input, argument_names(function, call), strict=False))
     references = BodyReferences(nodes, definitions)
 
     def inner(tensor: str) -> str:
-        control = "^" if tensor.startswith("^") else ""
         bare = tensor.removeprefix("^")
+        control = tensor.removesuffix(bare)
         if bare.startswith(prefix):
-            return control + references(bare).removeprefix(prefix) if not control else (
-                control + bare.removeprefix(prefix)
-            )
-        if bare.removesuffix(":0") not in arguments:
+            return control + (bare if control else references(bare)).removeprefix(prefix)
+        if bare not in arguments:
             raise ModelError(
                 f"an op inside {call.name} reads {bare}, which is no argument of the call"
             )
-        return control + arguments[bare.removesuffix(":0")]
+        return control + arguments[bare]
 
     results = list(_results(function, call, outputs, inner))
     body = [_body_node(node, prefix, inner, arguments) for node in nodes]
@@ -59,7 +57,7 @@ def flatten_function(
 
 def argument_names(function: Any, call: Any) -> list[str]:
     """The body's spelling of each data input of ``call``."""
-    names = []
+    names: list[str] = []
     for argument in function.signature.input_arg:
         if argument.number_attr or argument.type_list_attr:
             length = argument_length(argument, call.attr)
@@ -74,7 +72,9 @@ def _results(
 ) -> Iterator[tuple[str, str]]:
     for number, argument in enumerate(function.signature.output_arg):
         if argument.number_attr or argument.type_list_attr or number not in outputs:
-            raise ModelError(f"output {argument.name} of the call {call.name} is not in the program")
+            raise ModelError(
+                f"output {argument.name} of the call {call.name} is not in the program"
+            )
         yield argument.name, inner(outputs[number])
 
 

@@ -25,6 +25,10 @@ from placer.extraction.ordering import sort_topologically
 
 CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 
+INPUT_ANCHOR = "_placer_input"
+"""Marks the identities that a placement adds before control flow (see
+``placer.application.control_flow_placement``); they are looked through."""
+
 READ_TYPES = frozenset(
     {
         "ReadVariableOp",
@@ -185,6 +189,9 @@ class _Inliner:
                 scope = scope.parent
                 continue
             child = self.child(scope, node)
+            if child is None and INPUT_ANCHOR in node.attr:
+                reference = node.input[0]
+                continue
             if child is None:
                 return scope, node.name, index
             self.touch(child)

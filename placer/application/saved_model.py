@@ -1,0 +1,168 @@
+"""A SavedModel that carries its placement.
+
+Three writes make it hold, however the model is loaded: devices in the function bodies (both
+loaders), on the variable handles of the main graph (sessions, TensorFlow Serving), and in the
+object graph (``tf.saved_model.load`` with ``experimental_variable_policy`` set to
+``"save_variable_devices"``).  Only protobufs are read and written; weights are linked, unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from placer.application.control_flow_placement import CONTROL_FLOW_TYPES, BodyPlacer
+from placer.application.graph_placement import full_devices, placed_nodes
+from placer.application.output_files import link_file, link_tree, replaced_folder
+from placer.application.shared_variables import follow_variables
+from placer.application.signature_flattening import flatten_function
+from placer.errors import ModelError
+from placer.extraction.inlining import CALL_TYPES
+from placer.extraction.op_definitions import OpDefinitions
+from placer.extraction.program import FlatProgram
+from placer.extraction.signatures import choose_meta_graph
+from placer.extraction.sources import main_file, read_source
+
+Warnings = tuple[tuple[str, str, tuple[str, ...]], ...]
+
+
+def write_placed_saved_model(
+    program: FlatProgram, placement: Mapping[str, str], out: str | Path, *, force: bool = False
+) -> Warnings:
+    """Writes the SavedModel behind ``program`` with ``placement``; (code, message, ops) warnings.
+
+    The signature of ``program`` becomes one flat function with a device on every op; other
+    signatures keep their bodies, and their ops follow the variables they touch.  The output
+    appears whole or not at all.  Raises :class:`UsageError` if ``out`` exists and ``force`` is not
+    given, :class:`ModelError` if the program is not a SavedModel's.
+    """
+    if program.source_format != "saved_model":
+        raise ModelError(f"a {program.source_format} is no SavedModel; apply it as what it is")
+    source = Path(program.path)
+    saved_model = read_source(source)
+    meta_graph = choose_meta_graph(saved_model, source, ",".join(program.tags))
+    warnings = place_meta_graph(meta_graph, program, placement)
+    with replaced_folder(Path(out), force=force) as folder:
+        copy_saved_model(source, saved_model, folder)
+    return warnings
+
+
+def copy_saved_model(source: Path, saved_model: Any, folder: Path) -> None:
+    """Writes ``saved_model`` into ``folder`` and links everything else that ``source`` holds.
+
+    The fingerprint file describes the old graph and is left out; loaders do without it.
+    """
+    from google.protobuf import text_format
+
+    graph_file = main_file(source)
+    for entry in sorted(source.iterdir()):
+        if entry.is_dir():
+            link_tree(entry, folder / entry.name)
+        elif entry.name not in (graph_file.name, "fingerprint.pb"):
+            link_file(str(entry), str(folder / entry.name))
+    content = (
+        text_format.MessageToString(saved_model).encode()
+        if graph_file.suffix == ".pbtxt"
+        else saved_model.SerializeToString()
+    )
+    (folder / graph_file.name).write_bytes(content)
+
+
+def place_meta_graph(
+    meta_graph: Any, program: FlatProgram, placement: Mapping[str, str]
+) -> Warnings:
+    """Writes ``placement`` into a MetaGraphDef, in place; returns warnings."""
+    devices = full_devices(program, placement)
+    library = {f.signature.name: f for f in meta_graph.graph_def.library.function}
+    definitions = OpDefinitions(program.stripped_ops, library.values())
+    bodies = BodyPlacer(
+        {f.signature.name: f for f in program.graph_def.library.function}, set(library)
+    )
+    calls: dict[str, list[Any]] = {}
+    for node in placed_nodes(program, devices, bodies, definitions):
+        calls.setdefault(_outermost_call(node, program), []).append(node)
+    _place_bodies(library, program, devices)
+    for call, nodes in calls.items():
+        if call:
+            _flatten_call(meta_graph, library, call, nodes, program, definitions)
+    meta_graph.graph_def.library.function.extend(bodies.clones)
+    _place_main_graph(meta_graph.graph_def, calls.get("", []))
+    return follow_variables(meta_graph, program, devices)
+
+
+def _outermost_call(node: Any, program: FlatProgram) -> str:
+    """The main graph's call that a flat node (or an input anchor of one) is inside of."""
+    name = node.name if node.name in program.call_path else node.name.rpartition("/")[0]
+    path = program.call_path[name]
+    return path[0][1] if path else ""
+
+
+def _flatten_call(
+    meta_graph: Any,
+    library: Mapping[str, Any],
+    call_name: str,
+    nodes: list[Any],
+    program: FlatProgram,
+    definitions: OpDefinitions,
+) -> None:
+    call = next(node for node in meta_graph.graph_def.node if node.name == call_name)
+    function = library[call.attr["f"].func.name if call.op in CALL_TYPES else call.op]
+    signature = meta_graph.signature_def[program.signature]
+    keys = {key: info.name for key, info in signature.outputs.items()}
+    outputs = {
+        int(keys[key].partition(":")[2] or 0): tensor
+        for key, tensor in program.outputs
+        if keys.get(key, "").partition(":")[0] == call_name
+    }
+    read = {name.lstrip("^").partition(":")[0] for node in nodes for name in node.input}
+    read |= {tensor.partition(":")[0] for tensor in outputs.values()}
+    sinks = [n.name for n in nodes if n.name in set(program.targets) or n.name not in read]
+    flatten_function(function, call, nodes, outputs, sinks, definitions)
+    call.device = ""
+
+
+def _place_main_graph(graph_def: Any, placed: list[Any]) -> None:
+    """Replaces main-graph nodes by their placed versions, input anchors before their readers."""
+    by_name = {node.name: node for node in placed}
+    for node in graph_def.node:
+        new = by_name.pop(node.name, None)
+        if new is not None:
+            node.device = new.device
+        if new is not None and node.op in CONTROL_FLOW_TYPES:
+            node.input[:] = new.input
+            node.attr.clear()
+            node.attr.MergeFrom(new.attr)
+    graph_def.node.extend(by_name.values())
+
+
+def _place_bodies(
+    library: Mapping[str, Any], program: FlatProgram, devices: Mapping[str, str]
+) -> None:
+    """Writes devices into the bodies that the program was inlined from, for their other callers.
+
+    Where several paths run through one body the first decides.  Control flow is left to
+    TensorFlow: without input anchors a placed loop sends its state to and fro.
+    """
+    planned: dict[tuple[str, str], str] = {}
+    for name, origin in program.origins.items():
+        planned.setdefault(origin, devices[name])
+    for function in {name for name, _ in planned if name}:
+        for node in library[function].node_def:
+            if node.op not in CONTROL_FLOW_TYPES | CALL_TYPES | set(library):
+                node.device = planned.get((function, node.name), node.device)
+
+
+def map_devices(meta_graph: Any, translate: Any) -> None:
+    """Replaces every device string of a MetaGraphDef by ``translate`` of it, in place."""
+    for node in _all_nodes(meta_graph.graph_def):
+        node.device = translate(node.device)
+    for node in meta_graph.object_graph_def.nodes:
+        if node.WhichOneof("kind") == "variable":
+            node.variable.device = translate(node.variable.device)
+
+
+def _all_nodes(graph_def: Any) -> Iterator[Any]:
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def

@@ -1,0 +1,182 @@
+"""The process that runs a program twice, unplaced and placed, for a verification.
+
+    python -m placer.application.verification_process REQUEST RESULT
+
+A fresh process can have as many logical CPU devices as a rehearsal needs, whatever its caller
+did with TensorFlow, and can be stopped.  Both files are pickles of plain data and numpy arrays,
+in a folder that only this user can write.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from placer.errors import ModelError, PlacerError, VerificationError
+
+KINDS = ("saved_model", "saved_model_session", "graph")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What to run: ``kind`` is ``saved_model`` (TensorFlow 2), ``saved_model_session`` or
+    ``graph``.
+
+    ``unplaced`` and ``placed`` are paths of SavedModels or GraphDefs (``kind`` says which);
+    ``inputs`` arrays by signature key or, for a session, by tensor name.  ``fetches`` and
+    ``targets`` (sessions only) are pairs: of the unplaced and of the placed graph.
+    """
+
+    kind: str
+    unplaced: str
+    placed: str
+    inputs: Mapping[str, Any]
+    tags: tuple[str, ...] = ()
+    signature: str = ""
+    fetches: tuple[tuple[tuple[str, str], ...], ...] = ((), ())
+    targets: tuple[tuple[str, ...], ...] = ((), ())
+    cpu_count: int = 1
+    hide_accelerators: bool = True
+    strict: bool = False
+    optimised: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """Outputs of both runs by key; of the placed one also the partition graphs (serialised) and
+    the devices of captured variables by argument number."""
+
+    unplaced_outputs: Mapping[str, Any]
+    placed_outputs: Mapping[str, Any]
+    partition_graphs: tuple[bytes, ...]
+    variable_devices: Mapping[int, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def run_in_child(request: RunRequest, *, time_limit_seconds: float) -> RunResult:
+    """The result of ``request``, run in a fresh process.
+
+    Raises :class:`ModelError` if the unplaced program does not run, :class:`VerificationError` if
+    only the placed one does not, :class:`PlacerError` at the time limit.
+    """
+    with tempfile.TemporaryDirectory(prefix="placer-verify-") as folder:
+        files = [Path(folder) / name for name in ("request.pickle", "result.pickle")]
+        files[0].write_bytes(pickle.dumps(request))
+        command = [sys.executable, "-m", __spec__.name, *map(str, files)]
+        try:
+            process = subprocess.run(
+                command,
+                env=_environment(request),
+                capture_output=True,
+                timeout=time_limit_seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise PlacerError(
+                f"the run did not end within {time_limit_seconds:g} s; give it longer with "
+                f"--time-limit, or smaller inputs"
+            ) from error
+        if not files[1].exists():
+            raise VerificationError(
+                f"the run died with exit status {process.returncode}; its last words: "
+                f"{process.stderr.decode(errors='replace').strip()[-500:]}"
+            )
+        result = pickle.loads(files[1].read_bytes())
+    if isinstance(result, RunResult):
+        return result
+    stage, message = result
+    if stage == "unplaced":
+        raise ModelError(f"the model does not run here even without a placement: {message}")
+    raise VerificationError(f"the model runs without the placement but not with it: {message}")
+
+
+def _environment(request: RunRequest) -> dict[str, str]:
+    environment = dict(os.environ)
+    root = str(Path(__file__).resolve().parents[2])
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [root, *filter(None, [environment.get("PYTHONPATH")])]
+    )
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if not request.optimised:
+        environment["TF_ENABLE_ONEDNN_OPTS"] = "0"
+    if request.hide_accelerators:
+        environment["CUDA_VISIBLE_DEVICES"] = "-1"
+    return environment
+
+
+def execute(request: RunRequest) -> RunResult | tuple[str, str]:
+    """Runs both programs in this process; (stage, message) of the first failure."""
+    from placer.application import program_runs
+    from placer.application.device_mapping import configure_logical_cpus
+
+    configure_logical_cpus(request.cpu_count)
+    if not request.optimised:
+        program_runs.switch_off_runtime_optimiser()
+    stage = "unplaced"
+    try:
+        unplaced = _run(request, request.unplaced, 0).outputs
+        gc.collect()
+        stage = "placed"
+        with program_runs.hardware_like_constants():
+            placed = _run(request, request.placed, 1)
+    except Exception as error:  # the caller says it, whatever it is
+        traceback.print_exc()
+        return stage, f"{type(error).__name__}: {str(error).strip()[:2000]}"
+    return RunResult(
+        unplaced_outputs=unplaced,
+        placed_outputs=placed.outputs,
+        partition_graphs=tuple(graph.SerializeToString() for graph in placed.partition_graphs),
+        variable_devices=placed.variable_devices,
+        notes=placed.notes,
+    )
+
+
+def _run(request: RunRequest, path: str, which: int) -> Any:
+    from placer.application import program_runs
+    from placer.extraction.sources import read_source
+
+    if request.kind == "saved_model":
+        with program_runs.soft_placement(not request.strict):
+            return program_runs.run_saved_model(
+                Path(path),
+                request.tags,
+                request.signature,
+                request.inputs,
+                optimised=request.optimised,
+            )
+    session = program_runs.SessionRequest(
+        feeds=request.inputs,
+        fetches=request.fetches[which],
+        targets=request.targets[which],
+        cpu_count=request.cpu_count,
+        strict=request.strict and which == 1,
+        optimised=request.optimised,
+    )
+    if request.kind == "saved_model_session":
+        return program_runs.run_saved_model_session(Path(path), request.tags, session)
+    return program_runs.run_graph_session(read_source(Path(path)), session)
+
+
+def main() -> None:
+    """Reads the request file, runs, writes the result file."""
+    request_file, result_file = (Path(name) for name in sys.argv[1:3])
+    result = execute(pickle.loads(request_file.read_bytes()))
+    temporary = result_file.with_suffix(".part")
+    temporary.write_bytes(pickle.dumps(result))
+    temporary.replace(result_file)
+
+
+if __name__ == "__main__":
+    # Pickle names the classes by module, so both sides must import them from the same one.
+    from placer.application.verification_process import main as run_main
+
+    run_main()
