@@ -34,10 +34,16 @@ class DeviceMapping:
         return 1 + max(name.index or 0 for name in names if name.type == "CPU")
 
     def stand_in(self, device: str) -> str:
-        """The full name of the device that runs what the plan puts on ``device``; ``""`` stays."""
-        if not device:
-            return ""
-        return full_name(self.stand_ins.get(canonical(device), canonical(device)))
+        """The full name of the device that runs what asks for ``device``.
+
+        An incomplete name that says CPU is the host; any other is dropped (``""``), which lets
+        TensorFlow choose.
+        """
+        try:
+            name = canonical(device)
+        except ValueError:
+            return full_name(HOST) if "CPU" in device.upper() else ""
+        return full_name(self.stand_ins.get(name, name))
 
     def planned(self, device: str) -> str:
         """The canonical plan device that a device of this process stands for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,10 @@ from placer.application.control_flow_placement import (
     BodyPlacer,
     input_anchors,
 )
-from placer.application.output_files import replace_file
 from placer.errors import UsageError
 from placer.extraction.op_definitions import OpDefinitions
 from placer.extraction.program import FlatProgram
-
-
-def device_function(placement: Mapping[str, str]) -> Callable[[Any], str]:
-    """A function from an op to its full device string, for ``tf.compat.v1.device``.
-
-    Ops that the placement does not know get ``""``: TensorFlow chooses.
-    """
-    devices = {name: full_name(device) for name, device in placement.items()}
-    return lambda op: devices.get(op.name, "")
+from placer.files import replaced
 
 
 def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str, str]:
@@ -103,14 +95,14 @@ def prune_library(graph_def: Any) -> None:
     graph_def.library.function.extend(kept.function)
 
 
-def clear_devices(graph_def: Any) -> None:
-    """Removes every device string and input anchor from a GraphDef and its library, in place."""
+def map_graph_devices(graph_def: Any, translate: Callable[[str], str]) -> None:
+    """Replaces every device string of a GraphDef and its library, in place."""
     for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
         for node in nodes:
-            node.device = ""
+            node.device = translate(node.device)
 
 
-def write_graph_def(graph_def: Any, out: str | Path, *, force: bool = False) -> None:
+def write_graph_def(graph_def: Any, out: str | os.PathLike[str], *, force: bool = False) -> None:
     """Writes a GraphDef, as text if ``out`` ends in ``.pbtxt``, whole or not at all.
 
     Raises :class:`UsageError` if ``out`` exists and ``force`` is not given.
@@ -121,4 +113,5 @@ def write_graph_def(graph_def: Any, out: str | Path, *, force: bool = False) -> 
     content = (
         text_format.MessageToString(graph_def).encode() if text else graph_def.SerializeToString()
     )
-    replace_file(Path(out), content, force=force)
+    with replaced(out, force=force) as file:
+        file.write_bytes(content)

@@ -66,14 +66,14 @@ def hardware_like_constants() -> Iterator[None]:
     from tensorflow.core.config import flags
 
     flag = getattr(flags.config(), "enable_aggressive_constant_replication", None)
-    before = flag is not None and flag.value()
-    if before:
-        flag.reset(False)
+    if flag is None or not flag.value():
+        yield
+        return
+    flag.reset(False)
     try:
         yield
     finally:
-        if before:
-            flag.reset(True)
+        flag.reset(True)
 
 
 @contextmanager

@@ -8,13 +8,14 @@ object graph (``tf.saved_model.load`` with ``experimental_variable_policy`` set 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from placer.application.control_flow_placement import CONTROL_FLOW_TYPES, BodyPlacer
-from placer.application.graph_placement import full_devices, placed_nodes
-from placer.application.output_files import link_file, link_tree, replaced_folder
+from placer.application.graph_placement import full_devices, map_graph_devices, placed_nodes
 from placer.application.shared_variables import follow_variables
 from placer.application.signature_flattening import flatten_function
 from placer.errors import ModelError
@@ -23,12 +24,17 @@ from placer.extraction.op_definitions import OpDefinitions
 from placer.extraction.program import FlatProgram
 from placer.extraction.signatures import choose_meta_graph
 from placer.extraction.sources import main_file, read_source
+from placer.files import replaced
 
 Warnings = tuple[tuple[str, str, tuple[str, ...]], ...]
 
 
 def write_placed_saved_model(
-    program: FlatProgram, placement: Mapping[str, str], out: str | Path, *, force: bool = False
+    program: FlatProgram,
+    placement: Mapping[str, str],
+    out: str | os.PathLike[str],
+    *,
+    force: bool = False,
 ) -> Warnings:
     """Writes the SavedModel behind ``program`` with ``placement``; (code, message, ops) warnings.
 
@@ -43,30 +49,51 @@ def write_placed_saved_model(
     saved_model = read_source(source)
     meta_graph = choose_meta_graph(saved_model, source, ",".join(program.tags))
     warnings = place_meta_graph(meta_graph, program, placement)
-    with replaced_folder(Path(out), force=force) as folder:
-        copy_saved_model(source, saved_model, folder)
+    with replaced(out, force=force) as folder:
+        write_saved_model(source, saved_model, folder)
     return warnings
 
 
-def copy_saved_model(source: Path, saved_model: Any, folder: Path) -> None:
-    """Writes ``saved_model`` into ``folder`` and links everything else that ``source`` holds.
+def write_saved_model(
+    source: Path,
+    saved_model: Any,
+    folder: Path,
+    *,
+    bring: Callable[[Path, Path], None] | None = None,
+) -> None:
+    """Writes ``saved_model`` into the new ``folder``, with everything else that ``source`` holds.
 
-    The fingerprint file describes the old graph and is left out; loaders do without it.
+    ``bring`` brings one file or folder over, by default as hard links.  The fingerprint file
+    describes the old graph and is left out; loaders do without it.
     """
     from google.protobuf import text_format
 
     graph_file = main_file(source)
-    for entry in sorted(source.iterdir()):
-        if entry.is_dir():
-            link_tree(entry, folder / entry.name)
-        elif entry.name not in (graph_file.name, "fingerprint.pb"):
-            link_file(str(entry), str(folder / entry.name))
+    folder.mkdir()
+    for entry in sorted(source.resolve().iterdir()):
+        if entry.name not in (graph_file.name, "fingerprint.pb"):
+            (bring or hard_link)(entry, folder / entry.name)
     content = (
         text_format.MessageToString(saved_model).encode()
         if graph_file.suffix == ".pbtxt"
         else saved_model.SerializeToString()
     )
     (folder / graph_file.name).write_bytes(content)
+
+
+def hard_link(source: Path, target: Path) -> None:
+    """Makes ``target`` the same file or files as ``source``; copies where links are impossible."""
+    if source.is_dir():
+        shutil.copytree(source, target, copy_function=_link_file)
+    else:
+        _link_file(str(source), str(target))
+
+
+def _link_file(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def place_meta_graph(
@@ -153,16 +180,9 @@ def _place_bodies(
                 node.device = planned.get((function, node.name), node.device)
 
 
-def map_devices(meta_graph: Any, translate: Any) -> None:
+def map_devices(meta_graph: Any, translate: Callable[[str], str]) -> None:
     """Replaces every device string of a MetaGraphDef by ``translate`` of it, in place."""
-    for node in _all_nodes(meta_graph.graph_def):
-        node.device = translate(node.device)
+    map_graph_devices(meta_graph.graph_def, translate)
     for node in meta_graph.object_graph_def.nodes:
         if node.WhichOneof("kind") == "variable":
             node.variable.device = translate(node.variable.device)
-
-
-def _all_nodes(graph_def: Any) -> Iterator[Any]:
-    yield from graph_def.node
-    for function in graph_def.library.function:
-        yield from function.node_def

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cost_models.device_names import canonical
 from placer.application.comparison import (
@@ -18,22 +18,24 @@ from placer.application.comparison import (
 )
 from placer.application.device_mapping import DeviceMapping, process_mapping
 from placer.application.generated_inputs import input_values
-from placer.application.graph_placement import check_fingerprint, place_graph_def
+from placer.application.graph_placement import check_fingerprint, map_graph_devices, place_graph_def
 from placer.application.partition_graphs import (
     ActualTransfer,
     Execution,
     RuntimeNames,
     read_execution,
 )
-from placer.application.rehearsal_copies import write_linked_copy
-from placer.application.saved_model import map_devices, place_meta_graph
+from placer.application.placed_programs import planned_choice
+from placer.application.saved_model import map_devices, place_meta_graph, write_saved_model
 from placer.application.verification_process import RunRequest, RunResult, run_in_child
 from placer.application.verification_result import VariableRow, Verification
-from placer.extraction.inlining import CALL_TYPES
 from placer.extraction.loading import flatten, read_program
 from placer.extraction.program import FlatProgram
 from placer.extraction.signatures import choose_meta_graph
 from placer.extraction.sources import read_source
+
+if TYPE_CHECKING:
+    from placer.plan import Plan
 
 TIME_LIMIT_SECONDS = 600.0
 
@@ -73,7 +75,7 @@ class _Model:
         """A copy for this process's devices; without a mapping, a copy without any devices."""
 
         def translate(device: str) -> str:
-            return "" if mapping is None else stand_in_for(device, mapping)
+            return "" if mapping is None else mapping.stand_in(device)
 
         place = mapping is not None and self.applied
         if self.is_saved_model:
@@ -83,7 +85,9 @@ class _Model:
             if place:
                 place_meta_graph(meta_graph, self.program, self.plan.placement)
             map_devices(meta_graph, translate)
-            write_linked_copy(self.path, message, target)
+            write_saved_model(
+                self.path, message, target, bring=lambda old, new: new.symlink_to(old)
+            )
         else:
             graph_def = place_graph_def(self.program, self.plan.placement) if place else None
             if graph_def is None:
@@ -130,9 +134,13 @@ class _Model:
         return replace(names, prefix=f"{call_name}/", arguments=arguments)
 
 
-def verify_file(
-    path: str | Path,
-    plan: Any = None,
+def _soft_link(source: Path, target: Path) -> None:
+    target.symlink_to(source)
+
+
+def verify(
+    source: Any,
+    plan: Plan | None = None,
     inputs: Mapping[str, Any] | None = None,
     *,
     on_hardware: bool = False,
@@ -140,14 +148,23 @@ def verify_file(
     optimised: bool = False,
     time_limit_seconds: float = TIME_LIMIT_SECONDS,
     seed: int = 0,
-    tag_set: str | None = None,
-    signature: str | None = None,
-    outputs: tuple[str, ...] | None = None,
+    **choice: Any,
 ) -> Verification:
-    """The verification of a SavedModel or GraphDef; see :func:`placer.verify`."""
-    chosen = plan.model.get("signature") if plan is not None else None
-    options = {"tag_set": tag_set, "signature": signature or chosen or None, "outputs": outputs}
-    model = _Model(Path(path), plan, options)
+    """One run of ``source``, held against ``plan`` and against the unplaced program.
+
+    ``source`` is a SavedModel folder or GraphDef file.  If it carries no placement the plan is
+    applied to a temporary copy; without a plan, what ran is held against the device strings in
+    the file.  ``inputs`` are arrays by input name, made up where missing (``seed``), of the
+    plan's batch size.  Where the devices are absent the run is a rehearsal on logical CPU
+    devices, unless ``on_hardware``.  ``strict`` switches TensorFlow's soft placement off;
+    ``optimised`` leaves its graph optimisation on.  ``choice`` are ``tag_set``, ``signature`` and
+    ``outputs``.
+
+    Raises :class:`UsageError` for a plan of another model and, with ``on_hardware``, for absent
+    devices; :class:`ModelError` if the model does not even run unplaced;
+    :class:`VerificationError` if it runs unplaced but not placed.
+    """
+    model = _Model(Path(source), plan, planned_choice(plan, choice))
     mapping = process_mapping(set(model.requested.values()) - {""}, on_hardware=on_hardware)
     bindings = plan.bindings if plan is not None else {}
     values = input_values(model.program, inputs, bindings, seed)
@@ -254,21 +271,3 @@ def loop_outputs(nodes: Any) -> dict[str, tuple[int, ...]]:
         for node in nodes
         if node.op in ("While", "StatelessWhile")
     }
-
-
-def stand_in_for(device: str, mapping: DeviceMapping) -> str:
-    """The device string of this process for one found in a file; partial names are dropped."""
-    try:
-        return mapping.stand_in(device)
-    except ValueError:
-        return ""
-
-
-def map_graph_devices(graph_def: Any, translate: Any) -> None:
-    """Replaces every device string of a GraphDef and its library, in place."""
-    for nodes in (graph_def.node, *(f.node_def for f in graph_def.library.function)):
-        for node in nodes:
-            node.device = translate(node.device)
-
-
-__all__ = ["CALL_TYPES", "judge", "verify_file"]

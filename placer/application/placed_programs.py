@@ -1,0 +1,71 @@
+"""``placer.apply``: a plan becomes a program that runs as planned."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placer.application.graph_placement import check_fingerprint, place_graph_def, write_graph_def
+from placer.application.saved_model import write_placed_saved_model
+from placer.errors import UsageError
+from placer.extraction.loading import load_program
+from placer.extraction.program import FlatProgram
+
+if TYPE_CHECKING:
+    from placer.plan import Plan
+
+
+def apply(
+    source: Any,
+    plan: Plan,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    force: bool = False,
+    **choice: Any,
+) -> Any:
+    """The placed program: what ``source`` is, running where ``plan`` says.
+
+    A path (SavedModel folder, GraphDef file) needs ``out``, the folder or file to write, and gives
+    it back as a ``Path``; a ``tf.Graph`` or GraphDef gives a GraphDef.  ``choice`` are
+    ``tag_set``, ``signature`` and ``outputs`` where the plan was made with others than the plan
+    names.  Raises :class:`UsageError` for a plan of another model, a missing ``out``, or an
+    existing one without ``force``.
+    """
+    is_path = isinstance(source, str | os.PathLike)
+    if is_path and out is None:
+        raise UsageError(
+            f"a file is applied into another one: give the folder or file to write, as in "
+            f"apply({str(source)!r}, plan, 'placed')"
+        )
+    program = load_planned_program(source, plan, **choice)
+    if program.source_format == "saved_model":
+        assert out is not None
+        write_placed_saved_model(program, plan.placement, out, force=force)
+        return Path(out)
+    placed = place_graph_def(program, plan.placement)
+    if out is None:
+        return placed
+    write_graph_def(placed, out, force=force)
+    return Path(out)
+
+
+def load_planned_program(source: Any, plan: Plan, **choice: Any) -> FlatProgram:
+    """The flat program of ``source`` that ``plan`` was made for.
+
+    Raises :class:`UsageError` if the fingerprints differ.
+    """
+    program = load_program(source, **planned_choice(plan, choice))
+    check_fingerprint(program, plan)
+    return program
+
+
+def planned_choice(plan: Any, choice: dict[str, Any]) -> dict[str, Any]:
+    """Tag set, signature and outputs: as given, else as ``plan`` says they were."""
+    model = {} if plan is None else plan.model
+    tags = ",".join(model.get("tags") or ())
+    return {
+        "tag_set": choice.get("tag_set") or tags or None,
+        "signature": choice.get("signature") or model.get("signature") or None,
+        "outputs": choice.get("outputs") or model.get("outputs") or None,
+    }
