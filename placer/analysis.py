@@ -190,20 +190,20 @@ def analyse(
 
 
 def _model_facts(extraction: Extraction, costs: Mapping[str, OpCost]) -> ModelFacts:
-    program, graph = extraction.program, extraction.graph
+    model, graph = extraction.model, extraction.graph
     counts = [_element_count(variable) for variable in graph.variables]
     return ModelFacts(
-        format=program.source_format,
-        path=program.path,
-        signature=program.signature,
-        tags=program.tags,
+        format=model["format"],
+        path=model["path"],
+        signature=model["signature"],
+        tags=tuple(model["tags"]),
         fingerprint=graph.fingerprint,
         op_count=len(graph.ops),
-        file_op_count=program.file_op_count,
+        file_op_count=extraction.ops_in_file or None,
         op_type_count=len({op.op_type for op in graph.ops.values()}),
         function_count=len(graph.functions),
-        inputs=tuple(_input_facts(graph, item) for item in program.inputs),
-        outputs=tuple(key for key, _ in program.outputs),
+        inputs=tuple(_input_facts(graph, item) for item in extraction.inputs),
+        outputs=tuple(key for key, _ in extraction.outputs),
         batch_size=extraction.bindings.get("batch_size"),
         variable_count=len(counts),
         unsized_variable_count=counts.count(None),

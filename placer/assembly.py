@@ -156,7 +156,7 @@ def _warning_rows(
     extraction: Extraction, constraints: Constraints, solution: Solution
 ) -> list[dict[str, Any]]:
     with_ops = [*extraction.warnings, *constraints.warnings]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"code": code, "message": message, "count": max(1, len(ops)), "ops": list(ops)}
         for code, message, ops in with_ops
     ]

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import islice
+from operator import attrgetter
 
 from cost_models import device_names
 from cost_models.devices import Cluster
@@ -111,8 +113,8 @@ def _device_string_warnings(
 def _pinned_devices(graph: OpGraph, cluster: Cluster, options: ConstraintOptions) -> dict[str, str]:
     pinned: dict[str, str] = {}
     for patterns, key, flag in (
-        (options.pin_types, lambda op: op.op_type, "--pin-type"),
-        (options.pins, lambda op: op.name, "--pin"),
+        (options.pin_types, attrgetter("op_type"), "--pin-type"),
+        (options.pins, attrgetter("name"), "--pin"),
     ):
         for glob, device in patterns.items():
             target = _known_device(device, cluster, flag, glob)
@@ -120,8 +122,8 @@ def _pinned_devices(graph: OpGraph, cluster: Cluster, options: ConstraintOptions
             if not matched:
                 raise UsageError(
                     f"{flag} {glob}={device}: no op of the {len(graph.ops):,} in the graph matches "
-                    f"{glob!r}; names are call paths (placer report --format json lists them), and "
-                    f"* also matches slashes"
+                    f"{glob!r} (* also matches slashes); it begins with "
+                    f"{', '.join(dict.fromkeys(key(op) for op in islice(graph.ops.values(), 5)))}"
                 )
             pinned.update(dict.fromkeys(matched, target))
     return pinned

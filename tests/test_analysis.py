@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from graphs_by_hand import draw, draw_costs
 
 from cost_models.op_info import TensorProperties
 from placer.analysis import analyse
-from placer.extraction.program import FlatProgram, ProgramInput
+from placer.extraction import Extraction
+from placer.extraction.program import ProgramInput
 from placer.graph.op_graph import Variable
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline, Metrics, Schedule
 
 
 def _extraction(graph, **changes):
-    program = FlatProgram(
-        graph_def=None,
-        origins={},
-        call_path={},
-        inputs=(ProgramInput(key="x", tensor="x:0", dtype="float32", shape=(None, 4)),),
-        outputs=(("y", "b:0"),),
-        source_format="graph_def",
-        path="model.pb",
-        file_op_count=40,
-    )
-    facts = {"program": program, "graph": graph, "unknown": (), "warnings": (), "bindings": {}}
-    return SimpleNamespace(**(facts | changes))
+    model = {"format": "graph_def", "path": "model.pb", "signature": "", "tags": []}
+    facts = {
+        "model": model,
+        "bindings": {},
+        "inputs": (ProgramInput(key="x", tensor="x:0", dtype="float32", shape=(None, 4)),),
+        "outputs": (("y", "b:0"),),
+        "ops_in_file": 40,
+    }
+    return Extraction(graph=graph, **(facts | changes))
 
 
 def _metrics(graph, seconds, timelines=()):

@@ -60,6 +60,8 @@ def analyse_program(
             "batch_size": batch_size,
             "shapes": {name: list(shape) for name, shape in (shapes or {}).items()},
         },
+        inputs=program.inputs,
+        outputs=program.outputs,
         unknown=unknown,
         unknown_roots=tuple(unknown_roots(graph)),
         warnings=tuple(warnings),

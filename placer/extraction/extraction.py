@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from placer.extraction.program import ProgramInput
 from placer.graph.op_graph import OpGraph
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ class Extraction:
     """What was found in a model.
 
     ``model`` says where it came from (path, format, signature, tags, sha256 of the main file,
-    fingerprint), ``bindings`` what its unknown dimensions were bound to.  ``unknown`` are the
+    fingerprint), ``bindings`` what its unknown dimensions were bound to, ``inputs`` and ``outputs``
+    (key, tensor) what it is fed and gives.  ``unknown`` are the
     tensors whose bytes stay unknown although their dtype has a size (those of bodies as
     ``body/op:0``), ``unknown_roots`` the ops at which shapes get lost.  ``ops_in_file`` counts
     the ops of the whole file, functions included.
@@ -32,6 +34,8 @@ class Extraction:
     graph: OpGraph
     model: Mapping[str, Any]
     bindings: Mapping[str, Any]
+    inputs: tuple[ProgramInput, ...] = ()
+    outputs: tuple[tuple[str, str], ...] = ()
     unknown: tuple[str, ...] = ()
     unknown_roots: tuple[str, ...] = ()
     warnings: tuple[Warning_, ...] = ()

@@ -112,18 +112,12 @@ def flatten(raw: RawProgram) -> FlatProgram:
         signature=raw.signature,
         tags=raw.tags,
         fingerprint=fingerprint_graph(inlined.graph_def, definitions),
-        file_op_count=_count_nodes(raw.graph_def),
         stored_shapes=inlined.stored_shapes,
         stripped_ops=raw.stripped_ops,
         warnings=tuple(_warnings(inlined)),
         ops_in_file=len(raw.graph_def.node) + sum(len(f.node_def) for f in library),
         functions_in_file=len(library),
     )
-
-
-def _count_nodes(graph_def: Any) -> int:
-    """Nodes of the main graph and of every function of its library, reached or not."""
-    return len(graph_def.node) + sum(len(f.node_def) for f in graph_def.library.function)
 
 
 def _placeholders(graph_def: Any, captures: Any) -> list[ProgramInput]:

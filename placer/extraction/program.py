@@ -35,7 +35,6 @@ class FlatProgram:
     ``function``, ``keras`` or ``graph``; ``path``, ``signature`` and ``tags`` say where it came
     from.  ``fingerprint`` hashes the flat graph without devices, ``_class``, ``_output_shapes``
     and function names, so it is the same before and after a placement was applied.
-    ``file_op_count`` counts the nodes of the main graph and of all functions as they were found.
     ``stored_shapes`` keeps the ``_output_shapes`` that the file had (TensorShapeProtos by flat
     name), ``stripped_ops`` the op definitions it carries.  ``warnings`` are (code, message, ops).
     ``ops_in_file`` and ``functions_in_file`` count what is there, reached or not.
@@ -54,7 +53,6 @@ class FlatProgram:
     signature: str = ""
     tags: tuple[str, ...] = ()
     fingerprint: str = ""
-    file_op_count: int | None = None
     stored_shapes: Mapping[str, Any] = field(default_factory=dict)
     stripped_ops: tuple[Any, ...] = ()
     warnings: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
