@@ -34,13 +34,7 @@ def read_cluster_file(path: Path) -> tuple[list[DeviceDraft], dict[tuple[str, st
 
     ``ValueError`` names the table, key or value that is wrong.
     """
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ValueError(f"there is no cluster file {path}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} is not TOML: {error}") from error
-    _check_keys(tables, {"device", "link", "default_link"}, str(path))
+    tables = _tables(path)
     drafts = [_toml_device(row, path) for row in tables.get("device", [])]
     if not drafts:
         raise ValueError(f"{path} has no [[device]] table; add one per device")
@@ -49,6 +43,24 @@ def read_cluster_file(path: Path) -> tuple[list[DeviceDraft], dict[tuple[str, st
     if "default_link" in tables:
         default = _toml_link(tables["default_link"], f"{path}: default_link", set())
     return drafts, _toml_links(tables.get("link", []), names, path), default
+
+
+def _tables(path: Path) -> Mapping[str, Any]:
+    """The tables of the file, none but the known ones, each of the right kind."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no cluster file {path}") from error
+    except OSError as error:
+        raise ValueError(f"the cluster file {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from error
+    _check_keys(tables, {"device", "link", "default_link"}, str(path))
+    for name in ("device", "link"):
+        rows = tables.get(name, [])
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError(f"{path}: write {name} tables with two brackets, [[{name}]]")
+    return tables
 
 
 def _check_keys(row: Mapping[str, Any], known: set[str], where: str) -> None:

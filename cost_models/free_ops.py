@@ -27,7 +27,7 @@ FREE: Mapping[str, str] = {
     "shape arithmetic": """
         Shape ShapeN Size Rank VariableShape BroadcastArgs BroadcastGradientArgs ConcatOffset
         InvertPermutation TensorListElementShape TensorListLength TensorArraySizeV3
-        TensorArraySizeV2 TensorArraySize TensorListConcatLists
+        TensorArraySizeV2 TensorArraySize
     """,
     # The executor's own: order and control flow, without a kernel of weight.
     "control": """
@@ -59,9 +59,10 @@ FREE: Mapping[str, str] = {
     """,
     # A push or pop keeps or hands out a reference; nothing is copied.
     "reference kept": """
-        StackPush StackPushV2 StackPop StackPopV2 TensorArrayWriteV3 TensorArrayReadV3
+        StackPush StackPushV2 StackPop StackPopV2 TensorArrayWrite TensorArrayWriteV2
+        TensorArrayWriteV3 TensorArrayRead TensorArrayReadV2 TensorArrayReadV3
         TensorListPushBack TensorListPopBack TensorListSetItem TensorListGetItem TensorListReserve
-        TensorListResize
+        TensorListResize TensorListConcatLists
     """,
     # What they do with other devices is the partitioner's: a transfer, not an op's work.
     "transfer": """

@@ -86,7 +86,7 @@ def op_cost(info: OpInfo) -> OpCost:
     if rule is None and free_category(info.op) is not None:
         return _free_cost(info)
     work = rule(info) if rule is not None else Work()
-    outputs = [tensor_bytes(output) for output in info.outputs]
+    outputs = list(map(tensor_bytes, info.outputs))
     for index, size in work.output_bytes.items():
         outputs[index] = size
     unsized = any(_is_unsized(tensor) for tensor in info.inputs) or any(
@@ -108,7 +108,7 @@ def _free_cost(info: OpInfo) -> OpCost:
     """No work: the sizes of the outputs, and what a variable or constant keeps."""
     kept = persistent_bytes(info)
     return OpCost(
-        output_bytes=tuple([tensor_bytes(output) for output in info.outputs]),
+        output_bytes=tuple(map(tensor_bytes, info.outputs)),
         persistent_bytes=kept or 0,
         inaccurate=kept is None,
     )

@@ -7,6 +7,7 @@ unknown dimension as 1, and the cost is marked inaccurate.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 from cost_models.op_info import Shape, TensorProperties
@@ -71,28 +72,19 @@ def is_known(shape: Shape) -> bool:
 
 def tensor_bytes(properties: TensorProperties) -> int | None:
     """Bytes of the tensor, ``None`` where its shape is not fully known or does not tell."""
-    size = element_bytes(properties.dtype)
-    shape = properties.shape
-    if size is None or shape is None:
-        return None
-    count = size
-    for dimension in shape:
-        if dimension is None:
-            return None
-        count *= dimension
-    return count
+    return _bytes(properties.dtype, properties.shape) if is_known(properties.shape) else None
 
 
 def element_count(properties: TensorProperties) -> int:
     """Number of elements, unknown dimensions and an unknown rank taken as 1."""
-    return prod(counted_shape(properties.shape))
+    return _count(properties.shape)
 
 
 def counted_shape(shape: Shape) -> tuple[int, ...]:
     """The dimensions, unknown ones taken as 1; an unknown rank is a scalar."""
     if shape is None:
         return ()
-    return tuple(1 if dimension is None else dimension for dimension in shape)
+    return tuple([1 if dimension is None else dimension for dimension in shape])
 
 
 def counted_bytes(properties: TensorProperties) -> int:
@@ -100,5 +92,18 @@ def counted_bytes(properties: TensorProperties) -> int:
 
     A string, variant or resource counts nothing: what moves is a reference.
     """
-    size = element_bytes(properties.dtype)
-    return 0 if size is None else size * element_count(properties)
+    return _bytes(properties.dtype, properties.shape) or 0
+
+
+# A graph of 50,000 ops has a few hundred shapes, each asked for several times per op.
+
+
+@lru_cache(maxsize=1 << 16)
+def _count(shape: Shape) -> int:
+    return prod(counted_shape(shape))
+
+
+@lru_cache(maxsize=1 << 16)
+def _bytes(dtype: str, shape: Shape) -> int | None:
+    size = element_bytes(dtype)
+    return None if size is None else size * _count(shape)

@@ -51,9 +51,3 @@ def split_array_work(info: OpInfo) -> Work:
 def push_batch_work(info: OpInfo) -> Work:
     """The tensor is cut into one element per list."""
     return Work(bytes_accessed=2 * counted_bytes(info.inputs[1]))
-
-
-@cost_rule("TensorArrayRead TensorArrayReadV2 TensorArrayWrite TensorArrayWriteV2")
-def element_work(_info: OpInfo) -> Work:
-    """A reference to an element is passed on."""
-    return Work(bytes_accessed=0)

@@ -170,6 +170,7 @@ def test_a_cluster_that_is_written_reads_back(tmp_path):
         ("", r"no \[\[device\]\] table"),
         ("[[devices]]\n", r"unknown key 'devices'"),
         ('[[device]]\nmemory = "1GiB"', r"no name"),
+        ('[device]\nname = "GPU:0"', r"two brackets, \[\[device\]\]"),
         ('[[device]]\nname = "GPU:0"\nmemroy = "1GiB"', r"unknown key 'memroy'"),
         ('[[device]]\nname = "GPU:0"\ntype = "CPU"', r"its name says GPU"),
         ('[[device]]\nname = "GPU:0"\nmemory = 1\npeak_flops = 0', r"above zero"),

@@ -1,10 +1,12 @@
 import itertools
 import os
 import random
+import time
 from pathlib import Path
 
 import pytest
 
+from cost_models import kernels as kernels_module
 from cost_models.kernels import (
     KernelMatch,
     KernelRegistry,
@@ -205,3 +207,26 @@ def _attributes(node):
         return value.s.decode(errors="replace") if kind == "s" else getattr(value, kind)
 
     return {key: plain(value) for key, value in node.attr.items() if value.WhichOneof("value")}
+
+
+def test_making_the_snapshot_again_gives_the_same_file(tmp_path):
+    """The script writes the file that is in the package, byte for byte."""
+    pytest.importorskip("tensorflow")
+    from tensorflow.python.framework import versions
+
+    from placer.extraction.kernel_snapshot import main
+
+    if snapshot().tensorflow_version != versions.VERSION:
+        pytest.skip(f"the snapshot is of TensorFlow {snapshot().tensorflow_version}")
+    main(["-o", str(tmp_path / "kernels.json")])
+    shipped = Path(kernels_module.__file__).parent / "data" / "kernels.json"
+    assert (tmp_path / "kernels.json").read_bytes() == shipped.read_bytes()
+
+
+def test_the_snapshot_is_small_and_read_fast():
+    """The file is under 400 KB, and reading it takes less than 50 ms of a processor."""
+    shipped = Path(kernels_module.__file__).parent / "data" / "kernels.json"
+    assert shipped.stat().st_size < 400_000
+    start = time.process_time()
+    snapshot.__wrapped__()
+    assert time.process_time() - start < 0.05

@@ -65,6 +65,6 @@ def test_fifty_thousand_ops_take_less_than_two_seconds():
         OpInfo(op="Identity", inputs=(image,), outputs=(image,)),
     )
     ops = {str(number): kinds[number % 3] for number in range(50_000)}
-    start = time.perf_counter()
+    start = time.process_time()
     estimate(ops)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2

@@ -220,6 +220,63 @@ def test_an_unknown_batch_counts_one_and_is_flagged():
     assert found.inaccurate
 
 
+ARGUMENTS = {
+    "Conv2DBackpropInput": {1: "filter", 2: "out_backprop"},
+    "Conv2DBackpropFilter": {0: "input", 2: "out_backprop"},
+    "MaxPoolGrad": {1: "orig_output"},
+    "MaxPoolGradV2": {3: "ksize"},
+    "MaxPoolV2": {1: "ksize"},
+    "AvgPoolGrad": {1: "grad"},
+    "NonMaxSuppressionV3": {0: "boxes", 2: "max_output_size"},
+    "CombinedNonMaxSuppression": {1: "scores", 2: "max_output_size_per_class"},
+    "CudnnRNN": {0: "input", 3: "params"},
+    "LSTMBlockCell": {0: "x", 3: "w"},
+    "BlockLSTM": {1: "x", 4: "w"},
+    "BlockLSTMGrad": {1: "x", 4: "w"},
+    "GRUBlockCell": {1: "h_prev", 2: "w_ru", 3: "w_c"},
+    "StridedSliceAssign": {4: "value"},
+    "ResourceStridedSliceAssign": {4: "value"},
+    "TensorStridedSliceUpdate": {4: "value"},
+    "TensorArrayScatterV3": {2: "value"},
+    "TensorArraySplitV3": {1: "value"},
+    "TensorArrayUnpack": {1: "value"},
+    "TensorListScatterIntoExistingList": {1: "tensor"},
+    "TensorListPushBackBatch": {1: "tensor"},
+    "SparseTensorDenseMatMul": {1: "a_values"},
+    "SparseSegmentSumGrad": {0: "grad", 1: "indices"},
+    "ScatterNd": {1: "updates"},
+    "ResourceScatterNdAdd": {1: "indices", 2: "updates"},
+    "TensorScatterAdd": {1: "indices", 2: "updates"},
+    "SparseSoftmax": {1: "sp_values"},
+    "LowerBound": {0: "sorted_inputs", 1: "values"},
+}
+"""The arguments that rules take by number."""
+
+
+def test_rules_take_the_arguments_they_mean():
+    """The input numbers in the rules are those of the op definitions: gradients of optimizers,
+    filters, updates, weights."""
+    pytest.importorskip("tensorflow")
+    from cost_models.rules.optimizers import _PREFIXES, UPDATES
+    from placer.extraction.kernel_snapshot import _op_definitions
+
+    definitions = _op_definitions()
+    for op_type, arguments in ARGUMENTS.items():
+        for number, name in arguments.items():
+            assert definitions[op_type].input_arg[number].name == name, op_type
+    checked = 0
+    for prefix in _PREFIXES:
+        for rule, update in UPDATES.items():
+            definition = definitions.get(prefix + rule)
+            if definition is None:
+                continue
+            names = [argument.name for argument in definition.input_arg]
+            assert names[update.gradient] in ("grad", "delta"), definition.name
+            assert "Sparse" not in prefix or names[update.gradient + 1] == "indices"
+            checked += 1
+    assert checked > 50
+
+
 DIMENSIONS = st.one_of(st.none(), st.integers(0, 4))
 SHAPES = st.one_of(st.none(), st.lists(DIMENSIONS, max_size=5).map(tuple))
 TENSORS = st.builds(
