@@ -25,7 +25,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "-o", "--output", metavar="OUT", required=True, help="folder or file of the placed program"
     )
     parser.add_argument("--force", action="store_true", help="overwrite OUT")
-    options.add_fallback(parser)
+    options.add_choice_options(parser)
     options.add_verbosity(parser)
     parser.set_defaults(run=run)
 
@@ -46,6 +46,12 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.application import apply
 
     with progress(f"applying {arguments.plan}", arguments):
-        apply(arguments.model, plan, arguments.output, force=arguments.force)
+        apply(
+            arguments.model,
+            plan,
+            arguments.output,
+            force=arguments.force,
+            **options.choice_options(arguments),
+        )
     if not arguments.quiet:
         sys.stdout.write(f"Placed program written to {arguments.output}\n")

@@ -69,17 +69,23 @@ def facts(heading: str, rows: Sequence[tuple[str, RenderableType]]) -> Renderabl
 
 
 def table(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int, limit: int = 0
 ) -> RenderableType:
-    """A table of at most ``width`` columns: the first column is shortened in its middle, and
-    columns are left out from the right where that is not enough."""
-    shown, name_width = _fit(columns, rows, max(width, MINIMUM_WIDTH))
+    """A table of at most ``width`` columns.
+
+    The first column is shortened in its middle, and columns are left out from the right where
+    that is not enough.  With a ``limit`` that many rows are shown, and the rest counted.
+    """
+    shown_rows = rows[:limit] if limit else rows
+    shown, name_width = _fit(columns, shown_rows, max(width, MINIMUM_WIDTH))
     grid = Table(box=HORIZONTALS, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
     for column in columns[:shown]:
         grid.add_column(column.header, justify="right" if column.number else "left", no_wrap=True)
-    for row in rows:
+    for row in shown_rows:
         grid.add_row(Text(shorten(row[0], name_width)), *(Text(cell) for cell in row[1:shown]))
-    return grid
+    if len(shown_rows) == len(rows):
+        return grid
+    return Group(grid, Text(f"and {len(rows) - len(shown_rows):,} more"))
 
 
 def _fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> tuple[int, int]:

@@ -167,7 +167,7 @@ def _transfers(plan: Plan, width: int) -> RenderableType:
         return Text("No tensor crosses between devices.")
     ordered = sorted(crossing, key=_largest_first)
     columns = [
-        Column(header=_top("Transfers", len(ordered), TRANSFER_ROWS), number=False),
+        Column(header="Transfers", number=False),
         Column(header="Bytes"),
         Column(header="From", number=False),
         Column(header="To", number=False),
@@ -183,19 +183,14 @@ def _transfers(plan: Plan, width: int) -> RenderableType:
             row["kind"],
             row["memory"],
         )
-        for row in ordered[:TRANSFER_ROWS]
+        for row in ordered
     ]
-    return table(columns, rows, width=width)
+    return table(columns, rows, width=width, limit=TRANSFER_ROWS)
 
 
 def _largest_first(row: Mapping[str, Any]) -> tuple[int, str, str]:
     """Sorts by bytes, unsized last, ties by name."""
     return (-1 if row["bytes"] is None else -row["bytes"], row["tensor"], row["to"])
-
-
-def _top(noun: str, count: int, shown: int) -> str:
-    """A header that says how many rows are left out."""
-    return f"{noun} (largest {shown} of {count:,})" if count > shown else noun
 
 
 def _conflict(conflict: Mapping[str, Any]) -> RenderableType:

@@ -102,19 +102,18 @@ def _result(found: Verification) -> Text:
 
 def _op_table(rows: Sequence[OpRow], width: int) -> RenderableType:
     columns = [
-        Column(header=_headline("Ops elsewhere", rows), number=False),
+        Column(header="Ops elsewhere", number=False),
         *(Column(header=name, number=False) for name in ("Asked for", "Ran on", "Why")),
     ]
     cells = [
-        (row.op, row.requested or "-", row.actual or "not seen", _words(row.code))
-        for row in rows[:ROWS]
+        (row.op, row.requested or "-", row.actual or "not seen", _words(row.code)) for row in rows
     ]
-    return table(columns, cells, width=width)
+    return table(columns, cells, width=width, limit=ROWS)
 
 
 def _transfer_table(rows: Sequence[TransferRow], width: int) -> RenderableType:
     columns = [
-        Column(header=_headline("Transfers that differ", rows), number=False),
+        Column(header="Transfers that differ", number=False),
         *(Column(header=name, number=False) for name in ("From", "To", "Was", "Why")),
     ]
     cells = [
@@ -125,13 +124,9 @@ def _transfer_table(rows: Sequence[TransferRow], width: int) -> RenderableType:
             "predicted, not made" if row.predicted else "made, not predicted",
             _words(row.code),
         )
-        for row in rows[:ROWS]
+        for row in rows
     ]
-    return table(columns, cells, width=width)
-
-
-def _headline(words: str, rows: Sequence[object]) -> str:
-    return f"{words} ({ROWS} of {len(rows):,})" if len(rows) > ROWS else words
+    return table(columns, cells, width=width, limit=ROWS)
 
 
 def _words(code: str) -> str:

@@ -1,0 +1,119 @@
+"""``placer verify`` and ``placer apply``: what they pass on, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+from plans_by_hand import infeasible_plan, small_plan
+from verifications_by_hand import failed_verification, small_verification
+
+from placer.__main__ import main
+
+
+@pytest.fixture
+def application(monkeypatch, tmp_path):
+    """Stands in for ``placer.application``, beside a plan and inputs on disk."""
+    module = ModuleType("placer.application")
+    module.__path__ = []
+    module.calls = []
+    module.result = small_verification()
+
+    def answer(*arguments, **options):
+        module.calls.append((arguments, options))
+        return module.result
+
+    module.apply = module.verify = answer
+    monkeypatch.setitem(sys.modules, "placer.application", module)
+    monkeypatch.chdir(tmp_path)
+    small_plan().save("plan.json")
+    np.savez("inputs.npz", x=np.arange(3))
+    return module
+
+
+def test_verify_passes_everything_on(application, capsys):
+    """Plan, inputs and the ways to run arrive at the application; the result is printed."""
+    argv = "verify model plan.json --inputs inputs.npz --on-hardware --fallback strict"
+    assert main([*argv.split(), "--signature", "s"]) == 0
+    (((model, plan, inputs), options),) = application.calls
+    assert (model, plan) == ("model", small_plan())
+    assert inputs["x"].tolist() == [0, 1, 2]
+    assert options == {
+        "on_hardware": True,
+        "strict": True,
+        "tag_set": None,
+        "signature": "s",
+        "outputs": None,
+    }
+    assert "every difference is explained" in capsys.readouterr().out
+
+
+def test_verify_without_a_plan_takes_the_devices_of_the_file(application):
+    """The plan may be left out."""
+    assert main(["verify", "placed"]) == 0
+    assert application.calls[0][0] == ("placed", None, None)
+
+
+def test_a_mismatch_exits_8_after_the_result(application, capsys):
+    """The result is printed whole, then the message and the code."""
+    application.result = failed_verification()
+    assert main(["verify", "placed", "plan.json"]) == 8
+    out, told = capsys.readouterr()
+    assert "2 unexplained differences" in out
+    assert told.startswith("placer: 2 unexplained differences between plan and run")
+
+
+def test_verify_as_json_has_the_summary(application, capsys):
+    """The JSON carries rows and counts, sorted."""
+    assert main(["verify", "placed", "plan.json", "--format", "json"]) == 0
+    text = capsys.readouterr().out
+    data = json.loads(text)
+    assert text == json.dumps(data, sort_keys=True, indent=1) + "\n"
+    assert data["schema"] == "placer.verification/1"
+    assert data["rehearsed"] is True
+    assert (data["summary"]["matched_ops"], data["summary"]["ops"]) == (3, 4)
+
+
+def test_fail_on_fallback_is_a_gate(application, capsys):
+    """An op that runs elsewhere than it asks to trips the gate, whatever explains it."""
+    assert main(["verify", "placed", "plan.json", "--fail-on", "fallback"]) == 7
+    assert "1 ops ran on another device than they ask for, such as x" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["verify", "m", "absent.json"], "cannot read the plan absent.json"),
+        (["verify", "m", "plan.json", "--inputs", "absent.npz"], "--inputs absent.npz: cannot"),
+        (["verify", "m", "plan.json", "--inputs", "plan.json"], "write it with numpy.savez"),
+        (["verify", "m", "plan.json", "-o", "plan.json"], "plan.json exists already"),
+        (["verify", "m", "--fail-on", "unmodelled"], "known: fallback"),
+        (["apply", "m", "plan.json"], "-o/--output"),
+        (["apply", "m", "plan.json", "-o", "plan.json"], "plan.json exists already"),
+        (["apply", "m", "inputs.npz", "-o", "placed"], "cannot read the plan inputs.npz"),
+    ],
+)
+def test_wrong_usage_exits_2_before_any_work(application, capsys, argv, message):
+    """Missing and existing files are found before anything runs."""
+    assert main(argv) == 2
+    assert message in capsys.readouterr().err
+    assert application.calls == []
+
+
+def test_apply_writes_where_it_is_told(application, capsys):
+    """OUT and --force reach the application, and the path is said."""
+    assert main(["apply", "model", "plan.json", "-o", "placed"]) == 0
+    (((model, plan, out), options),) = application.calls
+    assert (model, plan, out) == ("model", small_plan(), "placed")
+    assert options["force"] is False
+    assert capsys.readouterr().out == "Placed program written to placed\n"
+
+
+def test_a_plan_without_a_placement_cannot_be_applied(application, capsys):
+    """An infeasible plan is refused with its own exit code."""
+    infeasible_plan().save("infeasible.json")
+    assert main(["apply", "model", "infeasible.json", "-o", "placed"]) == 5
+    assert application.calls == []
