@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from cost_models.kernels import gpu_kernel
@@ -15,7 +14,7 @@ from cost_models.op_info import Shape
 from placer.graph.name_scopes import scope_of
 from placer.graph.op_graph import Op, OpGraph, Variable
 from placer.plan import Plan
-from placer.prediction.metrics import LiveBuffer, Metrics
+from placer.prediction.metrics import LiveBuffer, Metrics, Schedule
 
 if TYPE_CHECKING:
     from placer.extraction.extraction import Extraction
@@ -40,7 +39,7 @@ class ModelFacts:
     """What the model is.
 
     ``op_count`` ops are reached by the chosen outputs and side effects, of ``file_op_count`` in
-    the file (``None``: not known).  ``function_count`` are bodies of loops and branches.
+    the file, functions included.  ``function_count`` are bodies of loops and branches.
     ``parameter_count`` are the elements of all variables whose shape is known;
     ``unsized_variable_count`` are the others.  ``parameter_bytes`` are by dtype.
     """
@@ -51,7 +50,7 @@ class ModelFacts:
     tags: tuple[str, ...]
     fingerprint: str
     op_count: int
-    file_op_count: int | None
+    file_op_count: int
     op_type_count: int
     function_count: int
     inputs: tuple[InputFacts, ...]
@@ -183,7 +182,7 @@ def analyse(
         largest_group=_largest_group(graph, costs),
         no_gpu_kernel=_no_gpu_kernel(graph),
         unmodelled=_count_types(op for op in graph.ops.values() if costs[op.name].unmodelled),
-        unknown_shapes=tuple(_unknown_shape(graph, name) for name in extraction.unknown),
+        unknown_shapes=tuple(_unknown_shapes(extraction)),
         warnings=tuple((code, message) for code, message, _ in extraction.warnings),
         plan=plan,
     )
@@ -199,12 +198,12 @@ def _model_facts(extraction: Extraction, costs: Mapping[str, OpCost]) -> ModelFa
         tags=tuple(model["tags"]),
         fingerprint=graph.fingerprint,
         op_count=len(graph.ops),
-        file_op_count=extraction.ops_in_file or None,
+        file_op_count=extraction.ops_in_file,
         op_type_count=len({op.op_type for op in graph.ops.values()}),
         function_count=len(graph.functions),
         inputs=tuple(_input_facts(graph, item) for item in extraction.inputs),
         outputs=tuple(key for key, _ in extraction.outputs),
-        batch_size=extraction.bindings.get("batch_size"),
+        batch_size=extraction.bindings["batch_size"],
         variable_count=len(counts),
         unsized_variable_count=counts.count(None),
         parameter_count=sum(count or 0 for count in counts),
@@ -258,34 +257,33 @@ def _memory_facts(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics)
 def _compute_facts(
     graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics, reference: str
 ) -> ComputeFacts:
-    totals = _hotspots(graph, costs, metrics, lambda _: "all")
-    depth = _telling_depth(graph, costs, metrics)
+    op_types: dict[str, list[str]] = {}
+    for op in graph.ops.values():
+        op_types.setdefault(op.op_type, []).append(op.name)
+    whole = _hotspot("", graph.ops, costs, metrics)
     return ComputeFacts(
-        flops=sum(spot.flops for spot in totals),
-        bytes_accessed=sum(spot.bytes_accessed for spot in totals),
+        flops=whole.flops,
+        bytes_accessed=whole.bytes_accessed,
         step_seconds=metrics.schedule.step_seconds,
-        busy_seconds=sum(spot.seconds for spot in totals),
+        busy_seconds=whole.seconds,
         reference=reference,
-        by_op_type=_hotspots(graph, costs, metrics, lambda op: op.op_type)[:HOTSPOT_COUNT],
-        by_scope=_hotspots(graph, costs, metrics, partial(_scope_at, depth))[:HOTSPOT_COUNT],
+        by_op_type=_hotspots(op_types, costs, metrics),
+        by_scope=_hotspots(_telling_scopes(graph, metrics.schedule), costs, metrics),
     )
 
 
 def _hotspots(
-    graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics, key: Callable[[Op], str]
+    groups: Mapping[str, Sequence[str]], costs: Mapping[str, OpCost], metrics: Metrics
 ) -> tuple[Hotspot, ...]:
-    """Ops with the same key summed, the most busy time first."""
-    members: dict[str, list[str]] = {}
-    for op in graph.ops.values():
-        members.setdefault(key(op), []).append(op.name)
-    spots = (_hotspot(name, ops, costs, metrics) for name, ops in members.items())
-    return tuple(sorted(spots, key=lambda spot: (-spot.seconds, -spot.bytes_accessed, spot.name)))
+    """The groups of ops with the most busy time, largest first."""
+    spots = [_hotspot(name, ops, costs, metrics) for name, ops in groups.items()]
+    spots.sort(key=lambda spot: (-spot.seconds, -spot.bytes_accessed, spot.name))
+    return tuple(spots[:HOTSPOT_COUNT])
 
 
 def _hotspot(
     name: str, ops: Iterable[str], costs: Mapping[str, OpCost], metrics: Metrics
 ) -> Hotspot:
-    start, finish = metrics.schedule.start_seconds, metrics.schedule.finish_seconds
     names = list(ops)
     return Hotspot(
         name=name,
@@ -293,25 +291,40 @@ def _hotspot(
         flops=sum(costs[op].flops for op in names),
         bytes_accessed=sum(costs[op].bytes_accessed for op in names),
         output_bytes=sum(size or 0 for op in names for size in costs[op].output_bytes),
-        seconds=sum(finish[op] - start[op] for op in names),
+        seconds=_busy_seconds(names, metrics.schedule),
     )
 
 
-def _telling_depth(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics) -> int:
-    """The smallest depth of name scopes at which no scope holds half of the busy time.
+def _busy_seconds(ops: Iterable[str], schedule: Schedule) -> float:
+    return sum(schedule.finish_seconds[op] - schedule.start_seconds[op] for op in ops)
 
-    An exported model has everything in one or two outer scopes; those tell nothing.
+
+def _telling_scopes(graph: OpGraph, schedule: Schedule) -> dict[str, list[str]]:
+    """Ops by name scope, each scope as deep as it takes to tell something.
+
+    A scope that holds more than a quarter of the busy time is opened: an exported model has
+    everything in one or two outer scopes.  It stays closed where that would scatter it, no scope
+    in it holding an eighth of it.
     """
-    deepest = max((name.count("/") for name in graph.ops), default=1)
-    for depth in range(1, deepest + 1):
-        spots = _hotspots(graph, costs, metrics, partial(_scope_at, depth))
-        if spots and spots[0].seconds <= 0.5 * sum(spot.seconds for spot in spots):
-            return depth
-    return deepest
-
-
-def _scope_at(depth: int, op: Op) -> str:
-    return scope_of(op.name, depth)
+    large = _busy_seconds(graph.ops, schedule) / 4
+    closed: dict[str, list[str]] = {}
+    opened = [("", 0, list(graph.ops))]
+    while opened:
+        scope, depth, ops = opened.pop()
+        inner: dict[str, list[str]] = {}
+        for op in ops:
+            inner.setdefault(scope_of(op, depth + 1), []).append(op)
+        seconds = {name: _busy_seconds(members, schedule) for name, members in inner.items()}
+        largest = max((seconds[name] for name in inner if name != scope), default=0.0)
+        if depth and largest < sum(seconds.values()) / 8:
+            closed.setdefault(scope, []).extend(ops)
+            continue
+        for name, members in inner.items():
+            if name != scope and seconds[name] > large:
+                opened.append((name, depth + 1, members))
+            else:
+                closed.setdefault(name, []).extend(members)
+    return closed
 
 
 def _largest_group(graph: OpGraph, costs: Mapping[str, OpCost]) -> IndivisibleGroup | None:
@@ -357,10 +370,17 @@ def _count_types(ops: Iterable[Op]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _unknown_shape(graph: OpGraph, name: str) -> UnknownShape:
-    tensor = graph.tensors[name]
-    return UnknownShape(
-        tensor=name,
-        op_type=graph.ops[tensor.producer].op_type,
-        shape=tensor.properties.shape,
-    )
+def _unknown_shapes(extraction: Extraction) -> Iterator[UnknownShape]:
+    """The tensors of unknown size with their ops; those of bodies are named ``body/op:0``."""
+    graph = extraction.graph
+    tensors = {name: (graph, tensor) for name, tensor in graph.tensors.items()}
+    for key, body in graph.functions.items():
+        for name, tensor in body.tensors.items():
+            tensors[f"{key}/{name}"] = (body, tensor)
+    for name in extraction.unknown:
+        part, tensor = tensors[name]
+        yield UnknownShape(
+            tensor=name,
+            op_type=part.ops[tensor.producer].op_type,
+            shape=tensor.properties.shape,
+        )

@@ -14,15 +14,15 @@ from placer.prediction.metrics import LiveBuffer, MemoryTimeline, Metrics, Sched
 
 
 def _extraction(graph, **changes):
-    model = {"format": "graph_def", "path": "model.pb", "signature": "", "tags": []}
     facts = {
-        "model": model,
-        "bindings": {},
+        "graph": graph,
+        "model": {"format": "graph_def", "path": "model.pb", "signature": "", "tags": []},
+        "bindings": {"batch_size": None, "shapes": {}},
         "inputs": (ProgramInput(key="x", tensor="x:0", dtype="float32", shape=(None, 4)),),
         "outputs": (("y", "b:0"),),
         "ops_in_file": 40,
     }
-    return Extraction(graph=graph, **(facts | changes))
+    return Extraction(**(facts | changes))
 
 
 def _metrics(graph, seconds, timelines=()):
@@ -125,11 +125,21 @@ def test_hotspots_add_up_to_the_whole():
 
 
 def test_scopes_are_as_deep_as_it_takes_to_tell_something():
-    """One outer scope that holds everything is looked into until no scope holds over half."""
+    """One outer scope that holds everything is opened; so is an inner one that holds over a
+    quarter, down to what cannot be opened."""
     graph = _chain()
-    seconds = {"deep/one/a": 3.0, "deep/two/b": 3.0}
+    seconds = {"deep/one/a": 3.0, "deep/two/b": 2.0}
     compute = analyse(_extraction(graph), draw_costs(graph), _metrics(graph, seconds)).compute
     assert [spot.name for spot in compute.by_scope] == ["deep/one", "deep/two", ""]
+
+
+def test_a_scope_of_many_small_parts_stays_closed():
+    """Twenty layers of equal time in one scope are one row, not twenty."""
+    layers = [f"gradients/layer_{number}/MatMul" for number in range(20)]
+    graph = draw(f"x -> {', '.join(layers)}")
+    seconds = dict.fromkeys(layers, 1.0)
+    compute = analyse(_extraction(graph), draw_costs(graph), _metrics(graph, seconds)).compute
+    assert [(spot.name, spot.op_count) for spot in compute.by_scope] == [("gradients", 20), ("", 1)]
 
 
 def test_the_largest_group_is_the_one_that_needs_most():

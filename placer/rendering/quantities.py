@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+_CALLS = re.compile(r"^((Stateful)?PartitionedCall(_\d+)?/)+")
 _DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _SECONDS_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
@@ -71,11 +73,18 @@ def format_shape(shape: Sequence[int | None] | None) -> str:
 
 
 def shorten(name: str, width: int) -> str:
-    """``name`` in at most ``width`` columns: the middle is left out, for both ends say most."""
-    if len(name) <= width or width < 2:
-        return name[: max(width, 0)] if width < 2 else name
+    """``name`` in at most ``width`` columns.
+
+    Of a long op name the call nodes at its front go first (every exported model begins with
+    them), then the middle, for both ends say most.
+    """
+    if len(name) <= width:
+        return name
+    inner = _CALLS.sub("…/", name)
+    if len(inner) <= width or width < 2:
+        return inner[: max(width, 0)]
     head = (width - 1) // 3
-    return f"{name[:head]}…{name[len(name) - (width - 1 - head) :]}"
+    return f"{inner[:head]}…{inner[len(inner) - (width - 1 - head) :]}"
 
 
 def _three_digits(number: float) -> str:

@@ -44,6 +44,7 @@ _KIND_WORDS = {
     "transfer": "receive buffers",
 }
 _INPUT_ROWS = 6
+_BUFFER_ROWS = 3
 _UNKNOWN_ROWS = 5
 _SCOPE_ROWS = 6
 
@@ -78,15 +79,15 @@ def _model_line(model: ModelFacts) -> str:
 
 
 def _model_rows(model: ModelFacts, width: int) -> list[tuple[str, RenderableType]]:
-    ops = format_count(model.op_count, "op")
-    if model.file_op_count is not None:
-        ops += f" reached of {model.file_op_count:,} in the file"
-    bodies = format_count(model.function_count, "loop or branch body", "loop and branch bodies")
+    ops = f"{model.op_count:,} reached of {model.file_op_count:,} in the file"
+    ops += f"; {format_count(model.op_type_count, 'op type')}"
+    if model.function_count:
+        ops += f", {format_count(model.function_count, 'body', 'bodies')} of loops and branches"
     return [
-        ("ops", f"{ops}; {format_count(model.op_type_count, 'op type')}, {bodies}"),
+        ("ops", ops),
         ("parameters", _parameter_line(model)),
         ("inputs", Text("\n".join(_input_lines(model.inputs, width)))),
-        ("outputs", _listed(model.outputs, 6)),
+        ("outputs", _listed([shorten(key, width // 3) for key in model.outputs], 3)),
         ("batch", _batch_line(model)),
     ]
 
@@ -143,16 +144,20 @@ def _memory_rows(memory: MemoryFacts, width: int) -> list[tuple[str, RenderableT
         f"{_KIND_WORDS.get(kind, kind)} {format_bytes(size)}"
         for kind, size in memory.bytes_at_peak.items()
     )
-    rows: list[tuple[str, RenderableType]] = [
+    largest = [
+        f"{format_bytes(buffer.bytes)} {shorten(buffer.op, width // 2)}"
+        for buffer in memory.largest_at_peak[:_BUFFER_ROWS]
+    ]
+    resident = (
+        f"weights {format_bytes(memory.weight_bytes)}, constants "
+        f"{format_bytes(memory.constant_bytes)}"
+    )
+    return [
         ("peak", Text.assemble((format_bytes(memory.peak_bytes), "bold"), while_running)),
         ("at the peak", at_peak or "nothing is alive"),
-        ("weights", format_bytes(memory.weight_bytes)),
-        ("constants", format_bytes(memory.constant_bytes)),
+        ("largest then", Text("\n".join(largest) or "none")),
+        ("resident", resident),
     ]
-    if memory.largest_at_peak:
-        largest = memory.largest_at_peak[0]
-        rows.append(("largest", f"{format_bytes(largest.bytes)} {shorten(largest.op, width // 2)}"))
-    return rows
 
 
 def _compute_rows(compute: ComputeFacts) -> list[tuple[str, RenderableType]]:

@@ -14,19 +14,17 @@ models/small
 SavedModel · tags serve · signature serving_default
 
 Model
-  ops         4 ops reached of 100 in the file; 4 op types, 0 loop and branch
-              bodies
+  ops         4 reached of 100 in the file; 4 op types
   parameters  1,024 in 1 variable: float32 4.00 KiB
   inputs      x float32 [?, 8] bound to [32, 8]
   outputs     y
   batch       bound to 32 (--batch-size)
 
 Memory of a step with everything on one device
-  peak         5.00 MiB, while a runs
-  at the peak  activations 5.00 MiB, weights 4.00 KiB
-  weights      4.00 KiB
-  constants    16 B
-  largest      3.00 MiB a
+  peak          5.00 MiB, while a runs
+  at the peak   activations 5.00 MiB, weights 4.00 KiB
+  largest then  3.00 MiB a
+  resident      weights 4.00 KiB, constants 16 B
 
 Compute
   work  4.00 MFLOP, 2.01 MiB accessed, 1.9 FLOP per byte
