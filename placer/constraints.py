@@ -17,8 +17,12 @@ from operator import attrgetter
 from cost_models import device_names
 from cost_models.devices import Cluster
 from cost_models.kernels import gpu_kernel
+from cost_models.tensor_size import tensor_bytes
 from placer.errors import UsageError
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
+
+SMALL_CONSTANT_BYTES = 1024
+"""A constant up to this size stays with its only reader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +90,7 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
         restrictions[op.name] = restriction
         if op.device and restriction.code == "host_only_kernel":
             ignored.append(op.name)
-    groups = _merged_groups(graph, options.keep_together)
+    groups = _merged_groups(graph, options.keep_together, restrictions)
     devices = tuple(_group_devices(group, restrictions, cluster) for group in groups)
     spillable = tuple(
         not any(restrictions[op].code == "pinned" for op in group.ops) for group in groups
@@ -206,16 +210,19 @@ def _asked_devices(op: Op, names: Iterable[str]) -> tuple[str, ...]:
         ) from error
 
 
-def _merged_groups(graph: OpGraph, keep_together: Sequence[str]) -> tuple[ColocationGroup, ...]:
+def _merged_groups(
+    graph: OpGraph, keep_together: Sequence[str], restrictions: Mapping[str, Restriction]
+) -> tuple[ColocationGroup, ...]:
     """Every op in exactly one group, in graph order of the first members."""
     from networkx.utils import UnionFind
 
     union: UnionFind[str] = UnionFind(graph.ops)
     reasons: dict[str, tuple[str, ...]] = {}
     extra = [_kept_together(graph, glob) for glob in keep_together]
+    extra += _small_constants(graph, restrictions)
     for group in (*graph.colocation_groups, *extra):
         union.union(*group.ops)
-        reasons[group.ops[0]] = group.reasons
+        reasons[group.ops[0]] = (*reasons.get(group.ops[0], ()), *group.reasons)
     position = {name: number for number, name in enumerate(graph.ops)}
     members: dict[str, list[str]] = {}
     for name in graph.ops:
@@ -236,6 +243,28 @@ def _kept_together(graph: OpGraph, glob: str) -> ColocationGroup:
             f"--keep-together {glob}: no op of the {len(graph.ops):,} in the graph matches"
         )
     return ColocationGroup(ops=ops, reasons=("keep_together",))
+
+
+def _small_constants(
+    graph: OpGraph, restrictions: Mapping[str, Restriction]
+) -> list[ColocationGroup]:
+    """Small constants, each with the only op that reads it.
+
+    Axes and shapes are a few bytes each: a solver that counts bytes alone parks hundreds of them
+    where memory is left, and every step pays a message for each.
+    """
+    found = []
+    for tensor in graph.tensors.values():
+        if (
+            graph.ops[tensor.producer].op_type == "Const"
+            and len(tensor.consumers) == 1
+            and (tensor_bytes(tensor.properties) or SMALL_CONSTANT_BYTES + 1)
+            <= SMALL_CONSTANT_BYTES
+            and restrictions[tensor.producer] == restrictions[tensor.consumers[0]]
+        ):
+            ops = (tensor.producer, tensor.consumers[0])
+            found.append(ColocationGroup(ops=ops, reasons=("small_constant",)))
+    return found
 
 
 def _group_devices(

@@ -118,3 +118,20 @@ def test_a_device_string_that_matches_no_device_is_a_usage_error():
     """The next step is named."""
     with pytest.raises(UsageError, match="--clear-devices"):
         constrain(draw("a -> b", devices={"b": "/job:worker/task:3/gpu:0"}))
+
+
+def test_a_small_constant_stays_with_its_only_reader():
+    """An axis is not worth a message; a constant with two readers, or a large one, is free."""
+    graph = draw(
+        "axis=Const -> a", "shared=Const -> a, b", "large=Const -> b", bytes={"large": 4096}
+    )
+    groups = {group.ops for group in constrain(graph).groups}
+    assert groups == {("axis", "a"), ("shared",), ("b",), ("large",)}
+
+
+def test_a_constant_of_strings_does_not_take_its_reader_to_the_host():
+    """String constants live on the CPU; the op that reads one may use a GPU."""
+    graph = draw("message=Const, x -> check=Assert", dtypes={"message": "string", "x": "bool"})
+    constraints = constrain(graph)
+    assert devices_of(constraints, "message") == ("CPU:0",)
+    assert devices_of(constraints, "check") == ("GPU:0", "GPU:1")
