@@ -171,6 +171,7 @@ def describe(program: FlatProgram) -> dict[str, Any]:
         "format": program.source_format,
         "signature": program.signature,
         "tags": list(program.tags),
+        "outputs": list(program.chosen_outputs),
         "sha256": file_hash(program.path) if program.path else "",
         "fingerprint": program.fingerprint,
     }

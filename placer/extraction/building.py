@@ -35,7 +35,10 @@ class GraphBuilder:
         ops = self._ops(program.graph_def, shapes, program.origins)
         return OpGraph(
             ops=ops,
-            feeds=tuple(item.tensor.partition(":")[0] for item in program.inputs),
+            feeds=(
+                *(item.tensor.partition(":")[0] for item in program.inputs),
+                *program.captured_constants,
+            ),
             fetches=tuple(dict.fromkeys(tensor for _, tensor in program.outputs)),
             targets=program.targets,
             functions=dict(self.functions),

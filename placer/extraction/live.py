@@ -122,6 +122,7 @@ def _read_func_graph(
         signature=graph.name,
         captures=captures,
         variable_names=variable_names | (names or {}),
+        chosen_outputs=tuple(outputs or ()),
     )
 
 

@@ -81,6 +81,7 @@ def _read_graph_def(
         outputs=wanted,
         targets=targets,
         source_format=source_format,
+        chosen_outputs=tuple(outputs or ()),
     )
 
 
@@ -107,6 +108,12 @@ def flatten(raw: RawProgram) -> FlatProgram:
         targets=inlined.targets,
         variables=find_variables(inlined.graph_def, raw, captures),
         captures=captures,
+        captured_constants=tuple(
+            node.name
+            for node in inlined.graph_def.node
+            if raw.captures_constants and node.op == "Const" and not inlined.call_path[node.name]
+        ),
+        chosen_outputs=raw.chosen_outputs,
         source_format=raw.source_format,
         path=raw.path,
         signature=raw.signature,

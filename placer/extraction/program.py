@@ -31,10 +31,13 @@ class FlatProgram:
     main graph, and ``call_path`` a flat name to the call nodes above it, outermost first, as
     (function, node) pairs.  ``outputs`` are (key, tensor) pairs; ``targets`` are ops that run for
     their side effects.  ``captures`` maps the flat placeholder of a captured value to the live
-    tensor or handle (live functions only).  ``source_format`` is ``saved_model``, ``graph_def``,
-    ``function``, ``keras`` or ``graph``; ``path``, ``signature`` and ``tags`` say where it came
-    from.  ``fingerprint`` hashes the flat graph without devices, ``_class``, ``_output_shapes``
-    and function names, so it is the same before and after a placement was applied.
+    tensor or handle (live functions only).  ``captured_constants`` are constants of the main
+    graph that ``tf.saved_model.load`` captures as values, which the caller holds on the host.
+    ``chosen_outputs`` are the outputs that were asked for by name.  ``source_format`` is
+    ``saved_model``, ``graph_def``, ``function``, ``keras`` or ``graph``; ``path``, ``signature``
+    and ``tags`` say where it came from.  ``fingerprint`` hashes the flat graph without devices,
+    ``_class``, ``_output_shapes`` and function names, so it is the same before and after a
+    placement was applied.
     ``stored_shapes`` keeps the ``_output_shapes`` that the file had (TensorShapeProtos by flat
     name), ``stripped_ops`` the op definitions it carries.  ``warnings`` are (code, message, ops).
     ``ops_in_file`` and ``functions_in_file`` count what is there, reached or not.
@@ -48,6 +51,8 @@ class FlatProgram:
     targets: tuple[str, ...] = ()
     variables: tuple[Variable, ...] = ()
     captures: Mapping[str, Any] = field(default_factory=dict)
+    captured_constants: tuple[str, ...] = ()
+    chosen_outputs: tuple[str, ...] = ()
     source_format: str = "graph_def"
     path: str = ""
     signature: str = ""

@@ -16,7 +16,9 @@ class RawProgram:
     Tensor and op names are those of ``graph_def``.  ``stripped_ops`` are op definitions stored in
     the file, ``captures`` maps placeholders to live tensors, ``variable_names`` the ``id`` of a
     live handle to the name of its variable, ``stored_variables`` variable names to the (dtype,
-    shape) that a file declares apart from the graph.
+    shape) that a file declares apart from the graph.  ``chosen_outputs`` are the outputs that were
+    asked for by name, ``captures_constants`` says that calls capture the main graph's constants
+    as values, as in SavedModels of TensorFlow 2.
     """
 
     graph_def: Any
@@ -27,6 +29,8 @@ class RawProgram:
     path: str = ""
     signature: str = ""
     tags: tuple[str, ...] = ()
+    chosen_outputs: tuple[str, ...] = ()
+    captures_constants: bool = False
     stripped_ops: tuple[Any, ...] = ()
     captures: Mapping[str, Any] = field(default_factory=dict)
     variable_names: Mapping[int, str] = field(default_factory=dict)

@@ -51,6 +51,8 @@ def read_saved_model(
         path=str(path),
         signature=asked,
         tags=tuple(meta_graph.meta_info_def.tags),
+        chosen_outputs=tuple(outputs or ()),
+        captures_constants=len(meta_graph.object_graph_def.nodes) > 0,
         stripped_ops=tuple(meta_graph.meta_info_def.stripped_op_list.op),
         stored_variables=stored_variables(meta_graph, path),
     )
