@@ -155,11 +155,12 @@ def require_known_shapes(extraction: Extraction) -> None:
     """Raises :class:`ShapeError` unless nearly every tensor has a known shape."""
     unknown, total = len(extraction.unknown), len(extraction.graph.tensors)
     if unknown > UNKNOWN_SHARE * total:
-        inputs = ", ".join(extraction.graph.feeds[:5])
+        roots = extraction.unknown_roots or extraction.unknown
+        inputs = ", ".join(item.key for item in extraction.inputs[:5])
         raise ShapeError(
-            f"{unknown:,} of {total:,} tensors have an unknown shape, the first ones "
-            f"{', '.join(extraction.unknown[:3])}; bind the batch with --batch-size N, or an "
-            f"input with --shape NAME:32x128 (inputs: {inputs})"
+            f"{unknown:,} of {total:,} tensors have an unknown shape; they get lost at "
+            f"{', '.join(roots[:3])}; bind the batch with --batch-size N, an input ({inputs}) or "
+            f"such an op with --shape NAME:32x128"
         )
 
 

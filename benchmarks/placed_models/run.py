@@ -86,7 +86,8 @@ def saved_case(
     plan, out = str(scratch / "plan.json"), str(scratch / f"placed{Path(model).suffix}")
     place = ["place", model, *options, "--devices", f"{gpus}xGPU", "--max-memory", caps]
     placed = placer(*place, "--time-limit", limit, "-o", plan, "--force")
-    placer("apply", model, plan, "-o", out, "--force")
+    apply = [sys.executable, "-m", "placer", "apply", model, plan, "-o", out, "--force", "-q"]
+    subprocess.run(apply, check=True, capture_output=True)
     return share, placed, placer("verify", out, plan)
 
 
