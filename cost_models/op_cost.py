@@ -15,6 +15,8 @@ class OpCost:
     ``temporary_bytes`` live only while the op runs; ``persistent_bytes`` live from step to step
     (variables, constants).  ``inaccurate`` says that an unknown shape or a missing rule had to be
     guessed, ``unmodelled`` that the op type has no cost rule and only its bytes are counted.
+    ``held_bytes`` has what outputs without a size of their own keep alive (the elements of a tensor
+    list), one entry per output; it is empty where nothing is held.
     ``measured_seconds`` is the time of one execution on the device it was measured on, if it was.
     """
 
@@ -25,4 +27,5 @@ class OpCost:
     persistent_bytes: int = 0
     inaccurate: bool = False
     unmodelled: bool = False
+    held_bytes: tuple[int, ...] = ()
     measured_seconds: float | None = None

@@ -30,10 +30,12 @@ _SHARING = (
     "SparseApplyAdadelta SparseApplyAdagrad SparseApplyAdagradDA SparseApplyAdagradV2 "
     "SparseApplyCenteredRMSProp SparseApplyFtrl SparseApplyFtrlV2 SparseApplyMomentum "
     "SparseApplyProximalAdagrad SparseApplyProximalGradientDescent SparseApplyRMSProp "
-    "InplaceUpdate InplaceAdd InplaceSub DestroyTemporaryVariable"
+    "InplaceUpdate InplaceAdd InplaceSub DestroyTemporaryVariable "
+    "TensorListSetItem TensorListGetItem TensorListPushBack TensorListPopBack TensorListResize"
 )
 SHARED = frozenset(_SHARING.split())
-"""Every output is input 0 (of a ``Merge``: the input that is alive; of ref ops: the variable)."""
+"""Every output is input 0 (of a ``Merge``: the input that is alive; of ref ops: the variable; an
+element that is taken out of a list keeps the list)."""
 
 _UNARY = (
     "Abs Acos Acosh Asin Asinh Atan Atanh BesselI0e BesselI1e Ceil Conj Cos Cosh Digamma Elu Erf "

@@ -12,6 +12,7 @@ from cost_models.tensor_size import tensor_bytes
 from placer.graph.op_graph import Op, OpGraph
 from placer.prediction.control_flow import LOOPS, find_trip_count, loop_invariants
 from placer.prediction.memory import activation_peak
+from placer.prediction.tensor_lists import added_bytes, list_costs
 
 _HANDLES = frozenset({"VarHandleOp", "VariableV2", "Variable", "AutoReloadVariable"})
 _ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
@@ -31,6 +32,7 @@ def estimate_costs(
     the dearest branch.  Variables weigh on the op ``handle``, each once.
     """
     costs = estimate({op.name: op.info for op in graph.ops.values()}, measured)
+    costs.update(list_costs(graph, costs))
     costs.update(_variable_costs(graph, costs))
     bodies = _Bodies(graph, trip_count)
     for op in graph.ops.values():
@@ -70,12 +72,14 @@ def _shared_name(op: Op) -> tuple[object, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BodyCost:
-    """One execution of a function; ``peak_bytes`` leaves the arguments out."""
+    """One execution of a function; ``peak_bytes`` leaves the arguments out, ``added_bytes`` are
+    put into the tensor lists among its results."""
 
     flops: int
     bytes_accessed: int
     persistent_bytes: int
     peak_bytes: int
+    added_bytes: tuple[int, ...]
     inaccurate: bool
     unmodelled: bool
 
@@ -107,18 +111,20 @@ class _Bodies:
         """Trips times the condition and the body.
 
         While one iteration runs, the values that the one before left live beside what it computes;
-        of that, the last results are the op's outputs.
+        of that, the last results are the op's outputs.  A list grows with every trip.
         """
         trips, exact = self._trips(op, graph)
         kept = loop_invariants(self.functions[op.bodies["body"][0]])
         sizes = [size or 0 for index, size in enumerate(own.output_bytes) if index not in kept]
         previous = sum(sizes) if trips > 1 else 0
         peak_bytes = max(body.peak_bytes for body in bodies)
+        added = self._body(op.bodies["body"][0]).added_bytes
         cost = replace(
             _with_bodies(own, bodies),
             flops=trips * sum(body.flops for body in bodies),
             bytes_accessed=trips * sum(body.bytes_accessed for body in bodies),
-            temporary_bytes=max(0, peak_bytes + previous - sum(sizes)),
+            temporary_bytes=max(0, peak_bytes + previous - sum(sizes) - sum(added)),
+            held_bytes=tuple(trips * size for size in added) if any(added) else (),
         )
         return cost if exact else replace(cost, inaccurate=True)
 
@@ -139,6 +145,7 @@ class _Bodies:
     def _estimate_body(self, function: OpGraph) -> _BodyCost:
         body = replace(function, functions=self.functions)
         costs = estimate({op.name: op.info for op in body.ops.values()})
+        costs.update(list_costs(body, costs))
         for op in body.ops.values():
             if op.bodies:
                 costs[op.name] = self.cost_of(op, body, costs[op.name])
@@ -147,6 +154,7 @@ class _Bodies:
             bytes_accessed=sum(cost.bytes_accessed for cost in costs.values()),
             persistent_bytes=sum(cost.persistent_bytes for cost in costs.values()),
             peak_bytes=activation_peak(body, costs),
+            added_bytes=tuple(added_bytes(fetch, body, costs) for fetch in body.fetches),
             inaccurate=any(cost.inaccurate for cost in costs.values()),
             unmodelled=any(cost.unmodelled for cost in costs.values()),
         )

@@ -13,7 +13,7 @@ holds the sender's buffer until its producer is done, and a receive buffer from 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cost_models.op_cost import OpCost
@@ -21,6 +21,7 @@ from placer.graph.op_graph import Op, OpGraph
 from placer.prediction.buffer_sharing import overwritten_inputs, shared_input
 from placer.prediction.control_flow import LOOPS, loop_invariants
 from placer.prediction.routes import Place, Routes
+from placer.prediction.tensor_lists import added_item
 
 _RESIDENT_OUTPUTS = frozenset(
     {"Const", "HostConst", "_HostConst", "Variable", "VariableV2", "AutoReloadVariable"}
@@ -68,7 +69,8 @@ def find_lifetimes(
 class _Buffer:
     """A buffer during the simulation; ``holders`` is the number of those who still need it.
 
-    A resident buffer is a variable or constant: its bytes are counted elsewhere.
+    A resident buffer is a variable or constant: its bytes are counted elsewhere.  ``items`` are
+    the buffers that a tensor list holds.
     """
 
     owner: str
@@ -78,6 +80,7 @@ class _Buffer:
     first: int
     holders: int = 0
     resident: bool = False
+    items: list[_Buffer] = field(default_factory=list)
 
 
 class _Simulation:
@@ -157,12 +160,13 @@ class _Simulation:
         for tensor in tensors:
             self._deliver(op, tensor)
         self._update_variables(op)
+        self._add_item(op)
         for key in zip(op.inputs, self.reads[op.name], strict=True):
             if key in self.held:
                 self.held[key].holders -= 1
-                self._let_go(key)
+                self._let_go(self.held[key])
         for tensor in tensors:
-            self._let_go((tensor, self.home[tensor]))
+            self._let_go(self.held[tensor, self.home[tensor]])
 
     def _record_temporary(self, op: Op) -> None:
         size = self.costs[op.name].temporary_bytes
@@ -182,9 +186,7 @@ class _Simulation:
         for source in overwritten_inputs(op.info, index):
             key = op.inputs[source], self.home[tensor]
             if self.reads[op.name][source] == self.home[tensor] and self._is_last_holder(key):
-                self._close(self.held[key], self.now - 1)
-                self.held[key] = self._new(op, tensor, "activation", holders=1)
-                return self.held[key]
+                return self._overwrite(op, key, tensor)
         return self._new(op, tensor, "activation")
 
     def _shared_buffer(self, op: Op, index: int, tensor: str) -> _Buffer | None:
@@ -208,6 +210,14 @@ class _Simulation:
         """May the buffer be written into by the one op that still holds it?"""
         buffer = self.held.get(key)
         return buffer is not None and buffer.holders == 1 and not buffer.resident
+
+    def _overwrite(self, op: Op, key: tuple[str, str], tensor: str) -> _Buffer:
+        """The input's buffer, now the op's own, unless what is written is only a slice of it."""
+        old = self.held[key]
+        if old.bytes == self._bytes(tensor):
+            self._close(old, self.now - 1)
+            self.held[key] = self._new(op, tensor, "activation", holders=1)
+        return self.held[key]
 
     def _read_variable(self, op: Op, tensor: str) -> _Buffer:
         """The variable's own buffer, or a copy if the variable is also updated row by row."""
@@ -262,11 +272,22 @@ class _Simulation:
         if old is not None and old.holders > 0:
             old.resident, old.kind, old.first = False, "weights", first
 
-    def _let_go(self, key: tuple[str, str]) -> None:
-        """The buffer is freed after this op if nobody holds it."""
-        buffer = self.held[key]
+    def _add_item(self, op: Op) -> None:
+        """A tensor that is put into a list lives as long as the list."""
+        source = added_item(op.op_type)
+        if source is None:
+            return
+        item = self.held[op.inputs[source], self.reads[op.name][source]]
+        item.holders += 1
+        self.held[op.output_name(0), self.home[op.output_name(0)]].items.append(item)
+
+    def _let_go(self, buffer: _Buffer) -> None:
+        """The buffer is freed after this op if nobody holds it, and then what it holds."""
         if buffer.holders == 0 and not buffer.resident:
             self._close(buffer, self.now)
+            for item in buffer.items:
+                item.holders -= 1
+                self._let_go(item)
 
     def _close(self, buffer: _Buffer, last: int) -> None:
         self._record(buffer, last)
@@ -293,7 +314,10 @@ class _Simulation:
 
     def _bytes(self, tensor: str) -> int:
         producer, _, index = tensor.rpartition(":")
-        return self.costs[producer].output_bytes[int(index)] or 0
+        cost = self.costs[producer]
+        if cost.held_bytes:
+            return cost.held_bytes[int(index)] or cost.output_bytes[int(index)] or 0
+        return cost.output_bytes[int(index)] or 0
 
 
 def _outputs(op: Op) -> list[str]:

@@ -237,7 +237,10 @@ def _alive_from_the_definition(graph):
                 # Other tensors that share the buffer have no readers left, so only
                 # slots from this op on count.
                 if same_size and not resident and slots_from(old, now) == 1:
-                    closed[old] = now
+                    if bytes_of[old] == size:
+                        closed[old] = now
+                    else:  # an alias of another size: only a part is written over
+                        chosen = old
                     break
         buffer_of[f"{name}:0"] = chosen
         if chosen == now:
