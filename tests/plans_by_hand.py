@@ -109,9 +109,16 @@ def infeasible_plan() -> Plan:
         solver=small_plan().solver
         | {"status": "INFEASIBLE", "value": None, "lower_bound": None, "relative_gap": None},
         conflict={
-            "caps": [{"device": "GPU:0", "bytes": 100 * MIB}],
-            "pins": [],
-            "groups": ["the group of w needs 120 MiB"],
+            "caps": [{"devices": "GPU:0", "needed_bytes": 120 * MIB, "usable_bytes": 100 * MIB}],
+            "pins": [{"op_count": 2, "ops": "a, x", "allowed": "CPU:0 against GPU:0"}],
+            "groups": [
+                {
+                    "bytes": 120 * MIB,
+                    "largest_usable_bytes": 100 * MIB,
+                    "op_count": 1,
+                    "ops": "w",
+                }
+            ],
             "fixes": ["raise the cap of GPU:0 to 120 MiB"],
         },
     )

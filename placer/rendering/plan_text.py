@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from placer.plan import Plan
+from placer.rendering.conflict_text import render_conflict
 from placer.rendering.layout import Column, facts, table, title, to_text
 from placer.rendering.quantities import (
     format_bytes,
@@ -22,6 +23,15 @@ from placer.rendering.quantities import (
 TRANSFER_ROWS = 10
 """Transfers are listed largest first; the plan file holds all of them."""
 
+FORMAT_WORDS = {
+    "saved_model": "SavedModel",
+    "graph_def": "GraphDef",
+    "meta_graph": "MetaGraphDef",
+    "keras": "Keras model",
+    "function": "tf.function",
+    "graph": "tf.Graph",
+}
+
 _STATUS_WORDS = {
     "OPTIMAL": "proven best",
     "FEASIBLE": "found, not proven best",
@@ -32,8 +42,8 @@ _STATUS_WORDS = {
 
 def render_plan(plan: Plan, *, width: int = 80, colour: bool = False) -> str:
     """The plan as text of ``width`` columns, with terminal colours if ``colour``."""
-    name = plan.model.get("path") or plan.model["format"]
-    heading = title(shorten(str(name), width), _model_line(plan))
+    name = plan.model["path"] or "Live program"
+    heading = title(shorten(name, width), _model_line(plan))
     return to_text([heading, *plan_blocks(plan, width)], width=width, colour=colour)
 
 
@@ -43,7 +53,7 @@ def plan_blocks(plan: Plan, width: int) -> list[RenderableType]:
     if plan.placement:
         blocks.append(_transfers(plan, width))
     if plan.conflict:
-        blocks.append(_conflict(plan.conflict))
+        blocks.append(render_conflict(plan.conflict, width))
     if plan.unmodelled:
         blocks.append(_unmodelled(plan.unmodelled))
     if plan.warnings:
@@ -53,7 +63,7 @@ def plan_blocks(plan: Plan, width: int) -> list[RenderableType]:
 
 def _model_line(plan: Plan) -> str:
     """Format, signature and batch in one line."""
-    parts = [str(plan.model["format"])]
+    parts = [FORMAT_WORDS[plan.model["format"]]]
     if plan.model.get("signature"):
         parts.append(f"signature {plan.model['signature']}")
     if plan.bindings.get("batch_size") is not None:
@@ -191,36 +201,6 @@ def _transfers(plan: Plan, width: int) -> RenderableType:
 def _largest_first(row: Mapping[str, Any]) -> tuple[int, str, str]:
     """Sorts by bytes, unsized last, ties by name."""
     return (-1 if row["bytes"] is None else -row["bytes"], row["tensor"], row["to"])
-
-
-def _conflict(conflict: Mapping[str, Any]) -> RenderableType:
-    """What stands against each other in an infeasible problem, and what would help."""
-    rows: list[tuple[str, RenderableType]] = []
-    for key in ("caps", "pins", "groups", "fixes"):
-        entries = conflict.get(key)
-        if entries:
-            items = entries if isinstance(entries, list | tuple) else [entries]
-            rows.append((key, Text("\n".join(_plain(item) for item in items))))
-    return facts("Why nothing fits", rows)
-
-
-def _plain(entry: Any) -> str:
-    """An entry of a conflict in one line: text as it is, objects as ``key value`` pairs."""
-    if isinstance(entry, Mapping):
-        return ", ".join(
-            f"{_words(key)} {_amount(key, value)}" for key, value in sorted(entry.items())
-        )
-    return str(entry)
-
-
-def _words(key: str) -> str:
-    """``needed_bytes`` as ``needed``: the unit is in the amount."""
-    return key.removesuffix("_bytes").removesuffix("bytes").replace("_", " ") or "size"
-
-
-def _amount(key: str, value: Any) -> str:
-    """Bytes where the key says so."""
-    return format_bytes(value) if key.endswith("bytes") and isinstance(value, int) else str(value)
 
 
 def _unmodelled(unmodelled: Mapping[str, int]) -> RenderableType:

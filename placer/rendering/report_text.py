@@ -17,7 +17,7 @@ from placer.analysis import (
     UnknownShape,
 )
 from placer.rendering.layout import Column, facts, table, title, to_text
-from placer.rendering.plan_text import counted, plan_blocks
+from placer.rendering.plan_text import FORMAT_WORDS, counted, plan_blocks
 from placer.rendering.quantities import (
     format_bytes,
     format_count,
@@ -28,14 +28,6 @@ from placer.rendering.quantities import (
     shorten,
 )
 
-_FORMAT_WORDS = {
-    "saved_model": "SavedModel",
-    "graph_def": "GraphDef",
-    "meta_graph": "MetaGraphDef",
-    "keras": "Keras model",
-    "function": "tf.function",
-    "graph": "tf.Graph",
-}
 _KIND_WORDS = {
     "activation": "activations",
     "weights": "weights",
@@ -52,7 +44,7 @@ _SCOPE_ROWS = 6
 def render_report(report: Report, *, width: int = 80, colour: bool = False) -> str:
     """The report as text of ``width`` columns, with terminal colours if ``colour``."""
     model = report.model
-    heading = title(shorten(model.path or _FORMAT_WORDS[model.format], width), _model_line(model))
+    heading = title(shorten(model.path or "Live program", width), _model_line(model))
     blocks = [
         heading,
         facts("Model", _model_rows(model, width)),
@@ -70,7 +62,7 @@ def render_report(report: Report, *, width: int = 80, colour: bool = False) -> s
 
 def _model_line(model: ModelFacts) -> str:
     """Format, signature and op count in one line."""
-    parts = [_FORMAT_WORDS[model.format]]
+    parts = [FORMAT_WORDS[model.format]]
     if model.tags:
         parts.append(f"tags {', '.join(model.tags)}")
     if model.signature:

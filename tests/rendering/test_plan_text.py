@@ -11,7 +11,7 @@ from placer.rendering.plan_text import TRANSFER_ROWS, quality_text, render_plan
 
 PLACED = """\
 models/small
-saved_model · signature serving_default · batch 32 · 4 ops
+SavedModel · signature serving_default · batch 32 · 4 ops
 
 Placement
   status     OPTIMAL (proven best)
@@ -35,7 +35,7 @@ b:0           128 B  GPU:1  CPU:0  fetch  device
 
 INFEASIBLE = """\
 models/small
-saved_model · signature serving_default · batch 32
+SavedModel · signature serving_default · batch 32
 
 Placement
   status  INFEASIBLE (proven impossible: nothing fits these caps and pins)
@@ -46,9 +46,11 @@ Device  Ops  Peak      Cap  Used  Resident  Busy  Model
 GPU:0     0     -  100 MiB     -         -     -  GPU
 
 Why nothing fits
-  caps    size 100 MiB, device GPU:0
-  groups  the group of w needs 120 MiB
-  fixes   raise the cap of GPU:0 to 120 MiB
+  caps       GPU:0: 120 MiB needed, 100 MiB usable
+  pins       2 ops that must share a device but may not (CPU:0 against GPU:0):
+             a, x
+  groups     120 MiB in 1 op, at most 100 MiB usable: w
+  would fit  raise the cap of GPU:0 to 120 MiB
 """
 
 
