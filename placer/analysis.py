@@ -5,16 +5,25 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cost_models.kernels import gpu_kernel
 from cost_models.op_cost import OpCost
-from cost_models.op_info import Shape
+from placer.findings import (
+    ComputeFacts,
+    Hotspot,
+    IndivisibleGroup,
+    InputFacts,
+    MemoryFacts,
+    ModelFacts,
+    Report,
+    UnknownShape,
+)
 from placer.graph.name_scopes import scope_of
 from placer.graph.op_graph import Op, OpGraph, Variable
 from placer.plan import Plan
-from placer.prediction.metrics import LiveBuffer, Metrics, Schedule
+from placer.prediction.buffer_sharing import shared_input
+from placer.prediction.metrics import Metrics, Schedule
 
 if TYPE_CHECKING:
     from placer.extraction.extraction import Extraction
@@ -22,143 +31,6 @@ if TYPE_CHECKING:
 
 HOTSPOT_COUNT = 10
 """Hotspots and live buffers are listed largest first; a person reads ten."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputFacts:
-    """One input: ``declared_shape`` as in the file, ``bound_shape`` as it was analysed."""
-
-    key: str
-    dtype: str
-    declared_shape: Shape
-    bound_shape: Shape
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFacts:
-    """What the model is.
-
-    ``op_count`` ops are reached by the chosen outputs and side effects, of ``file_op_count`` in
-    the file, functions included.  ``function_count`` are bodies of loops and branches.
-    ``parameter_count`` are the elements of all variables whose shape is known;
-    ``unsized_variable_count`` are the others.  ``parameter_bytes`` are by dtype.
-    """
-
-    format: str
-    path: str
-    signature: str
-    tags: tuple[str, ...]
-    fingerprint: str
-    op_count: int
-    file_op_count: int
-    op_type_count: int
-    function_count: int
-    inputs: tuple[InputFacts, ...]
-    outputs: tuple[str, ...]
-    batch_size: int | None
-    variable_count: int
-    unsized_variable_count: int
-    parameter_count: int
-    parameter_bytes: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryFacts:
-    """Memory of one step with everything on one device.
-
-    ``peak_bytes`` falls while ``peak_op`` runs; ``bytes_at_peak`` splits it by kind
-    (``weights``, ``constant``, ``activation``, ``temporary``, ``transfer``);
-    ``largest_at_peak`` are the largest buffers then.
-    """
-
-    weight_bytes: int
-    constant_bytes: int
-    peak_bytes: int
-    peak_op: str
-    bytes_at_peak: Mapping[str, int]
-    largest_at_peak: tuple[LiveBuffer, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hotspot:
-    """Ops that belong together (of one type, or in one name scope), summed.
-
-    ``seconds`` is predicted busy time on the reference device; ``output_bytes`` are the sized
-    outputs.
-    """
-
-    name: str
-    op_count: int
-    flops: int
-    bytes_accessed: int
-    output_bytes: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputeFacts:
-    """Work of one step.
-
-    ``step_seconds`` is predicted for everything on ``reference``, ``busy_seconds`` is the sum
-    over its ops (and the whole that the hotspots are shares of).
-    """
-
-    flops: int
-    bytes_accessed: int
-    step_seconds: float
-    busy_seconds: float
-    reference: str
-    by_op_type: tuple[Hotspot, ...]
-    by_scope: tuple[Hotspot, ...]
-
-    @property
-    def arithmetic_intensity(self) -> float | None:
-        """FLOP per byte accessed; ``None`` if no byte is."""
-        return self.flops / self.bytes_accessed if self.bytes_accessed else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndivisibleGroup:
-    """Ops that must share a device, and what they ask of it.
-
-    ``resident_bytes`` are their weights and constants; ``needed_bytes`` adds the outputs and
-    temporaries of the one op that has most of them, so no device with a smaller cap can hold the
-    group.  ``example`` is that op, ``reasons`` say why the group cannot be divided.
-    """
-
-    op_count: int
-    resident_bytes: int
-    needed_bytes: int
-    example: str
-    reasons: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownShape:
-    """A tensor whose size is unknown although its dtype has one."""
-
-    tensor: str
-    op_type: str
-    shape: Shape
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """What a person needs to know of a model, and of its placement where there is one.
-
-    ``no_gpu_kernel`` and ``unmodelled`` count ops by op type.  ``warnings`` are
-    (code, message) pairs.  ``plan`` is the placement on the devices asked for.
-    """
-
-    model: ModelFacts
-    memory: MemoryFacts
-    compute: ComputeFacts
-    largest_group: IndivisibleGroup | None
-    no_gpu_kernel: Mapping[str, int] = field(default_factory=dict)
-    unmodelled: Mapping[str, int] = field(default_factory=dict)
-    unknown_shapes: tuple[UnknownShape, ...] = ()
-    warnings: tuple[tuple[str, str], ...] = ()
-    plan: Plan | None = None
 
 
 def analyse(
@@ -304,7 +176,7 @@ def _telling_scopes(graph: OpGraph, schedule: Schedule) -> dict[str, list[str]]:
 
     A scope that holds more than a quarter of the busy time is opened: an exported model has
     everything in one or two outer scopes.  It stays closed where that would scatter it, no scope
-    in it holding an eighth of it.
+    in it holding a sixteenth of it.
     """
     large = _busy_seconds(graph.ops, schedule) / 4
     closed: dict[str, list[str]] = {}
@@ -316,7 +188,7 @@ def _telling_scopes(graph: OpGraph, schedule: Schedule) -> dict[str, list[str]]:
             inner.setdefault(scope_of(op, depth + 1), []).append(op)
         seconds = {name: _busy_seconds(members, schedule) for name, members in inner.items()}
         largest = max((seconds[name] for name in inner if name != scope), default=0.0)
-        if depth and largest < sum(seconds.values()) / 8:
+        if depth and largest < sum(seconds.values()) / 16:
             closed.setdefault(scope, []).extend(ops)
             continue
         for name, members in inner.items():
@@ -331,17 +203,14 @@ def _largest_group(graph: OpGraph, costs: Mapping[str, OpCost]) -> IndivisibleGr
     """The colocation group, or the single op with bodies, that needs the most memory."""
     groups = [(group.ops, group.reasons) for group in graph.colocation_groups]
     loops = [((op.name,), (op.op_type,)) for op in graph.ops.values() if op.bodies]
-    found = [_indivisible(ops, reasons, costs) for ops, reasons in (*groups, *loops)]
+    found = [_indivisible(graph, ops, why, costs) for ops, why in (*groups, *loops)]
     return max(found, key=lambda group: (group.needed_bytes, group.op_count), default=None)
 
 
 def _indivisible(
-    ops: Sequence[str], reasons: tuple[str, ...], costs: Mapping[str, OpCost]
+    graph: OpGraph, ops: Sequence[str], reasons: tuple[str, ...], costs: Mapping[str, OpCost]
 ) -> IndivisibleGroup:
-    working = {
-        op: costs[op].temporary_bytes + sum(size or 0 for size in costs[op].output_bytes)
-        for op in ops
-    }
+    working = {op: _working_bytes(graph.ops[op], costs[op]) for op in ops}
     largest = max(ops, key=lambda op: working[op] + costs[op].persistent_bytes)
     resident = sum(costs[op].persistent_bytes for op in ops)
     return IndivisibleGroup(
@@ -350,6 +219,18 @@ def _indivisible(
         needed_bytes=resident + max(working.values()),
         example=largest,
         reasons=reasons,
+    )
+
+
+def _working_bytes(op: Op, cost: OpCost) -> int:
+    """Temporaries, and the outputs that have a buffer of their own: not those of variables and
+    constants (they are resident), of reads of a variable, and of what hands its input on."""
+    if cost.persistent_bytes or op.op_type == "ReadVariableOp":
+        return cost.temporary_bytes
+    return cost.temporary_bytes + sum(
+        size or 0
+        for index, size in enumerate(cost.output_bytes)
+        if shared_input(op.info, index) is None
     )
 
 
@@ -377,10 +258,12 @@ def _unknown_shapes(extraction: Extraction) -> Iterator[UnknownShape]:
     for key, body in graph.functions.items():
         for name, tensor in body.tensors.items():
             tensors[f"{key}/{name}"] = (body, tensor)
+    origins = set(extraction.unknown_roots)
     for name in extraction.unknown:
         part, tensor = tensors[name]
         yield UnknownShape(
             tensor=name,
             op_type=part.ops[tensor.producer].op_type,
             shape=tensor.properties.shape,
+            is_origin=part is graph and tensor.producer in origins,
         )

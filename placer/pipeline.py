@@ -10,11 +10,12 @@ from typing import Any
 from cost_models.clusters import parse_cluster
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
-from placer.analysis import Report, analyse
+from placer.analysis import analyse
 from placer.assembly import assemble_plan
 from placer.constraints import ConstraintOptions, Constraints, find_constraints
 from placer.errors import ShapeError, UsageError
 from placer.extraction import Extraction, extract
+from placer.findings import Report
 from placer.formulation import formulate, peak_finder
 from placer.plan import Plan
 from placer.prediction import estimate_costs, predict

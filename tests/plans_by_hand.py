@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from placer.analysis import (
+from placer.findings import (
     ComputeFacts,
     Hotspot,
     IndivisibleGroup,

@@ -134,12 +134,12 @@ def test_scopes_are_as_deep_as_it_takes_to_tell_something():
 
 
 def test_a_scope_of_many_small_parts_stays_closed():
-    """Twenty layers of equal time in one scope are one row, not twenty."""
-    layers = [f"gradients/layer_{number}/MatMul" for number in range(20)]
+    """Forty layers of equal time in one scope are one row, not forty."""
+    layers = [f"gradients/layer_{number}/MatMul" for number in range(40)]
     graph = draw(f"x -> {', '.join(layers)}")
     seconds = dict.fromkeys(layers, 1.0)
     compute = analyse(_extraction(graph), draw_costs(graph), _metrics(graph, seconds)).compute
-    assert [(spot.name, spot.op_count) for spot in compute.by_scope] == [("gradients", 20), ("", 1)]
+    assert [(spot.name, spot.op_count) for spot in compute.by_scope] == [("gradients", 40), ("", 1)]
 
 
 def test_the_largest_group_is_the_one_that_needs_most():
@@ -161,6 +161,19 @@ def test_the_largest_group_is_the_one_that_needs_most():
     assert (loop.op_count, loop.needed_bytes, loop.reasons) == (1, 450, ("While",))
 
 
+def test_a_group_does_not_count_one_buffer_twice():
+    """A variable that is read, and handed on, is in memory once."""
+    graph = draw(
+        "w=VarHandleOp -> read=ReadVariableOp -> same=Identity -> b",
+        dtypes={"w": "resource"},
+        bytes=400,
+        groups=[("w", "read", "same")],
+    )
+    costs = draw_costs(graph, persistent_bytes={"w": 400})
+    group = analyse(_extraction(graph), costs, _metrics(graph, {})).largest_group
+    assert group.needed_bytes == 400
+
+
 def test_what_has_no_gpu_kernel_is_found_in_bodies_too():
     """Kernels are asked for in the graph and in the bodies of its loops."""
     body = draw("i=Placeholder -> s=StringJoin", dtypes={"i": "string", "s": "string"})
@@ -173,13 +186,21 @@ def test_unmodelled_and_unknown_are_listed_with_their_op_types():
     """Neither is folded into the totals: both are lists of their own."""
     from dataclasses import replace
 
-    graph = _chain()
+    graph = _chain(functions={"body": draw("i=Placeholder -> o")})
     costs = draw_costs(graph)
     costs["deep/one/a"] = replace(costs["deep/one/a"], unmodelled=True)
-    report = analyse(_extraction(graph, unknown=("deep/two/b:0",)), costs, _metrics(graph, {}))
+    extraction = _extraction(
+        graph,
+        unknown=("deep/one/a:0", "deep/two/b:0", "body/i:0"),
+        unknown_roots=("deep/one/a",),
+    )
+    report = analyse(extraction, costs, _metrics(graph, {}))
     assert report.unmodelled == {"MatMul": 1}
-    (unknown,) = report.unknown_shapes
-    assert (unknown.tensor, unknown.op_type) == ("deep/two/b:0", "MatMul")
+    assert [(u.tensor, u.op_type, u.is_origin) for u in report.unknown_shapes] == [
+        ("deep/one/a:0", "MatMul", True),
+        ("deep/two/b:0", "MatMul", False),
+        ("body/i:0", "Placeholder", False),
+    ]
 
 
 @pytest.mark.parametrize("shape", [None, (None,)])

@@ -10,7 +10,7 @@ from placer.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from placer.analysis import Report
+    from placer.findings import Report
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from placer.analysis import Report
+from placer.findings import Report
 
 REPORT_SCHEMA = "placer.report/1"
 

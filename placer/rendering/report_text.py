@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from placer.analysis import (
-    ComputeFacts,
+from placer.findings import (
     Hotspot,
     InputFacts,
-    MemoryFacts,
     ModelFacts,
     Report,
     UnknownShape,
@@ -48,8 +46,8 @@ def render_report(report: Report, *, width: int = 80, colour: bool = False) -> s
     blocks = [
         heading,
         facts("Model", _model_rows(model, width)),
-        facts("Memory of a step with everything on one device", _memory_rows(report.memory, width)),
-        facts("Compute", _compute_rows(report.compute)),
+        facts("Memory of a step with everything on one device", _memory_rows(report, width)),
+        facts("Compute", _compute_rows(report)),
     ]
     if report.compute.by_op_type:
         blocks.append(_hotspot_table("Op type", report.compute.by_op_type, report, width))
@@ -130,7 +128,14 @@ def _is_open(item: InputFacts) -> bool:
     return item.bound_shape is None or None in item.bound_shape
 
 
-def _memory_rows(memory: MemoryFacts, width: int) -> list[tuple[str, RenderableType]]:
+def _at_least(report: Report) -> str:
+    """What stands before every figure that leaves tensors of unknown size out."""
+    return "at least " if report.unknown_shapes else ""
+
+
+def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]:
+    memory = report.memory
+    peak = f"{_at_least(report)}{format_bytes(memory.peak_bytes)}"
     while_running = f", while {shorten(memory.peak_op, width // 2)} runs" if memory.peak_op else ""
     at_peak = ", ".join(
         f"{_KIND_WORDS.get(kind, kind)} {format_bytes(size)}"
@@ -145,16 +150,19 @@ def _memory_rows(memory: MemoryFacts, width: int) -> list[tuple[str, RenderableT
         f"{format_bytes(memory.constant_bytes)}"
     )
     return [
-        ("peak", Text.assemble((format_bytes(memory.peak_bytes), "bold"), while_running)),
+        ("peak", Text.assemble((peak, "bold"), while_running)),
         ("at the peak", at_peak or "nothing is alive"),
         ("largest then", Text("\n".join(largest) or "none")),
         ("resident", resident),
     ]
 
 
-def _compute_rows(compute: ComputeFacts) -> list[tuple[str, RenderableType]]:
+def _compute_rows(report: Report) -> list[tuple[str, RenderableType]]:
+    compute, at_least = report.compute, _at_least(report)
     intensity = compute.arithmetic_intensity
-    work = f"{format_flops(compute.flops)}, {format_bytes(compute.bytes_accessed)} accessed"
+    work = (
+        f"{at_least}{format_flops(compute.flops)}, {format_bytes(compute.bytes_accessed)} accessed"
+    )
     if intensity is not None:
         work += (
             f", {intensity:.2g} FLOP per byte"
@@ -164,7 +172,7 @@ def _compute_rows(compute: ComputeFacts) -> list[tuple[str, RenderableType]]:
     where = f" on {compute.reference}" if compute.reference else ""
     return [
         ("work", work),
-        ("step", f"{format_seconds(compute.step_seconds)} predicted{where}"),
+        ("step", f"{at_least}{format_seconds(compute.step_seconds)} predicted{where}"),
     ]
 
 
@@ -226,13 +234,18 @@ def _problem(text: str, is_one: bool) -> RenderableType:
 
 
 def _unknown_lines(unknown: Sequence[UnknownShape], width: int) -> RenderableType:
+    """How many there are, and the ops at which shapes get lost (all others follow from them)."""
     if not unknown:
         return "none"
-    lines = [f"{format_count(len(unknown), 'tensor')} of unknown size, not counted:"]
+    shown = [item for item in unknown if item.is_origin] or list(unknown)
+    where = "shapes get lost at" if shown[0].is_origin else "such as"
+    lines = [f"{format_count(len(unknown), 'tensor')} of unknown size, not counted; {where}"]
     lines += [
         f"{shorten(item.tensor, width // 2)} {item.op_type} {format_shape(item.shape)}"
-        for item in unknown[:_UNKNOWN_ROWS]
+        for item in shown[:_UNKNOWN_ROWS]
     ]
+    if len(shown) > _UNKNOWN_ROWS:
+        lines.append(f"and {len(shown) - _UNKNOWN_ROWS:,} more")
     return Text("\n".join(lines), style="yellow")
 
 

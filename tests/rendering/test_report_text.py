@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from plans_by_hand import small_plan, small_report
 
-from placer.analysis import InputFacts, UnknownShape
+from placer.findings import InputFacts, UnknownShape
 from placer.rendering.report_text import render_report
 
 REPORT = """\
@@ -73,13 +73,19 @@ def test_an_unbound_batch_is_said_aloud():
 
 
 def test_what_is_unknown_is_listed_and_not_counted():
-    """Unknown shapes are counted, and the first ones named with their op type and shape."""
-    unknown = tuple(UnknownShape(tensor=f"t{i}:0", op_type="Odd", shape=(None,)) for i in range(7))
+    """Unknown shapes are counted, the ops at which they arise named, and figures say at least."""
+    unknown = tuple(
+        UnknownShape(tensor=f"t{i}:0", op_type="Odd", shape=(None,), is_origin=i > 0)
+        for i in range(7)
+    )
     text = render_report(small_report(unknown_shapes=unknown, unmodelled={"Odd": 7}))
-    assert "7 tensors of unknown size, not counted:" in text
-    assert "t0:0 Odd [?]" in text
-    assert "t6:0" not in text
+    assert "7 tensors of unknown size, not counted; shapes get lost at" in text
+    assert "t1:0 Odd [?]" in text
+    assert "t0:0" not in text
+    assert "and 1 more" in text
     assert "unmodelled      Odd 7" in text
+    for figure in ("peak          at least 5.00 MiB", "at least 4.00 MFLOP", "at least 4.10 ms"):
+        assert figure in text
 
 
 def test_narrow_terminals_keep_every_line_inside():
