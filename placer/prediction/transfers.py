@@ -3,6 +3,10 @@
 Mirrors ``Partition`` of ``tensorflow/core/graph/graph_partition.cc``, which inserts one pair of
 ``_Send`` and ``_Recv`` per tensor, destination device and kind of memory there, and one per
 source op and destination device of control edges.
+
+One later rewrite is left out: constants of up to 16 elements on a CPU are copied to the other CPU
+devices that read them (``core/common_runtime/replicate_constants_pass.cc``); accelerators of one
+host are never spared that way.
 """
 
 from __future__ import annotations
