@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,19 +28,23 @@ sys.exit(main())
 """
 
 
+Warnings = tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildResult:
     """What is known after the child ended, however it ended.
 
     ``device_of`` (per unit) has been checked against the problem, and ``value`` is its cost;
-    ``lower_bound`` is what the solver had proven last.  ``failure`` says what went wrong.
+    ``lower_bound`` is what the solver had proven last.  ``warnings`` are (code, message) pairs
+    about what went wrong.
     """
 
     status: Status
     device_of: tuple[int, ...] | None = None
     value: int | None = None
     lower_bound: int | None = None
-    failure: str = ""
+    warnings: Warnings = ()
 
 
 def search_in_child(
@@ -53,22 +58,22 @@ def search_in_child(
     with tempfile.TemporaryDirectory(prefix="placer-") as folder:
         paths = Path(folder, "problem.json"), Path(folder, "result.json")
         paths[0].write_text(to_json(problem, hint))
-        failure = _run(
+        warnings = _run(
             [
                 *child_command(),
                 *map(str, paths),
-                f"--time-limit={max(0.1, time_limit_seconds - _STARTUP_SECONDS)}",
+                f"--deadline={time.time() + time_limit_seconds - _SHUTDOWN_SECONDS}",
                 f"--seed={parameters.seed}",
                 f"--workers={parameters.workers}",
                 "--stop-with-parent",
             ],
             time_limit_seconds + GRACE_SECONDS,
         )
-        return _read(paths[1], problem, failure)
+        return _read(paths[1], problem, warnings)
 
 
-_STARTUP_SECONDS = 0.7
-"""What an interpreter needs until OR-Tools is loaded; taken off the limit it is given."""
+_SHUTDOWN_SECONDS = 0.1
+"""What the child needs to end once its search is over."""
 
 
 def child_command() -> list[str]:
@@ -81,8 +86,8 @@ def child_command() -> list[str]:
     return [sys.executable, "-P", "-c", _BOOTSTRAP.format(root=root)]
 
 
-def _run(command: Sequence[str], limit_seconds: float) -> str:
-    """Run the child; why it did not end well, or ``""``."""
+def _run(command: Sequence[str], limit_seconds: float) -> Warnings:
+    """Run the child; why it did not end well, if so."""
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(
@@ -92,36 +97,36 @@ def _run(command: Sequence[str], limit_seconds: float) -> str:
         try:
             code = child.wait(limit_seconds)
         except subprocess.TimeoutExpired:
-            return f"the solver process was stopped after {limit_seconds:.1f} s"
+            message = f"the solver process was late and was stopped after {limit_seconds:.1f} s"
+            return (("solver_stopped", message),)
         finally:
             child.kill()
             child.wait()
         if code == 0:
-            return ""
+            return ()
         errors.seek(0)
         last_line = errors.read().decode(errors="replace").strip().rpartition("\n")[2]
-        return f"the solver process ended with code {code} {last_line}".strip()
+        return (("solver_crashed", f"the solver process ended with {code} {last_line}".strip()),)
 
 
-def _read(path: Path, problem: ReducedProblem, failure: str) -> ChildResult:
+def _read(path: Path, problem: ReducedProblem, warnings: Warnings) -> ChildResult:
     """The result file, believed only as far as it can be checked."""
     if not path.exists():
-        return ChildResult(status=Status.UNKNOWN, failure=failure or "no result was written")
+        missing = ("solver_crashed", "the solver process wrote no result")
+        return ChildResult(status=Status.UNKNOWN, warnings=warnings or (missing,))
     try:
-        data: dict[str, Any] = json.loads(path.read_text())
-        return _checked(data, problem, failure)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        return ChildResult(
-            status=Status.UNKNOWN, failure=failure or f"the result is malformed: {error}"
-        )
+        return _checked(json.loads(path.read_text()), problem, warnings)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        malformed = ("solver_crashed", f"the result of the solver process is malformed: {error}")
+        return ChildResult(status=Status.UNKNOWN, warnings=(*warnings, malformed))
 
 
-def _checked(data: dict[str, Any], problem: ReducedProblem, failure: str) -> ChildResult:
+def _checked(data: dict[str, Any], problem: ReducedProblem, warnings: Warnings) -> ChildResult:
     """The result as data; raises ``ValueError`` if its placement does not fit the problem."""
     status = Status(data["status"])
     bound = None if data["lower_bound"] is None else int(data["lower_bound"])
     if data["device_of"] is None:
-        return ChildResult(status=status, lower_bound=bound, failure=failure)
+        return ChildResult(status=status, lower_bound=bound, warnings=warnings)
     device_of = tuple(int(device) for device in data["device_of"])
     if not problem.is_feasible(device_of):
         raise ValueError("the placement breaks a limit")
@@ -130,5 +135,5 @@ def _checked(data: dict[str, Any], problem: ReducedProblem, failure: str) -> Chi
         device_of=device_of,
         value=problem.value(device_of),
         lower_bound=bound,
-        failure=failure,
+        warnings=warnings,
     )

@@ -16,6 +16,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -64,15 +65,16 @@ class _Progress(cp_model.CpSolverSolutionCallback):  # type: ignore[misc] # orto
 
 
 def search(
-    problem_path: Path, result: ResultFile, time_limit: float, seed: int, workers: int
+    problem_path: Path, result: ResultFile, deadline: float, seed: int, workers: int
 ) -> None:
-    """Solve the problem in ``problem_path`` into ``result``."""
+    """Solve the problem in ``problem_path`` into ``result`` until ``deadline`` (a time of
+    ``time.time()``, so that what it takes to come this far counts)."""
     problem, hint = from_json(problem_path.read_text())
     model = PlacementModel(problem)
     if hint is not None:
         model.hint(hint)
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = time_limit
+    solver.parameters.max_time_in_seconds = max(0.1, deadline - time.time())
     solver.parameters.random_seed = seed
     solver.parameters.num_workers = workers
     solver.best_bound_callback = lambda bound: result.update(lower_bound=model.lower_bound(bound))
@@ -99,7 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="placer.solving.solver_process", description=__doc__)
     parser.add_argument("problem", type=Path)
     parser.add_argument("result", type=Path)
-    parser.add_argument("--time-limit", type=float, default=30.0, help="seconds")
+    parser.add_argument("--time-limit", type=float, default=30.0, help="seconds from now")
+    parser.add_argument("--deadline", type=float, help="seconds since the epoch, instead")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=0, help="0: one per core")
     parser.add_argument("--stop-with-parent", action="store_true")
@@ -109,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     search(
         options.problem,
         ResultFile(options.result),
-        options.time_limit,
+        options.deadline or time.time() + options.time_limit,
         options.seed,
         options.workers,
     )

@@ -101,12 +101,11 @@ def _search(
     found = ChildResult(status=Status.UNKNOWN)
     if left >= _LEAST_CHILD_SECONDS:
         found = search_in_child(problem, start, parameters, left)
-    warnings = (("solver_crashed", found.failure),) if found.failure else ()
     candidates = [device_of for device_of in (start, found.device_of) if device_of is not None]
     if not candidates:
         status = Status.INFEASIBLE if found.status is Status.INFEASIBLE else Status.UNKNOWN
-        return StageResult(status=status, warnings=warnings)
-    return _judge(problem, min(candidates, key=problem.value), found.lower_bound, warnings)
+        return StageResult(status=status, warnings=found.warnings)
+    return _judge(problem, min(candidates, key=problem.value), found.lower_bound, found.warnings)
 
 
 def _judge(

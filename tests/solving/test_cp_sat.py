@@ -20,11 +20,11 @@ from placer.solving.contraction import contract
 from placer.solving.reduced_problem import ReducedProblem, SpillRules, reduce_to_units, to_json
 
 BATCH = """
-import sys
+import sys, time
 from pathlib import Path
 from placer.solving.solver_process import ResultFile, search
 for problem in sorted(Path(sys.argv[1]).glob("*.problem")):
-    search(problem, ResultFile(problem.with_suffix(".json")), 20.0, 0, 1)
+    search(problem, ResultFile(problem.with_suffix(".json")), time.time() + 20.0, 0, 1)
 """
 
 

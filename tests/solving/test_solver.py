@@ -147,7 +147,10 @@ def test_a_failing_child_leaves_the_first_placement(
     assert time.monotonic() - started < 4.0
     assert solution.status is Status.FEASIBLE
     assert solution.lower_bound is None
-    assert [code for code, _ in solution.warnings] == ["solver_crashed"]
+    late = "sleep" in code
+    assert next(code for code, _ in solution.warnings) == (
+        "solver_stopped" if late else "solver_crashed"
+    )
     assert solution.device_of is not None
     assert not score(TWO_PAIRS, solution.device_of).violations
 
