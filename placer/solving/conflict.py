@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from placer.problem import PlacementProblem
-from placer.solving.initial import fill
+from placer.solving.drafts import fill
 from placer.solving.reduced_problem import ReducedProblem, SpillRules, reduce_to_units
 from placer.solving.spilling import may_spill
 

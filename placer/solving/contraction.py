@@ -26,10 +26,11 @@ conditions true.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from placer.solving.reduced_problem import ReducedProblem, Row, merge_nets
+from placer.solving.merging import merge_units
+from placer.solving.reduced_problem import ReducedProblem
 
 
 def contract(problem: ReducedProblem, incumbent_value: int | None = None) -> ReducedProblem:
@@ -46,7 +47,8 @@ def contract(problem: ReducedProblem, incumbent_value: int | None = None) -> Red
         sweep.join_weightless()
         if not sweep.joined:
             return problem
-        problem = _merge(problem, sweep)
+        roots = [sweep.root(unit) for unit in range(problem.unit_count)]
+        problem = merge_units(problem, roots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,42 +160,3 @@ def _weightless(problem: ReducedProblem) -> list[bool]:
         not any(row.weights[unit] for row in problem.rows) and not problem.host_cost[unit]
         for unit in range(problem.unit_count)
     ]
-
-
-def _merge(problem: ReducedProblem, sweep: _Sweep) -> ReducedProblem:
-    """The problem with joined units made one."""
-    numbers: dict[int, int] = {}
-    new_of = [
-        numbers.setdefault(sweep.root(unit), len(numbers)) for unit in range(problem.unit_count)
-    ]
-    allowed: list[tuple[int, ...]] = [()] * len(numbers)
-    anchor = [0] * len(numbers)
-    for root, number in numbers.items():
-        allowed[number] = tuple(sorted(sweep.allowed[root]))
-        anchor[number] = problem.anchor[root]
-    rows = tuple(
-        Row(weights=_sums(row.weights, new_of, len(numbers)), capacity=row.capacity)
-        for row in problem.rows
-    )
-    return replace(
-        problem,
-        allowed=tuple(
-            tuple(d for d in devices if all(r.weights[unit] <= r.capacity[d] for r in rows))
-            for unit, devices in enumerate(allowed)
-        ),
-        nets=merge_nets(problem.nets, new_of),
-        rows=rows,
-        host_cost=_sums(problem.host_cost, new_of, len(numbers)),
-        unit_of=tuple(new_of[unit] for unit in problem.unit_of),
-        anchor=tuple(anchor),
-        ties=tuple(
-            dict.fromkeys((new_of[a], new_of[b]) for a, b in problem.ties if new_of[a] != new_of[b])
-        ),
-    )
-
-
-def _sums(values: Sequence[int], new_of: Sequence[int], count: int) -> tuple[int, ...]:
-    sums = [0] * count
-    for value, number in zip(values, new_of, strict=True):
-        sums[number] += value
-    return tuple(sums)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from placer.problem import PlacementProblem, ProblemTensor
+from placer.solving.nets import merge_nets
 
 SCHEMA = "placer.reduced/1"
 
@@ -166,25 +167,6 @@ def reduce_to_units(problem: PlacementProblem, spill: SpillRules | None = None) 
         unit_of=unit_of,
         anchor=_first_ops(unit_of),
         ties=_ties(problem, unit_of),
-    )
-
-
-def merge_nets(
-    tensors: Sequence[ProblemTensor], unit_of: Sequence[int]
-) -> tuple[ProblemTensor, ...]:
-    """The tensors between units: parallel ones summed, those within one unit or empty dropped."""
-    merged: dict[tuple[int, tuple[int, ...]], int] = {}
-    for tensor in tensors:
-        if tensor.bytes == 0:
-            continue
-        producer = unit_of[tensor.producer]
-        consumers = {unit_of[op] for op in tensor.consumers} - {producer}
-        if consumers:
-            key = (producer, tuple(sorted(consumers)))
-            merged[key] = merged.get(key, 0) + tensor.bytes
-    return tuple(
-        ProblemTensor(producer=producer, consumers=consumers, bytes=size)
-        for (producer, consumers), size in merged.items()
     )
 
 

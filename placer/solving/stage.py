@@ -41,7 +41,9 @@ def solve_stage(
     problem = contract(units)
     if cannot_fit(problem):
         return StageResult(status=Status.INFEASIBLE)
-    start = initial_placement(problem, _initial_deadline(deadline), _project(problem, hints))
+    start = initial_placement(
+        problem, _initial_deadline(deadline), _project(problem, hints), parameters.seed
+    )
     if start is not None:
         value = problem.value(start)
         if value == 0 or _is_fixed(problem):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -12,18 +12,18 @@ from placer.solving.reduced_problem import ReducedProblem
 Order = npt.NDArray[np.int64]
 Position = npt.NDArray[np.float64]
 
-_MOST_SMOOTHING_ROUNDS = 300
-"""Enough for the slowest modes of graphs of some ten thousand units to stand out; small graphs
-need fewer."""
+MOST_SPECTRAL_UNITS = 700
+"""Eigenvectors of a dense matrix of this size take a third of a second."""
+
+_MODES = 4
+_MOST_PINS = 64
+"""Larger nets pull everything together and say little."""
 
 
 def unit_orders(problem: ReducedProblem, members: Order) -> Iterator[Order]:
-    """Some orders of the units ``members``: as in the graph, then two spectral ones."""
-    place = _mean_place(problem)
-    yield members[np.argsort(place[members], kind="stable")]
-    if not problem.nets:
-        return
-    for position in _slow_modes(problem, place):
+    """Some orders of the units ``members``: as in the graph, then, if it is small, along the
+    slowest modes of its Laplacian."""
+    for position in (_mean_place(problem), *_slow_modes(problem)):
         yield members[np.argsort(position[members], kind="stable")]
 
 
@@ -34,53 +34,33 @@ def _mean_place(problem: ReducedProblem) -> Position:
     total = np.bincount(
         unit_of, weights=np.arange(len(unit_of), dtype=float), minlength=problem.unit_count
     )
-    return total / np.maximum(count, 1)
+    place: Position = total / np.maximum(count, 1)
+    return place
 
 
-def _slow_modes(problem: ReducedProblem, place: Position) -> list[Position]:
-    """Two positions per unit in which units that share nets lie close together.
+def _slow_modes(problem: ReducedProblem) -> Iterator[Position]:
+    """Positions in which units that share many bytes lie close together.
 
-    Power iteration of a lazy random walk unit -> net -> unit with the bytes as weights (the
-    slowest modes of the star expansion, M. Fiedler 1973), begun at the order of the graph so that
-    the result does not depend on chance.
+    The eigenvectors of the smallest eigenvalues (but the first) of the normalised Laplacian of the
+    graph in which every net is a clique (M. Fiedler, A property of eigenvectors of nonnegative
+    symmetric matrices and its application to graph theory, 1975).
     """
-    pins = [(n, u) for n, net in enumerate(problem.nets) for u in (net.producer, *net.consumers)]
-    net_of, unit_of = np.asarray(pins, dtype=np.int64).T
-    size = np.asarray([float(net.bytes) for net in problem.nets])
-    pin_count = np.bincount(net_of).astype(float)
-    share = (size / pin_count)[net_of]
-    degree = np.bincount(unit_of, weights=share, minlength=problem.unit_count)
-    degree = np.maximum(degree.astype(float), 1e-300)
-
-    def walk(position: Position) -> Position:
-        net_position = np.bincount(net_of, weights=position[unit_of]) / pin_count
-        pulled = np.bincount(
-            unit_of, weights=share * net_position[net_of], minlength=problem.unit_count
-        )
-        halfway: Position = 0.5 * (position + pulled / degree)
-        return halfway
-
-    first = _iterate(walk, place.copy(), [np.ones_like(place)], degree)
-    second = _iterate(walk, place**2, [np.ones_like(place), first], degree)
-    return [first, second]
+    if not problem.nets or not 2 < problem.unit_count <= MOST_SPECTRAL_UNITS:
+        return
+    weight = np.zeros((problem.unit_count, problem.unit_count))
+    for net in problem.nets:
+        if len(net.consumers) < _MOST_PINS:
+            pins = np.asarray([net.producer, *net.consumers])
+            weight[np.ix_(pins, pins)] += float(net.bytes) / len(net.consumers)
+    np.fill_diagonal(weight, 0.0)
+    degree = weight.sum(axis=1)
+    scale = 1.0 / np.sqrt(np.where(degree > 0.0, degree, 1.0))
+    laplacian = np.eye(problem.unit_count) - scale[:, None] * weight * scale[None, :]
+    modes = np.linalg.eigh(laplacian)[1]
+    for number in range(1, min(1 + _MODES, problem.unit_count)):
+        yield _signed(modes[:, number] * scale)
 
 
-def _iterate(
-    walk: Callable[[Position], Position],
-    position: Position,
-    against: Sequence[Position],
-    degree: Position,
-) -> Position:
-    """The slowest mode of ``walk`` that is orthogonal (weighted by degree) to ``against``; zero
-    where there is none."""
-    lengths = [(degree * mode) @ mode for mode in against]
-    for _ in range(min(_MOST_SMOOTHING_ROUNDS, 10 + 2 * len(position))):
-        position = walk(position)
-        for mode, length in zip(against, lengths, strict=True):
-            if length > 0.0:
-                position = position - mode * ((degree * mode) @ position / length)
-        norm = np.sqrt((degree * position) @ position)
-        if norm == 0.0:
-            return position
-        position = position / norm
-    return position
+def _signed(mode: Position) -> Position:
+    """The mode with its largest entry positive, so that rounding cannot turn the order round."""
+    return mode if mode[np.argmax(np.abs(mode))] >= 0.0 else -mode

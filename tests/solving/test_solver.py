@@ -143,11 +143,12 @@ def test_a_failing_child_leaves_the_first_placement(
     """However the child ends, the placement found before it is returned with a warning, in time."""
     monkeypatch.setattr(child_search, "child_command", lambda: [sys.executable, "-c", code])
     started = time.monotonic()
-    solution = solve(TWO_PAIRS, replace(QUICK, time_limit_seconds=1.5))
-    assert time.monotonic() - started < 4.0
+    late = "sleep" in code
+    limit = 1.5 if late else 10.0
+    solution = solve(TWO_PAIRS, replace(QUICK, time_limit_seconds=limit))
+    assert time.monotonic() - started < limit + 3.0
     assert solution.status is Status.FEASIBLE
     assert solution.lower_bound is None
-    late = "sleep" in code
     assert next(code for code, _ in solution.warnings) == (
         "solver_stopped" if late else "solver_crashed"
     )
