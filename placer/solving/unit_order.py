@@ -12,8 +12,8 @@ from placer.solving.reduced_problem import ReducedProblem
 Order = npt.NDArray[np.int64]
 Position = npt.NDArray[np.float64]
 
-MOST_SPECTRAL_UNITS = 700
-"""Eigenvectors of a dense matrix of this size take a third of a second."""
+MOST_SPECTRAL_UNITS = 400
+"""Eigenvectors of a dense matrix of this size take a few hundredths of a second."""
 
 _MODES = 4
 _MOST_PINS = 64
