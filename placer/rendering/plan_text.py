@@ -122,18 +122,21 @@ def _transfer_totals(plan: Plan) -> str:
 def _step_line(metrics: Mapping[str, Any]) -> str:
     """The predicted times of one step."""
     return (
-        f"{format_seconds(metrics['step_seconds'])} predicted; busiest device "
-        f"{format_seconds(metrics['bottleneck_seconds'])}, critical path "
-        f"{format_seconds(metrics['critical_path_seconds'])}"
+        f"{format_seconds(metrics['step_seconds'])} predicted; critical path "
+        f"{format_seconds(metrics['critical_path_seconds'])}, busiest device with its transfers "
+        f"{format_seconds(metrics['bottleneck_seconds'])}"
     )
 
 
 def _devices(plan: Plan, width: int) -> RenderableType:
     """One row per device: ops, memory against the cap, busy time."""
     ops = Counter(plan.placement.values())
+    spills = any(device["spilled_bytes"] for device in plan.devices)
     columns = [
         Column(header="Device", number=False),
-        *(Column(header=name) for name in ("Ops", "Peak", "Cap", "Used", "Resident", "Busy")),
+        *(Column(header=name) for name in ("Ops", "Peak", "Cap", "Used", "Resident")),
+        *([Column(header="Spilled")] if spills else []),
+        Column(header="Busy"),
         Column(header="Model", number=False),
     ]
     rows = [
@@ -143,7 +146,8 @@ def _devices(plan: Plan, width: int) -> RenderableType:
             _known(device["peak_memory_bytes"], format_bytes),
             format_bytes(device["usable_bytes"]),
             _used(device),
-            _resident(device),
+            _known(device["resident_bytes"], format_bytes),
+            *([_known(device["spilled_bytes"], format_bytes)] if spills else []),
             _known(device["busy_seconds"], format_seconds),
             device["model"] or device["type"],
         )
@@ -161,13 +165,6 @@ def _used(device: Mapping[str, Any]) -> str:
     """The share of the cap that the predicted peak takes."""
     peak = device["peak_memory_bytes"]
     return "-" if peak is None else format_share(peak, device["usable_bytes"])
-
-
-def _resident(device: Mapping[str, Any]) -> str:
-    """Resident bytes, with what was spilled among them."""
-    text = _known(device["resident_bytes"], format_bytes)
-    spilled = device["spilled_bytes"]
-    return f"{text} ({format_bytes(spilled)} spilled)" if spilled else text
 
 
 def _transfers(plan: Plan, width: int) -> RenderableType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from plans_by_hand import infeasible_plan, small_plan, transfer_row
+from plans_by_hand import device_row, infeasible_plan, small_plan, transfer_row
 
 from placer.rendering.plan_text import TRANSFER_ROWS, quality_text, render_plan
 
@@ -17,7 +17,8 @@ Placement
   status     OPTIMAL (proven best)
   transfer   3.00 MiB, lower bound 3.00 MiB, gap 0.0%
   transfers  1 data 3.00 MiB, 1 feed 1.00 KiB, 1 fetch 128 B, 1 control 4 B
-  step       4.10 ms predicted; busiest device 2.00 ms, critical path 4.00 ms
+  step       4.10 ms predicted; critical path 4.00 ms, busiest device with its
+             transfers 2.00 ms
   search     1.50 s, seed 0
 
 Device  Ops      Peak      Cap   Used  Resident     Busy  Model
@@ -101,6 +102,16 @@ def test_only_the_largest_transfers_are_listed_unsized_last():
     assert "1 without a size" in text
     few = render_plan(small_plan(transfers=tuple(rows[-2:])))
     assert few.index("t14:0") < few.index("string:0")
+
+
+def test_spilled_bytes_get_a_column_where_there_are_any():
+    """What went to the host for want of room is shown per device."""
+    plan = small_plan(devices=(device_row("GPU:0"), device_row("CPU:0", spilled_bytes=7 << 20)))
+    lines = render_plan(plan).splitlines()
+    header = next(line for line in lines if line.startswith("Device"))
+    host = next(line for line in lines if line.startswith("CPU:0"))
+    assert host[: header.index("Spilled") + len("Spilled")].endswith("7.00 MiB")
+    assert "Spilled" not in render_plan(small_plan())
 
 
 def test_warnings_and_unmodelled_ops_are_never_silent():
