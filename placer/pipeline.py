@@ -79,8 +79,9 @@ def place(source: Any, devices: str | Path, **options: Any) -> Plan:
 def report(source: Any, devices: str | Path | None = None, **options: Any) -> Report:
     """What is in ``source`` and what one step takes; with ``devices``, where it would run too.
 
-    Shapes may stay unknown: the report lists them.  Without ``devices`` the figures are for one
-    accelerator, the reference device.  ``options`` and errors as for :func:`place`.
+    Shapes may stay unknown: the report lists them, and says so if they prevent a placement.
+    Without ``devices`` the figures are for one accelerator, the reference device.  ``options``
+    and errors as for :func:`place`.
     """
     wanted = Options(**options)
     cluster = read_cluster(devices or REFERENCE_DEVICE, wanted)
@@ -91,8 +92,12 @@ def report(source: Any, devices: str | Path | None = None, **options: Any) -> Re
     metrics = predict(extraction.graph, costs, constraints.first_choice, cluster)
     plan = None
     if devices is not None:
-        require_known_shapes(extraction)
-        plan = place_extraction(extraction, costs, cluster, wanted)
+        try:
+            require_known_shapes(extraction)
+            plan = place_extraction(extraction, costs, cluster, wanted)
+        except ShapeError as error:
+            unplaced = ("not_placed", f"not placed: {error}", ())
+            extraction = replace(extraction, warnings=(*extraction.warnings, unplaced))
     return analyse(extraction, costs, metrics, plan, reference=_reference(cluster))
 
 

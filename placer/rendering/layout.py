@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from placer.rendering.quantities import shorten
+from placer.rendering.quantities import drop_calls, shorten
 
 MINIMUM_WIDTH = 30
 """Below this nothing is readable; the terminal wraps what is too long."""
@@ -74,15 +74,18 @@ def table(
     """A table of at most ``width`` columns.
 
     The first column is shortened in its middle, and columns are left out from the right where
-    that is not enough.  With a ``limit`` that many rows are shown, and the rest counted.
+    that is not enough; if one name is too long, all lose their call nodes, so that they can be
+    compared.  With a ``limit`` that many rows are shown, and the rest counted.
     """
     shown_rows = rows[:limit] if limit else rows
     shown, name_width = _fit(columns, shown_rows, max(width, MINIMUM_WIDTH))
     grid = Table(box=HORIZONTALS, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
     for column in columns[:shown]:
         grid.add_column(column.header, justify="right" if column.number else "left", no_wrap=True)
+    crowded = any(len(row[0]) > name_width for row in shown_rows)
     for row in shown_rows:
-        grid.add_row(Text(shorten(row[0], name_width)), *(Text(cell) for cell in row[1:shown]))
+        name = shorten(drop_calls(row[0]) if crowded else row[0], name_width)
+        grid.add_row(Text(name), *(Text(cell) for cell in row[1:shown]))
     if len(shown_rows) == len(rows):
         return grid
     return Group(grid, Text(f"and {len(rows) - len(shown_rows):,} more"))

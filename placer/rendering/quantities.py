@@ -72,15 +72,20 @@ def format_shape(shape: Sequence[int | None] | None) -> str:
     return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
+def drop_calls(name: str) -> str:
+    """An op name without the call nodes at its front, which every exported model has:
+    ``"…/conv1/Conv2D"`` for ``"StatefulPartitionedCall/conv1/Conv2D"``."""
+    return _CALLS.sub("…/", name)
+
+
 def shorten(name: str, width: int) -> str:
     """``name`` in at most ``width`` columns.
 
-    Of a long op name the call nodes at its front go first (every exported model begins with
-    them), then the middle, for both ends say most.
+    Of a long op name the call nodes at its front go first, then the middle: both ends say most.
     """
     if len(name) <= width:
         return name
-    inner = _CALLS.sub("…/", name)
+    inner = drop_calls(name)
     if len(inner) <= width or width < 2:
         return inner[: max(width, 0)]
     head = (width - 1) // 3

@@ -111,15 +111,15 @@ def _input_line(item: InputFacts, width: int) -> str:
 
 
 def _batch_line(model: ModelFacts) -> RenderableType:
-    """What the batch size is, said aloud."""
-    if model.batch_size is not None:
-        return f"bound to {model.batch_size} (--batch-size)"
-    open_inputs = [item.key for item in model.inputs if _is_open(item)]
-    if not open_inputs:
-        return "fixed by the shapes in the file"
+    """What the batch size is, said aloud, and what stays open."""
+    open_inputs = _listed([item.key for item in model.inputs if _is_open(item)], 3)
+    bound = f"bound to {model.batch_size} (--batch-size)" if model.batch_size is not None else ""
+    if open_inputs == "none":
+        return bound or "fixed by the shapes in the file"
+    if bound:
+        return Text(f"{bound}; {open_inputs} still open: --shape NAME:32x128", style="yellow")
     return Text(
-        f"not bound: {_listed(open_inputs, 3)} of unknown size; give --batch-size N or "
-        "--shape NAME:32x128",
+        f"not bound: {open_inputs} of unknown size; give --batch-size N or --shape NAME:32x128",
         style="yellow",
     )
 
