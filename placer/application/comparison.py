@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,7 @@ class _Reasons:
         program = comparison.program
         self._fed = {item.tensor.partition(":")[0] for item in program.inputs}
         self._upstream = only_upstream(program)
+        self._pruned = pruned_with_loops(comparison)
         self._handles = {op: handles for op, handles in touched_handles(program.graph_def.node)}
 
     def actual(self, node: Any) -> str:
@@ -75,6 +76,8 @@ class _Reasons:
                 return "inside_control_flow"
             if actual == HOST and requested != HOST and _host_only(node):
                 return "host_only_kernel"
+        elif node.name in self._pruned:
+            return "inside_control_flow"
         elif self._comparison.optimised:
             return "removed_by_optimiser"
         return UNEXPLAINED
@@ -96,6 +99,21 @@ def only_upstream(program: FlatProgram) -> set[str]:
         if node.name not in ends | fed and reading and set(reading) <= fed | found:
             found.add(node.name)
     return found
+
+
+def pruned_with_loops(comparison: Comparison) -> set[str]:
+    """Ops that did not run and that only control flow reads.
+
+    A session prunes after it has lowered loops, so what an unused loop variable needs goes too.
+    """
+    readers = _readers(comparison.program)
+    loops = {n.name for n in comparison.program.graph_def.node if n.op in CONTROL_FLOW_TYPES}
+    found: set[str] = set()
+    for node in reversed(comparison.program.graph_def.node):
+        reading = set(readers.get(node.name, ()))
+        if node.name not in comparison.execution.devices and reading and reading <= loops | found:
+            found.add(node.name)
+    return found - loops
 
 
 def _readers(program: FlatProgram) -> dict[str, list[str]]:
@@ -171,6 +189,7 @@ class _TransferCodes:
         self._readers = _readers(comparison.program)
         fed = {item.tensor.partition(":")[0] for item in comparison.program.inputs}
         self._replaced = only_upstream(comparison.program) | fed
+        self._pruned = pruned_with_loops(comparison)
 
     def missing(self, kind: str, key: TransferKey) -> str:
         """The code of a predicted transfer that was not seen."""
@@ -183,6 +202,8 @@ class _TransferCodes:
         ]
         if there and set(there) <= self._replaced:
             return "fed"
+        if producer in self._pruned or (there and set(there) <= self._pruned):
+            return "inside_control_flow"
         if comparison.optimised:
             gone = producer not in comparison.execution.devices
             return "removed_by_optimiser" if gone else "rerouted_by_optimiser"
@@ -236,16 +257,3 @@ def _output_row(key: str, placed: Any, unplaced: Any) -> OutputRow:
         max_relative_difference=float((absolute / scale).max(initial=0.0)),
         all_finite=bool(numpy.isfinite(wide_right).all()),
     )
-
-
-def canonical_requests(nodes: Sequence[Any]) -> dict[str, str]:
-    """The device each op of a graph asks for (canonical), ``""`` for none or a partial name."""
-    from cost_models.device_names import canonical
-
-    found = {}
-    for node in nodes:
-        try:
-            found[node.name] = canonical(node.device) if node.device else ""
-        except ValueError:
-            found[node.name] = ""
-    return found

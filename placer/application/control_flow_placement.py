@@ -20,7 +20,6 @@ from placer.extraction.op_definitions import OpDefinitions
 CONTROL_FLOW_TYPES = frozenset(
     {"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"}
 )
-BRANCH_TYPES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 
 
 class BodyPlacer:
@@ -76,8 +75,6 @@ def input_anchors(
         return
     anchors: dict[str, str] = {}
     for number, dtype in enumerate(_input_types(node, definitions.find(node.op))):
-        if number == 0 and node.op in BRANCH_TYPES:
-            continue  # the condition is read where the op is
         tensor = node.input[number]
         producer = tensor.partition(":")[0]
         here = devices[node.name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from placer.errors import UsageError
@@ -17,20 +17,21 @@ DEFAULT_DIMENSION = 8
 
 def input_values(
     program: FlatProgram,
-    given: Mapping[str, Any] | None = None,
+    given: Mapping[str, Any] | Sequence[Any] | None = None,
     bindings: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> dict[str, numpy.ndarray[Any, Any]]:
     """An array for each input of ``program``, by key.
 
-    ``bindings`` are a plan's: ``batch_size`` for unknown first dimensions, ``shapes`` by key.
+    ``given`` maps keys to values, or lists values in order; ``bindings`` are a plan's:
+    ``batch_size`` for unknown first dimensions, ``shapes`` by key.
     Values that are not given are random: floats in [0, 1), integers 0 or 1, strings ``"abc"``.
     Raises :class:`UsageError` for a key that is no input, and for a dtype that has no values.
     """
     import numpy
 
-    given, bindings = given or {}, bindings or {}
     known = [item.key for item in program.inputs]
+    given, bindings = _by_key(given, known), bindings or {}
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise UsageError(
@@ -43,6 +44,20 @@ def input_values(
         else _generated(item, bound_shape(item, bindings), random)
         for item in program.inputs
     }
+
+
+def _by_key(given: Mapping[str, Any] | Sequence[Any] | None, known: list[str]) -> Mapping[str, Any]:
+    import numpy
+
+    if given is None or isinstance(given, Mapping):
+        return given or {}
+    if isinstance(given, numpy.ndarray) or hasattr(given, "numpy"):
+        given = (given,)
+    if len(given) != len(known):
+        raise UsageError(
+            f"{len(given)} input values are given for {len(known)} inputs ({', '.join(known)})"
+        )
+    return dict(zip(known, given, strict=True))
 
 
 def bound_shape(item: ProgramInput, bindings: Mapping[str, Any]) -> tuple[int, ...]:

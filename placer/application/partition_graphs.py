@@ -185,7 +185,7 @@ class _Reader:
             flat = self._argument(node).rpartition(":")[0]
         if flat in self.names.ops:
             return f"^{flat}", ""
-        executed = re.fullmatch(r"(.+)/LoopExecuted/_\d+", name)
+        executed = re.fullmatch(r"(.+)/(?:LoopExecuted|branch_executed)/_\d+", name)
         if executed and self.names.prefix + executed[1] in self.names.ops:
             return f"^{self.names.prefix}{executed[1]}", ""
         return f"^{flat}", self.owner(name) or "?"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placer.application.graph_placement import check_fingerprint, place_graph_def, write_graph_def
+from placer.application.placed_function import place_function
 from placer.application.saved_model import write_placed_saved_model
 from placer.errors import UsageError
 from placer.extraction.loading import load_program
@@ -22,15 +23,20 @@ def apply(
     out: str | os.PathLike[str] | None = None,
     *,
     force: bool = False,
+    strict: bool = False,
     **choice: Any,
 ) -> Any:
     """The placed program: what ``source`` is, running where ``plan`` says.
 
     A path (SavedModel folder, GraphDef file) needs ``out``, the folder or file to write, and gives
-    it back as a ``Path``; a ``tf.Graph`` or GraphDef gives a GraphDef.  ``choice`` are
-    ``tag_set``, ``signature`` and ``outputs`` where the plan was made with others than the plan
-    names.  Raises :class:`UsageError` for a plan of another model, a missing ``out``, or an
-    existing one without ``force``.
+    it back as a ``Path``.  A ``tf.function``, ConcreteFunction or Keras model gives a
+    :class:`~placer.application.placed_function.PlacedFunction` whose variables were copied to
+    their devices; with ``strict`` TensorFlow may not move its ops elsewhere.  A ``tf.Graph`` or
+    GraphDef gives a GraphDef.  ``choice`` are ``tag_set``, ``signature`` and ``outputs`` where
+    they differ from what the plan says.
+
+    Raises :class:`UsageError` for a plan of another model, a missing ``out``, an existing one
+    without ``force``, or a function with ``jit_compile``.
     """
     is_path = isinstance(source, str | os.PathLike)
     if is_path and out is None:
@@ -43,6 +49,8 @@ def apply(
         assert out is not None
         write_placed_saved_model(program, plan.placement, out, force=force)
         return Path(out)
+    if program.source_format in ("function", "keras"):
+        return place_function(source, program, plan, strict=strict)
     placed = place_graph_def(program, plan.placement)
     if out is None:
         return placed

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from placer.application.generated_inputs import stand_in_weights
-from placer.errors import ModelError
 from placer.extraction.state import VARIABLE_TYPES
 
 
@@ -30,29 +29,33 @@ class Run:
 
 @contextmanager
 def graph_optimisation(enabled: bool) -> Iterator[None]:
-    """Turns Grappler's optimisers off (or leaves them) for eager functions in the block."""
-    import tensorflow as tf
+    """Turns the optimisers off (or leaves them) for functions that are first called in the block.
 
-    before = tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer", False)
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not enabled})
-    try:
-        yield
-    finally:
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": before})
-
-
-def switch_off_runtime_optimiser() -> None:
-    """Stops the runtime from merging equal ops of a partition; before TensorFlow's first op.
-
-    There is no public setting for eager functions, only ``optimizer_options.opt_level`` of the
-    configuration that the context starts with.
+    Grappler has a public setting.  The runtime's own optimiser, which merges equal ops of a
+    partition, has none for eager functions, only ``optimizer_options.opt_level`` in the
+    configuration that each function copies from the context.
     """
+    import tensorflow as tf
     from tensorflow.core.protobuf import config_pb2
     from tensorflow.python.eager import context
 
+    if enabled:
+        yield
+        return
+    eager = context.context()
+    options = tf.config.optimizer.get_experimental_options()
+    before = eager._config, options.get("disable_meta_optimizer", False)
     config = config_pb2.ConfigProto()
+    if eager._config is not None:
+        config.CopyFrom(eager._config)
     config.graph_options.optimizer_options.opt_level = -1
-    context.context()._config = config
+    eager._config = config
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    try:
+        yield
+    finally:
+        eager._config = before[0]
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": before[1]})
 
 
 @contextmanager
@@ -138,12 +141,12 @@ def _observed(function: Any, call: Callable[[], Mapping[str, Any]], optimised: b
 
 
 def _function_graphs(metadata: Any) -> list[Any]:
-    """The partitioned graphs of the outermost function: the first that was instantiated."""
+    """The partitioned graphs of the outermost function: the first that was instantiated.
+
+    None come with later calls of a function that was called before.
+    """
     if not metadata.function_graphs:
-        raise ModelError(
-            "TensorFlow reported no partitioned graphs; they come only with the first call of a "
-            "function in a process"
-        )
+        return []
     return list(metadata.function_graphs[0].partition_graphs)
 
 

@@ -30,7 +30,11 @@ def follow_variables(meta_graph: Any, program: FlatProgram, devices: Mapping[str
     ``devices`` maps the flat ops of ``program`` to full device names.
     """
     graph_def = meta_graph.graph_def
-    keys = {node.name: resource_key(node) for node in graph_def.node if _is_handle(node)}
+    keys = {
+        node.name: resource_key(node)
+        for node in graph_def.node
+        if node.op in VARIABLE_TYPES or node.op in TABLE_TYPES
+    }
     planned = {keys[name]: device for name, device in devices.items() if name in keys}
     warnings = _place_companions(meta_graph, program, keys, planned)
     handle_devices = {name: planned[key] for name, key in keys.items() if key in planned}
@@ -40,6 +44,10 @@ def follow_variables(meta_graph: Any, program: FlatProgram, devices: Mapping[str
 
 
 def _is_handle(node: Any) -> bool:
+    from tensorflow.core.framework import types_pb2
+
+    if node.op == "Placeholder":
+        return bool(node.attr["dtype"].type == types_pb2.DT_RESOURCE)
     return node.op in VARIABLE_TYPES or node.op in TABLE_TYPES
 
 

@@ -23,23 +23,21 @@ from typing import Any
 
 from placer.errors import ModelError, PlacerError, VerificationError
 
-KINDS = ("saved_model", "saved_model_session", "graph")
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """What to run: ``kind`` is ``saved_model`` (TensorFlow 2), ``saved_model_session`` or
-    ``graph``.
+    """What to run: ``kind`` is ``saved_model`` (TensorFlow 2), ``saved_model_session``, ``graph``
+    or ``function``.
 
-    ``unplaced`` and ``placed`` are paths of SavedModels or GraphDefs (``kind`` says which);
-    ``inputs`` arrays by signature key or, for a session, by tensor name.  ``fetches`` and
-    ``targets`` (sessions only) are pairs: of the unplaced and of the placed graph.
+    ``unplaced`` and ``placed`` are paths of SavedModels or GraphDefs, or PortableFunctions
+    (``kind`` says which); ``inputs`` arrays by signature key or, for a session, by tensor name.
+    ``fetches`` and ``targets`` (sessions only) are pairs: of the unplaced and of the placed graph.
     """
 
     kind: str
-    unplaced: str
-    placed: str
-    inputs: Mapping[str, Any]
+    unplaced: Any
+    placed: Any
+    inputs: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     signature: str = ""
     fetches: tuple[tuple[tuple[str, str], ...], ...] = ((), ())
@@ -119,8 +117,6 @@ def execute(request: RunRequest) -> RunResult | tuple[str, str]:
     from placer.application.device_mapping import configure_logical_cpus
 
     configure_logical_cpus(request.cpu_count)
-    if not request.optimised:
-        program_runs.switch_off_runtime_optimiser()
     stage = "unplaced"
     try:
         unplaced = _run(request, request.unplaced, 0).outputs
@@ -140,14 +136,16 @@ def execute(request: RunRequest) -> RunResult | tuple[str, str]:
     )
 
 
-def _run(request: RunRequest, path: str, which: int) -> Any:
-    from placer.application import program_runs
+def _run(request: RunRequest, program: Any, which: int) -> Any:
+    from placer.application import function_runs, program_runs
     from placer.extraction.sources import read_source
 
-    if request.kind == "saved_model":
-        with program_runs.soft_placement(not request.strict):
+    with program_runs.soft_placement(not (request.strict and which == 1)):
+        if request.kind == "function":
+            return function_runs.run_portable(program, optimised=request.optimised)
+        if request.kind == "saved_model":
             return program_runs.run_saved_model(
-                Path(path),
+                Path(program),
                 request.tags,
                 request.signature,
                 request.inputs,
@@ -162,8 +160,8 @@ def _run(request: RunRequest, path: str, which: int) -> Any:
         optimised=request.optimised,
     )
     if request.kind == "saved_model_session":
-        return program_runs.run_saved_model_session(Path(path), request.tags, session)
-    return program_runs.run_graph_session(read_source(Path(path)), session)
+        return program_runs.run_saved_model_session(Path(program), request.tags, session)
+    return program_runs.run_graph_session(read_source(Path(program)), session)
 
 
 def main() -> None:

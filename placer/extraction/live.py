@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -103,7 +104,8 @@ def _read_func_graph(
     captures = {
         inner.op.name: outer for outer, inner in graph.captures if inner.op.type == "Placeholder"
     }
-    inputs = [tensor for tensor in graph.inputs if tensor.op.name not in captures]
+    captured = {inner.op.name for _, inner in graph.captures}  # small values became constants
+    inputs = [tensor for tensor in graph.inputs if tensor.op.name not in captured]
     found = dict(zip(_output_keys(graph, function), (t.name for t in graph.outputs), strict=True))
     ops = {node.name: node for node in graph_def.node}
     wanted, targets = choose_outputs(found, outputs, ops)
@@ -130,8 +132,11 @@ def _program_inputs(tensors: Sequence[Any]) -> Iterator[ProgramInput]:
     taken: set[str] = set()
     for tensor in tensors:
         key = _attribute(tensor.op, "_user_specified_name") or tensor.op.name
-        if key in taken:
-            key = tensor.op.name
+        key = next(
+            name
+            for name in itertools.chain((key, tensor.op.name), _numbered(key))
+            if name not in taken
+        )
         taken.add(key)
         yield ProgramInput(
             key=key,
@@ -139,6 +144,10 @@ def _program_inputs(tensors: Sequence[Any]) -> Iterator[ProgramInput]:
             dtype=dtype_name(tensor.dtype.as_datatype_enum),
             shape=None if tensor.shape.rank is None else tuple(tensor.shape.as_list()),
         )
+
+
+def _numbered(name: str) -> Iterator[str]:
+    return (f"{name}_{number}" for number in itertools.count(1))
 
 
 def _attribute(op: Any, name: str) -> str:

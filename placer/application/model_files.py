@@ -1,0 +1,131 @@
+"""Model files to verify: what is in them, and copies that run on the devices of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from placer.application.device_mapping import DeviceMapping
+from placer.application.graph_placement import (
+    check_fingerprint,
+    map_graph_devices,
+    place_graph_def,
+)
+from placer.application.judgement import Subject, loop_outputs, requested_devices
+from placer.application.partition_graphs import RuntimeNames
+from placer.application.saved_model import map_devices, place_meta_graph, write_saved_model
+from placer.application.verification_process import RunRequest
+from placer.extraction.loading import flatten, read_program
+from placer.extraction.signatures import choose_meta_graph
+from placer.extraction.sources import read_source
+
+
+class ModelFile:
+    """A SavedModel or GraphDef and the plan to hold it against (``None``: its own devices).
+
+    Raises :class:`UsageError` if the plan was made for another model.
+    """
+
+    def __init__(self, path: Path, plan: Any, options: Mapping[str, Any]) -> None:
+        self.path = path
+        self.plan = plan
+        self.raw = read_program(path, **options)
+        self.program = flatten(self.raw)
+        if plan is not None:
+            check_fingerprint(self.program, plan)
+        self.message = read_source(path)
+        is_placed = all(node.device for node in self.program.graph_def.node)
+        self.applied = plan is not None and not is_placed
+
+    @property
+    def subject(self) -> Subject:
+        """What a run of the model is held against."""
+        return Subject(
+            program=self.program,
+            plan=self.plan,
+            requested=requested_devices(self.program, self.plan),
+            names=self._runtime_names(),
+            session=not self.is_eager,
+            applied=self.applied,
+        )
+
+    @property
+    def is_saved_model(self) -> bool:
+        """Whether it is a SavedModel, of any age."""
+        return self.program.source_format == "saved_model"
+
+    def _meta_graph(self, saved_model: Any) -> Any:
+        return choose_meta_graph(saved_model, self.path, ",".join(self.program.tags))
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether it is a TensorFlow 2 SavedModel, which is called and not run in a session."""
+        return self.is_saved_model and bool(self._meta_graph(self.message).object_graph_def.nodes)
+
+    def write(self, target: Path, mapping: DeviceMapping | None) -> None:
+        """A copy for this process's devices; without a mapping, a copy without any devices."""
+
+        def translate(device: str) -> str:
+            return "" if mapping is None else mapping.stand_in(device)
+
+        place = mapping is not None and self.applied
+        if self.is_saved_model:
+            message = type(self.message)()
+            message.CopyFrom(self.message)
+            meta_graph = self._meta_graph(message)
+            if place:
+                place_meta_graph(meta_graph, self.program, self.plan.placement)
+            map_devices(meta_graph, translate)
+            write_saved_model(
+                self.path, message, target, bring=lambda old, new: new.symlink_to(old)
+            )
+        else:
+            graph_def = place_graph_def(self.program, self.plan.placement) if place else None
+            if graph_def is None:
+                graph_def = type(self.raw.graph_def)()
+                graph_def.CopyFrom(self.raw.graph_def)
+            map_graph_devices(graph_def, translate)
+            target.write_bytes(graph_def.SerializeToString())
+
+    def request(self, folder: Path, inputs: Mapping[str, Any]) -> RunRequest:
+        """The request to run the two copies in ``folder``."""
+        eager = self.is_eager
+        tensors = {item.key: item.tensor for item in self.program.inputs}
+        flat = self.is_saved_model or not self.applied
+        return RunRequest(
+            kind="saved_model"
+            if eager
+            else "saved_model_session"
+            if self.is_saved_model
+            else "graph",
+            unplaced=str(folder / "unplaced"),
+            placed=str(folder / "placed"),
+            inputs=inputs if eager else {tensors[key]: value for key, value in inputs.items()},
+            tags=self.program.tags,
+            signature=self.program.signature,
+            fetches=(self.raw.outputs, self.raw.outputs if flat else self.program.outputs),
+            targets=(self.raw.targets, self.raw.targets if flat else self.program.targets),
+        )
+
+    def _runtime_names(self) -> RuntimeNames:
+        """How names in the partition graphs become flat names."""
+        nodes = self.program.graph_def.node
+        names = RuntimeNames(
+            ops=frozenset(node.name for node in nodes), loop_outputs=loop_outputs(nodes)
+        )
+        if not self.is_eager:
+            return names
+        meta_graph = self._meta_graph(self.message)
+        output = next(iter(meta_graph.signature_def[self.program.signature].outputs.values()))
+        call_name = output.name.partition(":")[0]
+        call = next(node for node in meta_graph.graph_def.node if node.name == call_name)
+        arguments = tuple(
+            name if ":" in name else f"{name}:0" for name in call.input if not name.startswith("^")
+        )
+        return replace(names, prefix=f"{call_name}/", arguments=arguments)
+
+
+def _soft_link(source: Path, target: Path) -> None:
+    target.symlink_to(source)

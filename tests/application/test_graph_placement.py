@@ -1,0 +1,82 @@
+import pytest
+import tensorflow as tf
+from placements import cut_placement, plan_for
+
+from cost_models.device_names import full_name
+from placer.application import apply, verify
+from placer.application.graph_placement import place_graph_def
+from placer.errors import UsageError
+from placer.extraction.loading import load_program
+
+DEVICES = ["GPU:0", "GPU:1"]
+
+
+@pytest.fixture(scope="module")
+def program():
+    """One loop body that two loops on different devices run, and a branch."""
+    weight = tf.constant([[0.5, 0.1], [0.2, 0.4]])
+
+    @tf.function
+    def loop(x):
+        body = lambda i, a: (i + 1, tf.tanh(a @ weight))  # noqa: E731
+        return tf.while_loop(lambda i, _: i < 3, body, [0, x])[1]
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], name="x")])
+    def function(x):
+        y = loop(x)
+        z = tf.cond(tf.reduce_sum(y) > 100.0, lambda: y * 2.0, lambda: y + 1.0)
+        return loop(z)
+
+    return load_program(function.get_concrete_function().graph.as_graph_def())
+
+
+@pytest.fixture(scope="module")
+def placement(program):
+    return cut_placement(program, DEVICES)
+
+
+def test_every_op_has_its_full_device_name(program, placement):
+    """The placed GraphDef carries the plan on every node, and on every body op its loop's."""
+    placed = place_graph_def(program, placement)
+    devices = {node.name: node.device for node in placed.node if node.name in placement}
+    assert devices == {name: full_name(device) for name, device in placement.items()}
+    loops = {n.attr["body"].func.name: n.device for n in placed.node if "While" in n.op}
+    assert len(loops) == 2
+    bodies = {f.signature.name: f for f in placed.library.function}
+    for body, device in loops.items():
+        assert {node.device for node in bodies[body].node_def} == {device}
+
+
+def test_it_stays_the_same_program(program, placement):
+    """Extraction looks through input anchors and clones: the fingerprint is unchanged."""
+    placed = place_graph_def(program, placement)
+    assert any("_placer_input" in node.attr for node in placed.node)
+    assert load_program(placed).fingerprint == program.fingerprint
+
+
+def test_loops_and_branches_run_as_planned(program, placement, tmp_path):
+    """In a session: every transfer as predicted, no loop state sent to and fro, equal outputs."""
+    source, out = tmp_path / "graph.pb", tmp_path / "placed.pb"
+    source.write_bytes(program.graph_def.SerializeToString())
+    plan = plan_for(program, placement, batch_size=3)
+    apply(source, plan, out)
+    found = verify(out, plan).raise_for_mismatch()
+    assert not [row for row in found.ops if row.code]
+    assert not [row for row in found.transfers if row.code]
+    assert all(row.equal for row in found.outputs)
+    assert found.summary["max_absolute_difference"] == 0
+
+
+def test_a_text_graph_is_written_for_pbtxt(program, placement, tmp_path):
+    """The suffix decides; both forms hold the same program."""
+    source = tmp_path / "graph.pb"
+    source.write_bytes(program.graph_def.SerializeToString())
+    out = apply(source, plan_for(program, placement), tmp_path / "placed.pbtxt")
+    assert out.read_text().startswith("node {")
+    assert load_program(out).fingerprint == program.fingerprint
+
+
+def test_a_placement_that_leaves_ops_out_is_refused(program, placement):
+    """Unknown is never an empty device string."""
+    with pytest.raises(UsageError, match="says nothing about 1 of the"):
+        place_graph_def(program, dict(list(placement.items())[1:]))
