@@ -31,12 +31,23 @@ _SPARSE_UPDATES = ("ResourceScatter", "ResourceSparseApply")
 _MERGES = frozenset({"Merge", "RefMerge"})
 
 
+class Read(NamedTuple):
+    """A buffer is kept from op number ``first``, which produced the tensor, to ``last``, and
+    lies where op number ``holder`` is: the reader, or the producer of a fetched tensor.
+    ``bytes`` are the tensor's, which may be a slice of the buffer."""
+
+    first: int
+    last: int
+    holder: int
+    bytes: int
+
+
 class Lifetime(NamedTuple):
     """``bytes`` on ``device`` while ops number ``first`` to ``last`` of the order run.
 
     ``owner`` is the op that wrote them (for a receive buffer: the op whose output arrives);
     ``kind`` is ``activation``, ``temporary``, ``transfer`` (a receive buffer), ``feed``, or
-    ``weights`` (the old value of a variable, still being read).
+    ``weights`` (the old value of a variable, still being read).  ``reads`` say who keeps it.
     """
 
     owner: str
@@ -45,6 +56,7 @@ class Lifetime(NamedTuple):
     kind: str
     first: int
     last: int
+    reads: tuple[Read, ...] = ()
 
 
 def find_lifetimes(
@@ -81,6 +93,7 @@ class _Buffer:
     holders: int = 0
     resident: bool = False
     items: list[_Buffer] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
 
 
 class _Simulation:
@@ -98,6 +111,8 @@ class _Simulation:
         self.graph = graph
         self.costs = costs
         self.order = order
+        self.fetches = frozenset(graph.fetches)
+        self.position = {name: index for index, name in enumerate(order)}
         self.home = {tensor: memory_of[place] for tensor, place in routes.home.items()}
         self.reads = {
             op: tuple(memory_of[place] for place in places) for op, places in routes.reads.items()
@@ -135,7 +150,7 @@ class _Simulation:
         A fetch is a reader at home and on the host that is never done.  What is read before it is
         produced (the back edge of a v1 loop) is not waited for.
         """
-        position = {name: index for index, name in enumerate(self.order)}
+        position = self.position
         slots: dict[str, dict[str, int]] = {tensor: {} for tensor in self.home}
         for name in self.order:
             for tensor, memory in zip(self.graph.ops[name].inputs, self.reads[name], strict=True):
@@ -163,10 +178,16 @@ class _Simulation:
         self._add_item(op)
         for key in zip(op.inputs, self.reads[op.name], strict=True):
             if key in self.held:
+                self.held[key].reads.append(self._read(key[0]))
                 self.held[key].holders -= 1
                 self._let_go(self.held[key])
         for tensor in tensors:
             self._let_go(self.held[tensor, self.home[tensor]])
+
+    def _read(self, tensor: str) -> Read:
+        """The current op's reading of ``tensor``."""
+        produced = self.position[tensor.rpartition(":")[0]]
+        return Read(produced, self.now, self.now, self._bytes(tensor))
 
     def _record_temporary(self, op: Op) -> None:
         size = self.costs[op.name].temporary_bytes
@@ -215,6 +236,7 @@ class _Simulation:
         """The input's buffer, now the op's own, unless what is written is only a slice of it."""
         old = self.held[key]
         if old.bytes == self._bytes(tensor):
+            old.reads.append(self._read(key[0]))
             self._close(old, self.now - 1)
             self.held[key] = self._new(op, tensor, "activation", holders=1)
         return self.held[key]
@@ -235,6 +257,8 @@ class _Simulation:
     def _deliver(self, op: Op, tensor: str) -> None:
         """Every reader becomes a holder, of the buffer at home or of a receive buffer."""
         buffer = self.held[tensor, self.home[tensor]]
+        if tensor in self.fetches:
+            buffer.reads.append(Read(self.now, len(self.order), self.now, self._bytes(tensor)))
         for memory, count in self.slots[tensor].items():
             if memory == self.home[tensor]:
                 buffer.holders += count
@@ -295,9 +319,8 @@ class _Simulation:
 
     def _record(self, buffer: _Buffer, last: int) -> None:
         if buffer.bytes and buffer.first <= last:
-            self.lifetimes.append(
-                Lifetime(buffer.owner, buffer.device, buffer.bytes, buffer.kind, buffer.first, last)
-            )
+            place = buffer.owner, buffer.device, buffer.bytes, buffer.kind
+            self.lifetimes.append(Lifetime(*place, buffer.first, last, tuple(buffer.reads)))
 
     def _new(
         self, op: Op, tensor: str, kind: str, *, holders: int = 0, resident: bool = False

@@ -54,16 +54,25 @@ def predict_memory(
 def live_moment(
     graph: OpGraph, costs: Mapping[str, OpCost], at_op: str, order: Sequence[str] | None = None
 ) -> dict[str, int]:
-    """Bytes of each op's outputs that are alive while ``at_op`` runs, all ops on one device.
+    """Bytes that each op needs in its device's memory while ``at_op`` runs, resident ones aside.
 
-    A buffer belongs to the op that wrote it last; resident and temporary bytes are left out.
+    A buffer counts at the last op that reads what was written into it by then: wherever that op is
+    placed, a copy is there (sent as soon as it is produced).  A buffer that is fetched, or that
+    nobody reads, counts at the op that wrote it, the temporary bytes at ``at_op``.  So, whatever
+    the placement, the sum over the ops of a device is not above the prediction for that device at
+    this moment, and with all ops on one device it is the prediction (slices that keep a larger
+    buffer aside).
     """
     order = _checked_order(graph, order)
     moment = order.index(at_op)
     alive: dict[str, int] = {}
     for lifetime in _single_device_lifetimes(graph, costs, order):
-        if lifetime.first <= moment <= lifetime.last and lifetime.kind != "temporary":
-            alive[lifetime.owner] = alive.get(lifetime.owner, 0) + lifetime.bytes
+        if lifetime.first <= moment <= lifetime.last:
+            reads = [read for read in lifetime.reads if read.first <= moment <= read.last]
+            last = max(reads, key=lambda read: read.last, default=None)
+            holder = lifetime.owner if last is None else order[last.holder]
+            size = lifetime.bytes if last is None else min(last.bytes, lifetime.bytes)
+            alive[holder] = alive.get(holder, 0) + size
     return alive
 
 
