@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from placer.prediction.costs import estimate_costs as estimate_costs
+    from placer.prediction.execution_orders import predict_peak_ranges as predict_peak_ranges
     from placer.prediction.memory import live_moment as live_moment
     from placer.prediction.memory import predict_memory as predict_memory
     from placer.prediction.prediction import predict as predict
@@ -19,6 +20,7 @@ _HOMES = {
     "live_moment": "memory",
     "predict": "prediction",
     "predict_memory": "memory",
+    "predict_peak_ranges": "execution_orders",
     "predict_schedule": "schedule",
     "predict_transfers": "transfers",
     "score": "scoring",

@@ -24,6 +24,7 @@ from tensorflow.core.config import flags
 from placer.extraction import extract
 from placer.graph.order import topological_order
 from placer.prediction import estimate_costs, predict_memory, predict_transfers
+from placer.prediction.execution_orders import predict_peak_ranges
 
 v1 = tf.compat.v1
 DEVICES = ("CPU:0", "CPU:1", "CPU:2")
@@ -55,14 +56,17 @@ def compare(feeds, fetches, targets):
     order = recorded_order(graph, recorded)
     placement = dict.fromkeys(graph.ops, "CPU:0")
     timeline = predict_memory(graph, costs, placement, ("CPU:0",), order=order)["CPU:0"]
-    fed = sum(sum(costs[name].output_bytes) for name in graph.feeds)
+    peaks = predict_peak_ranges(graph, costs, placement, ("CPU:0",))["CPU:0"]
+    aside = timeline.resident_bytes + sum(sum(costs[name].output_bytes) for name in graph.feeds)
     placement = scattered(graph)
     for node in graph_def.node:
         node.device = "/device:" + placement.get(node.name, "CPU:0")
     rows = predict_transfers(graph, costs, placement)
     return {
         "recorded_bytes": recorded_peak(recorded),
-        "predicted_bytes": timeline.peak_bytes - timeline.resident_bytes - fed,
+        "predicted_bytes": timeline.peak_bytes - aside,
+        "least_bytes": peaks.least_bytes - aside,
+        "most_bytes": peaks.most_bytes - aside,
         "recorded_sends": recorded_sends(run(graph_def, feeds, names, device_count=3)),
         "predicted_sends": sorted([row.tensor, row.source, row.target] for row in rows),
     }
