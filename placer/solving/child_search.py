@@ -72,7 +72,7 @@ def search_in_child(
         return _read(paths[1], problem, warnings)
 
 
-_SHUTDOWN_SECONDS = 0.1
+_SHUTDOWN_SECONDS = 0.3
 """What the child needs to end once its search is over."""
 
 

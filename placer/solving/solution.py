@@ -24,7 +24,7 @@ class SolverParameters:
     time_limit_seconds: float = 30.0
     seed: int = 0
     workers: int = 0
-    """CP-SAT workers; 0 takes all cores."""
+    """CP-SAT workers; 0 takes one per core, and eight at least: each is a strategy of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
