@@ -115,7 +115,8 @@ def _batch_line(model: ModelFacts) -> RenderableType:
     open_inputs = _listed([item.key for item in model.inputs if _is_open(item)], 3)
     bound = f"bound to {model.batch_size} (--batch-size)" if model.batch_size is not None else ""
     if open_inputs == "none":
-        return bound or "fixed by the shapes in the file"
+        fixed = "fixed by the shapes in the file" if model.inputs else "the model has no inputs"
+        return bound or fixed
     if bound:
         return Text(f"{bound}; {open_inputs} still open: --shape NAME:32x128", style="yellow")
     return Text(

@@ -41,6 +41,18 @@ def test_the_report_counts_what_was_built(saved_model, capsys):
     assert report["unknown_shapes"] == []
 
 
+def test_reports_on_a_real_model_are_the_same_every_time(test_data, capsys):
+    """Two runs give the same bytes; the model is known to have 4,001 ops and 24 variables."""
+    argv = ["report", str(test_data / "graphs" / "basic-pitch"), "--batch-size", "1"]
+    texts = []
+    for _ in range(2):
+        assert main([*argv, "--format", "json"]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+    model = json.loads(texts[0])["model"]
+    assert (model["file_op_count"], model["variable_count"]) == (4001, 24)
+
+
 def test_the_report_without_a_batch_size_lists_what_is_unknown(saved_model, capsys):
     """Unknown shapes are no error for a report, only for its gate."""
     argv = ["report", str(saved_model), "--fail-on", "unknown-shape"]

@@ -85,3 +85,14 @@ def test_the_device_function_gives_full_names():
     function = small_plan().device_function
     assert function(SimpleNamespace(name="a")) == "/job:localhost/replica:0/task:0/device:GPU:0"
     assert function(SimpleNamespace(name="elsewhere")) == ""
+
+
+def test_tensorflow_places_ops_by_the_device_function():
+    """A graph that is built under the device function carries the plan's devices."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default(), tf.compat.v1.device(small_plan().device_function):
+        placed = tf.constant(1.0, name="a")
+        free = tf.constant(1.0, name="elsewhere")
+    assert placed.device == "/job:localhost/replica:0/task:0/device:GPU:0"
+    assert free.device == ""
