@@ -43,7 +43,7 @@ def _circumstances(found: Verification) -> str:
         pairs = [f"{a} by {b}" for a, b in sorted(found.stand_ins.items()) if a != b]
         where = f"Rehearsal: devices are absent and stood in for ({', '.join(pairs)})"
     else:
-        where = "Run on the devices of the plan"
+        where = "Run on the devices asked for"
     applied = "; the plan was applied to a temporary copy" if found.applied else ""
     optimised = "on" if found.optimised else "off"
     return f"{where}{applied}; graph optimisation {optimised}."
@@ -78,7 +78,7 @@ def _transfer_line(found: Verification, summary: Mapping[str, Any]) -> str:
 def _variable_line(summary: Mapping[str, Any]) -> str:
     if not summary["variables"]:
         return "none"
-    return f"{summary['matched_variables']:,} of {summary['variables']:,} where planned"
+    return f"{summary['matched_variables']:,} of {summary['variables']:,} where they should be"
 
 
 def _output_line(found: Verification, summary: Mapping[str, Any]) -> str:
@@ -93,7 +93,8 @@ def _output_line(found: Verification, summary: Mapping[str, Any]) -> str:
 def _result(found: Verification) -> Text:
     count = len(found.mismatches)
     if not count:
-        return Text("as planned: every difference is explained", style="green")
+        words = "as planned" if found.planned else "as the model asks for"
+        return Text(f"{words}: every difference is explained", style="green")
     shown = "\n".join(found.mismatches[:ROWS])
     more = f"\nand {count - ROWS:,} more" if count > ROWS else ""
     heading = format_count(count, "unexplained difference")

@@ -16,7 +16,7 @@ graph optimisation off.
 Verification
   ops        3 of 4 ran where they were asked to; 1 fed
   transfers  1 of 2 predicted were made, no others
-  variables  1 of 1 where planned
+  variables  1 of 1 where they should be
   outputs    1 output equal to the unplaced program's (largest difference 0)
   result     as planned: every difference is explained
 
@@ -49,9 +49,10 @@ def test_on_hardware_and_without_a_plan_it_says_so():
     text = render_verification(
         small_verification(rehearsed=False, planned=False), "placed", width=120
     )
-    assert "Run on the devices of the plan" in text
+    assert "Run on the devices asked for" in text
     assert "Rehearsal" not in text
     assert "no plan to compare with" in text
+    assert "as the model asks for: every difference is explained" in text
 
 
 @pytest.mark.parametrize("width", [40, 80])
