@@ -117,6 +117,14 @@ class OpGraph:
         }
 
     @cached_property
+    def output_names(self) -> Mapping[str, tuple[str, ...]]:
+        """The names of the outputs of every op."""
+        return {
+            op.name: tuple(op.output_name(index) for index in range(len(op.info.outputs)))
+            for op in self.ops.values()
+        }
+
+    @cached_property
     def gpu_kernels(self) -> Mapping[str, KernelMatch | None]:
         """The kernel that would run each op on a GPU, ``None`` where there is none."""
         from cost_models.kernels import gpu_kernel

@@ -1,0 +1,59 @@
+"""Buffers: while they are simulated, and what remains of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Read(NamedTuple):
+    """A buffer is kept from op number ``first``, which produced the tensor, to ``last``, and
+    lies where op number ``holder`` is: the reader, or the producer of a fetched tensor.
+    ``bytes`` are the tensor's, which may be a slice of the buffer."""
+
+    first: int
+    last: int
+    holder: int
+    bytes: int
+
+
+class Lifetime(NamedTuple):
+    """``bytes`` on ``device`` while ops number ``first`` to ``last`` of the order run.
+
+    ``owner`` is the op that wrote them (for a receive buffer: the op whose output arrives);
+    ``kind`` is ``activation``, ``temporary``, ``transfer`` (a receive buffer), ``feed``, or
+    ``weights`` (the old value of a variable, still being read).  ``reads`` say who keeps it.
+    """
+
+    owner: str
+    device: str
+    bytes: int
+    kind: str
+    first: int
+    last: int
+    reads: tuple[Read, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Buffer:
+    """A buffer during the simulation; ``holders`` is the number of those who still need it.
+
+    A resident buffer is a variable or constant: its bytes are counted elsewhere.  ``items`` are
+    the buffers that a tensor list holds.
+    """
+
+    owner: str
+    device: str
+    bytes: int
+    kind: str
+    first: int
+    holders: int = 0
+    resident: bool = False
+    items: list[Buffer] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+
+    def lifetime(self, last: int) -> Lifetime:
+        """What remains of the buffer when op number ``last`` is the last that needs it."""
+        return Lifetime(
+            self.owner, self.device, self.bytes, self.kind, self.first, last, tuple(self.reads)
+        )
