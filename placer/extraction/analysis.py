@@ -91,7 +91,7 @@ def _infer(
     program: FlatProgram, binding: Binding, definitions: OpDefinitions
 ) -> tuple[GraphShapes, list[Warning_]]:
     analysis = ShapeAnalysis(program.graph_def.library, definitions)
-    forced = {name: Refinement(first_output=shape) for name, shape in binding.forced.items()}
+    forced = {name: Refinement(ensured=shapes) for name, shapes in binding.forced.items()}
     found, _ = analysis.analyse(program.graph_def, binding.inputs, program.stored_shapes, forced)
     if found.refused and binding.bound:
         _require_fitting_shapes(program, binding, found, analysis)
@@ -155,12 +155,19 @@ def unknown_tensors(graph: OpGraph) -> Iterator[str]:
 
 
 def unknown_roots(graph: OpGraph) -> Iterator[str]:
-    """Ops of the main graph at which shapes get lost: unknown outputs, no unknown input."""
+    """Ops of the main graph at which the shapes of unknown tensors get lost, in graph order.
+
+    Their own inputs are known; binding their outputs (or the inputs, where they are placeholders)
+    makes everything behind them known too.
+    """
+    wanted = {name for name in unknown_tensors(graph) if name in graph.tensors}
+    for op in reversed(list(graph.ops.values())):
+        if any(op.output_name(index) in wanted for index in range(len(op.info.outputs))):
+            lost = zip(op.inputs, op.info.inputs, strict=True)
+            wanted.update(name for name, tensor in lost if not is_known(tensor.shape))
     for op in graph.ops.values():
-        lost = any(
-            not is_known(tensor.shape) and tensor.dtype not in UNSIZED for tensor in op.info.outputs
-        )
-        if lost and all(is_known(tensor.shape) for tensor in op.info.inputs):
+        named = any(op.output_name(index) in wanted for index in range(len(op.info.outputs)))
+        if named and all(is_known(tensor.shape) for tensor in op.info.inputs):
             yield op.name
 
 

@@ -16,12 +16,12 @@ from placer.extraction.tensor_states import ElementState, TensorState, sharpen_s
 class Binding:
     """What is known about placeholders before inference.
 
-    ``inputs`` are states by op (fed inputs and captures), ``forced`` shapes of the first output of
-    other ops, ``bound`` the inputs that a batch size or a given shape changed.
+    ``inputs`` are states by op (fed inputs and captures), ``forced`` (output number, shape) pairs
+    of other ops, ``bound`` the names that a batch size or a given shape changed.
     """
 
     inputs: Mapping[str, TensorState]
-    forced: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    forced: Mapping[str, tuple[tuple[int, Shape], ...]] = field(default_factory=dict)
     bound: tuple[str, ...] = ()
 
 
@@ -34,7 +34,7 @@ def bind_inputs(
 ) -> Binding:
     """The inputs of ``program`` with unknown dimensions bound.
 
-    ``shapes`` maps an input's key, or an op of the flat graph, to its shape; it wins over
+    ``shapes`` maps an input's key, or an op or tensor of the flat graph, to its shape; it wins over
     ``batch_size``, which binds unknown leading dimensions.  Raises :class:`UsageError` for a name
     that does not exist, or a shape that contradicts the declared one.
     """
@@ -52,14 +52,22 @@ def bind_inputs(
             bound.append(item.key)
         states[name] = TensorState(item.dtype, shape)
     ops = {node.name for node in program.graph_def.node}
-    wrong = [name for name in given if name.removesuffix(":0") not in ops]
+    wrong = [name for name in given if name.partition(":")[0] not in ops]
     if wrong:
         keys = ", ".join(f"{item.key}{_text(item.shape)}" for item in program.inputs) or "none"
         raise UsageError(
             f"--shape names {wrong[0]!r}, which is neither an input nor an op (inputs: {keys})"
         )
-    forced = {name.removesuffix(":0"): tuple(shape) for name, shape in given.items()}
-    return Binding(inputs=states, forced=forced, bound=(*bound, *forced))
+    return Binding(inputs=states, forced=_forced(given), bound=(*bound, *given))
+
+
+def _forced(given: Mapping[str, Sequence[int]]) -> dict[str, tuple[tuple[int, Shape], ...]]:
+    forced: dict[str, tuple[tuple[int, Shape], ...]] = {}
+    for tensor, shape in given.items():
+        name, _, number = tensor.partition(":")
+        pair = int(number or 0), tuple(None if dim < 0 else dim for dim in shape)
+        forced[name] = (*forced.get(name, ()), pair)
+    return forced
 
 
 def capture_states(program: FlatProgram) -> dict[str, TensorState]:

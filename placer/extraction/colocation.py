@@ -1,8 +1,9 @@
 """Ops that TensorFlow must find on one device, and why.
 
 This mirrors what ``core/common_runtime/colocation_graph.cc`` demands of a graph (resource and
-reference edges, ``_class``), and adds what cannot be cut in practice: chains of variant tensors
-(TensorLists, datasets) and the frames of v1 loops.
+reference edges, ``_class``), what ``OptimizeControlFlowColocation`` in ``graph_partition.cc`` does
+whatever was asked (a ``Switch`` goes to its data input), and what cannot be cut in practice:
+chains of variant tensors (TensorLists, datasets) and the frames of v1 loops.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from placer.extraction.op_definitions import OpDefinitions, attribute
 from placer.extraction.state import TABLE_TYPES, VARIABLE_TYPES, resource_key
 from placer.extraction.tensor_types import GraphTypes, TensorType, input_types
+from placer.extraction.v1_control_flow import SWITCH_TYPES, loop_members
 from placer.graph.op_graph import ColocationGroup
 
 STRING_HANDLE_PREFIXES = ("TensorArray", "Stack", "Queue", "LookupTable", "Barrier", "Reader")
@@ -75,7 +77,9 @@ def find_colocation_groups(
             target = entry.decode().removeprefix("loc:@")
             if entry.startswith(b"loc:@") and target in nodes:
                 groups.join(target, node.name, "_class")
-    for frame in find_frames(graph_def):
+        if node.op in SWITCH_TYPES:
+            groups.join(node.input[0].partition(":")[0], node.name, "switch")
+    for frame in loop_members(graph_def.node):
         for name in frame:
             groups.join(frame[0], name, "frame")
     return tuple(groups.groups(nodes))
@@ -135,27 +139,3 @@ def _resource_reason(node: Any) -> str:
     if node.op in TABLE_TYPES or node.op.startswith("LookupTable"):
         return "table"
     return "queue" if "Queue" in node.op else "resource"
-
-
-def find_frames(graph_def: Any) -> list[list[str]]:
-    """The ops of every outermost v1 loop (``Enter`` to ``Exit``), inner loops included."""
-    depth: dict[str, tuple[str, ...]] = {}
-    for node in graph_def.node:
-        above: tuple[str, ...] = ()
-        for reference in node.input:
-            name = reference.lstrip("^").partition(":")[0]
-            found = depth.get(name, ())
-            if len(found) > len(above):
-                above = found
-        if node.op in ("Enter", "RefEnter"):
-            above = (*above, attribute(node.attr, "frame_name").s.decode())
-        elif above and node.op in ("Exit", "RefExit"):
-            depth[node.name] = above[:-1]
-            depth[f"{node.name}:exit"] = above
-            continue
-        depth[node.name] = above
-    members: dict[str, list[str]] = {}
-    for name, frames in depth.items():
-        if frames:
-            members.setdefault(frames[0], []).append(name.removesuffix(":exit"))
-    return [list(dict.fromkeys(names)) for names in members.values()]

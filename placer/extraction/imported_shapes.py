@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from cost_models.op_info import Shape
@@ -70,7 +70,7 @@ def import_shapes(
                 raise ShapeError(f"TensorFlow cannot import the graph: {error}") from error
             refused[name] = str(error).split("\n")[0]
             stub = (None,) * len(types.outputs[name])
-            known[name] = replace(known.get(name, Refinement()), outputs=stub)
+            known[name] = Refinement(outputs=stub)
     return _read(graph, graph_def, scratch, types, refused)
 
 
@@ -106,6 +106,10 @@ def _read(
         shapes[node.name] = tuple(shape_tuple(tensor.shape) for tensor in op.outputs)
         for index, tensor in enumerate(op.outputs):
             name = f"{node.name}:{index}"
+            if name in scratch.ensured:
+                ensured = graph.get_operation_by_name(scratch.ensured[name]).outputs[0]
+                known = shape_tuple(ensured.shape)
+                shapes[node.name] = with_shape(shapes[node.name], index, known)
             kind = types.outputs[node.name][index].dtype
             if kind == "resource":
                 element = _handle(tensor)
@@ -115,7 +119,7 @@ def _read(
                 value = small_value(tensor)
                 if value is not None:
                     values[name] = tuple(map(int, value.reshape(-1)))
-                    shapes[node.name] = with_shape(shapes[node.name], index, value.shape)
+                    shapes[node.name] = with_shape(shapes[node.name], index, tuple(value.shape))
     return ImportedGraph(shapes=shapes, values=values, handles=handles, refused=refused)
 
 
@@ -129,9 +133,9 @@ def may_be_small(shape: Shape) -> bool:
     return shape is None or shape == () or (len(shape) == 1 and (shape[0] or 0) <= SMALL)
 
 
-def with_shape(shapes: tuple[Shape, ...], index: int, shape: tuple[int, ...]) -> tuple[Shape, ...]:
+def with_shape(shapes: tuple[Shape, ...], index: int, shape: Shape) -> tuple[Shape, ...]:
     """``shapes`` with one of them replaced."""
-    return (*shapes[:index], tuple(shape), *shapes[index + 1 :])
+    return (*shapes[:index], shape, *shapes[index + 1 :])
 
 
 def small_value(tensor: Any) -> Any | None:

@@ -29,19 +29,21 @@ _VALID_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*\Z")
 class Refinement:
     """What is known about an op beyond what TensorFlow's shape function says.
 
-    ``outputs`` replaces the op by a stub with these output shapes, ``first_output`` by one that
-    knows the first only, ``output_shapes`` sets that
+    ``outputs`` replaces the op by a stub with these output shapes, ``ensured`` adds (output number,
+    shape) pairs to what the shape function says, ``output_shapes`` sets that
     attribute (control flow), ``element_shape`` and ``num_elements`` what a TensorList op is told,
     ``value`` the shape and elements of the last output.
     """
 
     outputs: tuple[Shape, ...] | None = None
-    first_output: tuple[int | None, ...] | None = None
+    ensured: tuple[tuple[int, Shape], ...] = ()
     output_shapes: tuple[Shape, ...] | None = None
     element_shape: tuple[int | None, ...] | None = None
     num_elements: int | None = None
     value: tuple[Shape, tuple[int, ...]] | None = None
 
+
+NOTHING = Refinement()
 
 ELEMENT_SHAPE_INPUT: Mapping[str, int] = {
     "TensorListGetItem": 2,
@@ -82,13 +84,14 @@ class ScratchGraph:
             if not _VALID_NAME.match(node.name)
         }
         self.names = {scratch: name for name, scratch in self.renamed.items()}
-        self.redirected = {
-            f"{name}:{len(types.outputs[name]) - 1}": f"{self.renamed.get(name, name)}/known_value"
-            for name, refinement in refinements.items()
-            if refinement.value is not None and refinement.outputs is None
-        }
+        self.redirected: dict[str, str] = {}
+        self.ensured: dict[str, str] = {}
+        for name, refinement in refinements.items():
+            self._redirect(name, refinement)
         for node in graph_def.node:
             self._add(node, inputs.get(node.name), refinements.get(node.name))
+            for number, shape in refinements.get(node.name, NOTHING).ensured:
+                self._ensure_shape(node.name, number, shape)
 
     def _add(self, node: Any, state: TensorState | None, refinement: Refinement | None) -> None:
         name = self.renamed.get(node.name, node.name)
@@ -96,9 +99,6 @@ class ScratchGraph:
             self._add_input(name, state, self.types.outputs[node.name][0].is_ref)
         elif refinement is not None and refinement.outputs is not None:
             self._add_stub(name, node.name, refinement.outputs)
-        elif refinement is not None and refinement.first_output is not None:
-            rest = (None,) * (len(self.types.outputs[node.name]) - 1)
-            self._add_stub(name, node.name, (refinement.first_output, *rest))
         elif self._is_unknown(node):
             stored = (None,) * len(self.types.outputs[node.name])
             self._add_stub(name, node.name, stored)
@@ -109,6 +109,24 @@ class ScratchGraph:
             self._add_copy(name, node)
             if refinement is not None:
                 self._refine(self.graph_def.node[-1], refinement)
+
+    def _redirect(self, name: str, refinement: Refinement) -> None:
+        """Lets readers of an output read what is known about it instead."""
+        scratch = self.renamed.get(name, name)
+        if refinement.value is not None and refinement.outputs is None:
+            last = len(self.types.outputs[name]) - 1
+            self.redirected[f"{name}:{last}"] = f"{scratch}/known_value"
+        for number, _ in refinement.ensured:
+            self.redirected[f"{name}:{number}"] = f"{scratch}/known_shape_{number}"
+
+    def _ensure_shape(self, name: str, number: int, shape: Shape) -> None:
+        ensured = self.redirected[f"{name}:{number}"]
+        self.ensured[f"{name}:{number}"] = ensured
+        node = self.graph_def.node.add(name=ensured, op="EnsureShape")
+        node.input.append(f"{self.renamed.get(name, name)}:{number}")
+        node.attr["T"].type = dtype_number(self.types.outputs[name][number].dtype)
+        fill_shape(node.attr["shape"].shape, shape)
+        self.names[ensured] = name
 
     def _is_unknown(self, node: Any) -> bool:
         from tensorflow.python.framework import op_def_registry
@@ -128,8 +146,9 @@ class ScratchGraph:
             copy.attr["output_shapes"].list.Clear()
 
     def _scratch_reference(self, reference: str) -> str:
-        if reference in self.redirected:
-            return self.redirected[reference]
+        tensor = reference if ":" in reference else f"{reference}:0"
+        if tensor in self.redirected:
+            return self.redirected[tensor]
         mark = "^" if reference.startswith("^") else ""
         name, colon, index = reference.lstrip("^").partition(":")
         return f"{mark}{self.renamed.get(name, name)}{colon}{index}"

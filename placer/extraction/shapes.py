@@ -21,11 +21,10 @@ from placer.extraction.scratch_graphs import Refinement
 from placer.extraction.tensor_lists import ListFlow
 from placer.extraction.tensor_states import (
     TensorState,
-    is_known,
     sharpen_shape,
     widen_states,
 )
-from placer.extraction.tensor_types import UNSIZED, GraphTypes
+from placer.extraction.tensor_types import GraphTypes
 
 MOST_ROUNDS = 8
 MOST_ITERATIONS = 10
@@ -94,7 +93,8 @@ class ShapeAnalysis:
             one = _Round(self, graph_def, imported, types, inputs)
             found = {**refinements, **one.refinements, **(forced or {})}
             if found == refinements:
-                found = {**refinements, **_from_stored(imported, types, stored_shapes or {})}
+                stored = _from_stored(imported, types, stored_shapes or {})
+                found = {**refinements, **{k: v for k, v in stored.items() if k not in found}}
             if found == refinements:
                 break
             refinements = found
@@ -237,18 +237,17 @@ def tensor_state(name: str, shapes: GraphShapes, flow: ListFlow) -> TensorState:
 def _from_stored(
     imported: ImportedGraph, types: GraphTypes, stored_shapes: Mapping[str, Sequence[Any]]
 ) -> dict[str, Refinement]:
-    """Stubs for ops of which the file knows more than inference found."""
-    stubs = {}
+    """Refinements for ops of which the file knows more than inference found."""
+    found = {}
     for name, protos in stored_shapes.items():
-        inferred = imported.shapes[name]
-        if all(map(is_known, inferred)) or len(protos) < len(inferred):
-            continue
-        if any(kind.dtype in UNSIZED for kind in types.outputs[name]):
-            continue
-        merged = tuple(
-            sharpen_shape(shape, shape_of(proto))
-            for shape, proto in zip(inferred, protos, strict=False)
+        ensured = tuple(
+            (number, sharpen_shape(shape, shape_of(proto)))
+            for number, (shape, proto) in enumerate(
+                zip(imported.shapes[name], protos, strict=False)
+            )
+            if sharpen_shape(shape, shape_of(proto)) != shape
+            and not types.outputs[name][number].is_ref
         )
-        if merged != inferred:
-            stubs[name] = Refinement(outputs=merged)
-    return stubs
+        if ensured:
+            found[name] = Refinement(ensured=ensured)
+    return found

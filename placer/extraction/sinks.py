@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from placer.extraction.op_definitions import OpDefinitions, argument_length
+from placer.extraction.ordering import sort_topologically
+from placer.extraction.v1_control_flow import find_contexts
 
 ASSIGN_TYPES = frozenset({"Assign", "AssignVariableOp"})
 SAVER_TYPES = frozenset(
@@ -84,16 +86,20 @@ def default_ends(
     """The (key, tensor) outputs and the target ops of a graph that names none.
 
     They are its sinks, without those of a saver or an initialiser.  A sink that changes state or
-    has no outputs is a target, all outputs of any other are outputs.
+    has no outputs is a target, all outputs of any other are outputs; a value inside a v1 loop, or
+    in one branch of a v1 conditional, cannot be fetched and is no output.
     """
     graph = _Graph(graph_def.node)
     sinks = graph.sinks()
     chosen = [name for name in sinks if not graph.is_plumbing(name)] or sinks
+    contexts = find_contexts(graph.nodes[name] for name in sort_topologically(graph.nodes))
     outputs, targets = [], []
     for name in chosen:
         count = output_count(graph.nodes[name], definitions)
         if count == 0 or changes_state(graph.nodes[name], definitions):
             targets.append(name)
+        elif contexts[name].frames or contexts[name].branches:
+            continue
         elif count == 1:
             outputs.append((name, f"{name}:0"))
         else:

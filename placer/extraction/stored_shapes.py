@@ -15,7 +15,8 @@ RESERVE_OUTPUT = 5
 """``FusedBatchNormV3``'s reserve space.
 
 Its shape function leaves it open; the CPU kernel (``core/kernels/fused_batch_norm_op.cc``)
-allocates a scalar.  cuDNN's fused training mode needs a workspace there that no shape tells.
+allocates a scalar (an empty vector with oneDNN).  cuDNN's fused training mode needs a workspace
+there that no shape tells.
 """
 
 _SAME_SHAPE = frozenset({"ZerosLike", "OnesLike", "Identity", "StopGradient"})

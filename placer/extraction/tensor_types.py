@@ -77,6 +77,12 @@ def referenced_outputs(nodes: Any) -> Mapping[str, int]:
     return count
 
 
+def _own_dtype(node: Any) -> str:
+    """The only dtype among the attributes of an op; ``variant``, which has no size, otherwise."""
+    found = {value.type for value in node.attr.values() if value.WhichOneof("value") == "type"}
+    return dtype_name(found.pop()) if len(found) == 1 else "variant"
+
+
 class GraphTypes:
     """Output types of every node of a graph, guessed from the readers for unknown op types."""
 
@@ -95,7 +101,11 @@ class GraphTypes:
     def _guess(self, nodes: Any, definitions: OpDefinitions) -> None:
         unknown = set(self.unknown_ops)
         count = referenced_outputs(nodes)
-        guesses = {name: [TensorType("")] * count.get(name, 1) for name in unknown}
+        guesses = {
+            node.name: [TensorType(_own_dtype(node))] * count.get(node.name, 1)
+            for node in nodes
+            if node.name in unknown
+        }
         for node in nodes:
             expected = input_types(node, definitions) or ()
             data = [reference for reference in node.input if not reference.startswith("^")]

@@ -1,0 +1,93 @@
+"""NodeDefs of the flat graph: copied, renamed, cut off from what was left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from placer.extraction.call_scopes import Scope
+from placer.extraction.op_definitions import called_functions
+
+
+def flat_node(source: Any, *, is_anchor: bool) -> Any:
+    """A copy of a node without inputs and ``_output_shapes``; a NoOp for an anchor."""
+    from tensorflow.core.framework import node_def_pb2
+
+    if is_anchor:
+        return node_def_pb2.NodeDef(op="NoOp", device=source.device)
+    node = node_def_pb2.NodeDef()
+    node.CopyFrom(source)
+    del node.input[:]
+    if "_output_shapes" in node.attr:
+        del node.attr["_output_shapes"]
+    return node
+
+
+def retarget_classes(nodes: Mapping[str, Any]) -> None:
+    """Makes ``_class`` entries that name ops outside the flat graph name a surviving member."""
+    replacement: dict[bytes, str] = {}
+    for node in nodes.values():
+        if "_class" not in node.attr:
+            continue
+        kept: list[bytes] = []
+        for entry in node.attr["_class"].list.s:
+            target = entry[5:].decode()
+            if target not in nodes:
+                target = replacement.setdefault(entry, node.name)
+            if target != node.name:
+                kept.append(b"loc:@" + target.encode())
+        if kept:
+            node.attr["_class"].list.s[:] = list(dict.fromkeys(kept))
+        else:
+            del node.attr["_class"]
+
+
+def needed_library(nodes: Iterable[Any], library: Mapping[str, Any]) -> Any:
+    """The functions that ``nodes`` still refer to, directly or through other functions."""
+    from tensorflow.core.framework import function_pb2
+
+    kept: dict[str, None] = {}
+    pending = [name for node in nodes for name in referred_functions(node, library)]
+    while pending:
+        name = pending.pop()
+        if name in kept:
+            continue
+        kept[name] = None
+        for node in library[name].node_def:
+            pending.extend(referred_functions(node, library))
+    result = function_pb2.FunctionDefLibrary()
+    result.function.extend(library[name] for name in sorted(kept))
+    return result
+
+
+def referred_functions(node: Any, library: Mapping[str, Any]) -> list[str]:
+    """Names of library functions that a node calls or carries as an attribute."""
+    names = [name for _, name in called_functions(node)]
+    return [name for name in [node.op, *names] if name in library]
+
+
+def bind_placeholders(scope: Scope, node: Any) -> None:
+    """Replaces attributes that stand for an attribute of the call by its value."""
+    for key in [k for k, v in node.attr.items() if v.WhichOneof("value") == "placeholder"]:
+        wanted = node.attr[key].placeholder
+        values = scope.call.attr["f"].func.attr if "f" in scope.call.attr else scope.call.attr
+        if wanted in values:
+            node.attr[key].CopyFrom(values[wanted])
+
+
+def rename_classes(scope: Scope, node: Any, names: Mapping[tuple[Scope, str], str]) -> None:
+    """Makes the ``_class`` entries of a body op name flat ops."""
+    if "_class" not in node.attr:
+        return
+    renamed = []
+    for entry in node.attr["_class"].list.s:
+        target = entry.decode()
+        if not target.startswith("loc:@"):
+            continue
+        name, owner = target.removeprefix("loc:@"), scope
+        while name in owner.arguments and owner.parent is not None:
+            name = owner.call_inputs[owner.arguments[name]].split(":")[0]
+            owner = owner.parent
+        flat = names.get((owner, name), owner.prefix + name)
+        renamed.append(b"loc:@" + flat.encode())
+    node.attr["_class"].list.s[:] = renamed

@@ -1,0 +1,170 @@
+"""Models are read by a child process that may be slow, fat or dead without harm."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from placer.errors import ModelError, ShapeError, UsageError
+from placer.extraction import child_process, extract
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def heavy_model(tmp_path_factory):
+    """A SavedModel of five matrices of 4 GB each, on paper."""
+    tf = pytest.importorskip("tensorflow")
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    rows, columns = 32_768, 32_768
+    with tf.Graph().as_default() as graph:
+        x = y = tf.compat.v1.placeholder(tf.float32, [None, rows], name="x")
+        for number in range(5):
+            handle = tf.raw_ops.VarHandleOp(
+                dtype=tf.float32, shape=[rows, columns], shared_name=f"w{number}"
+            )
+            y = tf.matmul(y, tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32))
+    saved = saved_model_pb2.SavedModel(saved_model_schema_version=1)
+    meta = saved.meta_graphs.add()
+    meta.meta_info_def.tags.append("serve")
+    meta.graph_def.CopyFrom(graph.as_graph_def())
+    signature = meta.signature_def["serving_default"]
+    for info, tensor in ((signature.inputs["x"], x), (signature.outputs["y"], y)):
+        info.name, info.dtype = tensor.name, tensor.dtype.as_datatype_enum
+        info.tensor_shape.CopyFrom(tensor.shape.as_proto())
+    folder = tmp_path_factory.mktemp("heavy")
+    (folder / "saved_model.pb").write_bytes(saved.SerializeToString())
+    return folder
+
+
+def test_twenty_gigabytes_on_paper_stay_on_paper(heavy_model):
+    """Variables of 20 GB are analysed in 1.5 GB, by a process that imports no TensorFlow.
+
+    The script bears a name of the standard library, which must not reach the child.
+    """
+    script = heavy_model.parent / "grp.py"
+    script.write_text(
+        "import resource, sys\n"
+        "from placer.extraction import extract\n"
+        f"found = extract({str(heavy_model)!r}, batch_size=8)\n"
+        "print(sum(4 * v.shape[0] * v.shape[1] for v in found.graph.variables))\n"
+        "print(found.unknown, found.graph.ops['MatMul_4'].info.outputs[0].shape)\n"
+        "print('tensorflow' in sys.modules)\n"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=200,
+    )
+    variable_bytes, shapes, imported, child_bytes = done.stdout.splitlines()
+    assert int(variable_bytes) == 5 * 4 * 32_768**2 > 20e9
+    assert shapes == "() (8, 32768)"
+    assert imported == "False"
+    assert int(child_bytes) < 1.5e9
+
+
+def test_bindings_that_do_not_fit_are_refused(heavy_model):
+    """A shape that contradicts the declared one, or an unknown name, is told in numbers."""
+    from placer.extraction.analysis import analyse_program
+    from placer.extraction.loading import load_program
+
+    program = load_program(heavy_model)
+    with pytest.raises(UsageError, match=r"\[8,7\] for 'x', which is declared as \[\?,32768\]"):
+        analyse_program(program, {}, shapes={"x": (8, 7)})
+    with pytest.raises(UsageError, match=r"neither an input nor an op \(inputs: x\[\?,32768\]\)"):
+        analyse_program(program, {}, shapes={"image": (8, 7)})
+    with pytest.raises(ShapeError, match="do not fit the model"):
+        analyse_program(program, {}, batch_size=8, shapes={"MatMul": (8, 7)})
+
+
+def test_a_slow_child_is_ended(heavy_model):
+    """Reading stops at the time limit, with the limit in the message."""
+    with pytest.raises(ModelError, match=r"more than 0.2 seconds"):
+        extract(heavy_model, time_limit_seconds=0.2)
+
+
+def test_a_child_that_dies_while_inferring_is_asked_again(heavy_model, monkeypatch):
+    """If only shape inference kills the child, the shapes stated in the file are used."""
+    bootstrap = """
+import os, pickle, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+folder = Path(sys.argv[2])
+from placer.extraction import analysis, extraction_process
+if pickle.loads((folder / "request").read_bytes())["infer"]:
+    analysis._find_shapes = lambda *arguments: os.abort()
+extraction_process.main(folder)
+"""
+    monkeypatch.setattr(child_process, "_BOOTSTRAP", bootstrap)
+    extraction = extract(heavy_model, batch_size=8)
+    assert extraction.graph.ops["x"].info.outputs[0].shape == (8, 32_768)
+    assert "MatMul:0" in extraction.unknown
+    ((code, message, _),) = extraction.warnings
+    assert code == "no_inference"
+    assert "signal 6" in message
+
+
+def test_a_batch_size_that_binds_nothing_is_a_warning():
+    """With every dimension known, --batch-size has nothing to bind, and says so."""
+    tf = pytest.importorskip("tensorflow")
+
+    @tf.function(input_signature=[tf.TensorSpec([2, 3], tf.float32, name="x")])
+    def run(x):
+        return x + 1.0
+
+    extraction = extract(run, batch_size=8)
+    assert [code for code, *_ in extraction.warnings] == ["unbound_batch"]
+    assert extraction.unknown == ()
+
+
+def test_a_keras_model_live_and_exported(tmp_path):
+    """A Keras model gives the same op types and variables live and exported, batch bound."""
+    keras = pytest.importorskip("keras")
+
+    left, right = keras.Input((6,), name="left"), keras.Input((4, 3), name="right")
+    x = keras.layers.LSTM(5)(right)
+    x = keras.layers.Concatenate()([keras.layers.Dense(5)(left), x])
+    model = keras.Model({"left": left, "right": right}, {"y": keras.layers.Dense(2)(x)})
+    model.export(str(tmp_path / "model"), verbose=False)
+    live = extract(model, batch_size=3)
+    exported = extract(tmp_path / "model", batch_size=3)
+    assert sorted(v.shape for v in live.graph.variables) == sorted(
+        v.shape for v in exported.graph.variables
+    )
+    assert "lstm/lstm_cell/kernel" in [v.name for v in live.graph.variables]
+    for extraction in (live, exported):
+        assert extraction.unknown == ()
+        (output,) = extraction.graph.fetches
+        assert extraction.graph.tensors[output].properties.shape == (3, 2)
+        assert extraction.networkx.number_of_nodes() == len(extraction.graph.ops)
+    assert exported.model["format"] == "saved_model"
+    assert len(exported.model["sha256"]) == 64
+    assert exported.ops_in_file > len(exported.graph.ops)
+
+
+def test_op_types_that_tensorflow_does_not_know():
+    """An unknown op stays in the graph, its outputs unknown unless given, and is reported."""
+    tf = pytest.importorskip("tensorflow")
+    from placer.extraction.analysis import analyse_program
+    from placer.extraction.loading import load_program
+
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [2, 3], name="x")
+        tf.matmul(tf.identity(x, name="custom"), tf.ones([3, 4]), name="y")
+    graph_def = graph.as_graph_def()
+    node = next(node for node in graph_def.node if node.name == "custom")
+    node.op = "NobodyKnowsThis"
+    extraction = extract(graph_def)
+    assert extraction.graph.ops["custom"].op_type == "NobodyKnowsThis"
+    assert extraction.graph.tensors["custom:0"].properties.dtype == "float32"
+    assert extraction.unknown_roots == ("custom",)
+    assert [code for code, *_ in extraction.warnings] == ["unknown_op_type"]
+    bound = analyse_program(load_program(graph_def), {}, shapes={"custom": (2, 3)})
+    assert bound.unknown == ()
