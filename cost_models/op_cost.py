@@ -17,6 +17,7 @@ class OpCost:
     guessed, ``unmodelled`` that the op type has no cost rule and only its bytes are counted.
     ``held_bytes`` has what outputs without a size of their own keep alive (the elements of a tensor
     list), one entry per output; it is empty where nothing is held.
+    ``launches`` is the number of kernels that one execution starts (many, for a loop).
     ``measured_seconds`` is the time of one execution on the device it was measured on, if it was.
     """
 
@@ -28,4 +29,5 @@ class OpCost:
     inaccurate: bool = False
     unmodelled: bool = False
     held_bytes: tuple[int, ...] = ()
+    launches: int = 1
     measured_seconds: float | None = None

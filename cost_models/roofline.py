@@ -11,7 +11,7 @@ from cost_models.op_cost import OpCost
 
 
 def op_seconds(cost: OpCost, device: DeviceProperties) -> float:
-    """Seconds of one execution: the launch, and the longer of computing and moving bytes.
+    """Seconds of one execution: its launches, and the longer of computing and moving bytes.
 
     An op without flops and without traffic (an alias, a handle, a constant) launches no kernel
     and takes no time; the executor's own microsecond for it is left out.  A measured time is
@@ -23,7 +23,7 @@ def op_seconds(cost: OpCost, device: DeviceProperties) -> float:
         return 0.0
     computing = cost.flops / device.peak_flops
     moving = cost.bytes_accessed / device.memory_bandwidth
-    return device.launch_seconds + max(computing, moving)
+    return cost.launches * device.launch_seconds + max(computing, moving)
 
 
 def transfer_seconds(size_bytes: int | None, link: Link) -> float:

@@ -14,6 +14,7 @@ from placer.prediction.control_flow import LOOPS, find_trip_count, loop_invarian
 from placer.prediction.memory import activation_peak
 from placer.prediction.tensor_lists import added_bytes, list_costs
 
+_BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 _HANDLES = frozenset({"VarHandleOp", "VariableV2", "Variable", "AutoReloadVariable"})
 _ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 """TensorFlow's shared name for a handle that shares nothing (``ResourceHandle::ANONYMOUS_NAME``).
@@ -29,7 +30,8 @@ def estimate_costs(
 
     ``measured`` has seconds by op name.  A loop costs its condition and body times the trip count
     that the graph tells, else ``trip_count``, else once and flagged inaccurate; a branch op costs
-    the dearest branch.  Variables weigh on the op ``handle``, each once.
+    the dearest branch; any other op with bodies costs them once, flagged.  Variables weigh on the
+    op ``handle``, each once.
     """
     costs = estimate({op.name: op.info for op in graph.ops.values()}, measured)
     costs.update(list_costs(graph, costs))
@@ -77,6 +79,7 @@ class _BodyCost:
 
     flops: int
     bytes_accessed: int
+    launches: int
     persistent_bytes: int
     peak_bytes: int
     added_bytes: tuple[int, ...]
@@ -100,12 +103,14 @@ class _Bodies:
         if op.op_type in LOOPS:
             return self._loop(op, graph, own, bodies)
         output_bytes = sum(size or 0 for size in own.output_bytes)
-        return replace(
+        cost = replace(
             _with_bodies(own, bodies),
             flops=max(body.flops for body in bodies),
             bytes_accessed=max(body.bytes_accessed for body in bodies),
+            launches=max(body.launches for body in bodies),
             temporary_bytes=max(0, max(body.peak_bytes for body in bodies) - output_bytes),
         )
+        return cost if op.op_type in _BRANCHES else replace(cost, inaccurate=True)
 
     def _loop(self, op: Op, graph: OpGraph, own: OpCost, bodies: list[_BodyCost]) -> OpCost:
         """Trips times the condition and the body.
@@ -123,6 +128,7 @@ class _Bodies:
             _with_bodies(own, bodies),
             flops=trips * sum(body.flops for body in bodies),
             bytes_accessed=trips * sum(body.bytes_accessed for body in bodies),
+            launches=trips * sum(body.launches for body in bodies),
             temporary_bytes=max(0, peak_bytes + previous - sum(sizes) - sum(added)),
             held_bytes=tuple(trips * size for size in added) if any(added) else (),
         )
@@ -152,6 +158,9 @@ class _Bodies:
         return _BodyCost(
             flops=sum(cost.flops for cost in costs.values()),
             bytes_accessed=sum(cost.bytes_accessed for cost in costs.values()),
+            launches=sum(
+                cost.launches for cost in costs.values() if cost.flops or cost.bytes_accessed
+            ),
             persistent_bytes=sum(cost.persistent_bytes for cost in costs.values()),
             peak_bytes=activation_peak(body, costs),
             added_bytes=tuple(added_bytes(fetch, body, costs) for fetch in body.fetches),

@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from graphs_by_hand import draw
+from graphs_by_hand import draw, draw_cluster
 
 from cost_models.estimation import estimate
 from cost_models.op_info import TensorProperties
+from cost_models.roofline import op_seconds
 from placer.graph.op_graph import OpGraph, Variable
 from placer.prediction.control_flow import TripCount, find_trip_count, loop_invariants
 from placer.prediction.costs import estimate_costs
@@ -186,6 +187,13 @@ def test_a_loop_costs_its_body_times_the_trips():
     assert not estimate_costs(unknown, trip_count=7)["while"].inaccurate
     assert estimate_costs(unknown)["while"].flops == once
     assert estimate_costs(unknown)["while"].inaccurate
+
+
+def test_a_loop_launches_its_kernels_in_every_trip():
+    """Small kernels are bound by their launches: one of five trips pays for each of them."""
+    device = draw_cluster("GPU:0", launch_seconds=1.0).device("GPU:0")
+    once = sum(c.flops > 0 for f in (_body(), _condition()) for c in _estimate(f))
+    assert op_seconds(estimate_costs(_loop())["while"], device) == pytest.approx(5 * once, rel=1e-3)
 
 
 def _estimate(graph):
