@@ -9,9 +9,17 @@ from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
 from placer.constraints import Constraints
 from placer.graph.op_graph import OpGraph
-from placer.prediction.memory import live_moment, predict_memory
+from placer.prediction.memory import moment_finder, predict_memory
+from placer.prediction.metrics import MemoryTimeline
 from placer.problem import PlacementProblem, ProblemTensor
 from placer.solving.tightening import DevicePeak
+
+STRETCH_COUNT = 16
+"""The fullest moment of each stretch of the step becomes a row of every device's cap."""
+
+WIDE_SHARE = 0.4
+WIDEST_COUNT = 48
+"""So do the moments of this many ops, if they take that share of the smallest cap alone."""
 
 
 def formulate(
@@ -23,7 +31,7 @@ def formulate(
     objective: str = "transfer",
     spill: str = "auto",
 ) -> PlacementProblem:
-    """The problem with one memory moment: the peak of the whole graph on a single device.
+    """The problem with a few moments of the step at which memory is fullest.
 
     Ops and devices are numbered in the order of ``graph.ops`` and ``cluster.devices``.
     """
@@ -50,7 +58,7 @@ def formulate(
         ),
         capacity_bytes=tuple(device.usable_bytes for device in cluster.devices),
         transient_bytes=(0,) * len(device_names),
-        live_bytes=(_peak_moment(graph, costs, cluster.host.name, number),),
+        live_bytes=_moments(graph, costs, cluster, number),
         bandwidth=tuple(
             tuple(cluster.link(a, b).bandwidth for b in device_names) for a in device_names
         ),
@@ -68,6 +76,7 @@ def peak_finder(
     """A function from device numbers per op to the predicted peak of every device."""
     number = {name: index for index, name in enumerate(problem.op_names)}
     host = problem.device_names[problem.host]
+    find_moment = moment_finder(graph, costs)
 
     def find_peaks(device_of: Sequence[int]) -> tuple[DevicePeak, ...]:
         placement = problem.placement(device_of)
@@ -75,7 +84,9 @@ def peak_finder(
         return tuple(
             DevicePeak(
                 peak_bytes=timelines[name].peak_bytes,
-                moment=_moment(graph, costs, timelines[name].peak_op, number),
+                moment=_numbered(find_moment(timelines[name].peak_op), number)
+                if timelines[name].peak_op
+                else {},
             )
             for name in problem.device_names
         )
@@ -83,20 +94,52 @@ def peak_finder(
     return find_peaks
 
 
-def _moment(
-    graph: OpGraph, costs: Mapping[str, OpCost], op: str, number: Mapping[str, int]
-) -> dict[int, int]:
-    if not op:
-        return {}
-    return {number[name]: size for name, size in live_moment(graph, costs, op).items() if size}
+def _moments(
+    graph: OpGraph, costs: Mapping[str, OpCost], cluster: Cluster, number: Mapping[str, int]
+) -> tuple[dict[int, int], ...]:
+    """The moments that could exceed some cap: the fullest of every stretch of the step, and those
+    of the ops that read and write the most at once.
+
+    A moment at which everything together fits the smallest device restricts nothing.
+    """
+    host = cluster.host.name
+    together = dict.fromkeys(graph.ops, host)
+    timeline = predict_memory(graph, costs, together, (host,), host=host)[host]
+    smallest = min(device.usable_bytes for device in cluster.devices)
+    in_use = dict(zip(timeline.order, timeline.bytes, strict=True))
+    chosen = dict.fromkeys((*_fullest(timeline), *_widest_ops(graph, costs, smallest)))
+    find_moment = moment_finder(graph, costs)
+    return tuple(
+        _numbered(find_moment(op), number)
+        for op in sorted(chosen, key=lambda op: -in_use[op])
+        if in_use[op] > smallest
+    )
 
 
-def _peak_moment(
-    graph: OpGraph, costs: Mapping[str, OpCost], device: str, number: Mapping[str, int]
-) -> dict[int, int]:
-    together = dict.fromkeys(graph.ops, device)
-    timeline = predict_memory(graph, costs, together, (device,), host=device)[device]
-    return _moment(graph, costs, timeline.peak_op, number)
+def _fullest(timeline: MemoryTimeline) -> list[str]:
+    """The op at which memory is fullest, for each stretch of the step."""
+    count = len(timeline.order)
+    size = max(1, -(-count // STRETCH_COUNT))
+    stretches = [range(start, min(start + size, count)) for start in range(0, count, size)]
+    return [timeline.order[max(s, key=timeline.bytes.__getitem__)] for s in stretches]
+
+
+def _widest_ops(graph: OpGraph, costs: Mapping[str, OpCost], smallest: int) -> list[str]:
+    """The ops whose inputs, outputs and workspace take a good part of the smallest device."""
+    width = {}
+    for op in graph.ops.values():
+        read = sum(
+            costs[graph.tensors[name].producer].output_bytes[graph.tensors[name].index] or 0
+            for name in dict.fromkeys(op.inputs)
+        )
+        written = sum(size or 0 for size in costs[op.name].output_bytes)
+        width[op.name] = read + written + costs[op.name].temporary_bytes
+    wide = [name for name, size in width.items() if size > WIDE_SHARE * smallest]
+    return sorted(wide, key=lambda name: -width[name])[:WIDEST_COUNT]
+
+
+def _numbered(moment: Mapping[str, int], number: Mapping[str, int]) -> dict[int, int]:
+    return {number[name]: size for name, size in moment.items() if size}
 
 
 def _group_arrays(

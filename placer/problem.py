@@ -40,11 +40,11 @@ class PlacementProblem:
 
     Per device: ``capacity_bytes``.
 
-    ``live_bytes`` are moments of the step: each maps op numbers to the bytes of their outputs
-    that are alive at that moment.  At every moment the resident bytes plus the live bytes of the
-    ops on a device must stay within its capacity; with no moments, the resident bytes alone.
-    ``transient_bytes`` are reserved per device beside them (receive buffers, temporaries), as
-    found by the prediction.
+    ``live_bytes`` are moments of the step: each maps op numbers to the bytes that the op needs in
+    its device's memory at that moment (outputs, inputs it is still to read, workspace).  At every
+    moment the resident bytes plus the live bytes of the ops on a device must stay within its
+    capacity; with no moments, the resident bytes alone.  ``transient_bytes`` are reserved per
+    device beside them, as found by the prediction.
 
     ``control_edges`` are (before, after) pairs of op numbers.  ``bandwidth`` and ``latency`` are
     matrices, source device by target device, in bytes/s and seconds.  ``host`` is the number of
@@ -69,6 +69,20 @@ class PlacementProblem:
     latency: tuple[tuple[float, ...], ...]
     objective: str = "transfer"
     spill: str = "auto"
+
+    def footprint_bytes(self) -> tuple[int, ...]:
+        """Per op, its resident bytes, those of the tensors it produces, and the most it needs at
+        any moment: what counts as spilled when it goes to the host."""
+        footprint = list(self.resident_bytes)
+        for tensor in self.tensors:
+            footprint[tensor.producer] += tensor.bytes
+        most: dict[int, int] = {}
+        for moment in self.live_bytes:
+            for op, size in moment.items():
+                most[op] = max(size, most.get(op, 0))
+        for op, size in most.items():
+            footprint[op] += size
+        return tuple(footprint)
 
     def placement(self, device_of: Sequence[int]) -> dict[str, str]:
         """Op name -> device name, from one device number per op."""

@@ -8,12 +8,13 @@ buffers of Eigen, workspaces of cuDNN), and fragmentation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from cost_models.op_cost import OpCost
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
+from placer.prediction.buffer_sharing import overwritten_inputs
 from placer.prediction.lifetimes import Lifetime, find_lifetimes
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
 from placer.prediction.routes import Place, Routes, find_routes, host_of
@@ -51,25 +52,47 @@ def predict_memory(
     }
 
 
+def moment_finder(
+    graph: OpGraph, costs: Mapping[str, OpCost], order: Sequence[str] | None = None
+) -> Callable[[str], dict[str, int]]:
+    """:func:`live_moment` for any op of the graph, with the simulation done once."""
+    order = _checked_order(graph, order)
+    position = {name: index for index, name in enumerate(order)}
+    lifetimes = _single_device_lifetimes(graph, costs, order)
+
+    def find_moment(at_op: str) -> dict[str, int]:
+        info = graph.ops[at_op].info
+        overwrites = any(overwritten_inputs(info, index) for index in range(len(info.outputs)))
+        return _needed_bytes(lifetimes, order, position[at_op], prefer_reader=not overwrites)
+
+    return find_moment
+
+
 def live_moment(
     graph: OpGraph, costs: Mapping[str, OpCost], at_op: str, order: Sequence[str] | None = None
 ) -> dict[str, int]:
     """Bytes that each op needs in its device's memory while ``at_op`` runs, resident ones aside.
 
-    A buffer counts at the last op that reads what was written into it by then: wherever that op is
-    placed, a copy is there (sent as soon as it is produced).  A buffer that is fetched, or that
-    nobody reads, counts at the op that wrote it, the temporary bytes at ``at_op``.  So, whatever
+    A buffer counts at ``at_op`` if that reads it (and could not write over it), else at the last op
+    that reads what was written into it by then: wherever that op is placed, a copy is there, sent
+    as soon as it is produced.  A buffer that is fetched, or that nobody reads, counts at the op
+    that wrote it, the temporary bytes at ``at_op``.  So, whatever
     the placement, the sum over the ops of a device is not above the prediction for that device at
     this moment, and with all ops on one device it is the prediction (slices that keep a larger
     buffer aside).
     """
-    order = _checked_order(graph, order)
-    moment = order.index(at_op)
+    return moment_finder(graph, costs, order)(at_op)
+
+
+def _needed_bytes(
+    lifetimes: Iterable[Lifetime], order: Sequence[str], moment: int, *, prefer_reader: bool
+) -> dict[str, int]:
     alive: dict[str, int] = {}
-    for lifetime in _single_device_lifetimes(graph, costs, order):
+    for lifetime in lifetimes:
         if lifetime.first <= moment <= lifetime.last:
             reads = [read for read in lifetime.reads if read.first <= moment <= read.last]
-            last = max(reads, key=lambda read: read.last, default=None)
+            now = [read for read in reads if prefer_reader and read.holder == moment == read.last]
+            last = max(now or reads, key=lambda read: read.last, default=None)
             holder = lifetime.owner if last is None else order[last.holder]
             size = lifetime.bytes if last is None else min(last.bytes, lifetime.bytes)
             alive[holder] = alive.get(holder, 0) + size

@@ -18,8 +18,8 @@ class Score:
     ``transfer_bytes``: every tensor once per device, other than its producer's, that reads it.
     ``load_bytes[moment][device]``: resident plus live plus reserved (transient) bytes; one row
     with no live bytes where the problem has no moments.  ``violations``: one sentence per broken
-    constraint, empty for a placement that keeps them all.  ``spilled_bytes``: resident bytes of
-    ops on the host that would be allowed elsewhere only.
+    constraint, empty for a placement that keeps them all.  ``spilled_bytes``: the footprint
+    (resident bytes, outputs) of ops on the host that would be allowed elsewhere only.
     """
 
     transfer_bytes: int
@@ -51,7 +51,7 @@ def score(problem: PlacementProblem, device_of: Sequence[int]) -> Score:
         spilled_bytes=sum(
             size
             for size, device, allowed in zip(
-                problem.resident_bytes, device_of, problem.allowed, strict=True
+                problem.footprint_bytes(), device_of, problem.allowed, strict=True
             )
             if device == problem.host and device not in allowed
         ),

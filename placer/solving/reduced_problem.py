@@ -133,19 +133,21 @@ def from_json(text: str) -> tuple[ReducedProblem, tuple[int, ...] | None]:
 class SpillRules:
     """What the host may take.
 
-    ``budget_bytes`` limits the spilled resident bytes (``None``: no limit); ``minimise`` asks for
-    the least spilled bytes instead of the least transfer.
+    ``budget_bytes`` limits the spilled footprint (``None``: no limit); ``minimise`` asks for the
+    least spilled footprint instead of the least transfer.  Only the groups of ``candidates`` (op
+    numbers; ``None``: all) may spill.
     """
 
     budget_bytes: int | None = None
     minimise: bool = False
+    candidates: frozenset[int] | None = None
 
 
 def reduce_to_units(problem: PlacementProblem, spill: SpillRules | None = None) -> ReducedProblem:
     """One unit per group; with ``spill``, spillable groups may use the host too."""
     unit_of = _number_groups(problem.group)
     count = max(unit_of, default=-1) + 1
-    allowed = _allowed(problem, unit_of, count, spilling=spill is not None)
+    allowed = _allowed(problem, unit_of, count, spill)
     spilled = _spillable_bytes(problem, unit_of, count)
     rows = _memory_rows(problem, unit_of, count)
     if spill is not None and spill.budget_bytes is not None:
@@ -197,22 +199,24 @@ def _ties(problem: PlacementProblem, unit_of: Sequence[int]) -> tuple[tuple[int,
 
 
 def _allowed(
-    problem: PlacementProblem, unit_of: Sequence[int], count: int, *, spilling: bool
+    problem: PlacementProblem, unit_of: Sequence[int], count: int, spill: SpillRules | None
 ) -> list[set[int]]:
     everywhere = set(range(len(problem.device_names)))
     allowed = [set(everywhere) for _ in range(count)]
     for op, unit in enumerate(unit_of):
-        extra = {problem.host} if spilling and problem.spillable[op] else set()
+        may_spill = spill is not None and (spill.candidates is None or op in spill.candidates)
+        extra = {problem.host} if may_spill and problem.spillable[op] else set()
         allowed[unit] &= {*problem.allowed[op], *extra}
     return allowed
 
 
 def _spillable_bytes(problem: PlacementProblem, unit_of: Sequence[int], count: int) -> list[int]:
-    """Per unit, the resident bytes that count as spilled when it sits on the host."""
+    """Per unit, the footprint that counts as spilled when it sits on the host."""
     spilled = [0] * count
+    footprint = problem.footprint_bytes()
     for op, unit in enumerate(unit_of):
         if problem.host not in problem.allowed[op]:
-            spilled[unit] += problem.resident_bytes[op]
+            spilled[unit] += footprint[op]
     return spilled
 
 

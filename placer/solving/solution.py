@@ -32,9 +32,9 @@ class Solution:
     """``device_of`` is one device number per op, ``None`` when no placement is known.
 
     ``value`` is the objective (bytes of transfer), ``lower_bound`` is proven (``None``: none
-    proven).  ``spilled_bytes`` are resident bytes that went to the host although a GPU kernel
-    exists.  ``conflict`` explains an infeasible problem (caps, pins, groups, fixes).
-    ``warnings`` are (code, message) pairs.
+    proven).  ``spilled_bytes`` is the footprint (resident bytes, outputs) of what went to the host
+    although a GPU kernel exists.  ``conflict`` explains an infeasible problem (caps, pins, groups,
+    fixes).  ``warnings`` are (code, message) pairs.
     """
 
     status: Status

@@ -1,7 +1,9 @@
 """What goes to the host when the accelerators cannot hold everything.
 
-First the least resident bytes that have to leave, then the least transfer among the placements
-that spill at most 1.1 times as much.
+First the least footprint (resident bytes and outputs) that has to leave, then the least transfer
+among the placements that spill at most 1.1 times as much, in groups that are worth it: those of
+the least, and any of at least a hundredth of it.  Without the last rule a table of gigabytes on
+the host would leave room for a whole tower beside it, which saves a transfer and ruins the step.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from placer.solving.stage import StageResult, solve_stage
 
 SLACK_PERCENT = 10
 """How much more than the least may be spilled for less transfer."""
+
+_SMALLEST_PERCENT = 1
+"""Of the least spilled footprint: smaller groups stay on the accelerators if they can."""
 
 _LEAST_SPILL_SHARE = 0.4
 """Of the time that is left, for finding the least that has to be spilled."""
@@ -68,13 +73,39 @@ def solve_with_spilling(
         warnings.append(UNPROVEN_LEAST)
     budget_bytes = least.value + least.value * SLACK_PERCENT // 100
     result = solve_stage(
-        reduce_to_units(problem, SpillRules(budget_bytes=budget_bytes)),
+        reduce_to_units(
+            problem,
+            SpillRules(
+                budget_bytes=budget_bytes,
+                candidates=_candidates(problem, least.device_of, least.value),
+            ),
+        ),
         parameters,
         deadline,
         [least.device_of, *hints],
     )
     warnings += result.warnings
     return _qualified(result, warnings)
+
+
+def _candidates(
+    problem: PlacementProblem, least: Sequence[int], least_bytes: int
+) -> frozenset[int]:
+    """The ops of groups that the placement ``least`` spills, or that are large beside it.
+
+    What has no footprint makes no room: it spills only where it may go nowhere else.
+    """
+    footprint: dict[int, int] = {}
+    for group, size in zip(problem.group, problem.footprint_bytes(), strict=True):
+        footprint[group] = footprint.get(group, 0) + size
+    smallest = max(1, -(-least_bytes * _SMALLEST_PERCENT // 100))
+    return frozenset(
+        op
+        for op, group in enumerate(problem.group)
+        if footprint[group] >= smallest
+        or not problem.allowed[op]
+        or (footprint[group] and least[op] == problem.host)
+    )
 
 
 def _qualified(result: StageResult, warnings: Sequence[tuple[str, str]]) -> StageResult:

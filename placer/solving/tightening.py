@@ -164,7 +164,7 @@ class _Rounds:
         return replace(
             self.last,
             status=Status.UNKNOWN,
-            lower_bound=None if self.relaxed is None else self.relaxed.lower_bound,
+            lower_bound=self.bound_for(self.last),
             warnings=(*self.last.warnings, *self.overrun_warnings()),
             conflict=self.overrun_conflict(),
             seconds=seconds,
@@ -172,21 +172,30 @@ class _Rounds:
 
     def proven(self, best: Solution) -> Solution:
         """``best`` with the bound of the given problem, where that is one for it."""
-        relaxed = self.relaxed
-        comparable = (
-            relaxed is not None
-            and relaxed.lower_bound is not None
-            and best.spilled_bytes <= relaxed.spilled_bytes
-        )
-        bound = relaxed.lower_bound if comparable and relaxed is not None else None
+        bound = self.bound_for(best)
         is_optimal = (
-            relaxed is not None and relaxed.status is Status.OPTIMAL and bound == best.value
+            self.relaxed is not None
+            and self.relaxed.status is Status.OPTIMAL
+            and bound == best.value
         )
         return replace(
             best,
             status=Status.OPTIMAL if is_optimal else Status.FEASIBLE,
             lower_bound=bound,
         )
+
+    def bound_for(self, solution: Solution) -> int | None:
+        """The bound of the given problem, if it is one for ``solution``.
+
+        Rounds that spill may let different groups go to the host; then only a solution of the
+        very round that gave the bound is among the placements it speaks of.
+        """
+        relaxed = self.relaxed
+        if relaxed is None or not (
+            solution.spilled_bytes == 0 or solution.device_of == relaxed.device_of
+        ):
+            return None
+        return relaxed.lower_bound
 
     def overrun_warnings(self) -> list[tuple[str, str]]:
         return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from placer.prediction.scoring import score
@@ -123,7 +124,19 @@ def _scores(problem: PlacementProblem) -> list[tuple[int, int]]:
     found = []
     for devices in itertools.product(*(choices[op] for op in leaders)):
         at = dict(zip(first, devices, strict=True))
-        scored = score(problem, [at[group] for group in problem.group])
-        if not scored.violations:
+        device_of = [at[group] for group in problem.group]
+        scored = score(problem, device_of)
+        if not scored.violations and not _spills_for_nothing(problem, device_of):
             found.append((scored.spilled_bytes, scored.transfer_bytes))
     return found
+
+
+def _spills_for_nothing(problem: PlacementProblem, device_of: Sequence[int]) -> bool:
+    """Whether a group without any bytes is on the host although it could be elsewhere."""
+    footprint: dict[int, int] = {}
+    for group, size in zip(problem.group, problem.footprint_bytes(), strict=True):
+        footprint[group] = footprint.get(group, 0) + size
+    return any(
+        not footprint[group] and allowed and device == problem.host and device not in allowed
+        for group, allowed, device in zip(problem.group, problem.allowed, device_of, strict=True)
+    )

@@ -90,7 +90,7 @@ def test_a_real_solve_proves_the_optimum(temporary_folder: Path) -> None:
     )
     solution = solve(problem, QUICK)
     assert_right(problem, solution)
-    assert solution.spilled_bytes == 5
+    assert solution.spilled_bytes == 7  # 5 resident bytes and an output of 2
 
 
 def test_one_worker_and_one_seed_give_one_placement() -> None:
