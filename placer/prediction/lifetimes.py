@@ -28,7 +28,12 @@ _RESIDENT_OUTPUTS = frozenset(
     {"Const", "HostConst", "_HostConst", "Variable", "VariableV2", "AutoReloadVariable"}
 )
 _DENSE_UPDATES = ("AssignAddVariableOp", "AssignSubVariableOp", "ResourceApply")
-_SPARSE_UPDATES = ("ResourceScatter", "ResourceSparseApply")
+_SPARSE_ACCESS = (
+    "ResourceGather",
+    "ResourceScatter",
+    "ResourceSparseApply",
+    "ResourceStridedSliceAssign",
+)
 _MERGES = frozenset({"Merge", "RefMerge"})
 
 
@@ -75,7 +80,7 @@ class _Simulation:
         self.copied_on_read = {
             variable
             for op in graph.ops.values()
-            if op.op_type.startswith(_SPARSE_UPDATES)
+            if op.op_type.startswith(_SPARSE_ACCESS)
             for variable in self._variables(op)
         }
         self.now = 0
@@ -103,7 +108,7 @@ class _Simulation:
         if not fed:
             for index, output in enumerate(outputs):
                 self.held[output] = self._output_buffer(op, index, output)
-            self._record_temporary(op)
+            self._record_temporary(op, self.costs[op.name].temporary_bytes)
         for output in outputs:
             self._deliver(op, output)
         self._update_variables(op)
@@ -122,8 +127,7 @@ class _Simulation:
         layout = self.layout
         return Read(layout.position[tensor], self.now, self.now, layout.size_bytes[tensor])
 
-    def _record_temporary(self, op: Op) -> None:
-        size = self.costs[op.name].temporary_bytes
+    def _record_temporary(self, op: Op, size: int) -> None:
         if size:
             device = self.device_of[op.name]
             self.lifetimes.append(Lifetime(op.name, device, size, "temporary", self.now, self.now))
@@ -176,7 +180,7 @@ class _Simulation:
         return self.held[source]
 
     def _read_variable(self, op: Op, output: Located) -> Buffer:
-        """The variable's own buffer, or a copy if the variable is also updated row by row."""
+        """The variable's own buffer, or a copy if the variable is also accessed row by row."""
         variable = self.variable_of[op.inputs[0]]
         if variable in self.copied_on_read:
             return self._new(op, output, "activation")
@@ -203,7 +207,9 @@ class _Simulation:
     def _update_variables(self, op: Op) -> None:
         """Updates copy a variable that is still being read; an assigned value becomes its buffer.
 
-        ``PrepareToUpdateVariable`` and ``AssignVariableOp`` of
+        A variable that is accessed row by row keeps its buffer to itself: reads copied it, and
+        what is assigned is copied into a new one.  ``PrepareToUpdateVariable``,
+        ``EnsureSparseVariableAccess`` and ``AssignVariableOp`` of
         ``tensorflow/core/kernels/{training_op_helpers.h,resource_variable_ops.cc}``.
         """
         if op.op_type.startswith(_DENSE_UPDATES):
@@ -211,8 +217,11 @@ class _Simulation:
                 self._release_value(variable, self.now)
         elif op.op_type == "AssignVariableOp":
             variable = self.variable_of[op.inputs[0]]
-            self._release_value(variable, self.now + 1)
             value = self.held[self.layout.inputs[op.name][1]]
+            if variable in self.copied_on_read:
+                self._record_temporary(op, value.bytes)
+                return
+            self._release_value(variable, self.now + 1)
             if value.kind in ("activation", "transfer") and not value.resident:
                 self._record(value, self.now)
                 value.resident = True

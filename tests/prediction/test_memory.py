@@ -120,6 +120,22 @@ def test_an_assigned_value_becomes_the_variable():
     assert (at["value"], at["u"], at["after"]) == (800, 804, 404)
 
 
+def test_a_variable_that_is_gathered_from_is_copied_by_reads():
+    """A gather makes the variable its own only holder: a read beside it costs a copy.
+
+    v --> gather       v --> read --> y
+    """
+    graph = draw(
+        "v=VarHandleOp -> gather=ResourceGather",
+        "v -> read=ReadVariableOp -> y",
+        "gather ..> read",
+        dtypes={"v": "resource"},
+        bytes={"read": 400},
+    )
+    timeline = _timelines(graph, persistent_bytes={"v": 400})["GPU:0"]
+    assert timeline.bytes[timeline.order.index("read")] == 400 + 400
+
+
 def test_temporaries_count_while_their_op_runs():
     """Scratch memory is there for one op only."""
     graph = draw("x -> a -> b", bytes=100)

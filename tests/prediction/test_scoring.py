@@ -82,9 +82,10 @@ def test_pins_hold():
 
 
 def test_spilling_is_counted_or_forbidden():
-    """A spillable op may go to the host under ``auto``, never under ``never``."""
+    """A spillable op may go to the host under ``auto``, never under ``never``; its resident bytes
+    and its outputs count as spilled."""
     found = score(_problem(), (0, 1, 1, 1))
-    assert (found.violations, found.spilled_bytes) == ((), 100)
+    assert (found.violations, found.spilled_bytes) == ((), 100 + 8)
     assert score(_problem(spill="never"), (0, 1, 1, 1)).violations == (
         "a is on CPU:0, allowed: GPU:0, GPU:1",
     )
