@@ -38,6 +38,7 @@ def main() -> None:
         "mlp_adam": lambda: perceptron(v1.train.AdamOptimizer(0.01)),
         "mlp_adam_ref": lambda: perceptron(v1.train.AdamOptimizer(0.01), use_resource=False),
         "loop": recurrent,
+        "tied": tied_embedding,
     }
     json.dump({name: compare(*build()) for name, build in models.items()}, sys.stdout)
 
@@ -187,6 +188,16 @@ def perceptron(optimizer, use_resource=True):
         v1.global_variables_initializer()
         feeds = {"x:0": np.zeros(x.shape, np.float32), "labels:0": np.zeros(64, np.int32)}
         return feeds, [loss], [step]
+
+
+def tied_embedding():
+    """A table that is gathered from and read as a whole."""
+    with tf.Graph().as_default():
+        x = v1.placeholder(tf.int32, (64,), name="x")
+        table = variable((1000, 64))
+        y = tf.nn.softmax(tf.gather(table, x) @ tf.transpose(table))
+        v1.global_variables_initializer()
+        return {"x:0": np.zeros(64, np.int32)}, [y], []
 
 
 def recurrent():
