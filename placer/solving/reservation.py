@@ -10,8 +10,12 @@ from placer.problem import PlacementProblem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePeak:
-    """The predicted peak of one device, and the moment it happens: op number -> live bytes of
-    its outputs then, wherever the op is placed."""
+    """The predicted peak of one device, and the moment it happens: op number -> bytes that the op
+    needs then in the memory of its device, wherever that is.
+
+    Whatever the placement, the sum over the ops of a device, with their resident bytes, must not
+    be above what is predicted for the device at that moment.
+    """
 
     peak_bytes: int
     moment: Mapping[int, int]
@@ -45,12 +49,14 @@ def tighten(
     return problem
 
 
-def loosen(tightened: PlacementProblem, given: PlacementProblem) -> PlacementProblem:
-    """The problem with half of what was reserved beyond ``given``."""
+def loosen(tightened: PlacementProblem, given: PlacementProblem, share: float) -> PlacementProblem:
+    """The problem with a share of what was reserved beyond ``given``; with nothing of it, groups
+    that were tied down are free again."""
     return replace(
         tightened,
+        allowed=tightened.allowed if share else given.allowed,
         transient_bytes=tuple(
-            before + (now - before) // 2
+            before + int((now - before) * share)
             for before, now in zip(given.transient_bytes, tightened.transient_bytes, strict=True)
         ),
     )

@@ -6,8 +6,10 @@ whole placement tells.  Where it says that a device peaks above its cap, the mom
 becomes a row of the problem, what the prediction saw beyond that row (receive buffers,
 temporaries) is reserved on the device, and the problem is solved again.
 
-Reserved bytes are a guess about placements not yet seen, so a tightened problem proves nothing:
-infeasibility and bounds are claimed from the problem as it was given.
+A moment understates no prediction: whatever the placement, the row is not above what is predicted
+for the device then.  So a problem with more moments still has every placement that fits, and what
+is proven about it holds.  Reserved bytes are a guess about placements not yet seen: while some are
+reserved beyond the given ones, nothing is claimed.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ PeakFinder = Callable[[Sequence[int]], Sequence[DevicePeak]]
 _FIRST_SHARE = 0.4
 _NEXT_SHARE = 0.5
 _LEAST_ROUND_SECONDS = 2.0
-_MOST_LOOSENED = 6
+_MOST_LOOSENED = 9
+_LOOSENED_FULLY = 3
+"""Every third time all guesses are dropped: that alone can prove that nothing fits."""
 
 
 def solve_under_peaks(
@@ -54,9 +58,10 @@ def solve_under_peaks(
 class _Rounds:
     """The state of the loop.
 
-    ``given`` is what bounds and infeasibility are claimed from, ``tightened`` what the next round
-    solves; ``relaxed`` is the best knowledge about ``given``, ``best`` the best placement that
-    fits, ``last`` the last one that did not, with its ``overruns``.
+    ``given`` is the problem, ``tightened`` what the next round solves; ``relaxed`` is the best
+    solution with nothing reserved on a guess, whose bound is proven, ``infeasible`` the proof that
+    there is none, ``best`` the best placement that fits, ``last`` the last one that did not, with
+    its ``overruns``.
     """
 
     def __init__(
@@ -103,17 +108,17 @@ class _Rounds:
         }
         if self.overruns:
             self.last = solution
-            self.finished = self.infeasible is not None
             self.tightened = tighten(
                 self.tightened, solution.device_of, self.overruns, cautious=self.loosened > 0
             )
         else:
             self.best = _better(self.best, solution)
-            self.finished = solution.status is Status.OPTIMAL
+            self.finished = solution.value == solution.lower_bound
 
     def solve(self) -> Solution:
         left = self.seconds_left()
         share = _FIRST_SHARE if self.relaxed is None else _NEXT_SHARE
+        share = share if self.best is None else 1.0
         known = self.best or self.last
         solution = solve(
             self.tightened,
@@ -124,33 +129,29 @@ class _Rounds:
             hint=None if known is None else known.device_of,
             solver=self.solver,
         )
-        if self.tightened is self.given:
+        if self.is_exact() and solution.status is not Status.INFEASIBLE:
             self.relaxed = _better_bound(self.relaxed, solution)
         return solution
 
+    def is_exact(self) -> bool:
+        """Whether nothing is reserved on a guess, so that proofs hold for the given problem."""
+        return (
+            self.tightened.transient_bytes == self.given.transient_bytes
+            and self.tightened.allowed == self.given.allowed
+        )
+
     def loosen(self, solution: Solution) -> None:
-        """No placement: end, or retry with half of what was reserved on top of the given."""
-        if self.tightened is self.given:
-            self.end_or_drop_moments(solution)
+        """No placement: end, or retry with half of what was reserved, at last with nothing."""
+        if self.is_exact():
+            self.finished = True
+            if solution.status is Status.INFEASIBLE:
+                self.infeasible = solution
             return
         self.loosened += 1
-        looser = loosen(self.tightened, self.given)
-        self.finished = (
-            self.best is not None or self.loosened > _MOST_LOOSENED or looser == self.tightened
+        self.finished = self.best is not None or self.loosened > _MOST_LOOSENED
+        self.tightened = loosen(
+            self.tightened, self.given, share=0.5 if self.loosened % _LOOSENED_FULLY else 0.0
         )
-        self.tightened = looser
-
-    def end_or_drop_moments(self, solution: Solution) -> None:
-        """The given problem has no placement: believe it, unless a moment overstates the peaks.
-
-        What a device sends away it may free before the moment, so one placement under the
-        resident bytes alone is tried before the answer stands.
-        """
-        if solution.status is Status.INFEASIBLE and self.given.live_bytes:
-            self.infeasible, self.relaxed = solution, None
-            self.given = self.tightened = replace(self.given, live_bytes=())
-        else:
-            self.finished = True
 
     def answer(self) -> Solution:
         """The best placement with what is proven, or why there is none."""
@@ -242,7 +243,8 @@ def _better(known: Solution | None, found: Solution) -> Solution:
 
 
 def _better_bound(known: Solution | None, found: Solution) -> Solution:
-    """The solution of the same problem with the higher bound."""
-    if known is None:
+    """The solution with the higher bound, or the later one if something is spilled: bounds of
+    placements that spill do not compare."""
+    if known is None or known.spilled_bytes or found.spilled_bytes:
         return found
     return max(known, found, key=lambda s: s.lower_bound or 0)
