@@ -100,6 +100,12 @@ def _infer(
         first, reason = next(iter(found.refused.items()))
         message = f"TensorFlow refuses {len(found.refused)} ops, the first {first!r}: {reason}"
         warnings.append(("refused_op", message, tuple(found.refused)))
+    if found.data_dependent:
+        message = (
+            f"the sizes of {len(found.data_dependent)} ops depend on data and are taken at their "
+            f"largest; --shape NAME:4x10 on such an op says better"
+        )
+        warnings.append(("data_dependent_shape", message, found.data_dependent))
     return found, warnings
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from cost_models.op_info import Shape
 from placer.extraction.body_graphs import BodyGraph, body_functions, flatten_body
+from placer.extraction.data_dependent import bound_shapes
 from placer.extraction.imported_shapes import ImportedGraph, import_shapes
 from placer.extraction.op_definitions import OpDefinitions
 from placer.extraction.raw_program import shape_of
@@ -26,7 +27,7 @@ from placer.extraction.tensor_states import (
 )
 from placer.extraction.tensor_types import GraphTypes
 
-MOST_ROUNDS = 8
+MOST_ROUNDS = 16
 MOST_ITERATIONS = 10
 
 States = tuple[TensorState, ...]
@@ -37,7 +38,8 @@ class GraphShapes:
     """Shapes of every output by op, small integer values by tensor, and the bodies in use.
 
     ``bodies`` maps a control flow op to the analysed bodies of each function attribute.
-    ``refused`` are ops that TensorFlow would not import, with the reason.
+    ``refused`` are ops that TensorFlow would not import, with the reason; ``data_dependent`` those
+    whose outputs are taken at their largest.
     """
 
     shapes: Mapping[str, tuple[Shape, ...]]
@@ -45,6 +47,7 @@ class GraphShapes:
     types: GraphTypes
     bodies: Mapping[str, Mapping[str, tuple[BodyShapes, ...]]] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    data_dependent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +85,7 @@ class ShapeAnalysis:
         """
         types = GraphTypes(graph_def.node, self.definitions)
         refinements = dict(forced or {})
+        bounded: dict[str, Refinement] = {}
         for _ in range(MOST_ROUNDS):
             imported = import_shapes(
                 graph_def,
@@ -96,6 +100,10 @@ class ShapeAnalysis:
                 stored = _from_stored(imported, types, stored_shapes or {})
                 found = {**refinements, **{k: v for k, v in stored.items() if k not in found}}
             if found == refinements:
+                largest = bound_shapes(graph_def, imported)
+                found = {**refinements, **{k: v for k, v in largest.items() if k not in found}}
+                bounded.update(largest)
+            if found == refinements:
                 break
             refinements = found
         shapes = GraphShapes(
@@ -104,6 +112,7 @@ class ShapeAnalysis:
             types=types,
             bodies=one.bodies,
             refused=imported.refused,
+            data_dependent=tuple(bounded),
         )
         return shapes, one.flow
 
