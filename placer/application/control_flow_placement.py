@@ -17,6 +17,9 @@ from placer.application.function_bodies import function_attributes
 from placer.extraction.inlining import CALL_TYPES, INPUT_ANCHOR
 from placer.extraction.op_definitions import OpDefinitions
 
+CLONE_MARK = "_placed_"
+"""Stands in the names of bodies that were cloned for a device, before a number."""
+
 CONTROL_FLOW_TYPES = frozenset(
     {"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"}
 )
@@ -55,8 +58,8 @@ class BodyPlacer:
         return self._known[key]
 
     def _free_name(self, name: str) -> str:
-        number = 0
-        while (candidate := f"{name}_placed_{number}") in self._taken:
+        name, number = name.partition(CLONE_MARK)[0], 0
+        while (candidate := f"{name}{CLONE_MARK}{number}") in self._taken:
             number += 1
         self._taken.add(candidate)
         return candidate

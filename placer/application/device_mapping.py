@@ -28,6 +28,17 @@ class DeviceMapping:
         return any(device != stand_in for device, stand_in in self.stand_ins.items())
 
     @property
+    def uses_accelerators(self) -> bool:
+        """True where a device other than a CPU really runs."""
+        return any(parse(name).type != "CPU" for name in self.stand_ins.values())
+
+    @property
+    def reference_device(self) -> str:
+        """Where the unplaced program runs for comparison: the host beside accelerators, one of
+        which could be too small for all of it; else where TensorFlow chooses (``""``)."""
+        return full_name(HOST) if self.uses_accelerators else ""
+
+    @property
     def cpu_count(self) -> int:
         """How many logical CPU devices the process needs."""
         names = [parse(name) for name in (HOST, *self.stand_ins.values())]
@@ -96,6 +107,11 @@ def _physical_devices() -> set[str]:
         canonical(device.name.replace("/physical_device:", "/device:"))
         for device in tf.config.list_physical_devices()
     }
+
+
+def has_accelerators() -> bool:
+    """Whether TensorFlow sees a device besides CPUs."""
+    return any(parse(device).type != "CPU" for device in _physical_devices())
 
 
 def rehearsal_devices(count: int) -> tuple[str, ...]:

@@ -70,6 +70,7 @@ def judge(
             "TensorFlow did not report what ran: it does so only at the first call of a function; "
             "verify in a fresh process"
         )
+    exact = not mapping.uses_accelerators
     graphs = [graph_pb2.GraphDef.FromString(content) for content in result.partition_graphs]
     execution = in_plan_devices(read_execution(graphs, names), mapping)
     held = {
@@ -89,7 +90,7 @@ def judge(
         ops=compare_ops(comparison),
         transfers=compare_transfers(comparison, None if plan is None else plan.transfers),
         variables=_variable_rows(program, subject.requested, execution),
-        outputs=compare_outputs(result.placed_outputs, result.unplaced_outputs),
+        outputs=compare_outputs(result.placed_outputs, result.unplaced_outputs, exact=exact),
         rehearsed=mapping.rehearsed,
         applied=subject.applied,
         planned=plan is not None,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from placer.application.device_mapping import (
     DeviceMapping,
     configure_logical_cpus,
+    has_accelerators,
     process_mapping,
 )
 from placer.application.function_graphs import build_function, find_ends
@@ -97,7 +98,12 @@ def _subject(program: FlatProgram, plan: Plan | None, *, applied: bool) -> Subje
 
 
 def _has_devices(mapping: DeviceMapping) -> bool:
-    """Whether this process has, or can still get, the CPU devices that a rehearsal needs."""
+    """Whether this process has, or can still get, the CPU devices that a rehearsal needs.
+
+    A rehearsal beside accelerators needs a process that does not see them.
+    """
+    if mapping.rehearsed and has_accelerators():
+        return False
     try:
         configure_logical_cpus(mapping.cpu_count)
     except PlacerError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,12 @@ from placer.application.graph_placement import (
 )
 from placer.application.judgement import Subject, loop_outputs, requested_devices
 from placer.application.partition_graphs import RuntimeNames
-from placer.application.saved_model import map_devices, place_meta_graph, write_saved_model
+from placer.application.saved_model import (
+    complete_program,
+    map_devices,
+    place_meta_graph,
+    write_saved_model,
+)
 from placer.application.verification_process import RunRequest
 from placer.extraction.loading import flatten, read_program
 from placer.extraction.signatures import choose_meta_graph
@@ -64,30 +69,37 @@ class ModelFile:
         """Whether it is a TensorFlow 2 SavedModel, which is called and not run in a session."""
         return self.is_saved_model and bool(self._meta_graph(self.message).object_graph_def.nodes)
 
-    def write(self, target: Path, mapping: DeviceMapping | None) -> None:
-        """A copy for this process's devices; without a mapping, a copy without any devices."""
+    @property
+    def _kind(self) -> str:
+        if not self.is_saved_model:
+            return "graph"
+        return "saved_model" if self.is_eager else "saved_model_session"
 
-        def translate(device: str) -> str:
-            return "" if mapping is None else mapping.stand_in(device)
+    def write_unplaced(self, target: Path, device: str) -> None:
+        """A copy in which every op asks for ``device``; ``""`` leaves all to TensorFlow."""
+        self._write(target, lambda _: device, place=False)
 
-        place = mapping is not None and self.applied
+    def write_placed(self, target: Path, mapping: DeviceMapping) -> None:
+        """A copy that is placed on the devices of this process."""
+        self._write(target, mapping.stand_in, place=self.applied)
+
+    def _write(self, target: Path, translate: Callable[[str], str], *, place: bool) -> None:
         if self.is_saved_model:
             message = type(self.message)()
             message.CopyFrom(self.message)
             meta_graph = self._meta_graph(message)
             if place:
-                place_meta_graph(meta_graph, self.program, self.plan.placement)
+                place_meta_graph(meta_graph, *complete_program(self.program, self.plan.placement))
             map_devices(meta_graph, translate)
-            write_saved_model(
-                self.path, message, target, bring=lambda old, new: new.symlink_to(old)
-            )
+            write_saved_model(self.path, message, target, bring=_soft_link)
+            return
+        if place:
+            graph_def = place_graph_def(self.program, self.plan.placement)
         else:
-            graph_def = place_graph_def(self.program, self.plan.placement) if place else None
-            if graph_def is None:
-                graph_def = type(self.raw.graph_def)()
-                graph_def.CopyFrom(self.raw.graph_def)
-            map_graph_devices(graph_def, translate)
-            target.write_bytes(graph_def.SerializeToString())
+            graph_def = type(self.raw.graph_def)()
+            graph_def.CopyFrom(self.raw.graph_def)
+        map_graph_devices(graph_def, translate)
+        target.write_bytes(graph_def.SerializeToString())
 
     def request(self, folder: Path, inputs: Mapping[str, Any]) -> RunRequest:
         """The request to run the two copies in ``folder``."""
@@ -95,11 +107,7 @@ class ModelFile:
         tensors = {item.key: item.tensor for item in self.program.inputs}
         flat = self.is_saved_model or not self.applied
         return RunRequest(
-            kind="saved_model"
-            if eager
-            else "saved_model_session"
-            if self.is_saved_model
-            else "graph",
+            kind=self._kind,
             unplaced=str(folder / "unplaced"),
             placed=str(folder / "placed"),
             inputs=inputs if eager else {tensors[key]: value for key, value in inputs.items()},

@@ -14,12 +14,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from placer.application.control_flow_placement import CONTROL_FLOW_TYPES, BodyPlacer
+from placer.application.control_flow_placement import (
+    CLONE_MARK,
+    CONTROL_FLOW_TYPES,
+    BodyPlacer,
+)
+from placer.application.device_mapping import HOST
+from placer.application.function_bodies import function_attributes
 from placer.application.graph_placement import full_devices, map_graph_devices, placed_nodes
-from placer.application.shared_variables import follow_variables
+from placer.application.shared_variables import follow_variables, touched_handles
 from placer.application.signature_flattening import flatten_function
 from placer.errors import ModelError
 from placer.extraction.inlining import CALL_TYPES
+from placer.extraction.loading import load_program
 from placer.extraction.op_definitions import OpDefinitions
 from placer.extraction.program import FlatProgram
 from placer.extraction.signatures import choose_meta_graph
@@ -46,12 +53,36 @@ def write_placed_saved_model(
     if program.source_format != "saved_model":
         raise ModelError(f"a {program.source_format} is no SavedModel; apply it as what it is")
     source = Path(program.path)
+    program, placement = complete_program(program, placement)
     saved_model = read_source(source)
     meta_graph = choose_meta_graph(saved_model, source, ",".join(program.tags))
     warnings = place_meta_graph(meta_graph, program, placement)
     with replaced(out, force=force) as folder:
         write_saved_model(source, saved_model, folder)
     return warnings
+
+
+def complete_program(
+    program: FlatProgram, placement: Mapping[str, str]
+) -> tuple[FlatProgram, Mapping[str, str]]:
+    """The program with all outputs of its signature, and a placement for all of it.
+
+    A signature's function keeps its outputs even if the plan was made for some of them: ops that
+    only the others need go where their first input is, or to the host.
+    """
+    if not program.chosen_outputs or not program.signature:
+        return program, placement
+    whole = load_program(program.path, tag_set=",".join(program.tags), signature=program.signature)
+    complete = dict(placement)
+    for op, handles in touched_handles(whole.graph_def.node):
+        known = [complete[handle] for handle in handles if handle in complete]
+        for name in (op, *handles) if known else ():
+            complete.setdefault(name, known[0])
+    for node in whole.graph_def.node:
+        sources = [name.lstrip("^").partition(":")[0] for name in node.input]
+        devices = [complete[name] for name in sources if name in complete]
+        complete.setdefault(node.name, devices[0] if devices else HOST)
+    return whole, complete
 
 
 def write_saved_model(
@@ -111,11 +142,27 @@ def place_meta_graph(
         calls.setdefault(_outermost_call(node, program), []).append(node)
     _place_bodies(library, program, devices)
     for call, nodes in calls.items():
-        if call:
+        if call and program.signature:
             _flatten_call(meta_graph, library, call, nodes, program, definitions)
     meta_graph.graph_def.library.function.extend(bodies.clones)
+    _drop_stale_clones(meta_graph.graph_def)
     _place_main_graph(meta_graph.graph_def, calls.get("", []))
     return follow_variables(meta_graph, program, devices)
+
+
+def _drop_stale_clones(graph_def: Any) -> None:
+    """Removes placed bodies of an earlier placement that nothing refers to any more, in place."""
+    nodes = [*graph_def.node, *(n for f in graph_def.library.function for n in f.node_def)]
+    used = {function.name for node in nodes for function in function_attributes(node)}
+    kept = [
+        function
+        for function in graph_def.library.function
+        if CLONE_MARK not in function.signature.name or function.signature.name in used
+    ]
+    if len(kept) < len(graph_def.library.function):
+        copies = [type(function).FromString(function.SerializeToString()) for function in kept]
+        graph_def.library.ClearField("function")
+        graph_def.library.function.extend(copies)
 
 
 def _outermost_call(node: Any, program: FlatProgram) -> str:

@@ -76,8 +76,8 @@ def _verify_file(
     values = input_values(model.program, inputs, bindings, options.seed)
     with tempfile.TemporaryDirectory(prefix="placer-models-") as name:
         folder = Path(name)
-        model.write(folder / "unplaced", None)
-        model.write(folder / "placed", mapping)
+        model.write_unplaced(folder / "unplaced", mapping.reference_device)
+        model.write_placed(folder / "placed", mapping)
         request = replace(
             model.request(folder, values),
             cpu_count=mapping.cpu_count,

@@ -26,6 +26,7 @@ OP_CODES = {
 
 TRANSFER_CODES = {
     "fed": "its readers there are replaced by a fed value",
+    "not_planned": "it belongs to an output that the plan leaves out and the call computes",
     "returned": "an output stays where it is until the caller reads it",
     "inside_control_flow": "it belongs to a lowered loop or branch",
     "removed_by_optimiser": "graph optimisation removed its producer or its readers",
