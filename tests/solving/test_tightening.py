@@ -123,7 +123,7 @@ PAIRS = problem_of(
 def test_a_placement_over_a_cap_is_never_feasible() -> None:
     """When no placement has peaks under the caps, the last one tried comes back as UNKNOWN with
     its peaks, and with caps that would be enough for it."""
-    peaks = [DevicePeak(peak_bytes=7, moment={0: 3}), DevicePeak(peak_bytes=4, moment={})]
+    peaks = [DevicePeak(peak_bytes=7, moment={}), DevicePeak(peak_bytes=4, moment={})]
     solution = solve_under_peaks(PAIRS, lambda _: peaks, replace(QUICK, time_limit_seconds=4.0))
     assert solution.status is Status.UNKNOWN
     assert solution.device_of is not None
