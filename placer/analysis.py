@@ -23,6 +23,7 @@ from placer.graph.name_scopes import scope_of
 from placer.graph.op_graph import Op, OpGraph, Variable
 from placer.plan import Plan
 from placer.prediction.buffer_sharing import shared_input
+from placer.prediction.memory import working_set_bytes
 from placer.prediction.metrics import Metrics, Schedule
 
 if TYPE_CHECKING:
@@ -115,6 +116,8 @@ def _memory_facts(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics)
     at_peak: Counter[str] = Counter()
     for buffer in timeline.live_at_peak:
         at_peak[buffer.kind] += buffer.bytes
+    widths = working_set_bytes(graph, costs)
+    widest = max(widths, key=widths.__getitem__, default="")
     largest = sorted(timeline.live_at_peak, key=lambda buffer: (-buffer.bytes, buffer.op))
     return MemoryFacts(
         weight_bytes=weights,
@@ -123,6 +126,8 @@ def _memory_facts(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics)
         peak_op=timeline.peak_op,
         bytes_at_peak=dict(at_peak.most_common()),
         largest_at_peak=tuple(largest[:HOTSPOT_COUNT]),
+        widest_op=widest,
+        widest_op_bytes=widths.get(widest, 0),
     )
 
 

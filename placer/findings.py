@@ -54,7 +54,8 @@ class MemoryFacts:
 
     ``peak_bytes`` falls while ``peak_op`` runs; ``bytes_at_peak`` splits it by kind
     (``weights``, ``constant``, ``activation``, ``temporary``, ``transfer``);
-    ``largest_at_peak`` are the largest buffers then.
+    ``largest_at_peak`` are the largest buffers then.  ``widest_op`` reads and writes the most at
+    once (``widest_op_bytes``): a device with less memory cannot run it.
     """
 
     weight_bytes: int
@@ -63,6 +64,8 @@ class MemoryFacts:
     peak_op: str
     bytes_at_peak: Mapping[str, int]
     largest_at_peak: tuple[LiveBuffer, ...]
+    widest_op: str = ""
+    widest_op_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

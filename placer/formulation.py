@@ -9,7 +9,7 @@ from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
 from placer.constraints import Constraints
 from placer.graph.op_graph import OpGraph
-from placer.prediction.memory import moment_finder, predict_memory
+from placer.prediction.memory import moment_finder, predict_memory, working_set_bytes
 from placer.prediction.metrics import MemoryTimeline
 from placer.problem import PlacementProblem, ProblemTensor
 from placer.solving.tightening import DevicePeak
@@ -126,14 +126,7 @@ def _fullest(timeline: MemoryTimeline) -> list[str]:
 
 def _widest_ops(graph: OpGraph, costs: Mapping[str, OpCost], smallest: int) -> list[str]:
     """The ops whose inputs, outputs and workspace take a good part of the smallest device."""
-    width = {}
-    for op in graph.ops.values():
-        read = sum(
-            costs[graph.tensors[name].producer].output_bytes[graph.tensors[name].index] or 0
-            for name in dict.fromkeys(op.inputs)
-        )
-        written = sum(size or 0 for size in costs[op.name].output_bytes)
-        width[op.name] = read + written + costs[op.name].temporary_bytes
+    width = working_set_bytes(graph, costs)
     wide = [name for name, size in width.items() if size > WIDE_SHARE * smallest]
     return sorted(wide, key=lambda name: -width[name])[:WIDEST_COUNT]
 

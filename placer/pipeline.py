@@ -23,7 +23,7 @@ from placer.solving.solution import SolverParameters
 from placer.solving.tightening import solve_under_peaks
 
 UNKNOWN_SHARE = 0.01
-"""``place`` accepts unknown shapes up to this share of the graph's tensors."""
+"""``place`` accepts unknown shapes up to this share of the bytes of all tensors."""
 
 REFERENCE_DEVICE = "1xA100-40GB"
 """What ``report`` shows times for when no devices are named."""
@@ -158,9 +158,9 @@ def constraints_of(extraction: Extraction, cluster: Cluster, wanted: Options) ->
 
 
 def require_known_shapes(extraction: Extraction) -> None:
-    """Raises :class:`ShapeError` unless nearly every tensor has a known shape."""
+    """Raises :class:`ShapeError` unless nearly all bytes are of tensors with a known shape."""
     unknown, total = len(extraction.unknown), len(extraction.graph.tensors)
-    if unknown > UNKNOWN_SHARE * total:
+    if extraction.unknown_share > UNKNOWN_SHARE:
         roots = extraction.unknown_roots or extraction.unknown
         inputs = ", ".join(item.key for item in extraction.inputs[:5])
         raise ShapeError(

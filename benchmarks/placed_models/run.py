@@ -3,8 +3,8 @@
     python benchmarks/placed_models/run.py --graphs DIR [--only NAME] [--json FILE]
 
 Each model is placed on two and on three GPUs whose caps are 60% of the peak that one device would
-have (75% where one colocation group alone is larger), applied, and run in a rehearsal on logical
-CPU devices beside the unplaced program.  One row per case is printed as a Markdown table.
+have (75% where one colocation group, or one op with its inputs and outputs, is larger), applied,
+and run in a rehearsal on logical CPU devices beside the unplaced program.  One row per case is printed as a Markdown table.
 """
 
 from __future__ import annotations
@@ -22,9 +22,18 @@ from typing import Any
 MIB = 1024**2
 SHARES = (0.60, 0.75)
 
+_DNN = "dnn/input_from_feature_columns/input_layer/content_embedding_1/content_embedding_weights"
+_LINEAR = "linear/linear_model/linear/linear_model/linear/linear_model/content/weighted_sum"
+GUESSLANG_SHAPES = [
+    *("--shape", "map/TensorArrayV2Stack/TensorListStack:4x1000"),
+    *("--shape", f"{_DNN}/embedding_lookup_sparse:4x70"),
+    *("--shape", f"{_LINEAR}/embedding_lookup_sparse:4x54"),
+]
+"""Texts of at most 1,000 characters; one row per text after each lookup."""
+
 SAVED = {
     "basic-pitch": ("basic-pitch", ["--batch-size", "1"]),
-    "guesslang": ("guesslang", ["--batch-size", "4"]),
+    "guesslang": ("guesslang", ["--batch-size", "4", *GUESSLANG_SHAPES]),
     "tfnet-lstm-savedmodel": ("tfnet-lstm-savedmodel", ["--batch-size", "8"]),
     "openpose-mobilenet": (
         "openpose-mobilenet/mobilenet_v2_small/graph_opt.pb",
@@ -73,7 +82,8 @@ def placer(*arguments: str) -> dict[str, Any]:
 def cap_of(report: dict[str, Any]) -> tuple[int, float]:
     """The cap in bytes and its share of the single-device peak."""
     peak = report["memory"]["peak_bytes"]
-    largest = report["largest_group"]["resident_bytes"] if report["largest_group"] else 0
+    group = report["largest_group"]["needed_bytes"] if report["largest_group"] else 0
+    largest = max(group, report["memory"]["widest_op_bytes"])
     share = SHARES[0] if largest <= SHARES[0] * peak else SHARES[1]
     return int(share * peak), share
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from cost_models.op_info import OpInfo, TensorProperties
+from cost_models.tensor_size import tensor_bytes
 from placer.extraction.program import ProgramInput
 from placer.graph.op_graph import OpGraph
 
@@ -44,9 +47,35 @@ class Extraction:
     tensorflow_version: str = ""
 
     @property
+    def unknown_share(self) -> float:
+        """The unknown part of the bytes of all tensors, at the least it can be.
+
+        An unknown tensor is taken to have at least the bytes of the largest input of its op, and
+        one element along each unknown dimension.
+        """
+        known, unknown = 0, 0
+        for graph in (self.graph, *self.graph.functions.values()):
+            for tensor in graph.tensors.values():
+                size = tensor_bytes(tensor.properties)
+                if size is not None:
+                    known += size
+                else:
+                    unknown += _least_bytes(graph.ops[tensor.producer].info, tensor.properties)
+        return unknown / max(known + unknown, 1)
+
+    @property
     def networkx(self) -> networkx.MultiDiGraph[str]:
         """The flat graph for researchers; see :attr:`OpGraph.networkx`."""
         return self.graph.networkx
+
+
+def _least_bytes(info: OpInfo, output: TensorProperties) -> int:
+    """What an output of unknown shape takes at least; 0 for dtypes without a size."""
+    item = tensor_bytes(replace(output, shape=()))
+    if item is None:
+        return 0
+    inputs = [tensor_bytes(properties) or 0 for properties in info.inputs]
+    return max(item * math.prod(size or 1 for size in output.shape or ()), *inputs, 0)
 
 
 def extract(

@@ -13,8 +13,8 @@ from itertools import accumulate
 
 from cost_models.op_cost import OpCost
 from placer.errors import UsageError
-from placer.graph.op_graph import OpGraph
-from placer.prediction.buffer_sharing import overwritten_inputs
+from placer.graph.op_graph import Op, OpGraph
+from placer.prediction.buffer_sharing import overwritten_inputs, shared_input
 from placer.prediction.lifetimes import Lifetime, find_lifetimes
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
 from placer.prediction.routes import Place, Routes, find_routes, host_of
@@ -73,9 +73,9 @@ def live_moment(
 ) -> dict[str, int]:
     """Bytes that each op needs in its device's memory while ``at_op`` runs, resident ones aside.
 
-    A buffer counts at ``at_op`` if that reads it (and could not write over it), else at the last op
-    that reads what was written into it by then: wherever that op is placed, a copy is there, sent
-    as soon as it is produced.  A buffer that is fetched, or that nobody reads, counts at the op
+    A buffer counts at ``at_op`` if that writes or reads it (and could not write over it), else at
+    the last op that reads what was written into it by then: wherever that op is placed, a copy is
+    there, sent as soon as it is produced.  A buffer that is fetched, or that nobody reads, counts at the op
     that wrote it, the temporary bytes at ``at_op``.  So, whatever
     the placement, the sum over the ops of a device is not above the prediction for that device at
     this moment, and with all ops on one device it is the prediction (slices that keep a larger
@@ -91,12 +91,36 @@ def _needed_bytes(
     for lifetime in lifetimes:
         if lifetime.first <= moment <= lifetime.last:
             reads = [read for read in lifetime.reads if read.first <= moment <= read.last]
+            if lifetime.kind == "feed" and not prefer_reader:
+                reads = [read for read in reads if read.last > moment]
             now = [read for read in reads if prefer_reader and read.holder == moment == read.last]
-            last = max(now or reads, key=lambda read: read.last, default=None)
+            written = lifetime.first == moment and lifetime.owner == order[moment]
+            last = None if written else max(now or reads, key=lambda r: r.last, default=None)
             holder = lifetime.owner if last is None else order[last.holder]
             size = lifetime.bytes if last is None else min(last.bytes, lifetime.bytes)
             alive[holder] = alive.get(holder, 0) + size
     return alive
+
+
+def working_set_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, int]:
+    """Per op, the bytes of its inputs, outputs and workspace: what the device it runs on must hold
+    at once.  An output that may be a view of an input, or written over it, counts once."""
+    return {op.name: _working_set(op, graph, costs) for op in graph.ops.values()}
+
+
+def _working_set(op: Op, graph: OpGraph, costs: Mapping[str, OpCost]) -> int:
+    read = {
+        name: costs[tensor.producer].output_bytes[tensor.index] or 0
+        for name in op.inputs
+        for tensor in (graph.tensors[name],)
+    }
+    written = [
+        0
+        if overwritten_inputs(op.info, index) or shared_input(op.info, index) is not None
+        else size or 0
+        for index, size in enumerate(costs[op.name].output_bytes)
+    ]
+    return sum(read.values()) + sum(written) + costs[op.name].temporary_bytes
 
 
 def activation_peak(graph: OpGraph, costs: Mapping[str, OpCost]) -> int:
