@@ -4,7 +4,8 @@
 
 Each model is placed on two and on three GPUs whose caps are 60% of the peak that one device would
 have (75% where one colocation group, or one op with its inputs and outputs, is larger), applied,
-and run in a rehearsal on logical CPU devices beside the unplaced program.  One row per case is printed as a Markdown table.
+and run in a rehearsal on logical CPU devices beside the unplaced program.  One row per case is
+printed as a Markdown table.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ class Extraction:
     def unknown_share(self) -> float:
         """The unknown part of the bytes of all tensors, at the least it can be.
 
-        An unknown tensor is taken to have at least the bytes of the largest input of its op, and
-        one element along each unknown dimension.
+        An unknown tensor is taken to have as many elements as the largest input of its op, and
+        one along each unknown dimension.
         """
         known, unknown = 0, 0
         for graph in (self.graph, *self.graph.functions.values()):
@@ -74,8 +74,8 @@ def _least_bytes(info: OpInfo, output: TensorProperties) -> int:
     item = tensor_bytes(replace(output, shape=()))
     if item is None:
         return 0
-    inputs = [tensor_bytes(properties) or 0 for properties in info.inputs]
-    return max(item * math.prod(size or 1 for size in output.shape or ()), *inputs, 0)
+    counts = [math.prod(size or 1 for size in p.shape or ()) for p in (output, *info.inputs)]
+    return item * max(counts)
 
 
 def extract(

@@ -75,10 +75,10 @@ def live_moment(
 
     A buffer counts at ``at_op`` if that writes or reads it (and could not write over it), else at
     the last op that reads what was written into it by then: wherever that op is placed, a copy is
-    there, sent as soon as it is produced.  A buffer that is fetched, or that nobody reads, counts at the op
-    that wrote it, the temporary bytes at ``at_op``.  So, whatever
-    the placement, the sum over the ops of a device is not above the prediction for that device at
-    this moment, and with all ops on one device it is the prediction (slices that keep a larger
+    there, sent as soon as it is produced.  A buffer that is fetched, or that nobody reads, counts
+    at the op that wrote it, the temporary bytes at ``at_op``.  So, whatever the placement, the sum
+    over the ops of a device is not above the prediction for that device at this moment, and with
+    all ops on one device it is the prediction (slices that keep a larger
     buffer aside).
     """
     return moment_finder(graph, costs, order)(at_op)
