@@ -21,6 +21,12 @@ INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uin
 MOST_REFUSALS = 40
 """How many ops may be replaced by stubs before the import is given up."""
 
+PRODUCER_WITH_SCALAR_PLACEHOLDERS = 24
+"""The first GraphDef version in which a placeholder of shape ``[]`` is a scalar."""
+
+_TOO_OLD = "is not available in GraphDef version"
+"""What TensorFlow says of an op that was removed before that version."""
+
 _REFUSED_NODE = (
     re.compile(r"\{\{(?:colocation_|function_)?node ([^}]+)\}\}"),
     re.compile(r"[Nn]ode '([^']+)'"),
@@ -59,12 +65,17 @@ def import_shapes(
     """
     refused: dict[str, str] = {}
     known = dict(refinements)
+    producer = max(graph_def.versions.producer, PRODUCER_WITH_SCALAR_PLACEHOLDERS)
     while True:
         scratch = ScratchGraph(graph_def, types, definitions, inputs, known)
+        scratch.graph_def.versions.producer = producer
         try:
             graph = _import(scratch.graph_def)
             break
         except ValueError as error:
+            if _TOO_OLD in str(error) and producer != graph_def.versions.producer:
+                producer = graph_def.versions.producer
+                continue
             name = _refused_op(str(error), scratch)
             if name is None or name in refused or len(refused) >= MOST_REFUSALS:
                 raise ShapeError(f"TensorFlow cannot import the graph: {error}") from error

@@ -14,8 +14,9 @@ from placer.extraction.live import read_live
 from placer.extraction.op_definitions import OpDefinitions, attribute
 from placer.extraction.program import FlatProgram, ProgramInput
 from placer.extraction.raw_program import RawProgram, dtype_name, shape_of
+from placer.extraction.scratch_graphs import dtype_number, fill_shape
 from placer.extraction.signatures import choose_outputs, read_saved_model
-from placer.extraction.sinks import default_ends
+from placer.extraction.sinks import default_ends, output_count
 from placer.extraction.sources import read_source
 from placer.extraction.state import find_variables
 
@@ -91,7 +92,7 @@ def flatten(raw: RawProgram) -> FlatProgram:
     definitions = OpDefinitions(raw.stripped_ops, library)
     inputs = [item.tensor for item in raw.inputs]
     inlined = inline_calls(
-        raw.graph_def,
+        cut_at_inputs(raw.graph_def, raw.inputs, definitions),
         outputs=[tensor for _, tensor in raw.outputs] + inputs,
         targets=raw.targets,
         definitions=definitions,
@@ -125,6 +126,35 @@ def flatten(raw: RawProgram) -> FlatProgram:
         ops_in_file=len(raw.graph_def.node) + sum(len(f.node_def) for f in library),
         functions_in_file=len(library),
     )
+
+
+def cut_at_inputs(
+    graph_def: Any, inputs: Sequence[ProgramInput], definitions: OpDefinitions
+) -> Any:
+    """``graph_def`` with a placeholder for every fed op that is none.
+
+    A fed tensor hides the op that computes it, and all that only this op needs, as where a
+    signature of TensorFlow 1 feeds the parsed features instead of the serialised examples.
+    """
+    fed = {item.tensor.removesuffix(":0"): item for item in inputs}
+    cut = {
+        node.name: fed[node.name]
+        for node in graph_def.node
+        if node.name in fed
+        and node.op not in ("Placeholder", "PlaceholderV2")
+        and output_count(node, definitions) == 1
+    }
+    if not cut:
+        return graph_def
+    copy = type(graph_def)()
+    copy.CopyFrom(graph_def)
+    for node in copy.node:
+        if node.name in cut:
+            item = cut[node.name]
+            node.CopyFrom(type(node)(name=node.name, op="Placeholder", device=node.device))
+            node.attr["dtype"].type = dtype_number(item.dtype)
+            fill_shape(node.attr["shape"].shape, item.shape)
+    return copy
 
 
 def _placeholders(graph_def: Any, captures: Any) -> list[ProgramInput]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from placer.extraction.program import ProgramInput
@@ -46,6 +47,7 @@ def shape_of(proto: Any) -> tuple[int | None, ...] | None:
     return tuple(dim.size if dim.size >= 0 else None for dim in proto.dim)
 
 
+@cache
 def dtype_name(number: int) -> str:
     """TensorFlow's lower-case name of a dtype number, without ``_ref``."""
     from tensorflow.python.framework import dtypes

@@ -19,9 +19,6 @@ from placer.extraction.tensor_types import GraphTypes
 LARGE_CONSTANT_ELEMENTS = 1024
 """No shape, axis or permutation has more; larger constants are left out of the copy."""
 
-PRODUCER_WITH_SCALAR_PLACEHOLDERS = 24
-"""The first GraphDef version in which a placeholder of shape ``[]`` is a scalar."""
-
 _VALID_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*\Z")
 
 
@@ -72,9 +69,6 @@ class ScratchGraph:
 
         self.graph_def = graph_pb2.GraphDef()
         self.graph_def.versions.CopyFrom(graph_def.versions)
-        self.graph_def.versions.producer = max(
-            graph_def.versions.producer, PRODUCER_WITH_SCALAR_PLACEHOLDERS
-        )
         self.types = types
         self.definitions = definitions
         self.attributes: dict[str, frozenset[str]] = {}

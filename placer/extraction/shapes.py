@@ -8,26 +8,29 @@ changes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cost_models.op_info import Shape
+from placer.errors import ShapeError
 from placer.extraction.body_graphs import BodyGraph, body_functions, flatten_body
 from placer.extraction.data_dependent import bound_shapes
 from placer.extraction.imported_shapes import ImportedGraph, import_shapes
 from placer.extraction.op_definitions import OpDefinitions
+from placer.extraction.ordering import BACK_EDGE_TYPES
 from placer.extraction.raw_program import shape_of
-from placer.extraction.scratch_graphs import Refinement
+from placer.extraction.scratch_graphs import NOTHING, Refinement
 from placer.extraction.tensor_lists import ListFlow
 from placer.extraction.tensor_states import (
     TensorState,
+    is_known,
     sharpen_shape,
     widen_states,
 )
 from placer.extraction.tensor_types import GraphTypes
 
-MOST_ROUNDS = 16
+MOST_ROUNDS = 40
 MOST_ITERATIONS = 10
 
 States = tuple[TensorState, ...]
@@ -84,35 +87,38 @@ class ShapeAnalysis:
         :class:`ShapeError` if TensorFlow cannot import the graph.
         """
         types = GraphTypes(graph_def.node, self.definitions)
+        fallbacks = _Fallbacks(graph_def, types, stored_shapes or {})
         refinements = dict(forced or {})
-        bounded: dict[str, Refinement] = {}
-        for _ in range(MOST_ROUNDS):
-            imported = import_shapes(
-                graph_def,
-                types=types,
-                definitions=self.definitions,
-                inputs=inputs,
-                refinements=refinements,
-            )
-            one = _Round(self, graph_def, imported, types, inputs)
-            found = {**refinements, **one.refinements, **(forced or {})}
+        one = None
+        for number in range(MOST_ROUNDS):
+            try:
+                imported = import_shapes(
+                    graph_def,
+                    types=types,
+                    definitions=self.definitions,
+                    inputs=inputs,
+                    refinements=refinements,
+                )
+            except ShapeError:
+                if one is None:
+                    raise
+                break  # what was known before the last refinements still holds
+            told = refinements if number < MOST_ROUNDS - 1 else None
+            one = _Round(self, graph_def, imported, types, inputs, told)
+            found = {**refinements, **one.refinements}
             if found == refinements:
-                stored = _from_stored(imported, types, stored_shapes or {})
-                found = {**refinements, **{k: v for k, v in stored.items() if k not in found}}
-            if found == refinements:
-                largest = bound_shapes(graph_def, imported)
-                found = {**refinements, **{k: v for k, v in largest.items() if k not in found}}
-                bounded.update(largest)
+                found = fallbacks.add(imported, refinements)
             if found == refinements:
                 break
             refinements = found
+        assert one is not None
         shapes = GraphShapes(
-            shapes=imported.shapes,
-            values=imported.values,
+            shapes=one.imported.shapes,
+            values=one.imported.values,
             types=types,
             bodies=one.bodies,
-            refused=imported.refused,
-            data_dependent=tuple(bounded),
+            refused=one.imported.refused,
+            data_dependent=tuple(fallbacks.bounded),
         )
         return shapes, one.flow
 
@@ -181,7 +187,10 @@ class ShapeAnalysis:
 
 
 class _Round:
-    """One walk over an imported graph: lists are followed, bodies analysed."""
+    """One walk over an imported graph: lists are followed, bodies analysed.
+
+    ``told`` are the refinements that the import knew; ``None`` says that no round will follow.
+    """
 
     def __init__(
         self,
@@ -190,7 +199,10 @@ class _Round:
         imported: ImportedGraph,
         types: GraphTypes,
         inputs: Mapping[str, TensorState],
+        told: Mapping[str, Refinement] | None,
     ) -> None:
+        self.told = told
+        self.has_news = False
         self.analysis = analysis
         self.imported = imported
         self.types = types
@@ -204,11 +216,19 @@ class _Round:
                 self.flow.visit(node)
                 refinement = self.flow.refinement(node)
                 if refinement is not None:
-                    self.refinements[node.name] = refinement
+                    self.tell(node.name, refinement)
+
+    def tell(self, name: str, refinement: Refinement) -> None:
+        told = (self.told or {}).get(name, NOTHING)
+        self.refinements[name] = replace(refinement, ensured=told.ensured)
+        self.has_news = self.has_news or self.refinements[name] != told
 
     def visit_control_flow(self, node: Any) -> None:
         data = [name for name in node.input if not name.startswith("^")]
         states = tuple(self.state(name) for name in data)
+        another_round = self.has_news and self.told is not None
+        if another_round and not all(is_known(state.shape) for state in states):
+            return  # in which the inputs may be known
         if node.op.endswith("While"):
             outputs, bodies = self.analysis.loop(node, states)
         elif node.op == "For":
@@ -222,7 +242,7 @@ class _Round:
                 self.flow.lists[f"{node.name}:{index}"] = state.element
         shapes = tuple(state.shape for state in outputs)
         if shapes != self.imported.shapes[node.name]:
-            self.refinements[node.name] = Refinement(output_shapes=shapes)
+            self.tell(node.name, Refinement(output_shapes=shapes))
 
     def state(self, reference: str) -> TensorState:
         name, _, index = reference.partition(":")
@@ -243,20 +263,48 @@ def tensor_state(name: str, shapes: GraphShapes, flow: ListFlow) -> TensorState:
     return TensorState(dtype, shape, flow.lists.get(tensor), shapes.values.get(tensor))
 
 
-def _from_stored(
-    imported: ImportedGraph, types: GraphTypes, stored_shapes: Mapping[str, Sequence[Any]]
-) -> dict[str, Refinement]:
-    """Refinements for ops of which the file knows more than inference found."""
-    found = {}
-    for name, protos in stored_shapes.items():
-        ensured = tuple(
-            (number, sharpen_shape(shape, shape_of(proto)))
-            for number, (shape, proto) in enumerate(
-                zip(imported.shapes[name], protos, strict=False)
+class _Fallbacks:
+    """What is taken for unknown shapes when inference finds no more.
+
+    First what the file states, then the most that data-dependent outputs can be; ``bounded`` are
+    the ops of the latter.  Nothing may come between ``NextIteration`` and ``Merge``, or the graph
+    counts as cyclic.
+    """
+
+    def __init__(self, graph_def: Any, types: GraphTypes, stored: Mapping[str, Any]) -> None:
+        back_edges = {node.name for node in graph_def.node if node.op in BACK_EDGE_TYPES}
+        self.graph_def = graph_def
+        self.types = types
+        self.stored = {name: value for name, value in stored.items() if name not in back_edges}
+        self.bounded: dict[str, None] = {}
+
+    def add(
+        self, imported: ImportedGraph, refinements: Mapping[str, Refinement]
+    ) -> dict[str, Refinement]:
+        """``refinements`` and those of the first source that has any for other ops."""
+        news = _others(self._from_stored(imported), refinements)
+        if not news:
+            news = _others(bound_shapes(self.graph_def, imported), refinements)
+            self.bounded.update(dict.fromkeys(news))
+        return {**refinements, **news}
+
+    def _from_stored(self, imported: ImportedGraph) -> dict[str, Refinement]:
+        found = {}
+        for name, protos in self.stored.items():
+            ensured = tuple(
+                (number, sharpened)
+                for number, (shape, proto) in enumerate(
+                    zip(imported.shapes[name], protos, strict=False)
+                )
+                if (sharpened := sharpen_shape(shape, shape_of(proto))) != shape
+                and not self.types.outputs[name][number].is_ref
             )
-            if sharpen_shape(shape, shape_of(proto)) != shape
-            and not types.outputs[name][number].is_ref
-        )
-        if ensured:
-            found[name] = Refinement(ensured=ensured)
-    return found
+            if ensured:
+                found[name] = Refinement(ensured=ensured)
+        return found
+
+
+def _others(
+    found: Mapping[str, Refinement], refinements: Mapping[str, Refinement]
+) -> dict[str, Refinement]:
+    return {name: value for name, value in found.items() if name not in refinements}

@@ -7,7 +7,7 @@ from typing import Any
 
 from placer.extraction.op_definitions import OpDefinitions, argument_length
 from placer.extraction.ordering import sort_topologically
-from placer.extraction.v1_control_flow import find_contexts
+from placer.extraction.v1_control_flow import NOWHERE, find_contexts
 
 ASSIGN_TYPES = frozenset({"Assign", "AssignVariableOp"})
 SAVER_TYPES = frozenset(
@@ -64,7 +64,7 @@ class _Graph:
         _, value, *_ = [*self.inputs[name], ""]
         if value not in self.nodes:
             return False
-        types = self.types({value, *self.cone(value)})
+        types = self.types(self.cone(value)) | {self.nodes[value].op}
         if types & SAVER_TYPES:
             return True
         return not types & (FED_TYPES | STATE_TYPES | {"ReadVariableOp", "IteratorGetNext"})
@@ -74,7 +74,7 @@ class _Graph:
         op = self.nodes[name].op
         if op in STATE_TYPES or op == "Const" or self.is_initialiser(name):
             return True
-        cone = self.types({name, *self.cone(name)})
+        cone = self.types(self.cone(name)) | {op}
         if cone & SAVER_TYPES:
             return True
         return op == "Identity" and cone <= STATE_TYPES | {"Identity", "Const", "ReadVariableOp"}
@@ -93,13 +93,12 @@ def default_ends(
     sinks = graph.sinks()
     chosen = [name for name in sinks if not graph.is_plumbing(name)] or sinks
     contexts = find_contexts(graph.nodes[name] for name in sort_topologically(graph.nodes))
+    chosen = [name for name in chosen if contexts[name] == NOWHERE] or chosen
     outputs, targets = [], []
     for name in chosen:
         count = output_count(graph.nodes[name], definitions)
         if count == 0 or changes_state(graph.nodes[name], definitions):
             targets.append(name)
-        elif contexts[name].frames or contexts[name].branches:
-            continue
         elif count == 1:
             outputs.append((name, f"{name}:0"))
         else:

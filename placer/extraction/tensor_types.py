@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from placer.extraction.op_definitions import OpDefinitions, attribute
@@ -57,13 +58,11 @@ def _attribute_or_default(name: str, attributes: Any, definition: Any) -> int:
 
 
 _REF_OFFSET = 100
-_known: dict[int, str] = {}
 
 
+@cache
 def _type(number: int, is_ref: bool) -> TensorType:
-    if number not in _known:
-        _known[number] = dtype_name(number)
-    return TensorType(_known[number], is_ref or number > _REF_OFFSET)
+    return TensorType(dtype_name(number), is_ref or number > _REF_OFFSET)
 
 
 def referenced_outputs(nodes: Any) -> Mapping[str, int]:

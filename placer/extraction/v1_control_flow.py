@@ -28,7 +28,7 @@ class Context:
     branches: frozenset[Branch] = frozenset()
 
 
-_NOWHERE = Context()
+NOWHERE = Context()
 
 
 def find_contexts(nodes: Iterable[Any]) -> dict[str, Context]:
@@ -45,7 +45,7 @@ def find_contexts(nodes: Iterable[Any]) -> dict[str, Context]:
         elif node.op in EXIT_TYPES:
             frames = frames[:-1]
             branches = frozenset(b for b in branches if types.get(b[0]) != "LoopCond")
-        known[node.name] = _NOWHERE
+        known[node.name] = NOWHERE
         if frames or branches or node.op in SWITCH_TYPES:
             known[node.name] = Context(frames, branches)
             if node.op in SWITCH_TYPES:
@@ -60,7 +60,7 @@ def _through(reference: str, known: dict[str, Context], types: dict[str, str]) -
     name, _, index = reference.lstrip("^").partition(":")
     if types.get(name) in SWITCH_TYPES and not reference.startswith("^"):
         return known[f"{name}:{index or 0}"]
-    return known.get(name, _NOWHERE)
+    return known.get(name, NOWHERE)
 
 
 def _branches(node: Any, above: list[Context], known: dict[str, Context]) -> frozenset[Branch]:

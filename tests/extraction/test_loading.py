@@ -134,6 +134,25 @@ def test_weights_may_be_absent(two_signatures, tmp_path):
     assert load_program(bare).variables == load_program(two_signatures).variables
 
 
+def test_a_fed_op_hides_what_computes_it(tmp_path):
+    """A signature that feeds an inner tensor needs nothing that only this tensor needs."""
+    with tf.Graph().as_default() as graph:
+        examples = v1.placeholder(tf.string, [None], name="examples")
+        parsed = tf.io.decode_raw(examples, tf.float32)
+        x = tf.reshape(parsed, [-1, 3], name="x")
+        y = tf.multiply(x, 2.0, name="y")
+        builder = v1.saved_model.Builder(str(tmp_path / "model"))
+        signature = v1.saved_model.predict_signature_def({"x": x}, {"y": y})
+        with v1.Session(graph=graph) as session:
+            signatures = {"serving_default": signature}
+            builder.add_meta_graph_and_variables(session, ["serve"], signatures)
+    builder.save()
+    program = load_program(tmp_path / "model")
+    types = {node.name: node.op for node in program.graph_def.node}
+    assert types == {"x": "Placeholder", "y/y": "Const", "y": "Mul"}
+    assert program.inputs[0].shape == (None, 3)
+
+
 GRAPHS = os.environ.get("PLACER_TEST_DATA")
 
 REAL = {

@@ -193,8 +193,8 @@ def test_branches_and_a_loop_that_grows():
     assert loop.output_name(0) in extraction.unknown or extraction.unknown
 
 
-def test_ragged_and_sparse_shapes_are_listed_not_guessed():
-    """Where and Unique depend on the data: unknown, listed, and their roots named."""
+def test_sizes_that_depend_on_data():
+    """Where is taken at its largest with a warning; a given shape says better."""
 
     @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, name="x")])
     def run(x):
@@ -203,9 +203,22 @@ def test_ragged_and_sparse_shapes_are_listed_not_guessed():
     program = load_program(run)
     extraction = analyse_program(program, {}, batch_size=4)
     where = next(op for op in extraction.graph.ops.values() if op.op_type == "Where")
-    assert where.info.outputs[0].shape == (None, 2)
-    assert f"{where.name}:0" in extraction.unknown
-    assert extraction.unknown_roots == (where.name,)
-    bound = analyse_program(program, {}, batch_size=4, shapes={where.name: (12, 2)})
-    assert bound.unknown == ()
-    assert all(output.shape == (12,) for output in bound.graph.ops["mul"].info.outputs)
+    assert where.info.outputs[0].shape == (12, 2)
+    (code, _, ops) = extraction.warnings[0]
+    assert (code, ops) == ("data_dependent_shape", (where.name,))
+    bound = analyse_program(program, {}, batch_size=4, shapes={where.name: (5, 2)})
+    assert bound.unknown == bound.warnings == ()
+    assert bound.graph.ops["mul"].info.outputs[0].shape == (5,)
+
+
+def test_what_nobody_can_bound_is_listed():
+    """An output without any bound stays unknown, is listed, and its root is named."""
+
+    @tf.function(input_signature=[tf.TensorSpec([4], tf.int32, name="limits")])
+    def run(limits):
+        ragged = tf.raw_ops.RaggedRange(starts=0 * limits, limits=limits, deltas=limits + 1)
+        return ragged.rt_dense_values * 2
+
+    extraction = analyse_program(load_program(run), {})
+    assert extraction.unknown_roots == ("RaggedRange",)
+    assert set(extraction.unknown) == {"RaggedRange:1", "mul_1:0", "Identity:0"}
