@@ -54,8 +54,7 @@ def solve_with_spilling(
     """The best placement with the host in use; ``unspilled`` is what was learned without.
 
     The result is optimal only if both that spilling is needed and the least spilled bytes are
-    proven.  Its bound holds in any case: every placement that the full proofs would leave is
-    among those that were searched.
+    proven.
     """
     now = time.monotonic()
     least = solve_stage(
@@ -109,10 +108,16 @@ def _candidates(
 
 
 def _qualified(result: StageResult, warnings: Sequence[tuple[str, str]]) -> StageResult:
-    """The result with all warnings, and optimal only if nothing was left unproven."""
+    """The result with all warnings, claiming no more than what was proven on the way.
+
+    With a least that is not proven, the wrong groups may have been candidates, and the bound is
+    not one of the problem.  If nothing needs to be spilled after all, the placements that spill
+    nothing were among those searched, and the bound holds.
+    """
+    result = replace(result, warnings=tuple(warnings))
+    if UNPROVEN_LEAST in warnings:
+        result = replace(result, lower_bound=None)
     unproven = UNPROVEN_SPILL in warnings or UNPROVEN_LEAST in warnings
-    is_optimal = result.status is Status.OPTIMAL and not unproven
-    status = Status.FEASIBLE if unproven and result.status is Status.OPTIMAL else result.status
-    return replace(
-        result, status=Status.OPTIMAL if is_optimal else status, warnings=tuple(warnings)
-    )
+    if unproven and result.status is Status.OPTIMAL:
+        result = replace(result, status=Status.FEASIBLE)
+    return result

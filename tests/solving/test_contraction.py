@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 from small_problems import problem_of, random_problem
@@ -29,6 +30,25 @@ def test_contraction_keeps_the_optimum(first_seed: int) -> None:
         assert least_value(contracted) == least_value(units), seed
         smaller += contracted.unit_count < units.unit_count
     assert smaller > 50
+
+
+def test_contraction_of_weightless_tangles_keeps_the_optimum() -> None:
+    """Where nearly all ops weigh nothing and read each other in circles, joining many of them in
+    one sweep is still right."""
+    rng = random.Random(7)
+    for trial in range(1500):
+        ops = rng.randint(3, 7)
+        problem = problem_of(
+            resident=[0] * ops,
+            tensors=[
+                (rng.randrange(ops), rng.sample(range(ops), rng.randint(1, 2)), rng.randint(1, 5))
+                for _ in range(rng.randint(ops - 1, ops + 3))
+            ],
+            capacity=[1, 1],
+            allowed=[rng.choice([[0], [1], [0, 1], [0, 1], [0, 1]]) for _ in range(ops)],
+        )
+        units = reduce_to_units(problem)
+        assert least_value(contract(units)) == least_value(units), (trial, problem)
 
 
 @pytest.mark.parametrize("first_seed", range(0, 300, 150))

@@ -85,12 +85,16 @@ def test_huge_sizes_are_scaled_and_bounds_stay_true(tmp_path: Path) -> None:
     )
     units = reduce_to_units(problem)
     heavy = replace(problem, resident_bytes=(huge, huge, huge), capacity_bytes=(2 * huge, 2 * huge))
-    costs, weights = solve_batch(tmp_path, [(units, None), (reduce_to_units(heavy), None)])
+    tight = replace(problem, resident_bytes=(huge + 1,) * 3, capacity_bytes=(2 * huge + 1,) * 2)
+    costs, weights, none = solve_batch(
+        tmp_path, [(reduce_to_units(p), None) for p in (problem, heavy, tight)]
+    )
     assert units.value(costs["device_of"]) == 2 * huge + 1
     assert 1.99 * huge < costs["lower_bound"] <= 2 * huge + 1
     assert reduce_to_units(heavy).is_feasible(weights["device_of"])
     assert weights["lower_bound"] is None
     assert weights["status"] == "UNKNOWN"
+    assert (none["status"], none["device_of"]) == ("UNKNOWN", None)
 
 
 def test_the_least_spill_is_an_objective(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from placer.prediction.scoring import score
 from placer.problem import PlacementProblem, from_json, to_json
 from placer.solving import child_search, stage
 from placer.solving.child_search import ChildResult
+from placer.solving.reduced_problem import ReducedProblem
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import register_solver, solve, solver_names
 
@@ -74,6 +75,31 @@ def test_solutions_are_those_of_enumeration(spill: str) -> None:
         assert_right(problem, solution, seed)
         spilled += solution.spilled_bytes > 0
     assert (spilled > 30) == (spill == "auto")
+
+
+def test_what_is_spilled_without_proof_is_not_called_optimal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If the least that must be spilled is found but not proven, neither is anything else."""
+
+    def unsure_child(problem: ReducedProblem, *_: object) -> ChildResult:
+        found = search_exhaustively(problem, None, None, 0.0)
+        is_least_spill = any(problem.host_cost)
+        return replace(found, status=Status.FEASIBLE, lower_bound=1) if is_least_spill else found
+
+    monkeypatch.setattr(stage, "search_in_child", unsure_child)
+    problem = problem_of(
+        resident=[5, 3, 2, 2],
+        tensors=[(0, [1], 2), (1, [2, 3], 4), (2, [3], 1)],
+        capacity=[4, 4, 50],
+        allowed=[[0, 1]] * 4,
+        spillable=[True] * 4,
+        spill="auto",
+    )
+    solution = solve(problem, QUICK)
+    assert solution.status is Status.FEASIBLE
+    assert "spill_not_least" in dict(solution.warnings)
+    assert solution.lower_bound is None
 
 
 def test_a_real_solve_proves_the_optimum(temporary_folder: Path) -> None:
