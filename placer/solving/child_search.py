@@ -55,6 +55,8 @@ def search_in_child(
 ) -> ChildResult:
     """The result of CP-SAT in its own interpreter; takes ``time_limit_seconds`` and the grace
     at most.  Neither the process nor its files outlive the call."""
+    started = time.monotonic()
+    deadline = time.time() + time_limit_seconds - _SHUTDOWN_SECONDS
     with tempfile.TemporaryDirectory(prefix="placer-") as folder:
         paths = Path(folder, "problem.json"), Path(folder, "result.json")
         paths[0].write_text(to_json(problem, hint))
@@ -62,12 +64,12 @@ def search_in_child(
             [
                 *child_command(),
                 *map(str, paths),
-                f"--deadline={time.time() + time_limit_seconds - _SHUTDOWN_SECONDS}",
+                f"--deadline={deadline}",
                 f"--seed={parameters.seed}",
                 f"--workers={parameters.workers}",
                 "--stop-with-parent",
             ],
-            time_limit_seconds + GRACE_SECONDS,
+            time_limit_seconds + GRACE_SECONDS - (time.monotonic() - started),
         )
         return _read(paths[1], problem, warnings)
 

@@ -89,6 +89,14 @@ def search(
     result.update(status=solver.status_name(status) if proven else "UNKNOWN")
 
 
+def _end_soon_after(deadline: float) -> None:
+    """Leave half a second after the deadline whatever CP-SAT is still doing: on a busy machine it
+    may notice late that its time is over, and all that it has found is in the result file."""
+    timer = threading.Timer(max(0.0, deadline - time.time()) + 0.5, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+
+
 def _end_with_parent() -> None:
     """Leave as soon as the parent closes our standard input, by whatever death."""
 
@@ -113,13 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.stop_with_parent:
         _end_with_parent()
-    search(
-        options.problem,
-        ResultFile(options.result),
-        options.deadline or time.time() + options.time_limit,
-        options.seed,
-        options.workers,
-    )
+    deadline = options.deadline or time.time() + options.time_limit
+    _end_soon_after(deadline)
+    result = ResultFile(options.result)
+    result.update()
+    search(options.problem, result, deadline, options.seed, options.workers)
     return 0
 
 

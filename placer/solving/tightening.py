@@ -23,6 +23,7 @@ from placer.problem import PlacementProblem
 from placer.solving.reservation import DevicePeak, loosen, tighten
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
+from placer.solving.spilling import SLACK_PERCENT
 
 __all__ = ["DevicePeak", "PeakFinder", "solve_under_peaks"]
 
@@ -236,10 +237,14 @@ _UNKNOWN = Solution(status=Status.UNKNOWN, device_of=None, value=None, lower_bou
 
 
 def _better(known: Solution | None, found: Solution) -> Solution:
-    """The one that spills less, then the one that transfers less, then the first."""
+    """The one that spills clearly less (by more than the slack that spilling has), else the one
+    that transfers less, else the first."""
     if known is None:
         return found
-    return min(known, found, key=lambda s: (s.spilled_bytes, s.value or 0))
+    for one, other in ((known, found), (found, known)):
+        if one.spilled_bytes * (100 + SLACK_PERCENT) < other.spilled_bytes * 100:
+            return one
+    return min(known, found, key=lambda solution: solution.value or 0)
 
 
 def _better_bound(known: Solution | None, found: Solution) -> Solution:
