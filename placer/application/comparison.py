@@ -8,6 +8,7 @@ from typing import Any
 
 from placer.application.control_flow_placement import CONTROL_FLOW_TYPES
 from placer.application.device_mapping import HOST
+from placer.application.node_kernels import has_kernel
 from placer.application.partition_graphs import ActualTransfer, Execution
 from placer.application.shared_variables import touched_handles
 from placer.application.verification_result import UNEXPLAINED, OpRow, OutputRow, TransferRow
@@ -77,7 +78,7 @@ class _Reasons:
                 return "fed"
             if node.op in CONTROL_FLOW_TYPES:
                 return "inside_control_flow"
-            if actual == HOST and requested != HOST and _host_only(node):
+            if actual == HOST and not has_kernel(node, requested):
                 return "host_only_kernel"
         elif node.name in self._pruned:
             return "inside_control_flow"
@@ -126,13 +127,6 @@ def _readers(program: FlatProgram) -> dict[str, list[str]]:
         for name in node.input:
             readers.setdefault(name.lstrip("^").partition(":")[0], []).append(node.name)
     return readers
-
-
-def _host_only(node: Any) -> bool:
-    from tensorflow.python.framework import kernels
-
-    registered = kernels.get_registered_kernels_for_op(node.op).kernel
-    return not any(kernel.device_type in ("GPU", "DEFAULT") for kernel in registered)
 
 
 def compare_transfers(

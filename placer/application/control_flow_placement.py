@@ -13,7 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cost_models.device_names import full_name, merge
+from placer.application.device_mapping import HOST
 from placer.application.function_bodies import function_attributes
+from placer.application.node_kernels import has_kernel
 from placer.extraction.inlining import CALL_TYPES, INPUT_ANCHOR
 from placer.extraction.op_definitions import OpDefinitions
 
@@ -51,11 +54,20 @@ class BodyPlacer:
             clone.CopyFrom(self._library[name])
             clone.signature.name = new_name
             for node in clone.node_def:
-                node.device = "" if node.op in CALL_TYPES else device
+                node.device = self._device(node, device)
                 if node.op in CONTROL_FLOW_TYPES | CALL_TYPES:
                     self.place(node, device)
             self.clones.append(clone)
         return self._known[key]
+
+    @staticmethod
+    def _device(node: Any, device: str) -> str:
+        """``device``, the host of its task where it has no kernel there, ``""`` for calls."""
+        if node.op in CALL_TYPES:
+            return ""
+        if node.op in CONTROL_FLOW_TYPES or has_kernel(node, device):
+            return device
+        return full_name(merge(device, HOST))
 
     def _free_name(self, name: str) -> str:
         name, number = name.partition(CLONE_MARK)[0], 0

@@ -22,6 +22,7 @@ RECEIVE_TYPES = frozenset({"_Recv", "_HostRecv"})
 _CONTROL_CONSTANT = re.compile(r"(.+)/ctrl/_\d+")
 _SESSION_FEED = re.compile(r"_arg_(.+)_\d+_\d+")
 _LOWERED_EXIT = re.compile(r"(.+)/exit/_(\d+)")
+_LOWERED_CONDITION = re.compile(r"(.+)/LoopCond/_(\d+)")
 _RUNTIME_SUFFIX = re.compile(r"/_\d+$")
 
 
@@ -96,18 +97,25 @@ class _Reader:
         self.only_fetched = self._only_fetched()
 
     def _lowered_exits(self) -> dict[str, str]:
-        """The flat tensor of every ``Exit`` of a lowered loop."""
-        numbers: dict[str, list[int]] = {}
+        """The flat tensor of every ``Exit`` of a lowered loop.
+
+        A session prunes the exits that nobody reads, so their numbers decide, not their count:
+        for n loop variables, lowering names in this order the LoopCond, n switches, a control
+        pivot and n exits, counting up.
+        """
+        conditions, exits = {}, []
         for name, node in self.nodes.items():
-            match = _LOWERED_EXIT.fullmatch(name)
-            if match and node.op == "Exit":
-                numbers.setdefault(match[1], []).append(int(match[2]))
+            if node.op == "LoopCond" and (match := _LOWERED_CONDITION.fullmatch(name)):
+                conditions[match[1]] = int(match[2])
+            elif node.op == "Exit" and (match := _LOWERED_EXIT.fullmatch(name)):
+                exits.append((name, match[1], int(match[2])))
         found = {}
-        for loop, exits in numbers.items():
+        for name, loop, number in exits:
             flat = self.names.prefix + loop
             outputs = (self.names.loop_outputs or {}).get(flat, ())
-            for number, output in zip(sorted(exits), outputs, strict=False):
-                found[f"{loop}/exit/_{number}"] = f"{flat}:{output}"
+            position = number - conditions.get(loop, number) - len(outputs) - 2
+            if 0 <= position < len(outputs):
+                found[name] = f"{flat}:{outputs[position]}"
         return found
 
     def _only_fetched(self) -> frozenset[tuple[str, str]]:

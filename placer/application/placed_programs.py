@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placer.application.graph_placement import check_fingerprint, place_graph_def, write_graph_def
+from placer.application.graph_placement import (
+    check_fingerprint,
+    map_graph_devices,
+    place_graph_def,
+    write_graph_def,
+)
 from placer.application.placed_function import place_function
-from placer.application.saved_model import write_placed_saved_model
+from placer.application.saved_model import (
+    map_devices,
+    write_placed_saved_model,
+    write_saved_model,
+)
 from placer.errors import UsageError
 from placer.extraction.loading import load_program
 from placer.extraction.program import FlatProgram
+from placer.extraction.sources import read_source
+from placer.files import replaced
 
 if TYPE_CHECKING:
     from placer.plan import Plan
+
+
+_LOG = logging.getLogger(__name__)
 
 
 def apply(
@@ -47,7 +62,8 @@ def apply(
     program = load_planned_program(source, plan, **choice)
     if program.source_format == "saved_model":
         assert out is not None
-        write_placed_saved_model(program, plan.placement, out, force=force)
+        for _, message, _ in write_placed_saved_model(program, plan.placement, out, force=force):
+            _LOG.warning(message)
         return Path(out)
     if program.source_format in ("function", "keras"):
         return place_function(source, program, plan, strict=strict)
@@ -55,6 +71,27 @@ def apply(
     if out is None:
         return placed
     write_graph_def(placed, out, force=force)
+    return Path(out)
+
+
+def clear(
+    source: str | os.PathLike[str], out: str | os.PathLike[str], *, force: bool = False
+) -> Path:
+    """Writes the SavedModel or GraphDef ``source`` without any device strings to ``out``.
+
+    Raises :class:`UsageError` if ``out`` exists and ``force`` is not given.
+    """
+    path = Path(source)
+    message = read_source(path)
+    if message.DESCRIPTOR.name == "SavedModel":
+        for meta_graph in message.meta_graphs:
+            map_devices(meta_graph, lambda _: "")
+        with replaced(out, force=force) as folder:
+            write_saved_model(path, message, folder)
+    else:
+        graph_def = message if message.DESCRIPTOR.name == "GraphDef" else message.graph_def
+        map_graph_devices(graph_def, lambda _: "")
+        write_graph_def(graph_def, out, force=force)
     return Path(out)
 
 

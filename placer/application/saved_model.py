@@ -145,8 +145,8 @@ def place_meta_graph(
         if call and program.signature:
             _flatten_call(meta_graph, library, call, nodes, program, definitions)
     meta_graph.graph_def.library.function.extend(bodies.clones)
-    _drop_stale_clones(meta_graph.graph_def)
     _place_main_graph(meta_graph.graph_def, calls.get("", []))
+    _drop_stale_clones(meta_graph.graph_def)
     return follow_variables(meta_graph, program, devices)
 
 

@@ -18,8 +18,6 @@ OP_CODES = {
     "colocated_with": "it uses a resource or reference that lives there",
     "inside_control_flow": "its control-flow op was lowered to primitive ops, some of them there",
     "removed_by_optimiser": "graph optimisation removed it",
-    "folded": "graph optimisation made it a constant",
-    "fused": "graph optimisation merged it into another op",
     UNEXPLAINED: "no known reason",
 }
 """Why an op did not run where it was asked to; ``colocated_with`` is followed by ``:NAME``."""

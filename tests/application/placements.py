@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from placer.application.function_bodies import function_attributes
+from placer.application.node_kernels import has_kernel
 from placer.application.shared_variables import touched_handles
 
 
 def cut_placement(program, devices):
-    """Contiguous blocks of the topological order, groups of one resource or _class kept whole."""
+    """Contiguous blocks of the topological order, groups of one resource or _class kept whole.
+
+    What has no GPU kernel, is fed or is captured as a value goes to the host.
+    """
     from networkx.utils import UnionFind
 
     nodes = program.graph_def.node
@@ -26,8 +31,21 @@ def cut_placement(program, devices):
             first.setdefault(union[node.name], number)
     groups = sorted(first, key=first.get)
     block = {group: devices[i * len(devices) // len(groups)] for i, group in enumerate(groups)}
+    host = {union[node.name] for node in nodes if not runs_on_gpu(node, program)}
+    block |= dict.fromkeys(host, "CPU:0")
     placement = {node.name: block.get(union[node.name], devices[0]) for node in nodes}
-    return placement | {item.tensor.partition(":")[0]: "CPU:0" for item in program.inputs}
+    fed = [item.tensor.partition(":")[0] for item in program.inputs]
+    return placement | dict.fromkeys((*fed, *program.captured_constants), "CPU:0")
+
+
+def runs_on_gpu(node, program):
+    """Whether the op and every op of the bodies it runs has a GPU kernel; captures may be there."""
+    if node.name in program.captures:
+        return node.name in {v.handle for v in program.variables if v.dtype != "resource"}
+    called = {function.name for function in function_attributes(node)}
+    bodies = [f for f in program.graph_def.library.function if f.signature.name in called]
+    inner = [n for body in bodies for n in body.node_def]
+    return has_kernel(node, "GPU:0") and all(runs_on_gpu(n, program) for n in inner)
 
 
 def expected_transfers(program, placement):

@@ -47,6 +47,26 @@ def test_every_op_has_its_full_device_name(program, placement):
         assert {node.device for node in bodies[body].node_def} == {device}
 
 
+def test_body_ops_without_a_gpu_kernel_go_to_the_host():
+    """A loop that is pinned to a GPU formats a string in its body: that op gets the CPU."""
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int32, name="n")])
+    def function(n):
+        body = lambda i, s: (i + 1, tf.strings.join([s, tf.strings.as_string(i)]))  # noqa: E731
+        return tf.while_loop(lambda i, _: i < n, body, [0, ""])[1]
+
+    program = load_program(function)
+    placement = {node.name: "GPU:1" for node in program.graph_def.node} | {"n": "CPU:0"}
+    placed = place_graph_def(program, placement)
+    (loop,) = (node for node in placed.node if "While" in node.op)
+    (body,) = (
+        f for f in placed.library.function if f.signature.name == loop.attr["body"].func.name
+    )
+    devices = {node.op: node.device.rpartition("device:")[2] for node in body.node_def}
+    assert devices["StringJoin"] == "CPU:0"
+    assert devices["AddV2"] == "GPU:1"
+
+
 def test_it_stays_the_same_program(program, placement):
     """Extraction looks through input anchors and clones: the fingerprint is unchanged."""
     placed = place_graph_def(program, placement)

@@ -70,14 +70,7 @@ def function(trainer):
 @pytest.fixture
 def plan(function):
     program = load_program(function)
-    placement = cut_placement(program, DEVICES)
-    host_only = ("LookupTableFind", "Placeholder")
-    for node in program.graph_def.node:
-        if node.op.startswith(host_only) and node.name not in {
-            variable.handle for variable in program.variables if variable.dtype != "resource"
-        }:
-            placement[node.name] = "CPU:0"
-    return plan_for(program, placement, batch_size=5)
+    return plan_for(program, cut_placement(program, DEVICES), batch_size=5)
 
 
 def test_three_training_steps_are_the_same_bit_for_bit(trainer, function, plan):

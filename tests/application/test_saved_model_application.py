@@ -154,6 +154,23 @@ def test_the_other_signature_still_runs(plan, placed):
     }
 
 
+def test_a_second_placement_replaces_the_first(exported, plan, placed):
+    """Applied to the placed model, another plan leaves no clones of the first one behind."""
+    swapped = {"GPU:0": "GPU:1", "GPU:1": "GPU:0", "CPU:0": "CPU:0"}
+    program = load_program(placed)
+    other = plan_for(program, {name: swapped[device] for name, device in plan.placement.items()})
+    again = load_program(apply(placed, other, exported.parent / "second"))
+    assert again.fingerprint == program.fingerprint
+    assert {n.name: n.device for n in again.graph_def.node} == {
+        name: full_name(device) for name, device in other.placement.items()
+    }
+    clones = [
+        [f.signature.name for f in read_source(path).meta_graphs[0].graph_def.library.function]
+        for path in (placed, exported.parent / "second")
+    ]
+    assert len(clones[0]) == len(clones[1])
+
+
 def test_nothing_is_overwritten_unasked_and_a_plan_of_another_model_is_refused(
     exported, plan, placed
 ):

@@ -1,0 +1,22 @@
+"""Whether TensorFlow has a kernel for a node on a kind of device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cost_models.device_names import parse
+from cost_models.kernels import gpu_kernel, known
+from cost_models.op_info import OpInfo
+from placer.extraction.building import plain_value
+
+
+def has_kernel(node: Any, device: str) -> bool:
+    """Whether ``node`` can run on ``device``, by its op type and attributes.
+
+    Op types that the kernel registry does not know are taken to run anywhere.
+    """
+    if parse(device).type in (None, "CPU") or not known(node.op):
+        return True
+    attributes = {key: plain_value(value) for key, value in node.attr.items()}
+    info = OpInfo(op=node.op, attributes={k: v for k, v in attributes.items() if v is not None})
+    return gpu_kernel(info) is not None

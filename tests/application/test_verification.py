@@ -1,0 +1,139 @@
+"""Verifications of files: without a plan, for some outputs, of real models, and what goes wrong."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from placements import cut_placement, plan_for
+
+from placer.application import apply, verify
+from placer.application.comparison import compare_outputs
+from placer.application.placed_programs import clear
+from placer.errors import ModelError, UsageError
+from placer.extraction.loading import load_program
+
+v1 = tf.compat.v1
+HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
+
+
+def write_graph(path, build):
+    with tf.Graph().as_default() as graph:
+        build()
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    return path
+
+
+def two_devices():
+    """y = relu(x + v) where the read of v asks for another device than v."""
+    x = v1.placeholder(tf.float32, [None, 2], "x")
+    with tf.device("/device:GPU:0"):
+        handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[2], shared_name="v", name="v")
+    with tf.device("/device:GPU:1"):
+        read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32, name="read")
+        tf.nn.relu(tf.add(x, read, name="sum"), name="y")
+
+
+def test_without_a_plan_the_devices_in_the_file_are_the_request(tmp_path):
+    """A read follows its handle, whatever it asks for: the row says so; transfers are listed."""
+    found = verify(write_graph(tmp_path / "graph.pb", two_devices), inputs={"x": [[1.0, -9.0]]})
+    rows = {row.op: row for row in found.ops}
+    assert rows["read"].requested == "GPU:1"
+    assert rows["read"].actual == "GPU:0"
+    assert rows["read"].code == "colocated_with:v"
+    assert rows["y"].actual == "GPU:1"
+    assert rows["y"].code == ""
+    assert not found.planned
+    sent = {(row.tensor, row.source, row.target, row.kind) for row in found.transfers}
+    assert sent == {
+        ("x:0", "CPU:0", "GPU:1", "feed"),
+        ("read:0", "GPU:0", "GPU:1", "data"),
+        ("y:0", "GPU:1", "CPU:0", "fetch"),
+    }
+    assert "made-up values" in found.notes[0]
+    found.raise_for_mismatch()
+
+
+def test_cleared_files_ask_for_nothing(tmp_path):
+    """clear removes every device string."""
+    out = clear(write_graph(tmp_path / "graph.pb", two_devices), tmp_path / "clear.pb")
+    assert {node.device for node in load_program(out).graph_def.node} == {""}
+
+
+def test_a_plan_for_one_of_two_outputs_applies_to_the_whole_signature(tmp_path):
+    """The signature keeps both outputs; transfers that only the other one needs are explained."""
+
+    class Model(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None, 4], name="x")])
+        def serve(self, x):
+            y = tf.nn.relu(x * 2.0)
+            return {"a": y + 1.0, "b": tf.reduce_sum(tf.sigmoid(y))}
+
+    model = Model()
+    tf.saved_model.save(model, tmp_path / "model", signatures=model.serve)
+    program = load_program(tmp_path / "model", outputs=["a"])
+    plan = plan_for(program, cut_placement(program, ["GPU:0", "GPU:1"]), batch_size=2)
+    plan.model["outputs"] = ["a"]
+    out = apply(tmp_path / "model", plan, tmp_path / "placed")
+    found = verify(out, plan).raise_for_mismatch()
+    assert {row.output for row in found.outputs} == {"a", "b"}
+    assert {row.code for row in found.transfers} <= {"", "returned", "not_planned"}
+
+
+def test_a_model_that_does_not_run_at_all_is_told_apart_from_a_bad_placement(tmp_path):
+    """The unplaced program fails first, with TensorFlow's words."""
+
+    def build():
+        x = v1.placeholder(tf.float32, [None, 2], "x")
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_sum(x) < 0, ["never"])]):
+            tf.identity(x, name="y")
+
+    path = write_graph(tmp_path / "graph.pb", build)
+    program = load_program(path)
+    plan = plan_for(program, cut_placement(program, ["GPU:0", "GPU:1"]))
+    with pytest.raises(ModelError, match=r"(?s)even without a placement.*never"):
+        verify(path, plan)
+
+
+def test_wrong_inputs_and_plans_are_usage_errors(tmp_path):
+    """An unknown input key, too few values, and a plan of another graph."""
+    path = write_graph(tmp_path / "graph.pb", two_devices)
+    program = load_program(path)
+    plan = plan_for(program, cut_placement(program, ["GPU:0", "GPU:1"]))
+    with pytest.raises(UsageError, match="no input 'z'; the inputs are x"):
+        verify(path, plan, {"z": [1.0]})
+    with pytest.raises(UsageError, match="2 input values are given for 1"):
+        verify(path, plan, [[1.0], [2.0]])
+    plan.model["fingerprint"] = "other"
+    with pytest.raises(UsageError, match="fingerprint other"):
+        verify(path, plan)
+    with pytest.raises(UsageError, match="--on-hardware"):
+        verify(path, on_hardware=True)
+
+
+def test_outputs_are_compared_bit_by_bit_unless_told_otherwise():
+    """NaN equals NaN, strings have no distance, a tolerance is for accelerators only."""
+    placed = {"a": np.float32([1.0, np.nan]), "s": np.array([b"x"], object), "t": np.ones(2)}
+    unplaced = {"a": np.float32([1.0001, np.nan]), "s": np.array([b"x"], object), "t": np.ones(3)}
+    a, s, t = compare_outputs(placed, unplaced)
+    assert not a.equal
+    assert a.max_absolute_difference == pytest.approx(1e-4, rel=1e-2)
+    assert s.equal
+    assert s.max_absolute_difference is None
+    assert not t.equal
+    assert compare_outputs({"a": np.float32([1.0])}, {"a": np.float32([1.0001])}, exact=False)[
+        0
+    ].equal
+
+
+@pytest.mark.parametrize(
+    "model", ["basic-pitch", "guesslang", "tfnet-lstm-savedmodel"], ids=lambda name: name
+)
+def test_real_models_run_as_predicted_on_three_devices(test_data, model, tmp_path):
+    """Applied and run: ops and variables in place, transfers as the definition says, equal."""
+    source = test_data / "graphs" / model
+    program = load_program(source)
+    plan = plan_for(program, cut_placement(program, ["GPU:0", "GPU:1", "GPU:2"]), batch_size=2)
+    found = verify(apply(source, plan, tmp_path / "placed"), plan).raise_for_mismatch()
+    assert {row.code for row in found.ops} == {""}
+    assert {row.code for row in found.transfers} <= {"", "returned"}
+    assert found.summary["matched_variables"] == len(program.variables) > 0
+    assert all(row.equal and row.all_finite for row in found.outputs)
