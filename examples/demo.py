@@ -77,6 +77,10 @@ def summary_lines(
     peaks = ", ".join(f"{d['name']} {d['peak_memory_bytes'] / mib:.0f} MiB" for d in gpus)
     solver, metrics = plan["solver"], plan["metrics"]
     bound = solver["lower_bound"]
+    summary = verification["summary"]
+    stage = "logical CPU devices in the GPUs' stead" if verification["rehearsed"] else "the GPUs"
+    inside = [row for row in verification["transfers"] if row["kind"] != "fetch"]
+    seen = sum(row["predicted"] and row["actual"] for row in inside)
     proof = "no bound proven" if bound is None else f"proven bound {bound / mib:.2f} MiB"
     return [
         f"1. One device needs {report['memory']['peak_bytes'] / mib:.0f} MiB at the peak of a "
@@ -84,11 +88,10 @@ def summary_lines(
         f"2. The placement fits: predicted peaks {peaks}.",
         f"3. It sends {metrics['transfer_bytes'] / mib:.2f} MiB per step in "
         f"{metrics['transfer_count']} transfers: {solver['status']}, {proof}.",
-        f"4. {verification['summary']['matched_ops']:,} of {verification['summary']['ops']:,} ops "
-        f"ran where the plan says; {verification['summary']['matched_transfers']} of "
-        f"{verification['summary']['transfers']} predicted transfers were seen.",
+        f"4. Run on {stage}, {summary['matched_ops']:,} of {summary['ops']:,} ops were where the plan "
+        f"says, and {seen} of {len(inside)} transfers (control signals too) were as predicted.",
         f"5. The outputs differ from the unplaced model's by at most "
-        f"{verification['summary']['max_absolute_difference']:g}.",
+        f"{summary['max_absolute_difference']:g}.",
     ]
 
 

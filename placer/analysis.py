@@ -181,7 +181,7 @@ def _telling_scopes(graph: OpGraph, schedule: Schedule) -> dict[str, list[str]]:
 
     A scope that holds more than a quarter of the busy time is opened: an exported model has
     everything in one or two outer scopes.  It stays closed where that would scatter it, no scope
-    in it holding a sixteenth of it.
+    in it holding a hundredth of it.
     """
     large = _busy_seconds(graph.ops, schedule) / 4
     closed: dict[str, list[str]] = {}
@@ -193,7 +193,7 @@ def _telling_scopes(graph: OpGraph, schedule: Schedule) -> dict[str, list[str]]:
             inner.setdefault(scope_of(op, depth + 1), []).append(op)
         seconds = {name: _busy_seconds(members, schedule) for name, members in inner.items()}
         largest = max((seconds[name] for name in inner if name != scope), default=0.0)
-        if depth and largest < sum(seconds.values()) / 16:
+        if depth and largest < sum(seconds.values()) / 100:
             closed.setdefault(scope, []).extend(ops)
             continue
         for name, members in inner.items():

@@ -200,7 +200,8 @@ def _hotspot_table(
 
 
 def _scopes(report: Report) -> Sequence[Hotspot]:
-    return report.compute.by_scope[:_SCOPE_ROWS]
+    busy = [spot for spot in report.compute.by_scope if spot.seconds > 0]
+    return busy[:_SCOPE_ROWS]
 
 
 def _placing_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]:
