@@ -88,8 +88,8 @@ def summary_lines(
         f"2. The placement fits: predicted peaks {peaks}.",
         f"3. It sends {metrics['transfer_bytes'] / mib:.2f} MiB per step in "
         f"{metrics['transfer_count']} transfers: {solver['status']}, {proof}.",
-        f"4. Run on {stage}, {summary['matched_ops']:,} of {summary['ops']:,} ops were where the plan "
-        f"says, and {seen} of {len(inside)} transfers (control signals too) were as predicted.",
+        f"4. Run on {stage}, {summary['matched_ops']:,} of {summary['ops']:,} ops were where the "
+        f"plan says, and {seen} of {len(inside)} transfers (control signals too) were as predicted.",
         f"5. The outputs differ from the unplaced model's by at most "
         f"{summary['max_absolute_difference']:g}.",
     ]
