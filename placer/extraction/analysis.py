@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cost_models.op_info import TensorProperties
 from placer.errors import ShapeError
 from placer.extraction.binding import Binding, bind_inputs
 from placer.extraction.building import GraphBuilder
@@ -90,11 +91,14 @@ def _find_shapes(
 def _infer(
     program: FlatProgram, binding: Binding, definitions: OpDefinitions
 ) -> tuple[GraphShapes, list[Warning_]]:
-    analysis = ShapeAnalysis(program.graph_def.library, definitions)
-    forced = {name: Refinement(ensured=shapes) for name, shapes in binding.forced.items()}
-    found, _ = analysis.analyse(program.graph_def, binding.inputs, program.stored_shapes, forced)
+    forced = {
+        function: {name: Refinement(ensured=shapes) for name, shapes in ops.items()}
+        for function, ops in binding.forced.items()
+    }
+    analysis = ShapeAnalysis(program.graph_def.library, definitions, forced)
+    found, _ = analysis.analyse(program.graph_def, binding.inputs, program.stored_shapes)
     if found.refused and binding.bound:
-        _require_fitting_shapes(program, binding, found, analysis)
+        _require_fitting_shapes(program, binding, found, definitions)
     warnings: list[Warning_] = []
     if found.refused:
         first, reason = next(iter(found.refused.items()))
@@ -118,9 +122,10 @@ def _unbound(program: FlatProgram, binding: Binding) -> dict[str, TensorState]:
 
 
 def _require_fitting_shapes(
-    program: FlatProgram, binding: Binding, found: GraphShapes, analysis: ShapeAnalysis
+    program: FlatProgram, binding: Binding, found: GraphShapes, definitions: OpDefinitions
 ) -> None:
     """Raises :class:`ShapeError` if an op is refused only because of the bound shapes."""
+    analysis = ShapeAnalysis(program.graph_def.library, definitions)
     before, _ = analysis.analyse(
         program.graph_def, _unbound(program, binding), program.stored_shapes
     )
@@ -153,20 +158,34 @@ def _unknown_ops(program: FlatProgram) -> Iterator[Warning_]:
 
 def unknown_tensors(graph: OpGraph) -> Iterator[str]:
     """Tensors whose bytes are unknown although their dtype has a size; bodies as ``body/op:0``."""
-    for prefix, part in [("", graph), *((f"{k}/", g) for k, g in graph.functions.items())]:
+    for prefix, part in _parts(graph):
         for name, tensor in part.tensors.items():
-            properties = tensor.properties
-            if properties.dtype not in UNSIZED and not is_known(properties.shape):
+            if _is_lost(tensor.properties):
                 yield prefix + name
 
 
 def unknown_roots(graph: OpGraph) -> Iterator[str]:
-    """Ops of the main graph at which the shapes of unknown tensors get lost, in graph order.
+    """Ops at which the shapes of unknown tensors get lost, in graph order; bodies as ``body/op``.
 
     Their own inputs are known; binding their outputs (or the inputs, where they are placeholders)
-    makes everything behind them known too.
+    makes everything behind them known too.  What comes into a body unknown is lost outside.
     """
-    wanted = {name for name in unknown_tensors(graph) if name in graph.tensors}
+    for prefix, part in _parts(graph):
+        fed = set(part.feeds) if prefix else set()
+        yield from (prefix + name for name in _roots(part) if name not in fed)
+
+
+def _parts(graph: OpGraph) -> list[tuple[str, OpGraph]]:
+    """The main graph and the bodies with the prefix of their names."""
+    return [("", graph), *((f"{name}/", part) for name, part in graph.functions.items())]
+
+
+def _is_lost(tensor: TensorProperties) -> bool:
+    return tensor.dtype not in UNSIZED and not is_known(tensor.shape)
+
+
+def _roots(graph: OpGraph) -> Iterator[str]:
+    wanted = {name for name, tensor in graph.tensors.items() if _is_lost(tensor.properties)}
     for op in reversed(list(graph.ops.values())):
         if any(op.output_name(index) in wanted for index in range(len(op.info.outputs))):
             lost = zip(op.inputs, op.info.inputs, strict=True)

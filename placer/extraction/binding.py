@@ -17,11 +17,12 @@ class Binding:
     """What is known about placeholders before inference.
 
     ``inputs`` are states by op (fed inputs and captures), ``forced`` (output number, shape) pairs
-    of other ops, ``bound`` the names that a batch size or a given shape changed.
+    of other ops by function (``""``: the main graph) and op, ``bound`` the names that a batch size
+    or a given shape changed.
     """
 
     inputs: Mapping[str, TensorState]
-    forced: Mapping[str, tuple[tuple[int, Shape], ...]] = field(default_factory=dict)
+    forced: Mapping[str, Mapping[str, tuple[tuple[int, Shape], ...]]] = field(default_factory=dict)
     bound: tuple[str, ...] = ()
 
 
@@ -34,9 +35,10 @@ def bind_inputs(
 ) -> Binding:
     """The inputs of ``program`` with unknown dimensions bound.
 
-    ``shapes`` maps an input's key, or an op or tensor of the flat graph, to its shape; it wins over
-    ``batch_size``, which binds unknown leading dimensions.  Raises :class:`UsageError` for a name
-    that does not exist, or a shape that contradicts the declared one.
+    ``shapes`` maps an input's key, or an op or tensor of the flat graph (``body/op`` inside control
+    flow), to its shape; it wins over ``batch_size``, which binds unknown leading dimensions.
+    Raises :class:`UsageError` for a name that does not exist, or a shape that contradicts the
+    declared one.
     """
     given = dict(shapes or {})
     states, bound = dict(captures), []
@@ -51,22 +53,30 @@ def bind_inputs(
         if shape != item.shape:
             bound.append(item.key)
         states[name] = TensorState(item.dtype, shape)
+    forced = _forced(given, program)
+    return Binding(inputs=states, forced=forced, bound=(*bound, *given))
+
+
+def _forced(
+    given: Mapping[str, Sequence[int]], program: FlatProgram
+) -> dict[str, dict[str, tuple[tuple[int, Shape], ...]]]:
+    functions = {f.signature.name for f in program.graph_def.library.function}
     ops = {node.name for node in program.graph_def.node}
-    wrong = [name for name in given if name.partition(":")[0] not in ops]
-    if wrong:
-        keys = ", ".join(f"{item.key}{_text(item.shape)}" for item in program.inputs) or "none"
-        raise UsageError(
-            f"--shape names {wrong[0]!r}, which is neither an input nor an op (inputs: {keys})"
-        )
-    return Binding(inputs=states, forced=_forced(given), bound=(*bound, *given))
-
-
-def _forced(given: Mapping[str, Sequence[int]]) -> dict[str, tuple[tuple[int, Shape], ...]]:
-    forced: dict[str, tuple[tuple[int, Shape], ...]] = {}
+    forced: dict[str, dict[str, tuple[tuple[int, Shape], ...]]] = {}
     for tensor, shape in given.items():
-        name, _, number = tensor.partition(":")
+        op, _, number = tensor.partition(":")
+        function, _, inner = op.partition("/")
+        function = function.partition("#")[0]  # the count of bodies analysed more than once
+        if op in ops:
+            function, inner = "", op
+        elif function not in functions or not inner:
+            keys = ", ".join(f"{item.key}{_text(item.shape)}" for item in program.inputs) or "none"
+            raise UsageError(
+                f"--shape names {tensor!r}, which is neither an input nor an op (inputs: {keys})"
+            )
         pair = int(number or 0), tuple(None if dim < 0 else dim for dim in shape)
-        forced[name] = (*forced.get(name, ()), pair)
+        known = forced.setdefault(function, {})
+        known[inner] = (*known.get(inner, ()), pair)
     return forced
 
 

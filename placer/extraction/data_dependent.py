@@ -75,10 +75,12 @@ def _unique(case: Case) -> list[Shape]:
 
 
 def _fill_empty_rows(case: Case) -> list[Shape]:
-    """Every row may be empty but those that the values need."""
+    """Every row may be empty; as many values come to it as it has rows, if that is known."""
     count, rank = case.inputs[0]
-    rows = case.values[2][0] if case.values[2] else 0
-    return [(count + rows, rank), (count + rows,), (rows,) if case.values[2] else None, (count,)]
+    if not case.values[2]:
+        return [None, None, None, (count,)]
+    rows = case.values[2][0]
+    return [(count + rows, rank), (count + rows,), (rows,), (count,)]
 
 
 def _partition(case: Case) -> list[Shape]:

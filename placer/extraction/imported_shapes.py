@@ -35,6 +35,9 @@ _REFUSED_NODE = (
 )
 
 
+_NOTHING_BEFORE: Mapping[str, tuple[Shape, ...]] = {}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImportedGraph:
     """What TensorFlow's shape functions say.
@@ -57,11 +60,13 @@ def import_shapes(
     definitions: OpDefinitions,
     inputs: Mapping[str, TensorState],
     refinements: Mapping[str, Refinement],
+    before: Mapping[str, tuple[Shape, ...]] = _NOTHING_BEFORE,
 ) -> ImportedGraph:
     """The shapes of a flat graph whose placeholders ``inputs`` have the given states.
 
-    An op that TensorFlow refuses is replaced by a stub with unknown outputs, and the import is
-    tried again.  Raises :class:`ShapeError` if it cannot be imported even so.
+    An op that TensorFlow refuses is replaced by a stub with the outputs it had ``before`` (else
+    unknown ones), and the import is tried again.  Raises :class:`ShapeError` if it cannot be
+    imported even so.
     """
     refused: dict[str, str] = {}
     known = dict(refinements)
@@ -80,7 +85,7 @@ def import_shapes(
             if name is None or name in refused or len(refused) >= MOST_REFUSALS:
                 raise ShapeError(f"TensorFlow cannot import the graph: {error}") from error
             refused[name] = str(error).split("\n")[0]
-            stub = (None,) * len(types.outputs[name])
+            stub = before.get(name, (None,) * len(types.outputs[name]))
             known[name] = Refinement(outputs=stub)
     return _read(graph, graph_def, scratch, types, refused)
 
@@ -121,12 +126,15 @@ def _read(
                 ensured = graph.get_operation_by_name(scratch.ensured[name]).outputs[0]
                 known = shape_tuple(ensured.shape)
                 shapes[node.name] = with_shape(shapes[node.name], index, known)
+            if name in scratch.known_values:
+                known, values[name] = scratch.known_values[name]
+                shapes[node.name] = with_shape(shapes[node.name], index, known)
             kind = types.outputs[node.name][index].dtype
             if kind == "resource":
                 element = _handle(tensor)
                 if element is not None:
                     handles[name] = element
-            elif kind in INTEGERS and may_be_small(shapes[node.name][index]):
+            elif name not in values and kind in INTEGERS and may_be_small(shapes[node.name][index]):
                 value = small_value(tensor)
                 if value is not None:
                     values[name] = tuple(map(int, value.reshape(-1)))

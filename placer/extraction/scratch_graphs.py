@@ -80,6 +80,7 @@ class ScratchGraph:
         self.names = {scratch: name for name, scratch in self.renamed.items()}
         self.redirected: dict[str, str] = {}
         self.ensured: dict[str, str] = {}
+        self.known_values: dict[str, tuple[Shape, tuple[int, ...]]] = {}
         for name, refinement in refinements.items():
             self._redirect(name, refinement)
         for node in graph_def.node:
@@ -110,6 +111,7 @@ class ScratchGraph:
         if refinement.value is not None and refinement.outputs is None:
             last = len(self.types.outputs[name]) - 1
             self.redirected[f"{name}:{last}"] = f"{scratch}/known_value"
+            self.known_values[f"{name}:{last}"] = refinement.value
         for number, _ in refinement.ensured:
             self.redirected[f"{name}:{number}"] = f"{scratch}/known_shape_{number}"
 

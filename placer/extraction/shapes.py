@@ -13,19 +13,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cost_models.op_info import Shape
-from placer.errors import ShapeError
+from placer.errors import ShapeError, UsageError
 from placer.extraction.body_graphs import BodyGraph, body_functions, flatten_body
-from placer.extraction.data_dependent import bound_shapes
 from placer.extraction.imported_shapes import ImportedGraph, import_shapes
+from placer.extraction.known_values import known_value
 from placer.extraction.op_definitions import OpDefinitions
-from placer.extraction.ordering import BACK_EDGE_TYPES
-from placer.extraction.raw_program import shape_of
 from placer.extraction.scratch_graphs import NOTHING, Refinement
+from placer.extraction.shape_fallbacks import Fallbacks
 from placer.extraction.tensor_lists import ListFlow
 from placer.extraction.tensor_states import (
     TensorState,
     is_known,
-    sharpen_shape,
     widen_states,
 )
 from placer.extraction.tensor_types import GraphTypes
@@ -34,6 +32,8 @@ MOST_ROUNDS = 40
 MOST_ITERATIONS = 10
 
 States = tuple[TensorState, ...]
+
+NOTHING_FORCED: Mapping[str, Mapping[str, Refinement]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +65,19 @@ class BodyShapes:
 
 
 class ShapeAnalysis:
-    """Analyses flat graphs of one program; bodies are flattened and analysed once per use."""
+    """Analyses flat graphs of one program; bodies are flattened and analysed once per use.
 
-    def __init__(self, library: Any, definitions: OpDefinitions) -> None:
+    ``forced`` says beforehand what some ops return, by function (``""``: the main graph) and op.
+    """
+
+    def __init__(
+        self,
+        library: Any,
+        definitions: OpDefinitions,
+        forced: Mapping[str, Mapping[str, Refinement]] = NOTHING_FORCED,
+    ) -> None:
         self.library = library
+        self.forced = forced
         self.definitions = definitions
         self.flat_bodies: dict[str, BodyGraph] = {}
         self.results: dict[tuple[str, States], BodyShapes] = {}
@@ -78,17 +87,18 @@ class ShapeAnalysis:
         graph_def: Any,
         inputs: Mapping[str, TensorState],
         stored_shapes: Mapping[str, Any] | None = None,
-        forced: Mapping[str, Refinement] | None = None,
+        function: str = "",
     ) -> tuple[GraphShapes, ListFlow]:
         """The shapes of a flat graph whose placeholders have the states ``inputs``.
 
-        ``stored_shapes`` (TensorShapeProtos by op) fill in what inference leaves open, ``forced``
-        says beforehand what some ops return.  Raises
+        ``stored_shapes`` (TensorShapeProtos by op) fill in what inference leaves open.  Raises
         :class:`ShapeError` if TensorFlow cannot import the graph.
         """
         types = GraphTypes(graph_def.node, self.definitions)
-        fallbacks = _Fallbacks(graph_def, types, stored_shapes or {})
-        refinements = dict(forced or {})
+        fallbacks = Fallbacks(graph_def, types, stored_shapes or {})
+        refinements = dict(self.forced.get(function, {}))
+        for name in refinements.keys() - types.outputs.keys():
+            raise UsageError(f"--shape names {function}/{name}, but {function!r} has no such op")
         one = None
         for number in range(MOST_ROUNDS):
             try:
@@ -98,6 +108,7 @@ class ShapeAnalysis:
                     definitions=self.definitions,
                     inputs=inputs,
                     refinements=refinements,
+                    before=one.imported.shapes if one and fallbacks.bounded else {},
                 )
             except ShapeError:
                 if one is None:
@@ -117,7 +128,7 @@ class ShapeAnalysis:
             values=one.imported.values,
             types=types,
             bodies=one.bodies,
-            refused=one.imported.refused,
+            refused=fallbacks.refused(one.imported),
             data_dependent=tuple(fallbacks.bounded),
         )
         return shapes, one.flow
@@ -128,7 +139,7 @@ class ShapeAnalysis:
         if key not in self.results:
             body = self._flat_body(function)
             inputs = dict(zip(body.arguments, arguments, strict=True))
-            shapes, flow = self.analyse(body.graph_def, inputs)
+            shapes, flow = self.analyse(body.graph_def, inputs, function=function)
             outputs = tuple(tensor_state(name, shapes, flow) for name in body.outputs)
             self.results[key] = BodyShapes(
                 function=function, arguments=arguments, body=body, shapes=shapes, outputs=outputs
@@ -214,7 +225,7 @@ class _Round:
                 self.visit_control_flow(node)
             elif node.name not in inputs:
                 self.flow.visit(node)
-                refinement = self.flow.refinement(node)
+                refinement = self.flow.refinement(node) or known_value(node, imported)
                 if refinement is not None:
                     self.tell(node.name, refinement)
 
@@ -261,50 +272,3 @@ def tensor_state(name: str, shapes: GraphShapes, flow: ListFlow) -> TensorState:
     tensor = f"{op}:{index or 0}"
     dtype = shapes.types.of(name).dtype
     return TensorState(dtype, shape, flow.lists.get(tensor), shapes.values.get(tensor))
-
-
-class _Fallbacks:
-    """What is taken for unknown shapes when inference finds no more.
-
-    First what the file states, then the most that data-dependent outputs can be; ``bounded`` are
-    the ops of the latter.  Nothing may come between ``NextIteration`` and ``Merge``, or the graph
-    counts as cyclic.
-    """
-
-    def __init__(self, graph_def: Any, types: GraphTypes, stored: Mapping[str, Any]) -> None:
-        back_edges = {node.name for node in graph_def.node if node.op in BACK_EDGE_TYPES}
-        self.graph_def = graph_def
-        self.types = types
-        self.stored = {name: value for name, value in stored.items() if name not in back_edges}
-        self.bounded: dict[str, None] = {}
-
-    def add(
-        self, imported: ImportedGraph, refinements: Mapping[str, Refinement]
-    ) -> dict[str, Refinement]:
-        """``refinements`` and those of the first source that has any for other ops."""
-        news = _others(self._from_stored(imported), refinements)
-        if not news:
-            news = _others(bound_shapes(self.graph_def, imported), refinements)
-            self.bounded.update(dict.fromkeys(news))
-        return {**refinements, **news}
-
-    def _from_stored(self, imported: ImportedGraph) -> dict[str, Refinement]:
-        found = {}
-        for name, protos in self.stored.items():
-            ensured = tuple(
-                (number, sharpened)
-                for number, (shape, proto) in enumerate(
-                    zip(imported.shapes[name], protos, strict=False)
-                )
-                if (sharpened := sharpen_shape(shape, shape_of(proto))) != shape
-                and not self.types.outputs[name][number].is_ref
-            )
-            if ensured:
-                found[name] = Refinement(ensured=ensured)
-        return found
-
-
-def _others(
-    found: Mapping[str, Refinement], refinements: Mapping[str, Refinement]
-) -> dict[str, Refinement]:
-    return {name: value for name, value in found.items() if name not in refinements}

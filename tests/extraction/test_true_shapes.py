@@ -211,6 +211,31 @@ def test_sizes_that_depend_on_data():
     assert bound.graph.ops["mul"].info.outputs[0].shape == (5,)
 
 
+def test_sparse_lookups_know_their_rows():
+    """A sparse embedding lookup has one row for each example, whatever the ids turn out to be."""
+    table = tf.Variable(tf.random.normal([100, 8]), name="table")
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 6], tf.int64, name="ids")])
+    def run(ids):
+        sparse = tf.sparse.from_dense(ids)
+        return tf.nn.safe_embedding_lookup_sparse(table, sparse, combiner="mean")
+
+    program = load_program(run)
+    extraction = analyse_program(program, capture_states(program), batch_size=4)
+    assert extraction.unknown == ()
+    (fetch,) = extraction.graph.fetches
+    assert extraction.graph.tensors[fetch].properties.shape == (4, 8)
+    seen = trace(program, extraction)
+    common = [key for key in seen if key[0] in extraction.graph.ops]
+    assert len(common) > 20
+    for name, slot in common:
+        properties = extraction.graph.ops[name].info.outputs[slot]
+        shapes = seen[name, slot]
+        for shape in shapes if properties.dtype not in UNSIZED else ():
+            assert len(shape) == len(properties.shape)
+            assert all(a <= b for a, b in zip(shape, properties.shape, strict=True)), name
+
+
 def test_what_nobody_can_bound_is_listed():
     """An output without any bound stays unknown, is listed, and its root is named."""
 
