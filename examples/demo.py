@@ -89,7 +89,7 @@ def summary_lines(
         f"3. It sends {metrics['transfer_bytes'] / mib:.2f} MiB per step in "
         f"{metrics['transfer_count']} transfers: {solver['status']}, {proof}.",
         f"4. Run on {stage}, {summary['matched_ops']:,} of {summary['ops']:,} ops were where the "
-        f"plan says, and {seen} of {len(inside)} transfers (control signals too) were as predicted.",
+        f"plan says and {seen} of {len(inside)} transfers (control edges too) were as predicted.",
         f"5. The outputs differ from the unplaced model's by at most "
         f"{summary['max_absolute_difference']:g}.",
     ]

@@ -54,6 +54,7 @@ class _Reasons:
         self._fed = {item.tensor.partition(":")[0] for item in program.inputs}
         self._upstream = only_upstream(program)
         self._pruned = pruned_with_loops(comparison)
+        self._readers = _readers(program)
         self._handles = {op: handles for op, handles in touched_handles(program.graph_def.node)}
 
     def actual(self, node: Any) -> str:
@@ -70,21 +71,35 @@ class _Reasons:
         devices = self._comparison.execution.devices
         if node.name in self._fed or node.name in self._upstream:
             return "fed"
-        if actual:
-            for handle in self._handles.get(node.name, ()):
-                if devices.get(handle) == actual:
-                    return f"colocated_with:{handle}"
-            if self._is_captured(node):
-                return "fed"
-            if node.op in CONTROL_FLOW_TYPES:
-                return "inside_control_flow"
-            if actual == HOST and not has_kernel(node, requested):
-                return "host_only_kernel"
-        elif node.name in self._pruned:
+        if not actual:
+            return self._absence(node.name)
+        for handle in self._handles.get(node.name, ()):
+            if devices.get(handle) == actual:
+                return f"colocated_with:{handle}"
+        if self._is_captured(node):
+            return "fed"
+        if node.op in CONTROL_FLOW_TYPES:
             return "inside_control_flow"
-        elif self._comparison.optimised:
-            return "removed_by_optimiser"
+        if actual == HOST and not has_kernel(node, requested):
+            return "host_only_kernel"
         return UNEXPLAINED
+
+    def _absence(self, name: str) -> str:
+        """The code of an op that was not seen at all."""
+        if name in self._pruned:
+            return "inside_control_flow"
+        if self._was_fused(name):
+            return "fused"
+        return "removed_by_optimiser" if self._comparison.optimised else UNEXPLAINED
+
+    def _was_fused(self, name: str) -> bool:
+        """Whether the op is part of the kernel of a reader, directly or through such a part."""
+        execution = self._comparison.execution
+        return any(
+            reader in execution.fused
+            or (reader not in execution.devices and self._was_fused(reader))
+            for reader in self._readers.get(name, ())
+        )
 
     def _is_captured(self, node: Any) -> bool:
         """A constant of the main graph that a TensorFlow 2 signature captures as a value."""

@@ -118,6 +118,7 @@ def in_plan_devices(execution: Execution, mapping: DeviceMapping) -> Execution:
             )
             for item in execution.transfers
         ),
+        fused=execution.fused,
     )
 
 

@@ -18,6 +18,7 @@ from cost_models.device_names import canonical
 
 SEND_TYPES = frozenset({"_Send", "_HostSend"})
 RECEIVE_TYPES = frozenset({"_Recv", "_HostRecv"})
+FUSED_PREFIXES = ("_Mkl", "_Fused")
 
 _CONTROL_CONSTANT = re.compile(r"(.+)/ctrl/_\d+")
 _SESSION_FEED = re.compile(r"_arg_(.+)_\d+_\d+")
@@ -44,11 +45,14 @@ class ActualTransfer:
 @dataclass(frozen=True, kw_only=True)
 class Execution:
     """``devices`` maps flat op names to the canonical device they ran on; ``inner_devices`` maps
-    a control-flow op to the devices of what it was lowered to."""
+    a control-flow op to the devices of what it was lowered to.  ``fused`` are flat ops that ran as
+    one kernel with ops before them (``mkl_layout_pass.cc`` in ``core/common_runtime`` does so in
+    the partitions, where oneDNN is on)."""
 
     devices: Mapping[str, str]
     inner_devices: Mapping[str, frozenset[str]]
     transfers: frozenset[ActualTransfer]
+    fused: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,18 +77,22 @@ def read_execution(partition_graphs: Iterable[Any], names: RuntimeNames) -> Exec
     reader = _Reader(nodes, names)
     devices: dict[str, str] = {}
     inner: dict[str, set[str]] = {}
+    fused: set[str] = set()
     for node in nodes.values():
         if node.op in SEND_TYPES | RECEIVE_TYPES or _CONTROL_CONSTANT.fullmatch(node.name):
             continue
         flat = reader.flat_name(node)
         if flat in names.ops:
             devices[flat] = canonical(node.device)
+            if node.op.startswith(FUSED_PREFIXES):
+                fused.add(flat)
         elif owner := reader.owner(node.name):
             inner.setdefault(owner, set()).add(canonical(node.device))
     sends = (node for node in nodes.values() if node.op in SEND_TYPES)
     return Execution(
         devices=devices,
         inner_devices={name: frozenset(found) for name, found in inner.items()},
+        fused=frozenset(fused),
         transfers=frozenset(found for node in sends if (found := reader.transfer(node))),
     )
 
