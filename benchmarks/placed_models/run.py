@@ -53,7 +53,8 @@ getattr(keras.applications, sys.argv[1])(weights=None).export(sys.argv[2], verbo
 """
 
 LIVE = """
-import json, sys
+import json, os, sys
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # as where a rehearsal has a process of its own
 import placer
 name, batch, devices, cap, limit = sys.argv[1:]
 placer.rehearsal_devices(int(devices) + 1)
