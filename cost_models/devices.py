@@ -117,7 +117,7 @@ def preset(name: str) -> DevicePreset:
         return by_folded_name[name.casefold()]
     close = difflib.get_close_matches(name.casefold(), by_folded_name, n=2, cutoff=0.4)
     meant = (
-        f"; did you mean {' or '.join(by_folded_name[n].model for n in close)}?" if close else ""
+        f"; did you mean {' or '.join(by_folded_name[n].model for n in close)}?" if close else "."
     )
     raise ValueError(f"unknown device {name!r}{meant} Known are {', '.join(presets())}")
 
