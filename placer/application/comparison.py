@@ -54,7 +54,7 @@ class _Reasons:
         self._fed = {item.tensor.partition(":")[0] for item in program.inputs}
         self._upstream = only_upstream(program)
         self._pruned = pruned_with_loops(comparison)
-        self._readers = _readers(program)
+        self._fused = fused_with_readers(comparison)
         self._handles = {op: handles for op, handles in touched_handles(program.graph_def.node)}
 
     def actual(self, node: Any) -> str:
@@ -68,11 +68,23 @@ class _Reasons:
         return ""
 
     def code(self, node: Any, requested: str, actual: str) -> str:
-        devices = self._comparison.execution.devices
         if node.name in self._fed or node.name in self._upstream:
             return "fed"
         if not actual:
-            return self._absence(node.name)
+            return self._absence_code(node.name)
+        return self._moved_code(node, requested, actual)
+
+    def _absence_code(self, name: str) -> str:
+        """The code of an op that was not seen at all."""
+        if name in self._fused:
+            return "fused"
+        if self._comparison.optimised:
+            return "removed_by_optimiser"
+        return "inside_control_flow" if name in self._pruned else UNEXPLAINED
+
+    def _moved_code(self, node: Any, requested: str, actual: str) -> str:
+        """The code of an op that ran elsewhere."""
+        devices = self._comparison.execution.devices
         for handle in self._handles.get(node.name, ()):
             if devices.get(handle) == actual:
                 return f"colocated_with:{handle}"
@@ -82,24 +94,7 @@ class _Reasons:
             return "inside_control_flow"
         if actual == HOST and not has_kernel(node, requested):
             return "host_only_kernel"
-        return UNEXPLAINED
-
-    def _absence(self, name: str) -> str:
-        """The code of an op that was not seen at all."""
-        if name in self._pruned:
-            return "inside_control_flow"
-        if self._was_fused(name):
-            return "fused"
-        return "removed_by_optimiser" if self._comparison.optimised else UNEXPLAINED
-
-    def _was_fused(self, name: str) -> bool:
-        """Whether the op is part of the kernel of a reader, directly or through such a part."""
-        execution = self._comparison.execution
-        return any(
-            reader in execution.fused
-            or (reader not in execution.devices and self._was_fused(reader))
-            for reader in self._readers.get(name, ())
-        )
+        return "moved_by_optimiser" if self._comparison.optimised else UNEXPLAINED
 
     def _is_captured(self, node: Any) -> bool:
         """A constant of the main graph that a TensorFlow 2 signature captures as a value."""
@@ -133,6 +128,18 @@ def pruned_with_loops(comparison: Comparison) -> set[str]:
         if node.name not in comparison.execution.devices and reading and reading <= loops | found:
             found.add(node.name)
     return found - loops
+
+
+def fused_with_readers(comparison: Comparison) -> set[str]:
+    """Ops that did not run by themselves but as a part of one of their readers' kernels."""
+    readers = _readers(comparison.program)
+    execution = comparison.execution
+    found: set[str] = set()
+    for node in reversed(comparison.program.graph_def.node):
+        reading = set(readers.get(node.name, ()))
+        if node.name not in execution.devices and reading & (execution.fused | found):
+            found.add(node.name)
+    return found
 
 
 def _readers(program: FlatProgram) -> dict[str, list[str]]:
@@ -214,11 +221,10 @@ class _TransferCodes:
         ]
         if there and set(there) <= self._replaced:
             return "fed"
+        if comparison.optimised:
+            return "removed_by_optimiser"
         if producer in self._pruned or (there and set(there) <= self._pruned):
             return "inside_control_flow"
-        if comparison.optimised:
-            gone = producer not in comparison.execution.devices
-            return "removed_by_optimiser" if gone else "rerouted_by_optimiser"
         return self._off_device(producer)
 
     def extra(self, item: ActualTransfer) -> str:
@@ -228,7 +234,7 @@ class _TransferCodes:
         if self._comparison.program.chosen_outputs and item.inside == "?":
             return "not_planned"
         if self._comparison.optimised:
-            return "rerouted_by_optimiser"
+            return "added_by_optimiser"
         if self._comparison.program.chosen_outputs and not self._comparison.session:
             return "not_planned"
         return self._off_device(item.tensor.lstrip("^").partition(":")[0])
@@ -249,8 +255,8 @@ def compare_outputs(
     """A row for every output: how far apart the values are.
 
     On CPUs they are equal if they are so bit by bit (NaN equals NaN).  Kernels of other devices
-    round otherwise: without ``exact``, a difference of ``TOLERANCE`` times the largest value is
-    equal.
+    and fused ones round otherwise: without ``exact``, a difference of ``TOLERANCE`` times the
+    largest value is equal.
     """
     tolerance = 0.0 if exact else TOLERANCE
     return tuple(

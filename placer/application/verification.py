@@ -39,11 +39,11 @@ def verify(
 ) -> Verification:
     """One run of ``source``, held against ``plan`` and against the unplaced program.
 
-    ``source`` is a SavedModel folder, a GraphDef file, what :func:`placer.apply` gave, or a
-    ``tf.function``, ConcreteFunction or Keras model.  If it carries no placement the plan is
-    applied for this run; without a plan, what ran is held against the device strings in the
-    graph.  ``inputs`` are arrays by input name, or in order, made up where missing (``seed``), of
-    the plan's batch size.  Where the devices are absent the run is a rehearsal on logical CPU
+    ``source`` is a SavedModel folder, a GraphDef or file of one, a ``tf.Graph``, what
+    :func:`placer.apply` gave, or a ``tf.function``, ConcreteFunction or Keras model.  If it
+    carries no placement the plan is applied for this run; without a plan, what ran is held
+    against the device strings in the graph.  ``inputs`` are arrays by input name, or in order,
+    made up where missing (``seed``), of the plan's batch size.  Where the devices are absent the run is a rehearsal on logical CPU
     devices, unless ``on_hardware``.  ``strict`` switches TensorFlow's soft placement off;
     ``optimised`` leaves its graph optimisation on.  ``choice`` are ``tag_set``, ``signature`` and
     ``outputs``.  Variables have their old values afterwards.
@@ -60,9 +60,27 @@ def verify(
         seed=seed,
     )
     chosen = planned_choice(plan, choice)
-    if not isinstance(source, str | os.PathLike):
+    if isinstance(source, str | os.PathLike):
+        return _verify_file(ModelFile(Path(source), plan, chosen), inputs, options)
+    graph_def = _as_graph_def(source)
+    if graph_def is None:
         return verify_live(source, plan, inputs, options, chosen["outputs"])
-    return _verify_file(ModelFile(Path(source), plan, chosen), inputs, options)
+    with tempfile.TemporaryDirectory(prefix="placer-graph-") as folder:
+        path = Path(folder) / "graph.pb"
+        path.write_bytes(graph_def.SerializeToString())
+        return _verify_file(ModelFile(path, plan, chosen), inputs, options)
+
+
+def _as_graph_def(source: Any) -> Any | None:
+    """The GraphDef of a GraphDef or plain ``tf.Graph``; ``None`` for anything else."""
+    from tensorflow.core.framework import graph_pb2
+    from tensorflow.python.framework import func_graph, ops
+
+    if isinstance(source, graph_pb2.GraphDef):
+        return source
+    if isinstance(source, ops.Graph) and not isinstance(source, func_graph.FuncGraph):
+        return source.as_graph_def()
+    return None
 
 
 def _verify_file(

@@ -13,7 +13,7 @@ DEVICES = ["GPU:0", "GPU:1"]
 
 @pytest.fixture(scope="module")
 def program():
-    """One loop body that two loops on different devices run, and a branch."""
+    """One loop body that loops on two devices run, one inside of a case, and a branch."""
     weight = tf.constant([[0.5, 0.1], [0.2, 0.4]])
 
     @tf.function
@@ -25,7 +25,8 @@ def program():
     def function(x):
         y = loop(x)
         z = tf.cond(tf.reduce_sum(y) > 100.0, lambda: y * 2.0, lambda: y + 1.0)
-        return loop(z)
+        cases = [lambda: z - y, lambda: z * y, lambda: loop(z)]
+        return loop(tf.switch_case(tf.cast(z[0, 0] > 0, tf.int32) + 1, cases))
 
     return load_program(function.get_concrete_function().graph.as_graph_def())
 
@@ -42,9 +43,12 @@ def test_every_op_has_its_full_device_name(program, placement):
     assert devices == {name: full_name(device) for name, device in placement.items()}
     loops = {n.attr["body"].func.name: n.device for n in placed.node if "While" in n.op}
     assert len(loops) == 2
+    (case,) = (node for node in placed.node if "Case" in node.op)
+    loops |= {function.name: case.device for function in case.attr["branches"].list.func}
     bodies = {f.signature.name: f for f in placed.library.function}
     for body, device in loops.items():
-        assert {node.device for node in bodies[body].node_def} == {device}
+        nodes = [node for node in bodies[body].node_def if "Call" not in node.op]
+        assert {node.device for node in nodes} == {device}
 
 
 def test_body_ops_without_a_gpu_kernel_go_to_the_host():
@@ -90,6 +94,16 @@ def test_loops_and_branches_run_as_planned(program, placement, tmp_path):
     assert not [row for row in found.transfers if row.code]
     assert all(row.equal for row in found.outputs)
     assert found.summary["max_absolute_difference"] == 0
+
+
+def test_with_graph_optimisation_on_every_difference_has_a_code(program, placement):
+    """Optimisers remove and merge ops; a GraphDef in memory is verified like a file."""
+    plan = plan_for(program, placement, batch_size=3)
+    found = verify(program.graph_def, plan, optimised=True).raise_for_mismatch()
+    assert found.applied
+    assert {row.code for row in found.ops} <= {"", "removed_by_optimiser", "moved_by_optimiser"}
+    codes = {row.code for row in found.transfers}
+    assert codes <= {"", "removed_by_optimiser", "added_by_optimiser", "inside_control_flow"}
 
 
 def test_a_text_graph_is_written_for_pbtxt(program, placement, tmp_path):
