@@ -43,8 +43,8 @@ def verify(
     :func:`placer.apply` gave, or a ``tf.function``, ConcreteFunction or Keras model.  If it
     carries no placement the plan is applied for this run; without a plan, what ran is held
     against the device strings in the graph.  ``inputs`` are arrays by input name, or in order,
-    made up where missing (``seed``), of the plan's batch size.  Where the devices are absent the run is a rehearsal on logical CPU
-    devices, unless ``on_hardware``.  ``strict`` switches TensorFlow's soft placement off;
+    made up where missing (``seed``), of the plan's batch size.  Where the devices are absent the
+    run is a rehearsal on logical CPU devices, unless ``on_hardware``.  ``strict`` switches TensorFlow's soft placement off;
     ``optimised`` leaves its graph optimisation on.  ``choice`` are ``tag_set``, ``signature`` and
     ``outputs``.  Variables have their old values afterwards.
 
