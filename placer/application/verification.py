@@ -44,9 +44,9 @@ def verify(
     carries no placement the plan is applied for this run; without a plan, what ran is held
     against the device strings in the graph.  ``inputs`` are arrays by input name, or in order,
     made up where missing (``seed``), of the plan's batch size.  Where the devices are absent the
-    run is a rehearsal on logical CPU devices, unless ``on_hardware``.  ``strict`` switches TensorFlow's soft placement off;
-    ``optimised`` leaves its graph optimisation on.  ``choice`` are ``tag_set``, ``signature`` and
-    ``outputs``.  Variables have their old values afterwards.
+    run is a rehearsal on logical CPU devices, unless ``on_hardware``.  ``strict`` switches
+    TensorFlow's soft placement off; ``optimised`` leaves its graph optimisation on.  ``choice``
+    are ``tag_set``, ``signature`` and ``outputs``.  Variables have their old values afterwards.
 
     Raises :class:`UsageError` for a plan of another model and, with ``on_hardware``, for absent
     devices; :class:`ModelError` if the model does not even run unplaced;
