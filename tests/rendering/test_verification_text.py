@@ -15,7 +15,7 @@ graph optimisation off.
 
 Verification
   ops        3 of 4 ran where they were asked to; 1 fed
-  transfers  1 of 2 predicted were made, no others
+  transfers  1 of 1 predicted were made, no others
   variables  1 of 1 where they should be
   outputs    1 output equal to the unplaced program's (largest difference 0)
   result     as planned: every difference is explained
