@@ -60,32 +60,39 @@ def _revive(captured: CapturedValue) -> tuple[Any, Any]:
         return variable, variable.handle
 
 
+def stuck_captures(captures: Mapping[str, Any], variables: Sequence[Any]) -> tuple[str, ...]:
+    """The captures that cannot leave the process: resources besides ``variables``, variants."""
+    import tensorflow as tf
+
+    handles = {id(variable.handle) for variable in variables}
+    return tuple(
+        name
+        for name, value in captures.items()
+        if value.dtype in (tf.resource, tf.variant) and id(value) not in handles
+    )
+
+
 def capture_values(
     captures: Mapping[str, Any], variables: Sequence[Any], devices: Mapping[str, str]
-) -> tuple[dict[str, CapturedValue], tuple[str, ...]]:
-    """The captures as plain data, and the names of those that cannot leave the process.
+) -> dict[str, CapturedValue]:
+    """The captures as plain data; none may be stuck.
 
     ``variables`` are the TensorFlow variables behind captured handles, ``devices`` says where
     each capture is to live.
     """
-    import tensorflow as tf
-
     by_handle = {id(variable.handle): variable for variable in variables}
-    found, stuck = {}, []
+    found = {}
     for name, value in captures.items():
         variable = by_handle.get(id(value))
-        if variable is None and value.dtype in (tf.resource, tf.variant):
-            stuck.append(name)
-            continue
         source = value if variable is None else variable
         found[name] = CapturedValue(
             value=source.numpy(),
             dtype=source.dtype.name,
             is_variable=variable is not None,
             shape=None if source.shape.rank is None else tuple(source.shape.as_list()),
-            device=devices.get(name, ""),
+            device=devices[name],
         )
-    return found, tuple(stuck)
+    return found
 
 
 @contextmanager

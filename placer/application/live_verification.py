@@ -1,6 +1,9 @@
 """Verification of functions and Keras models that live in this process.
 
-They run here if this process has the devices, else rebuilt in a fresh one.
+They run here on real devices.  A rehearsal runs the same graph, with the values of the variables,
+in a fresh process: only there it is sure that oneDNN does not merge ops, and that there are enough
+devices.  It runs here too if this process is as good (``TF_ENABLE_ONEDNN_OPTS=0``), or if the
+function uses resources that cannot leave it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from placer.application.function_runs import (
     PortableFunction,
     capture_values,
     restored,
+    stuck_captures,
 )
 from placer.application.generated_inputs import input_values
 from placer.application.graph_placement import check_fingerprint, map_graph_devices, place_graph_def
@@ -71,12 +75,13 @@ def verify_live(
     wanted = set(subject.requested.values()) - {""}
     mapping = process_mapping(wanted, on_hardware=options.on_hardware)
     original = original_function(source) if given is None else given.original
-    if given is not None or _has_devices(mapping):
+    stuck = stuck_captures(program.captures, original.graph.variables)
+    if _runs_here(mapping, stuck, options):
         if given is None and plan is not None:
             given = place_function(source, program, plan)
         result = _run_here(subject, mapping, given, original, values, options)
     else:
-        result = _run_elsewhere(subject, mapping, original, values, options)
+        result = _run_elsewhere(subject, mapping, given, original, values, options)
     return judge(subject, mapping, result, optimised=options.optimised)
 
 
@@ -97,16 +102,32 @@ def _subject(program: FlatProgram, plan: Plan | None, *, applied: bool) -> Subje
     )
 
 
-def _has_devices(mapping: DeviceMapping) -> bool:
-    """Whether this process has, or can still get, the CPU devices that a rehearsal needs.
+def merges_ops() -> bool:
+    """Whether oneDNN merges ops of this process's graphs; decided when TensorFlow was imported."""
+    from tensorflow.python.util import _pywrap_util_port
 
-    A rehearsal beside accelerators needs a process that does not see them.
+    return bool(_pywrap_util_port.IsMklEnabled())
+
+
+def _runs_here(mapping: DeviceMapping, stuck: Sequence[str], options: RunOptions) -> bool:
+    """Whether the run is one for this process.
+
+    Raises :class:`UsageError` if it must be, and the devices for it are missing.
     """
-    if mapping.rehearsed and has_accelerators():
+    if not mapping.rehearsed:
+        return True
+    exact = options.optimised or not (merges_ops() or has_accelerators())
+    if not exact and not stuck:
         return False
     try:
         configure_logical_cpus(mapping.cpu_count)
-    except PlacerError:
+    except PlacerError as error:
+        if stuck:
+            raise UsageError(
+                f"the function uses {len(stuck)} resources besides variables "
+                f"({', '.join(stuck[:3])}), which cannot be rebuilt in another process; and here: "
+                f"{error}"
+            ) from error
         return False
     return True
 
@@ -168,24 +189,20 @@ def _result(unplaced: Run, placed: Run) -> RunResult:
 def _run_elsewhere(
     subject: Subject,
     mapping: DeviceMapping,
+    given: PlacedFunction | None,
     original: Any,
     values: list[Any],
     options: RunOptions,
 ) -> RunResult:
-    """Both runs in a fresh process, the function rebuilt from its flat graph and its values.
-
-    Raises :class:`UsageError` if it uses resources that cannot leave this process.
-    """
+    """Both runs in a fresh process, the function rebuilt from its flat graph and its values."""
     program = subject.program
-    devices = {name: mapping.stand_in(subject.requested[name]) for name in program.captures}
-    captures, stuck = capture_values(program.captures, original.graph.variables, devices)
-    if stuck:
-        raise UsageError(
-            f"the function uses {len(stuck)} resources besides variables ({', '.join(stuck[:3])}), "
-            f"which cannot be rebuilt in another process, and this one has too few devices to "
-            f"rehearse on; call placer.rehearsal_devices({mapping.cpu_count - 1}) right after "
-            f"importing tensorflow"
-        )
+    plan = subject.plan if given is None else given.plan
+    placement = subject.requested if plan is None else plan.placement
+    devices = {name: mapping.stand_in(placement[name]) for name in program.captures}
+    if given is None:
+        captures = capture_values(program.captures, original.graph.variables, devices)
+    else:
+        captures = capture_values(given.captures, given.variables, devices)
     nowhere = {name: replace(value, device="") for name, value in captures.items()}
     functions = [
         PortableFunction(
@@ -196,7 +213,7 @@ def _run_elsewhere(
             keys=tuple(key for key, _ in program.outputs),
         )
         for graph_def, held in zip(
-            _graph_defs(program, subject.plan, mapping), (nowhere, captures), strict=True
+            _graph_defs(program, plan, mapping), (nowhere, captures), strict=True
         )
     ]
     request = RunRequest(

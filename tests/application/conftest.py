@@ -1,4 +1,8 @@
-"""Three logical CPU devices for the whole run, configured before TensorFlow starts."""
+"""Three logical CPU devices for the whole run, and no oneDNN, before TensorFlow starts."""
+
+import os
+
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 
 from placer.application.device_mapping import rehearsal_devices
 

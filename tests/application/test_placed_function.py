@@ -136,6 +136,25 @@ def test_another_process_rebuilds_a_function_that_needs_more_devices():
     assert all(row.equal for row in found.outputs)
 
 
+def test_a_rehearsal_leaves_a_process_in_which_onednn_merges_ops(monkeypatch):
+    """With oneDNN on, a placed function is rebuilt elsewhere, from the values it has by now."""
+    monkeypatch.setattr("placer.application.live_verification.merges_ops", lambda: True)
+    counter = tf.Variable(1.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([2], name="x")])
+    def function(x):
+        return x * counter.assign_add(1.0)
+
+    program = load_program(function)
+    plan = plan_for(program, cut_placement(program, DEVICES))
+    placed = apply(function, plan)
+    placed(tf.ones([2]))
+    placed(tf.ones([2]))
+    found = verify(placed, plan, [[1.0, 2.0]]).raise_for_mismatch()
+    assert found.variables[0].actual == plan.variables[found.variables[0].variable]
+    assert placed.variables[0].numpy() == 3.0
+
+
 def test_resources_that_cannot_leave_the_process_are_said_with_the_next_step(function):
     """The lookup table exists only here; five GPUs are too many for this process."""
     program = load_program(function)
