@@ -182,7 +182,8 @@ def row(name: str, gpus: int, result: Any, seconds: float) -> str:
 
 HEADER = (
     "| model | GPUs | cap | highest peak of cap | status | MiB sent | bound | ops off device | "
-    "transfers seen of predicted | sent | output difference | unexplained | optimised: differ, unexplained | s |"
+    "transfers seen of predicted | sent | output difference | unexplained | "
+    "optimised: differ, unexplained | s |"
 )
 
 
