@@ -32,6 +32,8 @@ GUESSLANG_SHAPES = [
 ]
 """Texts of at most 1,000 characters; one row per text after each lookup."""
 
+BILSTM = "zoo-sm_bilstm_while_v2_train_k3/saved_model"
+
 SAVED = {
     "basic-pitch": ("basic-pitch", ["--batch-size", "1"]),
     "guesslang": ("guesslang", ["--batch-size", "4", *GUESSLANG_SHAPES]),
@@ -40,9 +42,10 @@ SAVED = {
         "openpose-mobilenet/mobilenet_v2_small/graph_opt.pb",
         ["--shape", "image:1x224x224x3"],
     ),
-    "bilstm-train": (
-        "zoo-sm_bilstm_while_v2_train_k3/saved_model",
-        ["--batch-size", "8", "--shape", "x:8x32"],
+    "bilstm": (BILSTM, ["--shape", "x:8x32"]),
+    "bilstm training step": (
+        BILSTM,
+        ["--signature", "train", "--batch-size", "8", "--shape", "x:8x32"],
     ),
 }
 APPLICATIONS = {"MobileNetV2": 4, "ResNet50": 2}
