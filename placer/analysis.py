@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cost_models.kernels import gpu_kernel
 from cost_models.op_cost import OpCost
 from placer.findings import (
     ComputeFacts,
@@ -240,14 +239,10 @@ def _working_bytes(op: Op, cost: OpCost) -> int:
 
 
 def _no_gpu_kernel(graph: OpGraph) -> dict[str, int]:
-    return _count_types(op for op in _all_ops(graph) if gpu_kernel(op.info) is None)
-
-
-def _all_ops(graph: OpGraph) -> Iterator[Op]:
-    """The ops of the graph and of the bodies of its loops and branches."""
-    yield from graph.ops.values()
-    for body in graph.functions.values():
-        yield from body.ops.values()
+    parts = (graph, *graph.functions.values())
+    return _count_types(
+        op for part in parts for op in part.ops.values() if part.gpu_kernels[op.name] is None
+    )
 
 
 def _count_types(ops: Iterable[Op]) -> dict[str, int]:

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 
 from cost_models import device_names
 from cost_models.devices import Cluster
-from cost_models.kernels import gpu_kernel
 from cost_models.tensor_size import tensor_bytes
 from placer.errors import UsageError
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
@@ -83,7 +82,9 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
     Raises :class:`UsageError` if a pin matches no op, or names a device that is not there.
     """
     pins = _pinned_devices(graph, cluster, options)
-    host_only = {op.name: _host_only_reason(op, graph) for op in graph.ops.values()}
+    host_only = {
+        op.name: _host_only_reason(op, graph, graph.functions) for op in graph.ops.values()
+    }
     restrictions, ignored = {}, []
     for op in graph.ops.values():
         restriction = _restriction(op, graph, cluster, pins, host_only, options.clear_devices)
@@ -146,15 +147,15 @@ def _known_device(device: str, cluster: Cluster, flag: str, glob: str) -> str:
     return name
 
 
-def _host_only_reason(op: Op, graph: OpGraph) -> str:
+def _host_only_reason(op: Op, graph: OpGraph, functions: Mapping[str, OpGraph]) -> str:
     """Why the op cannot run on a GPU, ``""`` if it can; functional control flow follows its
     bodies, since they run where it runs."""
-    for body in op.bodies.values():
-        for function in body:
-            for inner in graph.functions[function].ops.values():
-                if reason := _host_only_reason(inner, graph):
-                    return f"{inner.name} in its body {function}: {reason}"
-    if gpu_kernel(op.info) is None:
+    for function in chain.from_iterable(op.bodies.values()):
+        body = functions[function]
+        for inner in body.ops.values():
+            if reason := _host_only_reason(inner, body, functions):
+                return f"{inner.name} in its body {function}: {reason}"
+    if graph.gpu_kernels[op.name] is None:
         return f"TensorFlow has no GPU kernel for {op.op_type}{_dtypes(op)}"
     return ""
 

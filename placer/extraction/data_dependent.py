@@ -40,8 +40,8 @@ def bound_shapes(graph_def: Any, imported: ImportedGraph) -> dict[str, Refinemen
         if rule is None or all(is_known(shape) for shape in outputs):
             continue
         tensors = [name if ":" in name else f"{name}:0" for name in node.input if name[0] != "^"]
-        inputs = [_known_shape(tensor, imported.shapes) for tensor in tensors]
-        known = [shape for shape in inputs if shape is not None]
+        inputs = [_shape(tensor, imported.shapes) for tensor in tensors]
+        known = [shape for shape in inputs if is_known(shape)]
         if len(known) < len(inputs):
             continue
         values = [imported.values.get(tensor) for tensor in tensors]
@@ -56,11 +56,9 @@ def bound_shapes(graph_def: Any, imported: ImportedGraph) -> dict[str, Refinemen
     return found
 
 
-def _known_shape(tensor: str, shapes: Mapping[str, Sequence[Shape]]) -> tuple[int, ...] | None:
+def _shape(tensor: str, shapes: Mapping[str, Sequence[Shape]]) -> Shape:
     name, _, number = tensor.rpartition(":")
-    shape = shapes[name][int(number)]
-    known = [size for size in shape or () if size is not None]
-    return None if shape is None or len(known) < len(shape) else tuple(known)
+    return shapes[name][int(number)]
 
 
 def _where(case: Case) -> list[Shape]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from cost_models.op_info import Shape
 
@@ -35,7 +36,7 @@ class TensorState:
     value: tuple[int, ...] | None = None
 
 
-def is_known(shape: Shape) -> bool:
+def is_known(shape: Shape) -> TypeGuard[tuple[int, ...]]:
     """Whether rank and every dimension are known."""
     return shape is not None and None not in shape
 
