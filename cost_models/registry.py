@@ -7,6 +7,7 @@ reads and writes and says so.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -40,6 +41,7 @@ Rule = Callable[[OpInfo], Work]
 Unknown dimensions reach it as ``None``; it takes them as 1 (``tensor_size.counted_shape``)."""
 
 _RULES: dict[str, Rule] = {}
+_LOG = logging.getLogger(__name__)
 
 
 def cost_rule(*op_types: str) -> Callable[[Rule], Rule]:
@@ -79,13 +81,15 @@ def is_modelled(op_type: str) -> bool:
 def op_cost(info: OpInfo) -> OpCost:
     """The cost of one execution of the op.
 
-    It is inaccurate where a shape that the cost needs is unknown, or the op type has no rule.
+    It is inaccurate where a shape that the cost needs is unknown, or the op type has no rule.  An
+    op that its rule cannot cope with (a MatMul of one input) counts as one without a rule.
     """
     _load_rules()
     rule = _RULES.get(info.op)
     if rule is None and free_category(info.op) is not None:
         return _free_cost(info)
-    work = rule(info) if rule is not None else Work()
+    found = _apply_rule(rule, info) if rule is not None else None
+    work = found or Work()
     outputs = list(map(tensor_bytes, info.outputs))
     for index, size in work.output_bytes.items():
         outputs[index] = size
@@ -99,8 +103,27 @@ def op_cost(info: OpInfo) -> OpCost:
         output_bytes=tuple(outputs),
         temporary_bytes=work.temporary_bytes,
         persistent_bytes=persistent_bytes(info) or 0,
-        inaccurate=unsized or rule is None,
-        unmodelled=rule is None,
+        inaccurate=unsized or found is None,
+        unmodelled=found is None,
+    )
+
+
+def _apply_rule(rule: Rule, info: OpInfo) -> Work | None:
+    """What ``rule`` answers, ``None`` where it fails: files hold ops that no kernel would take."""
+    try:
+        return rule(info)
+    except Exception as error:  # rules are open to users, and ops to whoever wrote the file
+        _warn(info.op, f"{type(error).__name__}: {error}")
+        return None
+
+
+@cache
+def _warn(op_type: str, reason: str) -> None:
+    """Says once that the rule of ``op_type`` failed."""
+    _LOG.warning(
+        "the cost rule of %s fails on an op (%s): only the bytes of such ops are counted",
+        op_type,
+        reason,
     )
 
 

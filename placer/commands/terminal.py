@@ -46,10 +46,12 @@ def logs(arguments: argparse.Namespace) -> Iterator[None]:
     TensorFlow's own are shown with ``-vv`` (enter this before it is imported).
     """
     levels = (logging.WARNING, logging.INFO, logging.DEBUG)
-    logger, handler = logging.getLogger("placer"), logging.StreamHandler(sys.stderr)
-    logger.setLevel(logging.ERROR if arguments.quiet else levels[min(arguments.verbose, 2)])
+    loggers = [logging.getLogger(name) for name in ("placer", "cost_models")]
+    handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-    logger.addHandler(handler)
+    for logger in loggers:
+        logger.setLevel(logging.ERROR if arguments.quiet else levels[min(arguments.verbose, 2)])
+        logger.addHandler(handler)
     if arguments.verbose < 2:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         for name in ("tensorflow", "absl", "keras", "h5py"):
@@ -57,7 +59,8 @@ def logs(arguments: argparse.Namespace) -> Iterator[None]:
     try:
         yield
     finally:
-        logger.removeHandler(handler)
+        for logger in loggers:
+            logger.removeHandler(handler)
 
 
 @contextmanager

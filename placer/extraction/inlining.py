@@ -24,8 +24,8 @@ from placer.extraction.flat_nodes import (
     retarget_classes,
 )
 from placer.extraction.flat_nodes import needed_library as needed_library
+from placer.extraction.node_order import order_nodes
 from placer.extraction.op_definitions import OpDefinitions, attribute
-from placer.extraction.ordering import sort_topologically
 
 INPUT_ANCHOR = "_placer_input"
 """Marks the identities that a placement adds before control flow (see
@@ -227,7 +227,7 @@ class _Inliner:
             nodes[node.name] = node
         retarget_classes(nodes)
         graph_def = graph_pb2.GraphDef()
-        graph_def.node.extend(nodes[name] for name in sort_topologically(nodes))
+        graph_def.node.extend(nodes[name] for name in order_nodes(nodes))
         graph_def.library.CopyFrom(needed_library(graph_def.node, self.tree.library))
         return graph_def
 

@@ -8,11 +8,11 @@ from typing import Any
 from placer.extraction.data_dependent import bound_shapes
 from placer.extraction.imported_shapes import ImportedGraph
 from placer.extraction.known_values import implied_shapes
-from placer.extraction.ordering import BACK_EDGE_TYPES
 from placer.extraction.raw_program import shape_of
 from placer.extraction.scratch_graphs import Refinement
 from placer.extraction.tensor_states import sharpen_shape
 from placer.extraction.tensor_types import GraphTypes
+from placer.graph.order import BACK_EDGE_SOURCES
 
 
 class Fallbacks:
@@ -24,7 +24,7 @@ class Fallbacks:
     """
 
     def __init__(self, graph_def: Any, types: GraphTypes, stored: Mapping[str, Any]) -> None:
-        back_edges = {node.name for node in graph_def.node if node.op in BACK_EDGE_TYPES}
+        back_edges = {node.name for node in graph_def.node if node.op in BACK_EDGE_SOURCES}
         self.graph_def = graph_def
         self.types = types
         self.stored = {name: value for name, value in stored.items() if name not in back_edges}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from placer.extraction.node_order import order_nodes
 from placer.extraction.op_definitions import OpDefinitions, argument_length
-from placer.extraction.ordering import sort_topologically
 from placer.extraction.v1_control_flow import NOWHERE, find_contexts
 
 ASSIGN_TYPES = frozenset({"Assign", "AssignVariableOp"})
@@ -92,7 +92,7 @@ def default_ends(
     graph = _Graph(graph_def.node)
     sinks = graph.sinks()
     chosen = [name for name in sinks if not graph.is_plumbing(name)] or sinks
-    contexts = find_contexts(graph.nodes[name] for name in sort_topologically(graph.nodes))
+    contexts = find_contexts(graph.nodes[name] for name in order_nodes(graph.nodes))
     chosen = [name for name in chosen if contexts[name] == NOWHERE] or chosen
     outputs, targets = [], []
     for name in chosen:

@@ -1,20 +1,21 @@
-"""Execution orders: every op after the ops it reads and waits for."""
+"""Topological orders: every op after the ops it reads and waits for."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from placer.errors import ModelError
 from placer.graph.op_graph import Op
 
-_BACK_EDGE_SOURCES = frozenset({"NextIteration", "RefNextIteration"})
+BACK_EDGE_SOURCES = frozenset({"NextIteration", "RefNextIteration"})
 _BACK_EDGE_TARGETS = frozenset({"Merge", "RefMerge"})
+_MOST_OPS_SHOWN = 6
 
 
-def is_back_edge(producer: Op, consumer: Op) -> bool:
-    """Does this edge carry a value of the previous iteration of a v1 loop?"""
-    return consumer.op_type in _BACK_EDGE_TARGETS and producer.op_type in _BACK_EDGE_SOURCES
+def is_back_edge(producer_type: str, consumer_type: str) -> bool:
+    """Does an edge between these op types carry a value of a v1 loop's previous iteration?"""
+    return consumer_type in _BACK_EDGE_TARGETS and producer_type in BACK_EDGE_SOURCES
 
 
 def predecessors(op: Op, ops: Mapping[str, Op]) -> list[str]:
@@ -26,32 +27,46 @@ def predecessors(op: Op, ops: Mapping[str, Op]) -> list[str]:
     names: Iterable[str] = dict.fromkeys(
         [name.rpartition(":")[0] for name in op.inputs] + list(op.control_inputs)
     )
-    return [name for name in names if name in ops and not is_back_edge(ops[name], op)]
+    return [
+        name for name in names if name in ops and not is_back_edge(ops[name].op_type, op.op_type)
+    ]
 
 
 def topological_order(ops: Mapping[str, Op]) -> tuple[str, ...]:
-    """The names of ``ops``, producers first; of several that are ready, the first in ``ops``.
+    """The names of ``ops``, producers first; see :func:`sort_topologically`."""
+    return sort_topologically({name: predecessors(op, ops) for name, op in ops.items()})
+
+
+def sort_topologically(before: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The names in ``before``, each after the names it maps to; of several that are ready, the
+    first in ``before``.
 
     An order that is topological already comes back unchanged.  Raises
-    :class:`~placer.errors.ModelError` with the names of a cycle, unless the cycle is a v1 loop.
+    :class:`~placer.errors.ModelError` with the ops of a cycle: callers leave the back edges of v1
+    loops out.
 
     Kahn, "Topological sorting of large networks", doi:10.1145/368996.369025.
     """
-    before = {name: predecessors(op, ops) for name, op in ops.items()}
     waiting = {name: len(names) for name, names in before.items()}
-    after: dict[str, list[str]] = {name: [] for name in ops}
+    after: dict[str, list[str]] = {name: [] for name in before}
     for name, names in before.items():
         for producer in names:
             after[producer].append(name)
-    order = _release(list(ops), waiting, after)
-    if len(order) < len(ops):
+    order = _release(list(before), waiting, after)
+    if len(order) < len(before):
         stuck = {name: names for name, names in before.items() if waiting[name]}
-        cycle = " -> ".join(_find_cycle(stuck))
         raise ModelError(
-            f"the graph has a cycle that is not a v1 loop: {cycle}; "
+            f"the graph has a cycle that is not a v1 loop: {_show(_find_cycle(stuck))}; "
             "break it, or export the graph again"
         )
     return tuple(order)
+
+
+def _show(cycle: Sequence[str]) -> str:
+    if len(cycle) <= _MOST_OPS_SHOWN:
+        return " -> ".join(cycle)
+    shown = (*cycle[: _MOST_OPS_SHOWN - 1], f"... ({len(cycle) - 1:,} ops)", cycle[-1])
+    return " -> ".join(shown)
 
 
 def _release(
@@ -71,7 +86,7 @@ def _release(
     return order
 
 
-def _find_cycle(before: Mapping[str, list[str]]) -> list[str]:
+def _find_cycle(before: Mapping[str, Sequence[str]]) -> list[str]:
     """One cycle among ops that wait for each other, in the direction of the data, closed."""
     name = next(iter(before))
     path: dict[str, None] = {}

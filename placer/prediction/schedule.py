@@ -133,7 +133,7 @@ def _dependencies(
     found = []
     for tensor, place in zip(op.inputs, routes.reads[op.name], strict=True):
         producer = tensor.rpartition(":")[0]
-        if is_back_edge(graph.ops[producer], op):
+        if is_back_edge(graph.ops[producer].op_type, op.op_type):
             continue
         local = routes.device_of[producer] == device
         found.append(number[producer] if local else arrival[tensor, *place])

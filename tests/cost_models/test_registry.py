@@ -108,3 +108,15 @@ def test_rules_and_free_ops_are_named_as_tensorflow_names_them():
     absent = (free | set(registry._RULES)) - set(_op_definitions())
     families = ("Apply", "SparseApply", "ResourceSparseApply", "ScatterNd", "ResourceScatterNd")
     assert [name for name in absent if not name.startswith((*families, "UnsortedSegment"))] == []
+
+
+def test_an_op_that_its_rule_cannot_cope_with_is_unmodelled(my_op, caplog):
+    """Malformed ops cost the bytes they touch, are listed, and are warned about once."""
+    malformed = OpInfo(op="MatMul", inputs=(tensor(2, 3),), outputs=(tensor(2, 4),))
+    cost_rule(my_op)(lambda info: Work(flops=1 // 0))
+    for info in (malformed, malformed, OpInfo(op=my_op, outputs=(tensor(2, 4),))):
+        cost = op_cost(info)
+        assert cost.unmodelled
+        assert cost.inaccurate
+        assert (cost.flops, cost.output_bytes) == (0, (32,))
+    assert [record.args[0] for record in caplog.records] == ["MatMul", my_op]

@@ -67,3 +67,11 @@ def test_a_control_cycle_is_named():
     """Control edges close cycles too."""
     with pytest.raises(ModelError, match=r"a -> b -> a|b -> a -> b"):
         draw("a -> b", "b ..> a")
+
+
+def test_a_long_cycle_is_shown_by_its_ends():
+    """Of a cycle of a hundred ops, the message names a few and says how many there are."""
+    names = [f"n{number}" for number in range(100)]
+    with pytest.raises(ModelError, match=r"\.\.\. \(100 ops\) -> n\d+; break") as told:
+        draw(" -> ".join([*names, names[0]]))
+    assert len(str(told.value)) < 200
