@@ -55,6 +55,7 @@ def analyse(
         no_gpu_kernel=_no_gpu_kernel(graph),
         unmodelled=_count_types(op for op in graph.ops.values() if costs[op.name].unmodelled),
         unknown_shapes=tuple(_unknown_shapes(extraction)),
+        unknown_share=extraction.unknown_share,
         warnings=tuple((code, message) for code, message, _ in extraction.warnings),
         plan=plan,
     )
@@ -137,6 +138,7 @@ def _compute_facts(
     for op in graph.ops.values():
         op_types.setdefault(op.op_type, []).append(op.name)
     whole = _hotspot("", graph.ops, costs, metrics)
+    unmodelled = _busy_seconds((op for op in graph.ops if costs[op].unmodelled), metrics.schedule)
     return ComputeFacts(
         flops=whole.flops,
         bytes_accessed=whole.bytes_accessed,
@@ -145,6 +147,7 @@ def _compute_facts(
         reference=reference,
         by_op_type=_hotspots(op_types, costs, metrics),
         by_scope=_hotspots(_telling_scopes(graph, metrics.schedule), costs, metrics),
+        unmodelled_share=unmodelled / whole.seconds if whole.seconds else 0.0,
     )
 
 

@@ -89,7 +89,8 @@ class ComputeFacts:
     """Work of one step.
 
     ``step_seconds`` is predicted for everything on ``reference``, ``busy_seconds`` is the sum
-    over its ops (and the whole that the hotspots are shares of).
+    over its ops (and the whole that the hotspots are shares of).  ``unmodelled_share`` is the part
+    of it that falls to ops without a cost rule.
     """
 
     flops: int
@@ -99,6 +100,7 @@ class ComputeFacts:
     reference: str
     by_op_type: tuple[Hotspot, ...]
     by_scope: tuple[Hotspot, ...]
+    unmodelled_share: float = 0.0
 
     @property
     def arithmetic_intensity(self) -> float | None:
@@ -139,7 +141,8 @@ class UnknownShape:
 class Report:
     """What a person needs to know of a model, and of its placement where there is one.
 
-    ``no_gpu_kernel`` and ``unmodelled`` count ops by op type.  ``warnings`` are
+    ``no_gpu_kernel`` and ``unmodelled`` count ops by op type.  ``unknown_share`` is the least part
+    of the bytes of all tensors that ``unknown_shapes`` can have.  ``warnings`` are
     (code, message) pairs.  ``plan`` is the placement on the devices asked for.
     """
 
@@ -150,5 +153,6 @@ class Report:
     no_gpu_kernel: Mapping[str, int] = field(default_factory=dict)
     unmodelled: Mapping[str, int] = field(default_factory=dict)
     unknown_shapes: tuple[UnknownShape, ...] = ()
+    unknown_share: float = 0.0
     warnings: tuple[tuple[str, str], ...] = ()
     plan: Plan | None = None

@@ -197,8 +197,10 @@ def test_unmodelled_and_unknown_are_listed_with_their_op_types():
         unknown=("deep/one/a:0", "deep/two/b:0", "body/i:0"),
         unknown_roots=("deep/one/a",),
     )
-    report = analyse(extraction, costs, _metrics(graph, {}))
+    metrics = _metrics(graph, {"deep/one/a": 3.0, "deep/two/b": 1.0})
+    report = analyse(extraction, costs, metrics)
     assert report.unmodelled == {"MatMul": 1}
+    assert report.compute.unmodelled_share == pytest.approx(3 / 4)
     assert [(u.tensor, u.op_type, u.is_origin) for u in report.unknown_shapes] == [
         ("deep/one/a:0", "MatMul", True),
         ("deep/two/b:0", "MatMul", False),

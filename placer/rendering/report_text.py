@@ -12,7 +12,6 @@ from placer.findings import (
     InputFacts,
     ModelFacts,
     Report,
-    UnknownShape,
 )
 from placer.rendering.layout import Column, facts, table, title, to_text
 from placer.rendering.plan_text import FORMAT_WORDS, counted, plan_blocks
@@ -208,8 +207,8 @@ def _placing_rows(report: Report, width: int) -> list[tuple[str, RenderableType]
     rows: list[tuple[str, RenderableType]] = [
         ("largest group", _group_line(report, width)),
         ("no GPU kernel", _count_line(report.no_gpu_kernel)),
-        ("unmodelled", _problem(_count_line(report.unmodelled), bool(report.unmodelled))),
-        ("unknown shapes", _unknown_lines(report.unknown_shapes, width)),
+        ("unmodelled", _unmodelled_line(report)),
+        ("unknown shapes", _unknown_lines(report, width)),
     ]
     rows += [("warning", Text(message, style="yellow")) for _, message in report.warnings]
     return rows
@@ -231,17 +230,26 @@ def _count_line(counts: Mapping[str, int]) -> str:
     return counted(counts) if counts else "none"
 
 
-def _problem(text: str, is_one: bool) -> RenderableType:
-    return Text(text, style="yellow") if is_one else text
+def _unmodelled_line(report: Report) -> RenderableType:
+    """Op types without a cost rule, and what part of the predicted time falls to them."""
+    if not report.unmodelled:
+        return "none"
+    share = format_share(report.compute.unmodelled_share, 1)
+    return Text(f"{_count_line(report.unmodelled)}; {share} of the time", style="yellow")
 
 
-def _unknown_lines(unknown: Sequence[UnknownShape], width: int) -> RenderableType:
+def _unknown_lines(report: Report, width: int) -> RenderableType:
     """How many there are, and the ops at which shapes get lost (all others follow from them)."""
+    unknown = report.unknown_shapes
     if not unknown:
         return "none"
     shown = [item for item in unknown if item.is_origin] or list(unknown)
     where = "shapes get lost at" if shown[0].is_origin else "such as"
-    lines = [f"{format_count(len(unknown), 'tensor')} of unknown size, not counted; {where}"]
+    share = format_share(report.unknown_share, 1)
+    lines = [
+        f"{format_count(len(unknown), 'tensor')} of unknown size, not counted ({share} of bytes)",
+        where,
+    ]
     lines += [
         f"{shorten(item.tensor, width // 2)} {item.op_type} {format_shape(item.shape)}"
         for item in shown[:_UNKNOWN_ROWS]

@@ -80,12 +80,14 @@ def test_what_is_unknown_is_listed_and_not_counted():
         UnknownShape(tensor=f"t{i}:0", op_type="Odd", shape=(None,), is_origin=i > 0)
         for i in range(7)
     )
-    text = render_report(small_report(unknown_shapes=unknown, unmodelled={"Odd": 7}))
-    assert "7 tensors of unknown size, not counted; shapes get lost at" in text
+    text = render_report(
+        small_report(unknown_shapes=unknown, unknown_share=0.125, unmodelled={"Odd": 7})
+    )
+    assert "7 tensors of unknown size, not counted (12.5% of bytes)" in text
     assert "t1:0 Odd [?]" in text
     assert "t0:0" not in text
     assert "and 1 more" in text
-    assert "unmodelled      Odd 7" in text
+    assert "unmodelled      Odd 7; 0.0% of the time" in text
     for figure in ("peak          at least 5.00 MiB", "at least 4.00 MFLOP", "at least 4.10 ms"):
         assert figure in text
 
