@@ -42,6 +42,7 @@ class Options:
     outputs: tuple[str, ...] | None = None
     batch_size: int | None = None
     shapes: Mapping[str, tuple[int, ...]] | None = None
+    allow_unsafe_keras: bool = False
     max_memory: str | Mapping[int | str, int | str] | None = None
     reserve: str | None = None
     spill: str = "auto"
@@ -59,9 +60,10 @@ class Options:
 def place(source: Any, devices: str | Path, **options: Any) -> Plan:
     """The best placement of ``source`` on ``devices`` as a plan.
 
-    ``source`` is a path (SavedModel folder, GraphDef), a ``tf.function`` or ConcreteFunction, a
-    Keras model or a ``tf.Graph``; ``devices`` a list such as ``"2xA100-40GB,CPU:64GiB"`` or the
-    path of a ``cluster.toml``; for ``options`` see :class:`Options`.
+    ``source`` is a path (SavedModel folder, GraphDef, MetaGraphDef, Keras file), a ``tf.function``
+    or ConcreteFunction, a Keras model or a ``tf.Graph``; ``devices`` a list such as
+    ``"2xA100-40GB,CPU:64GiB"`` or the path of a ``cluster.toml``; for ``options`` see
+    :class:`Options`.
 
     An infeasible problem is a plan too: its ``solver["status"]`` says so and ``conflict`` why.
 
@@ -129,6 +131,7 @@ def extract_program(source: Any, wanted: Options) -> Extraction:
         outputs=wanted.outputs,
         batch_size=wanted.batch_size,
         shapes=wanted.shapes,
+        allow_unsafe_keras=wanted.allow_unsafe_keras,
     )
 
 

@@ -21,6 +21,7 @@ from placer.application.saved_model import (
 )
 from placer.errors import UsageError
 from placer.extraction.loading import load_program
+from placer.extraction.local_models import local_model
 from placer.extraction.program import FlatProgram
 from placer.extraction.sources import read_source
 from placer.files import replaced
@@ -39,12 +40,14 @@ def apply(
     *,
     force: bool = False,
     strict: bool = False,
+    allow_unsafe_keras: bool = False,
     **choice: Any,
 ) -> Any:
     """The placed program: what ``source`` is, running where ``plan`` says.
 
     A path (SavedModel folder, GraphDef file) needs ``out``, the folder or file to write, and gives
-    it back as a ``Path``.  A ``tf.function``, ConcreteFunction or Keras model gives a
+    it back as a ``Path``; what is written of a Keras file is a SavedModel.  A ``tf.function``,
+    ConcreteFunction or Keras model gives a
     :class:`~placer.application.placed_function.PlacedFunction` whose variables were copied to
     their devices; with ``strict`` TensorFlow may not move its ops elsewhere.  A ``tf.Graph`` or
     GraphDef gives a GraphDef.  ``choice`` are ``tag_set``, ``signature`` and ``outputs`` where
@@ -53,12 +56,26 @@ def apply(
     Raises :class:`UsageError` for a plan of another model, a missing ``out``, an existing one
     without ``force``, or a function with ``jit_compile``.
     """
-    is_path = isinstance(source, str | os.PathLike)
-    if is_path and out is None:
+    if not isinstance(source, str | os.PathLike):
+        return _apply(source, plan, out, force=force, strict=strict, **choice)
+    if out is None:
         raise UsageError(
             f"a file is applied into another one: give the folder or file to write, as in "
             f"apply({str(source)!r}, plan, 'placed')"
         )
+    with local_model(source, allow_unsafe_keras=allow_unsafe_keras) as model:
+        return _apply(model.path, plan, out, force=force, strict=strict, **choice)
+
+
+def _apply(
+    source: Any,
+    plan: Plan,
+    out: str | os.PathLike[str] | None,
+    *,
+    force: bool,
+    strict: bool,
+    **choice: Any,
+) -> Any:
     program = load_planned_program(source, plan, **choice)
     if program.source_format == "saved_model":
         assert out is not None

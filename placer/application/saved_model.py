@@ -30,7 +30,7 @@ from placer.extraction.loading import load_program
 from placer.extraction.op_definitions import OpDefinitions
 from placer.extraction.program import FlatProgram
 from placer.extraction.signatures import choose_meta_graph
-from placer.extraction.sources import main_file, read_source
+from placer.extraction.sources import model_file, read_source
 from placer.files import replaced
 
 Warnings = tuple[tuple[str, str, tuple[str, ...]], ...]
@@ -99,7 +99,7 @@ def write_saved_model(
     """
     from google.protobuf import text_format
 
-    graph_file = main_file(source)
+    graph_file = model_file(source)
     folder.mkdir()
     for entry in sorted(source.resolve().iterdir()):
         if entry.name not in (graph_file.name, "fingerprint.pb"):

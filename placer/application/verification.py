@@ -18,6 +18,7 @@ from placer.application.placed_programs import planned_choice
 from placer.application.run_options import RunOptions
 from placer.application.verification_process import run_in_child
 from placer.application.verification_result import Verification
+from placer.extraction.local_models import local_model
 
 if TYPE_CHECKING:
     from placer.plan import Plan
@@ -35,11 +36,12 @@ def verify(
     optimised: bool = False,
     time_limit_seconds: float = TIME_LIMIT_SECONDS,
     seed: int = 0,
+    allow_unsafe_keras: bool = False,
     **choice: Any,
 ) -> Verification:
     """One run of ``source``, held against ``plan`` and against the unplaced program.
 
-    ``source`` is a SavedModel folder, a GraphDef or file of one, a ``tf.Graph``, what
+    ``source`` is a path (SavedModel folder, GraphDef, Keras file), a GraphDef, a ``tf.Graph``, what
     :func:`placer.apply` gave, or a ``tf.function``, ConcreteFunction or Keras model.  If it
     carries no placement the plan is applied for this run; without a plan, what ran is held
     against the device strings in the graph.  ``inputs`` are arrays by input name, or in order,
@@ -61,7 +63,8 @@ def verify(
     )
     chosen = planned_choice(plan, choice)
     if isinstance(source, str | os.PathLike):
-        return _verify_file(ModelFile(Path(source), plan, chosen), inputs, options)
+        with local_model(source, allow_unsafe_keras=allow_unsafe_keras) as model:
+            return _verify_file(ModelFile(model.path, plan, chosen), inputs, options)
     graph_def = _as_graph_def(source)
     if graph_def is None:
         return verify_live(source, plan, inputs, options, chosen["outputs"])

@@ -19,7 +19,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description="Write MODEL with every op on the device that PLAN gives it.  The plan must "
         "be of this model (their fingerprints must agree).",
     )
-    parser.add_argument("model", metavar="MODEL", help="SavedModel folder, or GraphDef file")
+    options.add_model(parser)
     parser.add_argument("plan", metavar="PLAN", help="plan.json of placer place")
     parser.add_argument(
         "-o", "--output", metavar="OUT", required=True, help="folder or file of the placed program"

@@ -16,7 +16,7 @@ GATES = ("fallback", "unmodelled", "unknown-shape")
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Adds MODEL and what chooses and binds the program in it."""
-    parser.add_argument("model", metavar="MODEL", help="SavedModel folder, or GraphDef file")
+    add_model(parser)
     group = parser.add_argument_group("what is analysed")
     add_choice_options(group)
     group.add_argument(
@@ -41,12 +41,23 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Adds MODEL."""
+    kinds = "SavedModel folder, or file of a GraphDef, a MetaGraphDef or Keras"
+    parser.add_argument("model", metavar="MODEL", help=kinds)
+
+
 def add_choice_options(parser: argparse._ActionsContainer) -> None:
     """Adds what chooses the program in a file."""
     parser.add_argument("--tag-set", metavar="TAGS", help="MetaGraph of a SavedModel: serve,gpu")
     parser.add_argument("--signature", metavar="NAME", help="signature of a SavedModel")
     parser.add_argument(
         "--outputs", metavar="A,B", help="tensors or ops to run; of a GraphDef, else all sinks"
+    )
+    parser.add_argument(
+        "--allow-unsafe-keras",
+        action="store_true",
+        help="load a Keras file although it runs code of its own (Lambda, custom classes)",
     )
 
 
@@ -175,6 +186,7 @@ def choice_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "tag_set": arguments.tag_set,
         "signature": arguments.signature,
         "outputs": tuple(_split(arguments.outputs)) if arguments.outputs else None,
+        "allow_unsafe_keras": arguments.allow_unsafe_keras,
     }
 
 

@@ -13,7 +13,8 @@ fits and as little as possible is transferred, prove how good that is, apply it,
 check what really ran."""
 
 EPILOGUE = """\
-MODEL is a SavedModel folder or a GraphDef (.pb, .pbtxt).
+MODEL is a SavedModel folder, a GraphDef or MetaGraphDef in binary or text, a Keras
+file (.keras, .h5), or a checkpoint with its .meta; also a remote path such as gs://...
 
 exit codes:
   0  ok                                   5  proven infeasible

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from placer.extraction.op_definitions import OpDefinitions
 from placer.extraction.program import FlatProgram
 from placer.extraction.scratch_graphs import Refinement
 from placer.extraction.shapes import GraphShapes, ShapeAnalysis
-from placer.extraction.sources import main_file
+from placer.extraction.sources import file_hash, model_file
 from placer.extraction.stored_shapes import settle_reserve_spaces, stated_shapes
 from placer.extraction.tensor_states import TensorState, is_known
 from placer.extraction.tensor_types import UNSIZED, GraphTypes
@@ -204,16 +203,9 @@ def describe(program: FlatProgram) -> dict[str, Any]:
         "signature": program.signature,
         "tags": list(program.tags),
         "outputs": list(program.chosen_outputs),
-        "sha256": file_hash(program.path) if program.path else "",
+        "sha256": file_hash(model_file(Path(program.path))) if program.path else "",
         "fingerprint": program.fingerprint,
     }
-
-
-def file_hash(path: str) -> str:
-    """The SHA-256 of a model file, or of the main file of a SavedModel folder."""
-    file = Path(path)
-    with (main_file(file) if file.is_dir() else file).open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _tensorflow_version() -> str:

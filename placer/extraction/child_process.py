@@ -36,7 +36,7 @@ INFERENCE_MARK = "inference"
 _LAST_CHARACTERS = 600
 
 
-class _ChildFailure(Exception):
+class ChildFailure(Exception):
     """The child ended without an answer; ``in_inference`` says how far it came."""
 
     def __init__(self, reason: str, *, in_inference: bool) -> None:
@@ -50,35 +50,45 @@ def run_child(request: Mapping[str, Any], time_limit_seconds: float) -> Extracti
     If it dies or runs out of time while it infers shapes, it is asked again without inference.
     Raises the child's :class:`PlacerError`, or :class:`ModelError` if it ends without one.
     """
-    if CHILD_MARK in os.environ:
-        raise PlacerError("an extraction was asked for inside the process of an extraction")
     try:
-        return _ask({**request, "infer": True}, time_limit_seconds)
-    except _ChildFailure as failure:
+        found = ask_child("extract", {**request, "infer": True}, time_limit_seconds)
+    except ChildFailure as failure:
         reason = str(failure)
         if not failure.in_inference:
             raise ModelError(f"the model could not be read: {reason}") from failure
-    try:
-        found = _ask({**request, "infer": False, "reason": reason}, time_limit_seconds)
-    except _ChildFailure as failure:
-        raise ModelError(f"the model could not be read: {failure}") from failure
+        request = {**request, "infer": False, "reason": reason}
+        found = require_answer("extract", request, time_limit_seconds)
+    assert isinstance(found, Extraction)
     return found
 
 
-def _ask(request: Mapping[str, Any], time_limit_seconds: float) -> Extraction:
+def require_answer(task: str, request: Mapping[str, Any], time_limit_seconds: float) -> Any:
+    """As :func:`ask_child`; a child without an answer is a :class:`ModelError` too."""
+    try:
+        return ask_child(task, request, time_limit_seconds)
+    except ChildFailure as failure:
+        raise ModelError(f"the model could not be read: {failure}") from failure
+
+
+def ask_child(task: str, request: Mapping[str, Any], time_limit_seconds: float) -> Any:
+    """What a fresh process answers to ``request``; see ``extraction_process`` for the tasks.
+
+    Raises the child's :class:`PlacerError`, :class:`ChildFailure` if it ends without an answer.
+    """
+    if CHILD_MARK in os.environ:
+        raise PlacerError("an extraction was asked for inside the process of an extraction")
     with tempfile.TemporaryDirectory(prefix="placer-") as name:
         folder = Path(name)
-        (folder / "request").write_bytes(pickle.dumps(request))
+        (folder / "request").write_bytes(pickle.dumps({"task": task, **request}))
         status = _run(folder, time_limit_seconds)
         answer = folder / "answer"
         if not answer.exists():
-            raise _ChildFailure(
+            raise ChildFailure(
                 _explain(status, folder, time_limit_seconds),
                 in_inference=(folder / INFERENCE_MARK).exists(),
             )
         kind, content = pickle.loads(answer.read_bytes())
-    if kind == "extraction":
-        assert isinstance(content, Extraction)
+    if kind == "answer":
         return content
     raise getattr(errors, kind, PlacerError)(content)
 

@@ -86,18 +86,21 @@ def extract(
     outputs: Sequence[str] | None = None,
     batch_size: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    allow_unsafe_keras: bool = False,
     time_limit_seconds: float = TIME_LIMIT_SECONDS,
 ) -> Extraction:
     """The flat graph of a model, with shapes, variables, colocation groups and bodies.
 
-    ``source`` is the path of a SavedModel folder or a GraphDef file, a ConcreteFunction, a
-    ``tf.function``, a Keras model, a GraphDef or a ``tf.Graph``.  ``batch_size`` binds unknown
+    ``source`` is a path (SavedModel folder, GraphDef, MetaGraphDef, checkpoint with its ``.meta``,
+    Keras file, also remote), a ConcreteFunction, a ``tf.function``, a Keras model, a GraphDef or a
+    ``tf.Graph``.  ``batch_size`` binds unknown
     leading dimensions of the inputs, ``shapes`` maps an input's key (or any op of the flat graph)
     to its shape.
 
     A file is read by a child process with a time limit, so that this process imports no
     TensorFlow and no file can bring it down.  Live sources are flattened here, and analysed by a
-    child only if dimensions are unknown.
+    child only if dimensions are unknown.  A Keras file that would run code of its own is refused
+    unless ``allow_unsafe_keras``.
 
     Raises :class:`ModelError` for a model that cannot be read, :class:`UsageError` for a request
     that does not fit it, :class:`ShapeError` for bindings that do not fit it.
@@ -106,9 +109,12 @@ def extract(
 
     binding: dict[str, Any] = {"batch_size": batch_size, "shapes": dict(shapes) if shapes else None}
     if isinstance(source, str | os.PathLike):
+        from placer.extraction.local_models import local_model
+
         chosen = {"tag_set": tag_set, "signature": signature, "outputs": outputs}
-        request = {"path": os.fspath(source), **chosen, **binding}
-        return run_child(request, time_limit_seconds)
+        with local_model(source, allow_unsafe_keras=allow_unsafe_keras, weights=False) as model:
+            request = {"path": str(model.path), **chosen, **binding}
+            return model.describe(run_child(request, time_limit_seconds))
 
     from placer.extraction.analysis import analyse_program
     from placer.extraction.binding import capture_states, needs_binding

@@ -1,7 +1,7 @@
 """The child process of :mod:`placer.extraction.child_process`.
 
-:func:`main` reads ``FOLDER/request`` and writes ``FOLDER/answer``, both pickled: an Extraction,
-or the class and message of an error.
+:func:`main` reads ``FOLDER/request`` and writes ``FOLDER/answer``, both pickled: what the task
+gave, or the class and message of an error.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pickle
 import resource
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,9 @@ MEMORY_LIMIT_BYTES = 16 * 2**30
 def main(folder: Path) -> None:
     """Answers the request in ``folder``."""
     gc.disable()  # a short life, and many objects that stay
-    import_tensorflow_core()
-    limit_memory()
     request = pickle.loads((folder / "request").read_bytes())
     try:
-        answer: tuple[str, Any] = "extraction", answer_request(request, folder)
+        answer: tuple[str, Any] = "answer", _TASKS[request["task"]](request, folder)
     except PlacerError as error:
         answer = type(error).__name__, str(error)
     except MemoryError:
@@ -76,8 +74,30 @@ def limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
-def answer_request(request: Mapping[str, Any], folder: Path) -> Extraction:
+def export_keras(request: Mapping[str, Any], folder: Path) -> None:
+    """Writes the Keras file that ``request`` names as a SavedModel."""
+    from placer.extraction.keras_export import export_keras_file, require_safe
+
+    path, allowed = Path(request["path"]), request["allow_code"]
+    if not allowed:
+        require_safe(path)
+    importlib.import_module("tensorflow")
+    limit_memory()
+    export_keras_file(path, Path(request["target"]), folder, allow_code=allowed)
+
+
+def fetch(request: Mapping[str, Any], _: Path) -> None:
+    """Copies the remote file or folder that ``request`` names to this machine."""
+    from placer.extraction.remote_files import fetch_path
+
+    import_tensorflow_core()
+    fetch_path(request["path"], Path(request["target"]), weights=request["weights"])
+
+
+def extract_program(request: Mapping[str, Any], folder: Path) -> Extraction:
     """The extraction that ``request`` asks for."""
+    import_tensorflow_core()
+    limit_memory()
     if "program" in request:
         program, captures = unpack_program(request["program"])
     else:
@@ -92,3 +112,10 @@ def answer_request(request: Mapping[str, Any], folder: Path) -> Extraction:
         reason=request.get("reason", ""),
         before_inference=(folder / INFERENCE_MARK).touch,
     )
+
+
+_TASKS: Mapping[str, Callable[[Mapping[str, Any], Path], Any]] = {
+    "extract": extract_program,
+    "export_keras": export_keras,
+    "fetch": fetch,
+}

@@ -2,53 +2,97 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
 from placer.errors import ModelError
+from placer.extraction.keras_files import is_keras_file
 
-KERAS_SUFFIXES = frozenset({".keras", ".h5", ".hdf5"})
+_CHECKPOINT_PART = re.compile(r"\.(index|data-\d{5}-of-\d{5})\Z")
+_LATEST = re.compile(r'model_checkpoint_path: *"([^"]*)"')
 
 
 def read_source(path: Path) -> Any:
-    """The message in a model file or SavedModel folder: SavedModel, MetaGraphDef or GraphDef.
+    """The message in a model file or folder: SavedModel, MetaGraphDef or GraphDef.
 
-    The content decides, not the name: binary is tried before text.  Raises
-    :class:`ModelError` if the path does not exist or holds none of these.
+    The content decides, not the name: binary is tried before text.  Of a checkpoint the ``.meta``
+    beside it is read.  Raises :class:`ModelError` if the path does not exist or holds none of
+    these.
     """
-    if path.is_dir():
-        path = main_file(path)
-    elif not path.exists():
-        raise ModelError(f"there is no file or folder {str(path)!r}")
-    if path.suffix in KERAS_SUFFIXES:
-        raise ModelError(
-            f"{str(path)!r} is a Keras file; load it with keras and pass the model, or export it "
-            "with model.export(folder)"
-        )
+    path = model_file(path)
+    if is_keras_file(path):
+        raise ModelError(f"{str(path)!r} is a Keras file: export it first (extract does)")
     content = path.read_bytes()
     message = _parse_binary(content)
     if message is None:
         message = _parse_text(content)
     if message is None:
         raise ModelError(
-            f"{str(path)!r} ({len(content)} bytes) is neither a GraphDef, a MetaGraphDef nor a "
+            f"{str(path)!r} ({len(content):,} bytes) is neither a GraphDef, a MetaGraphDef nor a "
             "SavedModel, in binary or in text"
         )
     return message
 
 
-def main_file(folder: Path) -> Path:
-    """The ``saved_model.pb`` or ``saved_model.pbtxt`` of a SavedModel folder.
+def model_file(path: Path) -> Path:
+    """The file that holds the graph behind ``path``.
 
-    Raises :class:`ModelError` if the folder has neither.
+    That is the file itself, ``saved_model.pb`` of a SavedModel folder, or the ``.meta`` of a
+    checkpoint, which is given by its prefix, a part of it, its folder or the file ``checkpoint``.
+    Raises :class:`ModelError` if there is none.
     """
+    if path.is_dir():
+        return _main_file(path)
+    if path.name == "checkpoint" and path.is_file():
+        return _meta_file(_latest_checkpoint(path))
+    if _CHECKPOINT_PART.search(path.name):
+        return _meta_file(path.with_name(_CHECKPOINT_PART.sub("", path.name)))
+    if path.exists():
+        return path
+    if path.with_name(f"{path.name}.index").exists():
+        return _meta_file(path)
+    raise ModelError(f"there is no file or folder {str(path)!r}")
+
+
+def file_hash(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _main_file(folder: Path) -> Path:
     for name in ("saved_model.pb", "saved_model.pbtxt"):
         if (folder / name).exists():
             return folder / name
+    if (folder / "checkpoint").is_file():
+        return _meta_file(_latest_checkpoint(folder / "checkpoint"))
+    versions = [child for child in folder.iterdir() if (child / "saved_model.pb").exists()]
+    inside = f" (there is one in {min(versions).name!r})" if versions else ""
     raise ModelError(
         f"{str(folder)!r} is a folder without saved_model.pb or saved_model.pbtxt, so it is not "
-        "a SavedModel; give the folder that holds that file, or a GraphDef file"
+        f"a SavedModel; give the folder that holds that file{inside}, or a GraphDef file"
     )
+
+
+def _latest_checkpoint(state: Path) -> Path:
+    """The prefix that a file ``checkpoint`` names; it was written where training ran."""
+    found = _LATEST.search(state.read_text(errors="replace"))
+    if found is None:
+        raise ModelError(f"{str(state)!r} names no checkpoint: give a prefix such as model.ckpt-1")
+    return state.parent / Path(found.group(1)).name
+
+
+def _meta_file(prefix: Path) -> Path:
+    meta = prefix.with_name(f"{prefix.name}.meta")
+    if not meta.exists():
+        raise ModelError(
+            f"the checkpoint {str(prefix)!r} has no {meta.name} beside it: it holds variables, "
+            "but no graph (those of TensorFlow 2 never do); give a SavedModel, a GraphDef or a "
+            "MetaGraphDef, or the program itself in Python"
+        )
+    return meta
 
 
 def _message_types() -> list[Any]:

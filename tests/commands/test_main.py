@@ -147,6 +147,7 @@ def test_options_reach_the_pipeline(pipeline, capsys):
     argv += " --batch-size 8 --shape x:32x128 --shape y:: --max-memory GPU:0=1GiB"
     argv += " --max-memory CPU:0=2GiB --reserve 1GiB+10% --spill never --pin a=b=GPU:1"
     argv += " --pin-type Hash*=CPU:0 --keep-together enc/* --clear-devices --time-limit 5 --seed 3"
+    argv += " --allow-unsafe-keras"
     argv = argv.replace("y::", "scope/y:")
     assert main(argv.split()) == 0
     ((source, devices, options),) = pipeline.calls
@@ -157,6 +158,7 @@ def test_options_reach_the_pipeline(pipeline, capsys):
         "outputs": ("a", "b:1"),
         "batch_size": 8,
         "shapes": {"x": (32, 128), "scope/y": ()},
+        "allow_unsafe_keras": True,
         "trip_count": None,
         "costs": None,
         "max_memory": "GPU:0=1GiB,CPU:0=2GiB",

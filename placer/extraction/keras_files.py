@@ -1,0 +1,153 @@
+"""Keras files: what is in them, and whether loading one would run code that came with it.
+
+Neither Keras nor TensorFlow is imported here: a configuration is JSON, in a zip archive or folder
+(Keras 3) or in an HDF5 attribute (Keras 1 and 2).
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from placer.errors import ModelError
+
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+_ZIP_MAGIC = b"PK\x03\x04"
+CONFIG_FILE = "config.json"
+_LARGEST_CONFIG_BYTES = 256 * 2**20
+
+
+def is_keras_file(path: Path) -> bool:
+    """Whether ``path`` holds a Keras file of any age, by its content."""
+    if path.is_dir():
+        return (path / CONFIG_FILE).is_file() and not (path / "saved_model.pb").exists()
+    if not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        return stream.read(len(HDF5_MAGIC)).startswith((HDF5_MAGIC, _ZIP_MAGIC))
+
+
+def keras_suffix(path: Path) -> str:
+    """The suffix by which Keras recognises what is in ``path``; ``""`` for a folder."""
+    if path.is_dir():
+        return ""
+    with path.open("rb") as stream:
+        return ".h5" if stream.read(len(HDF5_MAGIC)) == HDF5_MAGIC else ".keras"
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The configuration of the model in a Keras file.
+
+    Raises :class:`ModelError` for a broken file, and for one that holds weights only.
+    """
+    suffix = keras_suffix(path)
+    try:
+        text = _hdf5_config(path) if suffix == ".h5" else _archived_config(path)
+        config = None if text is None else json.loads(text)
+    except (OSError, ValueError, RuntimeError, KeyError, zipfile.BadZipFile) as error:
+        raise ModelError(f"the Keras file {str(path)!r} cannot be read: {error}") from error
+    if not isinstance(config, dict) or "class_name" not in config:
+        raise ModelError(
+            f"{str(path)!r} holds weights but no model (no configuration of layers): save the "
+            "whole model with model.save('model.keras'), or build it in Python and pass it on"
+        )
+    return config
+
+
+def _hdf5_config(path: Path) -> str | None:
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        found = file.attrs.get("model_config")
+    return found.decode() if isinstance(found, bytes) else found
+
+
+def _archived_config(path: Path) -> str:
+    if path.is_dir():
+        return (path / CONFIG_FILE).read_text()
+    with zipfile.ZipFile(path) as archive:
+        if CONFIG_FILE not in archive.namelist():
+            raise ValueError(f"it is a zip archive without {CONFIG_FILE}; unpack it")
+        size = archive.getinfo(CONFIG_FILE).file_size
+        if size > _LARGEST_CONFIG_BYTES:
+            raise ValueError(f"its {CONFIG_FILE} would unpack to {size:,} bytes")
+        return archive.read(CONFIG_FILE).decode()
+
+
+def foreign_code(config: dict[str, Any]) -> list[str]:
+    """What in a configuration is code that does not come with Keras, in words; each once.
+
+    Lambda layers carry Python bytecode, custom classes and functions are imported by name, and
+    ``TFSMLayer`` runs another file's graph.
+    """
+    model = {key: value for key, value in config.items() if key != "compile_config"}
+    return list(dict.fromkeys(_foreign(model)))
+
+
+def _foreign(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("class_name"), str):
+            yield from _foreign_object(value)
+        for inner in value.values():
+            yield from _foreign(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _foreign(inner)
+
+
+def _foreign_object(value: dict[str, Any]) -> Iterator[str]:
+    kind, module = value["class_name"], value.get("module")
+    config = value.get("config")
+    name = value.get("name") or (config.get("name") if isinstance(config, dict) else "") or ""
+    if kind in ("Lambda", "__lambda__"):
+        yield f"layer {name!r} is a Lambda" if kind == "Lambda" else "a lambda as Python bytecode"
+    elif kind == "TFSMLayer":
+        yield f"layer {name!r} runs the SavedModel of another path"
+    elif isinstance(module, str) and not _is_of_keras(module):
+        what = f"function {config!r}" if kind == "function" else f"class {kind!r}"
+        yield f"{what} comes from module {module!r}"
+    elif ">" in str(value.get("registered_name")):
+        yield f"class {value['registered_name']!r} is none of Keras's"
+
+
+def _is_of_keras(module: str) -> bool:
+    return module.partition(".")[0] in ("keras", "builtins")
+
+
+def modernised(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of an old HDF5 file as Keras 3 reads it.
+
+    A ``Sequential`` was a bare list of layers, the first of which said what comes in, and
+    initialisers stated a dtype.
+    """
+    found: dict[str, Any] = _modernised(config)
+    return found
+
+
+def _modernised(value: Any, key: str = "") -> Any:
+    if isinstance(value, list):
+        return [_modernised(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    new = {inner: _modernised(content, inner) for inner, content in value.items()}
+    if value.get("class_name") == "Sequential" and isinstance(value.get("config"), list):
+        new["config"] = {"name": "sequential", "layers": _with_input_layer(new["config"])}
+    if key.endswith("_initializer") and isinstance(new.get("config"), dict):
+        new["config"].pop("dtype", None)
+    return new
+
+
+def _with_input_layer(layers: list[Any]) -> list[Any]:
+    first = layers[0] if layers and isinstance(layers[0], dict) else {}
+    stated = first.get("config")
+    if not isinstance(stated, dict) or "batch_input_shape" not in stated:
+        return layers
+    if first["class_name"] == "InputLayer":
+        return layers
+    kept = {key: value for key, value in stated.items() if key != "batch_input_shape"}
+    shape, dtype = stated["batch_input_shape"], kept.get("dtype", "float32")
+    entry = {"name": "input", "batch_input_shape": shape, "dtype": dtype}
+    return [{"class_name": "InputLayer", "config": entry}, first | {"config": kept}, *layers[1:]]
