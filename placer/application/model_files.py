@@ -15,6 +15,7 @@ from placer.application.graph_placement import (
 )
 from placer.application.judgement import Subject, loop_outputs, requested_devices
 from placer.application.partition_graphs import RuntimeNames
+from placer.application.random_seeds import seed_random_ops
 from placer.application.saved_model import (
     complete_program,
     map_devices,
@@ -30,6 +31,7 @@ from placer.extraction.sources import read_source
 class ModelFile:
     """A SavedModel or GraphDef and the plan to hold it against (``None``: its own devices).
 
+    ``seeded`` random ops had no seed and run with one here.
     Raises :class:`UsageError` if the plan was made for another model.
     """
 
@@ -43,6 +45,16 @@ class ModelFile:
         self.message = read_source(path)
         is_placed = all(node.device for node in self.program.graph_def.node)
         self.applied = plan is not None and not is_placed
+        self.seeded = self._seed_random_ops()
+
+    def _seed_random_ops(self) -> int:
+        """Makes the random ops of what will run repeatable; how many had no seed."""
+        count = seed_random_ops(self.raw.graph_def)
+        if count:
+            self.program = replace(flatten(self.raw), fingerprint=self.program.fingerprint)
+            if self.is_saved_model:
+                seed_random_ops(self._meta_graph(self.message).graph_def)
+        return count
 
     @property
     def subject(self) -> Subject:

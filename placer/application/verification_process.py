@@ -63,8 +63,8 @@ class RunResult:
 def run_in_child(request: RunRequest, *, time_limit_seconds: float) -> RunResult:
     """The result of ``request``, run in a fresh process.
 
-    Raises :class:`ModelError` if the unplaced program does not run, :class:`VerificationError` if
-    only the placed one does not, :class:`PlacerError` at the time limit.
+    Raises :class:`ModelError` if the unplaced program does not run, or not to its end within the
+    time limit, :class:`VerificationError` if only the placed one does not.
     """
     with tempfile.TemporaryDirectory(prefix="placer-verify-") as folder:
         files = [Path(folder) / name for name in ("request.pickle", "result.pickle")]
@@ -79,10 +79,7 @@ def run_in_child(request: RunRequest, *, time_limit_seconds: float) -> RunResult
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise PlacerError(
-                f"the run did not end within {time_limit_seconds:g} s; give it longer with "
-                f"--time-limit, or smaller inputs"
-            ) from error
+            raise _too_slow(placed_mark(files[1]).exists(), time_limit_seconds) from error
         if not files[1].exists():
             raise VerificationError(
                 f"the run died with exit status {process.returncode}; its last words: "
@@ -95,6 +92,26 @@ def run_in_child(request: RunRequest, *, time_limit_seconds: float) -> RunResult
     if stage == "unplaced":
         raise ModelError(f"the model does not run here even without a placement: {message}")
     raise VerificationError(f"the model runs without the placement but not with it: {message}")
+
+
+def placed_mark(result_file: Path) -> Path:
+    """The file by which the process says that the unplaced program ran, and the placed one runs."""
+    return result_file.with_suffix(".placed")
+
+
+def _too_slow(unplaced_ended: bool, time_limit_seconds: float) -> PlacerError:
+    """What to say of a run that was stopped at the time limit."""
+    if unplaced_ended:
+        return VerificationError(
+            f"the model ran without the placement, but with it both runs together did not end "
+            f"within {time_limit_seconds:g} s: it is slow, or waits for what never comes; "
+            f"give it longer with --time-limit"
+        )
+    return ModelError(
+        f"the model did not run to its end within {time_limit_seconds:g} s even without a "
+        f"placement: it is slow, or waits for what never comes (an empty queue); give it longer "
+        f"with --time-limit, or smaller --inputs"
+    )
 
 
 def _environment(request: RunRequest) -> dict[str, str]:
@@ -111,8 +128,11 @@ def _environment(request: RunRequest) -> dict[str, str]:
     return environment
 
 
-def execute(request: RunRequest) -> RunResult | tuple[str, str]:
-    """Runs both programs in this process; (stage, message) of the first failure."""
+def execute(request: RunRequest, mark: Path) -> RunResult | tuple[str, str]:
+    """Runs both programs in this process; (stage, message) of the first failure.
+
+    ``mark`` is made when the unplaced one has run.
+    """
     from placer.application import program_runs
     from placer.application.device_mapping import configure_logical_cpus
 
@@ -121,6 +141,7 @@ def execute(request: RunRequest) -> RunResult | tuple[str, str]:
     try:
         unplaced = _run(request, request.unplaced, 0).outputs
         gc.collect()
+        mark.touch()
         stage = "placed"
         with program_runs.hardware_like_constants():
             placed = _run(request, request.placed, 1)
@@ -167,7 +188,7 @@ def _run(request: RunRequest, program: Any, which: int) -> Any:
 def main() -> None:
     """Reads the request file, runs, writes the result file."""
     request_file, result_file = (Path(name) for name in sys.argv[1:3])
-    result = execute(pickle.loads(request_file.read_bytes()))
+    result = execute(pickle.loads(request_file.read_bytes()), placed_mark(result_file))
     temporary = result_file.with_suffix(".part")
     temporary.write_bytes(pickle.dumps(result))
     temporary.replace(result_file)

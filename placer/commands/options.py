@@ -111,10 +111,13 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--clear-devices", action="store_true", help="ignore device strings in the graph"
     )
-    group.add_argument(
-        "--time-limit", type=_seconds, default=30.0, metavar="SECONDS", help="of the search (30)"
-    )
+    add_time_limit(group, 30.0, "of the search (30)")
     group.add_argument("--seed", type=_count, default=0, metavar="N", help="of the search (0)")
+
+
+def add_time_limit(group: argparse._ActionsContainer, seconds: float, what: str) -> None:
+    """Adds ``--time-limit``; ``what`` it bounds."""
+    group.add_argument("--time-limit", type=_seconds, default=seconds, metavar="SECONDS", help=what)
 
 
 def add_gate_options(parser: argparse.ArgumentParser) -> None:

@@ -34,6 +34,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--on-hardware", action="store_true", help="no rehearsal: fail if a device is absent"
     )
     options.add_fallback(group)
+    options.add_time_limit(group, 600.0, "of both runs, unplaced and placed (600)")
     options.add_fail_on(parser.add_argument_group("gates (exit code 7)"), ("fallback",))
     options.add_output_options(parser, "write the result here instead of to stdout")
     parser.set_defaults(run=run)
@@ -63,6 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
             inputs,
             on_hardware=arguments.on_hardware,
             strict=arguments.fallback == "strict",
+            time_limit_seconds=arguments.time_limit,
             **options.choice_options(arguments),
         )
     emit(_render(found, arguments, **style(to_file=bool(arguments.output))), arguments)

@@ -1,5 +1,8 @@
 """Verifications of files: without a plan, for some outputs, of real models, and what goes wrong."""
 
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,7 +11,9 @@ from placements import cut_placement, plan_for
 from placer.application import apply, verify
 from placer.application.comparison import compare_outputs
 from placer.application.placed_programs import clear
-from placer.errors import ModelError, UsageError
+from placer.application.random_seeds import seed_random_ops
+from placer.application.verification_process import RunRequest, placed_mark, run_in_child
+from placer.errors import ModelError, UsageError, VerificationError
 from placer.extraction.loading import load_program
 
 v1 = tf.compat.v1
@@ -91,6 +96,51 @@ def test_a_model_that_does_not_run_at_all_is_told_apart_from_a_bad_placement(tmp
     plan = plan_for(program, cut_placement(program, ["GPU:0", "GPU:1"]))
     with pytest.raises(ModelError, match=r"(?s)even without a placement.*never"):
         verify(path, plan)
+
+
+def test_random_ops_without_a_seed_compare_equal(tmp_path):
+    """They start from the clock; both runs get the same seeds, different ones for each op."""
+
+    def build():
+        x = v1.placeholder(tf.float32, [4], "x")
+        tf.add(x, tf.raw_ops.RandomUniform(shape=[4], dtype=tf.float32, name="a"), name="y")
+        tf.raw_ops.RandomUniform(shape=[4], dtype=tf.float32, name="b")
+        tf.raw_ops.RandomUniform(shape=[4], dtype=tf.float32, seed=7, name="seeded")
+
+    path = write_graph(tmp_path / "graph.pb", build)
+    program = load_program(path)
+    plan = plan_for(program, cut_placement(program, ["GPU:0", "GPU:1"]))
+    found = verify(path, plan).raise_for_mismatch()
+    assert "2 random ops have no seed" in found.notes[0]
+    graph_def = program.graph_def
+    assert seed_random_ops(graph_def) == 2
+    assert len({node.attr["seed2"].i for node in graph_def.node if node.op == "RandomUniform"}) == 3
+    assert seed_random_ops(graph_def) == 0
+
+
+def test_a_program_that_never_ends_is_stopped_with_the_reason(tmp_path):
+    """An empty queue blocks the unplaced program, so it is no fault of the placement."""
+
+    def build():
+        queue = tf.raw_ops.FIFOQueueV2(component_types=[tf.float32], name="queue")
+        value = tf.raw_ops.QueueDequeueV2(handle=queue, component_types=[tf.float32])
+        tf.identity(value[0], name="y")
+
+    path = write_graph(tmp_path / "graph.pb", build)
+    with pytest.raises(ModelError, match="did not run to its end within 6 s even without"):
+        verify(path, time_limit_seconds=6)
+
+
+def test_a_placed_program_that_does_not_end_is_a_mismatch(monkeypatch):
+    """The unplaced one had run when the time was over."""
+
+    def stopped(command, **options):
+        placed_mark(Path(command[-1])).touch()
+        raise subprocess.TimeoutExpired(command, 6)
+
+    monkeypatch.setattr(subprocess, "run", stopped)
+    with pytest.raises(VerificationError, match="ran without the placement, but with it"):
+        run_in_child(RunRequest(kind="graph", unplaced="", placed=""), time_limit_seconds=6)
 
 
 def test_wrong_inputs_and_plans_are_usage_errors(tmp_path):
