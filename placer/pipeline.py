@@ -162,7 +162,8 @@ def constraints_of(extraction: Extraction, cluster: Cluster, wanted: Options) ->
 
 def require_known_shapes(extraction: Extraction) -> None:
     """Raises :class:`ShapeError` unless nearly all bytes are of tensors with a known shape."""
-    unknown, total = len(extraction.unknown), len(extraction.graph.tensors)
+    parts = (extraction.graph, *extraction.graph.functions.values())
+    unknown, total = len(extraction.unknown), sum(len(part.tensors) for part in parts)
     if extraction.unknown_share > UNKNOWN_SHARE:
         roots = extraction.unknown_roots or extraction.unknown
         inputs = ", ".join(item.key for item in extraction.inputs[:5])

@@ -18,10 +18,12 @@ from placer.application.device_mapping import HOST
 from placer.application.function_bodies import function_attributes
 from placer.application.node_kernels import has_kernel
 from placer.extraction.inlining import CALL_TYPES, INPUT_ANCHOR
-from placer.extraction.op_definitions import OpDefinitions
+from placer.extraction.op_definitions import OpDefinitions, attribute
 
 CLONE_MARK = "_placed_"
 """Stands in the names of bodies that were cloned for a device, before a number."""
+
+LOWERED = "_lower_using_switch_merge"
 
 CONTROL_FLOW_TYPES = frozenset(
     {"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"}
@@ -86,7 +88,7 @@ def input_anchors(
     """
     from tensorflow.core.framework import node_def_pb2, types_pb2
 
-    if node.op not in CONTROL_FLOW_TYPES or not node.attr["_lower_using_switch_merge"].b:
+    if node.op not in CONTROL_FLOW_TYPES or not attribute(node.attr, LOWERED).b:
         return
     anchors: dict[str, str] = {}
     for number, dtype in enumerate(_input_types(node, definitions.find(node.op))):

@@ -78,6 +78,17 @@ def test_it_stays_the_same_program(program, placement):
     assert load_program(placed).fingerprint == program.fingerprint
 
 
+def test_control_flow_that_is_not_lowered_stays_the_same_program(program, placement):
+    """Placing writes no attributes that were not there."""
+    graph_def = program.graph_def
+    bare = type(graph_def).FromString(graph_def.SerializeToString())
+    for node in bare.node:
+        node.attr.pop("_lower_using_switch_merge", None)
+    unlowered = load_program(bare)
+    placed = load_program(place_graph_def(unlowered, placement))
+    assert placed.fingerprint == unlowered.fingerprint != program.fingerprint
+
+
 def test_loops_and_branches_run_as_planned(program, placement, tmp_path):
     """In a session: every transfer as predicted, no loop state sent to and fro, equal outputs.
 

@@ -49,6 +49,7 @@ def test_verify_passes_everything_on(application, capsys):
         "time_limit_seconds": 90.0,
         "tag_set": None,
         "signature": "s",
+        "allow_unsafe_keras": False,
         "outputs": None,
     }
     assert "every difference is explained" in capsys.readouterr().out
