@@ -33,15 +33,17 @@ REFERENCE_DEVICE = "1xA100-40GB"
 class Options:
     """Everything a placement can be asked for; each field is the command-line option's namesake.
 
-    ``shapes`` maps input names to shapes, ``max_memory`` devices to caps (``"8GiB"`` or bytes),
-    ``pins`` and ``pin_types`` globs to devices, ``costs`` op names to measured seconds.
+    ``shapes`` maps input names to shapes (a dimension may be a name out of ``dims``),
+    ``max_memory`` devices to caps (``"8GiB"`` or bytes), ``pins`` and ``pin_types`` globs to
+    devices, ``costs`` op names to measured seconds.
     """
 
     tag_set: str | None = None
     signature: str | None = None
     outputs: tuple[str, ...] | None = None
     batch_size: int | None = None
-    shapes: Mapping[str, tuple[int, ...]] | None = None
+    shapes: Mapping[str, tuple[int | str | None, ...]] | None = None
+    dims: Mapping[str, int] | None = None
     allow_unsafe_keras: bool = False
     max_memory: str | Mapping[int | str, int | str] | None = None
     reserve: str | None = None
@@ -131,6 +133,7 @@ def extract_program(source: Any, wanted: Options) -> Extraction:
         outputs=wanted.outputs,
         batch_size=wanted.batch_size,
         shapes=wanted.shapes,
+        dims=wanted.dims,
         allow_unsafe_keras=wanted.allow_unsafe_keras,
     )
 

@@ -60,7 +60,11 @@ def small_plan(**changes: Any) -> Plan:
             "format": "saved_model",
             "signature": "serving_default",
         },
-        bindings={"batch_size": 32, "shapes": {"x": [32, 8]}},
+        bindings={
+            "batch_size": 32,
+            "shapes": {"x": [32, 8]},
+            "dims": {"T": {"size": 8, "of": ["x:1"]}},
+        },
         devices=(
             device_row("GPU:0", model="T4"),
             device_row("GPU:1", model="T4", peak_memory_bytes=90 * MIB),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from placer.errors import UsageError
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FORMATS = ("text", "json")
+Value = TypeVar("Value")
 GATES = ("fallback", "unmodelled", "unknown-shape")
 
 
@@ -28,7 +30,16 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_shape,
         metavar="NAME:32x128",
-        help="binds the shape of one input (repeatable)",
+        help="binds the shape of one input, or of any op (repeatable); a dimension may be ? (as "
+        "declared) or a name: --shape ids:BxT --shape mask:BxT --dim B=8 --dim T=128",
+    )
+    group.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        type=_dimension,
+        metavar="T=128",
+        help="the size of the dimensions with this name (repeatable)",
     )
     group.add_argument(
         "--trip-count",
@@ -198,7 +209,8 @@ def program_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         **choice_options(arguments),
         "batch_size": arguments.batch_size,
-        "shapes": dict(arguments.shape) or None,
+        "shapes": _unique(arguments.shape, "--shape") or None,
+        "dims": _unique(arguments.dim, "--dim") or None,
         "trip_count": arguments.trip_count,
         "costs": _read_costs(arguments.costs),
     }
@@ -235,12 +247,12 @@ def search_options(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _unique(pins: Iterable[tuple[str, str]], flag: str) -> dict[str, str]:
-    """Pins by glob.  Raises ``UsageError`` if one glob is sent to two devices."""
-    found: dict[str, str] = {}
-    for glob, device in pins:
-        if found.setdefault(glob, device) != device:
-            raise UsageError(f"{flag} {glob} is given twice, for {found[glob]} and for {device}")
+def _unique(pairs: Iterable[tuple[str, Value]], flag: str) -> dict[str, Value]:
+    """Values by name (devices by glob).  Raises ``UsageError`` if one name has two values."""
+    found: dict[str, Value] = {}
+    for name, value in pairs:
+        if found.setdefault(name, value) != value:
+            raise UsageError(f"{flag} {name} is given twice, for {found[name]} and for {value}")
     return found
 
 
@@ -264,13 +276,26 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Input name and shape; nothing after the last colon is a scalar."""
+def _shape(text: str) -> tuple[str, tuple[int | str | None, ...]]:
+    """Input name and shape; nothing after the last colon is a scalar.
+
+    A dimension is a number, ``?`` or a name without the letter x, which stands between them.
+    """
     name, colon, sizes = text.rpartition(":")
-    parts = sizes.lower().split("x") if sizes else []
-    if not colon or not name or not all(part.isdecimal() for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write NAME:32x128")
-    return name, tuple(int(part) for part in parts)
+    parts = re.split("[xX]", sizes) if sizes else []
+    known = all(part.isdecimal() or part == "?" or part.isidentifier() for part in parts)
+    if not colon or not name or not known:
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write NAME:32x128 or NAME:BxT")
+    return name, tuple(
+        int(part) if part.isdecimal() else None if part == "?" else part for part in parts
+    )
+
+
+def _dimension(text: str) -> tuple[str, int]:
+    name, equals, size = text.partition("=")
+    if not equals or not name.isidentifier() or "x" in name.lower() or not size.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no dimension; write T=128 (no x in names)")
+    return name, int(size)
 
 
 def _pin(text: str) -> tuple[str, str]:

@@ -28,14 +28,16 @@ def analyse_program(
     captures: Mapping[str, TensorState],
     *,
     batch_size: int | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
+    dims: Mapping[str, Mapping[str, object]] | None = None,
     infer: bool = True,
     reason: str = "",
     before_inference: Callable[[], None] = lambda: None,
 ) -> Extraction:
     """The extraction of a flat program: inputs bound, shapes inferred, ops grouped.
 
-    ``infer=False`` keeps to the shapes that the file states, for the ``reason`` given.
+    ``dims`` says which of ``shapes`` share a size, for the record.  ``infer=False`` keeps to the
+    shapes that the file states, for the ``reason`` given.
     ``before_inference`` is called when everything but inference has succeeded.  Raises
     :class:`UsageError` and :class:`ShapeError` for bindings that do not fit.
     """
@@ -44,7 +46,10 @@ def analyse_program(
     warnings = list(program.warnings)
     if batch_size is not None and not binding.bound:
         inputs = tuple(item.key for item in program.inputs)
-        message = f"batch size {batch_size} binds nothing: no input has an unknown first dimension"
+        message = (
+            f"batch size {batch_size} binds nothing: no input (and no element of a dataset) has "
+            "an unknown first dimension"
+        )
         warnings.append(("unbound_batch", message, inputs))
     before_inference()
     found, problems = _find_shapes(program, binding, definitions, None if infer else reason)
@@ -59,6 +64,7 @@ def analyse_program(
         bindings={
             "batch_size": batch_size,
             "shapes": {name: list(shape) for name, shape in (shapes or {}).items()},
+            "dims": dict(dims or {}),
         },
         inputs=program.inputs,
         outputs=program.outputs,

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cost_models.op_info import Shape
 from placer.errors import UsageError
 from placer.extraction.program import FlatProgram
+from placer.extraction.raw_program import shape_of
 from placer.extraction.tensor_states import ElementState, TensorState, sharpen_shape
+
+ELEMENT_TYPES = frozenset(
+    {"IteratorGetNext", "IteratorGetNextSync", "MultiDeviceIteratorGetNextFromShard"}
+    | {"DatasetToSingleElement", "OptionalGetValue"}
+)
+"""Ops that return one element, usually one batch, of a dataset."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +38,13 @@ def bind_inputs(
     captures: Mapping[str, TensorState],
     *,
     batch_size: int | None,
-    shapes: Mapping[str, Sequence[int]] | None,
+    shapes: Mapping[str, Sequence[int | None]] | None,
 ) -> Binding:
     """The inputs of ``program`` with unknown dimensions bound.
 
     ``shapes`` maps an input's key, or an op or tensor of the flat graph (``body/op`` inside control
-    flow), to its shape; it wins over ``batch_size``, which binds unknown leading dimensions.
+    flow), to its shape; it wins over ``batch_size``, which binds unknown leading dimensions, those
+    of dataset elements included.
     Raises :class:`UsageError` for a name that does not exist, or a shape that contradicts the
     declared one.
     """
@@ -48,17 +56,30 @@ def bind_inputs(
         shape = item.shape
         if asked:
             shape = _given_shape(item.key, shape, asked[0])
-        elif batch_size is not None and shape and shape[0] is None:
+        if batch_size is not None and shape and shape[0] is None:
             shape = (batch_size, *shape[1:])
         if shape != item.shape:
             bound.append(item.key)
         states[name] = TensorState(item.dtype, shape)
-    forced = _forced(given, program)
-    return Binding(inputs=states, forced=forced, bound=(*bound, *given))
+    batches = {} if batch_size is None else dict(_element_batches(program, batch_size))
+    given = {**batches, **given}
+    return Binding(inputs=states, forced=_forced(given, program), bound=(*bound, *given))
+
+
+def _element_batches(
+    program: FlatProgram, batch_size: int
+) -> Iterator[tuple[str, tuple[int | None, ...]]]:
+    """What dataset iterators return, by tensor, where only the batch size is left open in front."""
+    for node in program.graph_def.node:
+        if node.op in ELEMENT_TYPES and "output_shapes" in node.attr:
+            for number, proto in enumerate(node.attr["output_shapes"].list.shape):
+                shape = shape_of(proto)
+                if shape and shape[0] is None:
+                    yield f"{node.name}:{number}", (batch_size, *shape[1:])
 
 
 def _forced(
-    given: Mapping[str, Sequence[int]], program: FlatProgram
+    given: Mapping[str, Sequence[int | None]], program: FlatProgram
 ) -> dict[str, dict[str, tuple[tuple[int, Shape], ...]]]:
     functions = {f.signature.name for f in program.graph_def.library.function}
     ops = {node.name for node in program.graph_def.node}
@@ -74,7 +95,7 @@ def _forced(
             raise UsageError(
                 f"--shape names {tensor!r}, which is neither an input nor an op (inputs: {keys})"
             )
-        pair = int(number or 0), tuple(None if dim < 0 else dim for dim in shape)
+        pair = int(number or 0), tuple(None if dim is None or dim < 0 else dim for dim in shape)
         known = forced.setdefault(function, {})
         known[inner] = (*known.get(inner, ()), pair)
     return forced
@@ -100,7 +121,7 @@ def needs_binding(program: FlatProgram) -> bool:
     return any(item.shape is None or None in item.shape for item in program.inputs)
 
 
-def _given_shape(key: str, declared: Shape, given: Sequence[int]) -> tuple[int | None, ...]:
+def _given_shape(key: str, declared: Shape, given: Sequence[int | None]) -> tuple[int | None, ...]:
     shape = tuple(None if dim is None or dim < 0 else int(dim) for dim in given)
     fits = declared is None or (
         len(declared) == len(shape)

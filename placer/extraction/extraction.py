@@ -16,6 +16,8 @@ from placer.graph.op_graph import OpGraph
 if TYPE_CHECKING:
     import networkx
 
+    from placer.extraction.dimensions import NamedShape
+
 Warning_ = tuple[str, str, tuple[str, ...]]
 """A code, a message, and the ops it is about."""
 
@@ -85,7 +87,8 @@ def extract(
     signature: str | None = None,
     outputs: Sequence[str] | None = None,
     batch_size: int | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, NamedShape] | None = None,
+    dims: Mapping[str, int] | None = None,
     allow_unsafe_keras: bool = False,
     time_limit_seconds: float = TIME_LIMIT_SECONDS,
 ) -> Extraction:
@@ -95,7 +98,7 @@ def extract(
     Keras file, also remote), a ConcreteFunction, a ``tf.function``, a Keras model, a GraphDef or a
     ``tf.Graph``.  ``batch_size`` binds unknown
     leading dimensions of the inputs, ``shapes`` maps an input's key (or any op of the flat graph)
-    to its shape.
+    to its shape, in which a dimension may be ``None`` (as declared) or a name out of ``dims``.
 
     A file is read by a child process with a time limit, so that this process imports no
     TensorFlow and no file can bring it down.  Live sources are flattened here, and analysed by a
@@ -106,8 +109,10 @@ def extract(
     that does not fit it, :class:`ShapeError` for bindings that do not fit it.
     """
     from placer.extraction.child_process import run_child
+    from placer.extraction.dimensions import resolve_shapes
 
-    binding: dict[str, Any] = {"batch_size": batch_size, "shapes": dict(shapes) if shapes else None}
+    sizes, named = resolve_shapes(shapes, dims)
+    binding: dict[str, Any] = {"batch_size": batch_size, "shapes": sizes, "dims": named}
     if isinstance(source, str | os.PathLike):
         from placer.extraction.local_models import local_model
 
@@ -123,6 +128,6 @@ def extract(
 
     program = load_program(source, tag_set=tag_set, signature=signature, outputs=outputs)
     captures = capture_states(program)
-    if not needs_binding(program) and not shapes:
+    if not needs_binding(program) and not sizes:
         return analyse_program(program, captures, **binding)
     return run_child({"program": pack_program(program, captures), **binding}, time_limit_seconds)

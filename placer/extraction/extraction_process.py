@@ -108,6 +108,7 @@ def extract_program(request: Mapping[str, Any], folder: Path) -> Extraction:
         captures,
         batch_size=request["batch_size"],
         shapes=request["shapes"],
+        dims=request["dims"],
         infer=request["infer"],
         reason=request.get("reason", ""),
         before_inference=(folder / INFERENCE_MARK).touch,

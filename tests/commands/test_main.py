@@ -96,6 +96,8 @@ def test_a_reader_that_leaves_is_no_error():
         (["place", "model"], "--devices"),
         (["report", "model", "--format", "csv"], "choose from 'text', 'json'"),
         (["report", "model", "--shape", "32x128"], "write NAME:32x128"),
+        (["report", "m", "--shape", "a:1", "--shape", "a:2"], "--shape a is given twice"),
+        (["report", "model", "--dim", "T=long"], "write T=128"),
         (["report", "model", "--batch-size", "-1"], "no whole number of zero or more"),
         (["report", "model", "--fail-on", "rain"], "known: fallback, unmodelled, unknown-shape"),
         (["place", "model", "--devices", "2xT4", "--pin", "GPU:0"], "write 'GLOB=GPU:0'"),
@@ -147,7 +149,7 @@ def test_options_reach_the_pipeline(pipeline, capsys):
     argv += " --batch-size 8 --shape x:32x128 --shape y:: --max-memory GPU:0=1GiB"
     argv += " --max-memory CPU:0=2GiB --reserve 1GiB+10% --spill never --pin a=b=GPU:1"
     argv += " --pin-type Hash*=CPU:0 --keep-together enc/* --clear-devices --time-limit 5 --seed 3"
-    argv += " --allow-unsafe-keras"
+    argv += " --allow-unsafe-keras --shape z:Bx?x3 --dim B=8"
     argv = argv.replace("y::", "scope/y:")
     assert main(argv.split()) == 0
     ((source, devices, options),) = pipeline.calls
@@ -157,7 +159,8 @@ def test_options_reach_the_pipeline(pipeline, capsys):
         "signature": "s",
         "outputs": ("a", "b:1"),
         "batch_size": 8,
-        "shapes": {"x": (32, 128), "scope/y": ()},
+        "shapes": {"x": (32, 128), "scope/y": (), "z": ("B", None, 3)},
+        "dims": {"B": 8},
         "allow_unsafe_keras": True,
         "trip_count": None,
         "costs": None,
