@@ -67,6 +67,7 @@ def formulate(
         ),
         objective=objective,
         spill=spill,
+        parallel_ops=tuple(device.parallel_ops for device in cluster.devices),
     )
 
 

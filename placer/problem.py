@@ -16,6 +16,8 @@ from placer.errors import UsageError
 
 SCHEMA = "placer.problem/1"
 
+OBJECTIVES = ("transfer", "step-time", "throughput")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemTensor:
@@ -48,7 +50,11 @@ class PlacementProblem:
 
     ``control_edges`` are (before, after) pairs of op numbers.  ``bandwidth`` and ``latency`` are
     matrices, source device by target device, in bytes/s and seconds.  ``host`` is the number of
-    ``CPU:0``; ``spill`` is ``"auto"`` or ``"never"``.
+    ``CPU:0``; ``spill`` is ``"auto"`` or ``"never"``; ``objective`` one of :data:`OBJECTIVES`.
+
+    ``parallel_ops`` is how many ops each device runs at once, ``occupied`` whether transfers keep
+    it busy (empty: one, and yes).  With ``multicast`` a sender pays for the dearest receiver of a
+    tensor only; TensorFlow sends to each in turn.
     """
 
     op_names: tuple[str, ...]
@@ -69,6 +75,9 @@ class PlacementProblem:
     latency: tuple[tuple[float, ...], ...]
     objective: str = "transfer"
     spill: str = "auto"
+    parallel_ops: tuple[int, ...] = ()
+    occupied: tuple[bool, ...] = ()
+    multicast: bool = False
 
     def footprint_bytes(self) -> tuple[int, ...]:
         """Per op, its resident bytes, those of the tensors it produces, and the most it needs at
@@ -101,6 +110,9 @@ def check(problem: PlacementProblem) -> None:
     _check_numbers(problem)
     if problem.spill not in ("auto", "never"):
         raise UsageError(f"spill is {problem.spill!r}; it can be 'auto' or 'never'")
+    if problem.objective not in OBJECTIVES:
+        known = ", ".join(OBJECTIVES)
+        raise UsageError(f"the objective is {problem.objective!r}; it can be {known}")
 
 
 def _check_lengths(problem: PlacementProblem) -> None:
@@ -115,6 +127,12 @@ def _check_lengths(problem: PlacementProblem) -> None:
         found = len(getattr(problem, name))
         if found != devices:
             raise UsageError(f"{name} has {found} entries for {devices} devices")
+    for name in ("parallel_ops", "occupied"):
+        found = len(getattr(problem, name))
+        if found not in (0, devices):
+            raise UsageError(f"{name} has {found} entries for {devices} devices")
+    if any(len(row) != devices for row in (*problem.seconds, *problem.bandwidth, *problem.latency)):
+        raise UsageError(f"seconds, bandwidth or latency has a row without {devices} entries")
 
 
 def _check_numbers(problem: PlacementProblem) -> None:

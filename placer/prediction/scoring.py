@@ -20,12 +20,20 @@ class Score:
     with no live bytes where the problem has no moments.  ``violations``: one sentence per broken
     constraint, empty for a placement that keeps them all.  ``spilled_bytes``: the footprint
     (resident bytes, outputs) of ops on the host that would be allowed elsewhere only.
+    ``busy_seconds``: per device, its ops divided by how many it runs at once, and what it sends and
+    receives.
     """
 
     transfer_bytes: int
     load_bytes: tuple[tuple[int, ...], ...]
     violations: tuple[str, ...]
     spilled_bytes: int
+    busy_seconds: tuple[float, ...]
+
+    @property
+    def bottleneck_seconds(self) -> float:
+        """The seconds of the busiest device: what a full pipeline takes per sample."""
+        return max(self.busy_seconds)
 
     @property
     def peak_bytes(self) -> tuple[int, ...]:
@@ -55,7 +63,40 @@ def score(problem: PlacementProblem, device_of: Sequence[int]) -> Score:
             )
             if device == problem.host and device not in allowed
         ),
+        busy_seconds=busy_seconds(problem, device_of),
     )
+
+
+def busy_seconds(problem: PlacementProblem, device_of: Sequence[int]) -> tuple[float, ...]:
+    """Per device, the seconds of a step in which it computes, sends or receives.
+
+    A tensor takes latency plus bytes over bandwidth at both of its ends, once per receiving
+    device; so does the signal of a control edge, without bytes.
+    """
+    count = len(problem.device_names)
+    parallel = problem.parallel_ops or (1,) * count
+    occupied = problem.occupied or (True,) * count
+    busy = [0.0] * count
+    for device, times in zip(device_of, problem.seconds, strict=True):
+        busy[device] += times[device] / parallel[device]
+    signals: dict[int, set[int]] = {}
+    for before, after in problem.control_edges:
+        signals.setdefault(before, set()).add(device_of[after])
+    sent = [
+        (device_of[t.producer], {device_of[op] for op in t.consumers}, t.bytes)
+        for t in problem.tensors
+    ]
+    sent += [(device_of[before], targets, 0) for before, targets in signals.items()]
+    for source, targets, size in sent:
+        costs = []
+        for target in targets - {source}:
+            bandwidth = problem.bandwidth[source][target]
+            seconds = problem.latency[source][target] + (size / bandwidth if size else 0.0)
+            busy[target] += seconds if occupied[target] else 0.0
+            costs.append(seconds)
+        if costs and occupied[source]:
+            busy[source] += max(costs) if problem.multicast else sum(costs)
+    return tuple(busy)
 
 
 def transfer_bytes(problem: PlacementProblem, device_of: Sequence[int]) -> int:

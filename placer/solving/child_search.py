@@ -10,10 +10,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import placer
-from placer.solving.reduced_problem import ReducedProblem, to_json
 from placer.solving.solution import SolverParameters, Status
 
 GRACE_SECONDS = 1.0
@@ -31,6 +30,22 @@ sys.exit(main())
 Warnings = tuple[tuple[str, str], ...]
 
 
+class SearchProblem(Protocol):
+    """What the child can solve: it is sent as JSON, and its answers can be checked."""
+
+    def to_json(self, hint: Sequence[int] | None = None) -> str:
+        """The problem and a placement of the units to start from."""
+        ...
+
+    def value(self, device_of_unit: Sequence[int]) -> float:
+        """The cost of a placement."""
+        ...
+
+    def is_feasible(self, device_of_unit: Sequence[int]) -> bool:
+        """Whether a placement keeps all limits."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildResult:
     """What is known after the child ended, however it ended.
@@ -42,13 +57,13 @@ class ChildResult:
 
     status: Status
     device_of: tuple[int, ...] | None = None
-    value: int | None = None
-    lower_bound: int | None = None
+    value: float | None = None
+    lower_bound: float | None = None
     warnings: Warnings = ()
 
 
 def search_in_child(
-    problem: ReducedProblem,
+    problem: SearchProblem,
     hint: Sequence[int] | None,
     parameters: SolverParameters,
     time_limit_seconds: float,
@@ -59,7 +74,7 @@ def search_in_child(
     deadline = time.time() + time_limit_seconds - _SHUTDOWN_SECONDS
     with tempfile.TemporaryDirectory(prefix="placer-") as folder:
         paths = Path(folder, "problem.json"), Path(folder, "result.json")
-        paths[0].write_text(to_json(problem, hint))
+        paths[0].write_text(problem.to_json(hint))
         warnings = _run(
             [
                 *child_command(),
@@ -111,7 +126,7 @@ def _run(command: Sequence[str], limit_seconds: float) -> Warnings:
         return (("solver_crashed", f"the solver process ended with {code} {last_line}".strip()),)
 
 
-def _read(path: Path, problem: ReducedProblem, warnings: Warnings) -> ChildResult:
+def _read(path: Path, problem: SearchProblem, warnings: Warnings) -> ChildResult:
     """The result file, believed only as far as it can be checked."""
     if not path.exists():
         missing = ("solver_crashed", "the solver process wrote no result")
@@ -123,10 +138,12 @@ def _read(path: Path, problem: ReducedProblem, warnings: Warnings) -> ChildResul
         return ChildResult(status=Status.UNKNOWN, warnings=(*warnings, malformed))
 
 
-def _checked(data: dict[str, Any], problem: ReducedProblem, warnings: Warnings) -> ChildResult:
+def _checked(data: dict[str, Any], problem: SearchProblem, warnings: Warnings) -> ChildResult:
     """The result as data; raises ``ValueError`` if its placement does not fit the problem."""
     status = Status(data["status"])
-    bound = None if data["lower_bound"] is None else int(data["lower_bound"])
+    bound = data["lower_bound"]
+    if not isinstance(bound, int | float | None):
+        raise ValueError(f"the bound is {bound!r}")
     if data["device_of"] is None:
         return ChildResult(status=status, lower_bound=bound, warnings=warnings)
     device_of = tuple(int(device) for device in data["device_of"])

@@ -91,17 +91,16 @@ class ReducedProblem:
                 return False
         return True
 
-
-def to_json(problem: ReducedProblem, hint: Sequence[int] | None = None) -> str:
-    """The reduced problem and a placement to start from as JSON text, without what only
-    contraction needs (``unit_of`` and ``ties``)."""
-    data = {"schema": SCHEMA, **asdict(problem), "hint": hint}
-    del data["unit_of"], data["ties"]
-    return json.dumps(data)
+    def to_json(self, hint: Sequence[int] | None = None) -> str:
+        """The problem and a placement to start from as JSON text, without what only contraction
+        needs (``unit_of`` and ``ties``)."""
+        data = {"schema": SCHEMA, **asdict(self), "hint": hint}
+        del data["unit_of"], data["ties"]
+        return json.dumps(data)
 
 
 def from_json(text: str) -> tuple[ReducedProblem, tuple[int, ...] | None]:
-    """The reduced problem and the hint written by :func:`to_json`.
+    """The reduced problem and the hint written by :meth:`ReducedProblem.to_json`.
 
     Raises ``ValueError`` if the text is not of this schema.
     """

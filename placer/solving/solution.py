@@ -31,16 +31,16 @@ class SolverParameters:
 class Solution:
     """``device_of`` is one device number per op, ``None`` when no placement is known.
 
-    ``value`` is the objective (bytes of transfer), ``lower_bound`` is proven (``None``: none
-    proven).  ``spilled_bytes`` is the footprint (resident bytes, outputs) of what went to the host
-    although a GPU kernel exists.  ``conflict`` explains an infeasible problem (caps, pins, groups,
-    fixes).  ``warnings`` are (code, message) pairs.
+    ``value`` is the objective (bytes of transfer, seconds of the bottleneck), ``lower_bound`` is
+    proven (``None``: none proven).  ``spilled_bytes`` is the footprint (resident bytes, outputs)
+    of what went to the host although a GPU kernel exists.  ``conflict`` explains an infeasible
+    problem (caps, pins, groups, fixes).  ``warnings`` are (code, message) pairs.
     """
 
     status: Status
     device_of: tuple[int, ...] | None
-    value: int | None
-    lower_bound: int | None
+    value: float | None
+    lower_bound: float | None
     spilled_bytes: int = 0
     seconds: float = 0.0
     warnings: tuple[tuple[str, str], ...] = ()

@@ -14,6 +14,7 @@ from placer.solving.reduced_problem import reduce_to_units
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.spilling import may_spill, solve_with_spilling
 from placer.solving.stage import StageResult, solve_stage
+from placer.solving.throughput.solver import feasibility_parameters, minimise_bottleneck
 
 Hint = Sequence[int] | None
 SolverFunction = Callable[[PlacementProblem, SolverParameters, Hint], Solution]
@@ -62,9 +63,32 @@ def solve(
 def solve_by_cp_sat(
     problem: PlacementProblem, parameters: SolverParameters, hint: Hint = None
 ) -> Solution:
-    """The least transfer under the caps: exact reductions, a first placement, CP-SAT; the host
-    takes what does not fit only if there is no placement without."""
-    _require_transfer(problem)
+    """The best placement under the caps for the objective of the problem.
+
+    Any objective but transfer begins at a placement of little transfer, which says what fits."""
+    deadline = time.monotonic() + parameters.time_limit_seconds
+    if problem.objective == "transfer":
+        return _least_transfer(problem, parameters, hint)
+    if problem.objective not in _OBJECTIVES:
+        raise UsageError(
+            f"the objective {problem.objective!r} was asked for; this solver minimises transfer, "
+            f"{', '.join(_OBJECTIVES)}"
+        )
+    feasible = _least_transfer(problem, feasibility_parameters(parameters), hint)
+    if feasible.device_of is None:
+        return feasible
+    minimise = _OBJECTIVES[problem.objective]
+    return minimise(problem, parameters, deadline, feasible, hint)
+
+
+_OBJECTIVES = {"throughput": minimise_bottleneck}
+
+
+def _least_transfer(
+    problem: PlacementProblem, parameters: SolverParameters, hint: Hint = None
+) -> Solution:
+    """The least transfer: exact reductions, a first placement, CP-SAT; the host takes what does
+    not fit only if there is no placement without."""
     deadline = time.monotonic() + parameters.time_limit_seconds
     hints = [] if hint is None else [hint]
     can_spill = may_spill(problem)
@@ -88,13 +112,6 @@ def _continue(
     result = solve_stage(reduce_to_units(problem), parameters, deadline, hints)
     bounds = [b for b in (known.lower_bound, result.lower_bound) if b is not None]
     return replace(result, lower_bound=max(bounds, default=None))
-
-
-def _require_transfer(problem: PlacementProblem) -> None:
-    if problem.objective != "transfer":
-        raise UsageError(
-            f"the objective {problem.objective!r} was asked for; this solver minimises 'transfer'"
-        )
 
 
 def _solution(problem: PlacementProblem, result: StageResult) -> Solution:

@@ -23,8 +23,9 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
+from placer.solving import reduced_problem
 from placer.solving.cp_sat import PlacementModel
-from placer.solving.reduced_problem import from_json
+from placer.solving.throughput import problem as load_problem
 
 _LEAST_WORKERS = 8
 """CP-SAT runs one strategy per worker, and the strategies that prove bounds come late in its list:
@@ -44,8 +45,11 @@ class ResultFile:
         }
 
     def update(self, **changes: Any) -> None:
-        """Change entries of the result and replace the file in one step."""
+        """Change entries of the result and replace the file in one step; a bound never falls."""
         with self.lock:
+            known = self.content["lower_bound"]
+            if known is not None and "lower_bound" in changes:
+                changes["lower_bound"] = max(known, changes["lower_bound"] or 0)
             self.content.update(changes)
             draft = self.path.with_suffix(".tmp")
             draft.write_text(json.dumps(self.content))
@@ -55,7 +59,7 @@ class ResultFile:
 class _Progress(cp_model.CpSolverSolutionCallback):  # type: ignore[misc] # ortools: no types
     """Writes each improved placement."""
 
-    def __init__(self, model: PlacementModel, result: ResultFile) -> None:
+    def __init__(self, model: Any, result: ResultFile) -> None:
         super().__init__()
         self.placement_model = model
         self.result = result
@@ -73,10 +77,49 @@ def search(
 ) -> None:
     """Solve the problem in ``problem_path`` into ``result`` until ``deadline`` (a time of
     ``time.time()``, so that what it takes to come this far counts)."""
-    problem, hint = from_json(problem_path.read_text())
+    text = problem_path.read_text()
+    if json.loads(text).get("schema") == load_problem.SCHEMA:
+        search_loads(*load_problem.from_json(text), result, deadline, seed, workers)
+        return
+    problem, hint = reduced_problem.from_json(text)
     model = PlacementModel(problem)
     if hint is not None:
         model.hint(hint)
+    run_cp_sat(model, result, deadline, seed, workers)
+
+
+def search_loads(
+    problem: load_problem.LoadProblem,
+    hint: Sequence[int] | None,
+    result: ResultFile,
+    deadline: float,
+    seed: int,
+    workers: int,
+) -> None:
+    """The least bottleneck: annealing first, then CP-SAT from the best, for a bound too."""
+    from placer.solving.throughput.model import LoadModel
+    from placer.solving.throughput.search import LoadSearch
+
+    result.update(lower_bound=problem.least_load())
+    now = time.time()
+    variables = (problem.unit_count + len(problem.streams)) * problem.device_count
+    proves = variables <= _MOST_VARIABLES
+    searcher = LoadSearch(
+        problem, hint, seed, lambda best: result.update(status="FEASIBLE", device_of=best)
+    )
+    searcher.run(now + (deadline - now) * (_ANNEALING_SHARE if proves else 1.0))
+    best = result.content["device_of"]
+    if proves and best is not None and time.time() < deadline:
+        run_cp_sat(LoadModel(problem, best), result, deadline, seed, workers)
+
+
+_ANNEALING_SHARE = 0.5
+_MOST_VARIABLES = 60_000
+"""Beyond, CP-SAT neither improves what annealing found nor proves much in a minute."""
+
+
+def run_cp_sat(model: Any, result: ResultFile, deadline: float, seed: int, workers: int) -> None:
+    """Run CP-SAT on a model that knows its ``lower_bound`` and ``device_of``; bounds only rise."""
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = max(0.1, deadline - time.time())
     solver.parameters.random_seed = seed

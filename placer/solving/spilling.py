@@ -70,13 +70,14 @@ def solve_with_spilling(
         return replace(least, warnings=tuple(warnings))
     if least.status is not Status.OPTIMAL:
         warnings.append(UNPROVEN_LEAST)
-    budget_bytes = least.value + least.value * SLACK_PERCENT // 100
+    least_bytes = int(least.value)
+    budget_bytes = least_bytes + least_bytes * SLACK_PERCENT // 100
     result = solve_stage(
         reduce_to_units(
             problem,
             SpillRules(
                 budget_bytes=budget_bytes,
-                candidates=_candidates(problem, least.device_of, least.value),
+                candidates=_candidates(problem, least.device_of, least_bytes),
             ),
         ),
         parameters,

@@ -23,8 +23,8 @@ class StageResult:
 
     status: Status
     device_of: tuple[int, ...] | None = None
-    value: int | None = None
-    lower_bound: int | None = None
+    value: float | None = None
+    lower_bound: float | None = None
     warnings: tuple[tuple[str, str], ...] = ()
 
 
@@ -113,7 +113,7 @@ def _search(
 def _judge(
     problem: ReducedProblem,
     best: tuple[int, ...],
-    bound: int | None,
+    bound: float | None,
     warnings: tuple[tuple[str, str], ...] = (),
 ) -> StageResult:
     """The placement with what is proven about it."""

@@ -186,7 +186,7 @@ class _Rounds:
             lower_bound=bound,
         )
 
-    def bound_for(self, solution: Solution) -> int | None:
+    def bound_for(self, solution: Solution) -> float | None:
         """The bound of the given problem, if it is one for ``solution``.
 
         Rounds that spill may let different groups go to the host; then only a solution of the

@@ -17,7 +17,7 @@ from small_problems import best_by_enumeration, problem_of, random_problem
 
 from placer.solving.child_search import child_command
 from placer.solving.contraction import contract
-from placer.solving.reduced_problem import ReducedProblem, SpillRules, reduce_to_units, to_json
+from placer.solving.reduced_problem import ReducedProblem, SpillRules, reduce_to_units
 
 BATCH = """
 import sys, time
@@ -33,7 +33,7 @@ def solve_batch(
 ) -> list[dict[str, object]]:
     paths = [folder / f"{number:04}.problem" for number in range(len(problems))]
     for path, (problem, hint) in zip(paths, problems, strict=True):
-        path.write_text(to_json(problem, hint))
+        path.write_text(problem.to_json(hint))
     bootstrap = child_command()[-1].partition("from placer")[0]
     subprocess.run([sys.executable, "-P", "-c", bootstrap + BATCH, str(folder)], check=True)
     return [json.loads(path.with_suffix(".json").read_text()) for path in paths]

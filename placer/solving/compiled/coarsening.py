@@ -1,0 +1,165 @@
+"""Coarser problems: units that share many bytes become one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placer.solving.compiled.arrays import Arrays, Floats, Ints, Nets, Units, incidence
+from placer.solving.compiled.jit import compiled
+
+_MOST_PINS = 64
+"""Larger nets say little about who belongs together."""
+
+
+def coarsen(
+    arrays: Arrays, size: Floats, most: float, least_units: int, seed: int, apart: Ints
+) -> tuple[Arrays, Ints]:
+    """A problem of about half the units (not fewer than ``least_units``), and the new number of
+    every unit.
+
+    ``size[unit]`` adds up; no cluster exceeds ``most``.  Units with different ``apart`` or
+    different allowed devices are never joined.
+    """
+    root = _cluster(arrays, size, most, max(least_units, len(size) // 2), seed, apart)
+    _, new_of = np.unique(root, return_inverse=True)
+    return contract_units(arrays, new_of.astype(np.int64)), new_of.astype(np.int64)
+
+
+@compiled
+def _cluster(arrays: Arrays, size: Floats, most: float, least: int, seed: int, apart: Ints) -> Ints:
+    """The root of every unit: each joins the neighbour with which it shares most, give or take."""
+    np.random.seed(seed)
+    units, nets = arrays.units, arrays.nets
+    count = size.shape[0]
+    root = np.arange(count)
+    weight = size.copy()
+    used = units.weights.copy()
+    limits = np.zeros(used.shape[0])
+    for row in range(limits.shape[0]):
+        limits[row] = arrays.devices.capacity[row].max()
+    is_root = np.zeros(count, np.bool_)
+    rating = np.zeros(count)
+    left = count
+    for unit in np.random.permutation(count):
+        if left <= least:
+            break
+        if is_root[unit]:
+            continue
+        touched = _rate(units, nets, unit, root, apart, rating)
+        best = -1
+        most_shared = 0.0
+        for other in touched:
+            shared = rating[other] * (0.5 + np.random.random())
+            rating[other] = 0.0
+            fits = weight[other] + weight[unit] <= most
+            for row in range(limits.shape[0]):
+                fits = fits and used[row, other] + used[row, unit] <= limits[row]
+            if fits and shared > most_shared and _same_devices(units, unit, other):
+                most_shared = shared
+                best = other
+        if best >= 0:
+            root[unit] = best
+            is_root[best] = True
+            weight[best] += weight[unit]
+            used[:, best] += used[:, unit]
+            left -= 1
+    return root
+
+
+@compiled
+def _rate(units: Units, nets: Nets, unit: int, root: Ints, apart: Ints, rating: Floats) -> Ints:
+    """The roots that share a net with a unit; ``rating`` gets the bytes shared per net size."""
+    touched = [np.int64(0) for _ in range(0)]
+    for side in range(2):
+        numbers = (
+            units.outs[units.out_start[unit] : units.out_start[unit + 1]]
+            if side
+            else units.ins[units.in_start[unit] : units.in_start[unit + 1]]
+        )
+        for net in numbers:
+            first, last = nets.pin_start[net], nets.pin_start[net + 1]
+            if last - first >= _MOST_PINS:
+                continue
+            shared = (nets.bytes[net] + 1e-9) / (last - first)
+            for place in range(first - 1, last):
+                pin = nets.producer[net] if place < first else nets.pins[place]
+                other = root[pin]
+                if other != unit and apart[other] == apart[unit]:
+                    if rating[other] == 0.0:
+                        touched.append(other)
+                    rating[other] += shared
+    return np.array(touched, dtype=np.int64)
+
+
+@compiled
+def _same_devices(units: Units, one: int, other: int) -> bool:
+    for device in range(units.allowed.shape[1]):
+        if units.allowed[one, device] != units.allowed[other, device]:
+            return False
+    return True
+
+
+def contract_units(arrays: Arrays, new_of: Ints) -> Arrays:
+    """The problem in which units with the same number in ``new_of`` are one; parallel nets are
+    summed."""
+    units, nets, devices = arrays
+    count = int(new_of.max()) + 1 if len(new_of) else 0
+    seconds = np.zeros((count, units.seconds.shape[1]))
+    np.add.at(seconds, new_of, units.seconds)
+    weights = np.zeros((units.weights.shape[0], count))
+    for row, values in enumerate(units.weights):
+        np.add.at(weights[row], new_of, values)
+    allowed = np.ones((count, units.allowed.shape[1]), np.bool_)
+    np.logical_and.at(allowed, new_of, units.allowed)
+    merged = _merge_nets(nets, new_of, count)
+    return Arrays(Units(seconds, weights, allowed, *incidence(count, merged)), merged, devices)
+
+
+def _merge_nets(nets: Nets, new_of: Ints, count: int) -> Nets:
+    """The nets between the new units.  Nets are taken as equal if random 64-bit sums over their
+    ends are: among a hundred thousand nets a mistake has a chance of one in a billion, and would
+    only mislead a heuristic."""
+    pin_start, pins = _relabel(nets.producer, nets.pin_start, nets.pins, new_of, count)
+    sizes = np.diff(pin_start)
+    kept = np.flatnonzero(sizes)
+    producer = new_of[nets.producer]
+    code = np.random.default_rng(count).integers(1 << 62, size=2 * count, dtype=np.int64)
+    sums = np.concatenate(([0], np.cumsum(code[pins])))
+    key = (sums[pin_start[1:]] - sums[pin_start[:-1]] + code[count + producer])[kept]
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    chosen = kept[first]
+    chosen_sizes = sizes[chosen]
+    start = np.concatenate(([0], np.cumsum(chosen_sizes))).astype(np.int64)
+    places = np.repeat(pin_start[chosen] - start[:-1], chosen_sizes) + np.arange(start[-1])
+    return Nets(
+        producer[chosen],
+        start,
+        pins[places],
+        _sums(nets.bytes[kept], group, len(first)),
+        _sums(nets.messages[kept], group, len(first)),
+    )
+
+
+def _sums(values: Floats, group: Ints, count: int) -> Floats:
+    return np.asarray(np.bincount(group, values, minlength=count), np.float64)
+
+
+@compiled
+def _relabel(
+    producer: Ints, pin_start: Ints, pins: Ints, new_of: Ints, count: int
+) -> tuple[Ints, Ints]:
+    """The pins of every net under their new numbers, none twice, none the producer."""
+    seen = np.full(count, -1, np.int64)
+    start = np.zeros(pin_start.shape[0], np.int64)
+    kept = np.zeros(pins.shape[0], np.int64)
+    length = 0
+    for net in range(producer.shape[0]):
+        seen[new_of[producer[net]]] = net
+        for place in range(pin_start[net], pin_start[net + 1]):
+            unit = new_of[pins[place]]
+            if seen[unit] != net:
+                seen[unit] = net
+                kept[length] = unit
+                length += 1
+        start[net + 1] = length
+    return start, kept[:length]
