@@ -10,17 +10,20 @@ from placer.extraction.imported_shapes import ImportedGraph
 from placer.extraction.known_values import implied_shapes
 from placer.extraction.raw_program import shape_of
 from placer.extraction.scratch_graphs import Refinement
+from placer.extraction.tensor_arrays import HandleContents
 from placer.extraction.tensor_states import sharpen_shape
 from placer.extraction.tensor_types import GraphTypes
+from placer.extraction.v1_loop_shapes import LoopVariables
 from placer.graph.order import BACK_EDGE_SOURCES
 
 
 class Fallbacks:
     """What is taken for unknown shapes when inference finds no more.
 
-    First what the file states, then what readers demand, then the most that data-dependent outputs
-    can be; ``bounded`` are the ops of the last.  Nothing may come between ``NextIteration`` and
-    ``Merge``, or the graph counts as cyclic.
+    First v1 loops (their variables, and what was put behind handles), then what the file states,
+    then what readers demand, then the most that data-dependent outputs can be; ``bounded`` are the
+    ops of the last.  Nothing may come between ``NextIteration`` and ``Merge``, or the graph counts
+    as cyclic.
     """
 
     def __init__(self, graph_def: Any, types: GraphTypes, stored: Mapping[str, Any]) -> None:
@@ -28,6 +31,8 @@ class Fallbacks:
         self.graph_def = graph_def
         self.types = types
         self.stored = {name: value for name, value in stored.items() if name not in back_edges}
+        self.loops = LoopVariables(graph_def.node, types)
+        self.contents = HandleContents(graph_def.node)
         self.bounded: dict[str, None] = {}
         self.refused_before: set[str] = set()
 
@@ -35,7 +40,11 @@ class Fallbacks:
         self, imported: ImportedGraph, refinements: Mapping[str, Refinement]
     ) -> dict[str, Refinement]:
         """``refinements`` and those of the first source that has any for other ops."""
-        news = _others(self._from_stored(imported), refinements)
+        news = self.loops.refinements(imported, refinements)
+        if not news:
+            news = self.contents.refinements(imported, refinements)
+        if not news:
+            news = _others(self._from_stored(imported), refinements)
         if not news:
             news = _others(implied_shapes(self.graph_def, imported), refinements)
         if not news:
@@ -43,6 +52,8 @@ class Fallbacks:
                 self.refused_before = set(imported.refused)
             news = _others(bound_shapes(self.graph_def, imported), refinements)
             self.bounded.update(dict.fromkeys(news))
+        if not news:
+            news = self.loops.refinements(imported, refinements, final=True)
         return {**refinements, **news}
 
     def refused(self, imported: ImportedGraph) -> dict[str, str]:

@@ -236,6 +236,62 @@ def test_sparse_lookups_know_their_rows():
             assert all(a <= b for a, b in zip(shape, properties.shape, strict=True)), name
 
 
+@pytest.fixture
+def v1_loops():
+    """Loops as TensorFlow 1 builds them: Enter, Merge, Switch, NextIteration, Exit."""
+    was_on = v1.control_flow_v2_enabled()
+    v1.disable_control_flow_v2()
+    yield
+    if was_on:
+        v1.enable_control_flow_v2()
+
+
+def test_a_v1_loop_with_tensor_arrays_and_its_gradient(v1_loops):
+    """Reads have the shape of writes, pops of pushes, loop variables the one they enter with."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None, None, 3], name="x")
+        kernel = tf.constant(np.ones([3 + 4, 4], np.float32))
+        steps = tf.shape(x)[1]
+        items = tf.TensorArray(tf.float32, steps).unstack(tf.transpose(x, [1, 0, 2]))
+
+        def step(i, state, outputs):
+            state = tf.tanh(tf.concat([items.read(i), state], 1) @ kernel)
+            return i + 1, state, outputs.write(i, state)
+
+        state = tf.zeros([tf.shape(x)[0], 4])
+        outputs = tf.TensorArray(tf.float32, steps)
+        _, _, outputs = tf.while_loop(lambda i, *_: i < steps, step, (0, state, outputs))
+        (gradient,) = tf.gradients(tf.reduce_sum(outputs.stack()), [kernel])
+        tf.identity(gradient, name="gradient")
+    assert {"StackPopV2", "TensorArrayGradV3"} <= {op.type for op in graph.get_operations()}
+    main, _ = compare(graph, shapes={"x": (2, 5, 3)})
+    assert main > 150
+
+
+def test_a_v1_loop_whose_variables_change_is_not_taken_to_keep_them(v1_loops):
+    """A variable that grows, and one that nobody knows, are unknown; what data picks is bounded."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [4, 3], name="x")
+        any_rows, anything = tf.TensorShape([None, 3]), tf.TensorShape(None)
+        grown, picked, odd, same = tf.while_loop(
+            lambda grown, *_: tf.shape(grown)[0] < 20,
+            lambda grown, picked, odd, same: (
+                tf.concat([grown, grown], 0),
+                tf.boolean_mask(picked, picked[:, 0] > 0.5),
+                v1.py_func(lambda a: a[:2], [odd], tf.float32),
+                same * 2.0,
+            ),
+            (x, x, x, x),
+            shape_invariants=(any_rows, any_rows, anything, tf.TensorShape([4, 3])),
+        )
+        for name, tensor in zip("gpos", (grown, picked, odd, same), strict=True):
+            tf.identity(tensor, name=name)
+    found = analyse_program(load_program(graph), {})
+    shapes = {name: found.graph.tensors[f"{name}:0"].properties.shape for name in "gpos"}
+    assert shapes == {"g": (None, 3), "p": (4, 3), "o": None, "s": (4, 3)}
+    assert "data_dependent_shape" in [code for code, *_ in found.warnings]
+
+
 def test_what_nobody_can_bound_is_listed():
     """An output without any bound stays unknown, is listed, and its root is named."""
 
