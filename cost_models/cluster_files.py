@@ -1,7 +1,9 @@
 """``cluster.toml``: devices and links in a file, read and written.
 
 ``[[device]]`` has ``name``, and ``model`` (a preset) or ``memory``, ``peak_flops`` and
-``memory_bandwidth``, optionally ``type``, ``launch_seconds`` and ``parallel_ops``.  ``[[link]]``
+``memory_bandwidth``, optionally ``type``, ``launch_seconds``, ``dispatch_seconds``,
+``parallel_ops`` and, by op type or family, ``[device.efficiency.Conv2D]`` with ``compute`` and
+``memory`` (fractions of the peaks) and ``launch_seconds``: a calibration writes those.  ``[[link]]``
 has ``from``, ``to``, ``bandwidth`` (bytes/s) and ``latency`` (seconds), and holds in both
 directions unless the other one is given too.  ``[default_link]`` has the last two.
 """
@@ -16,7 +18,7 @@ from typing import Any
 
 from cost_models import device_names
 from cost_models.byte_sizes import parse_bytes
-from cost_models.devices import Cluster, DevicePreset, DeviceProperties, Link, preset
+from cost_models.devices import Cluster, DevicePreset, DeviceProperties, Efficiency, Link, preset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +74,11 @@ def _check_keys(row: Mapping[str, Any], known: set[str], where: str) -> None:
 
 
 def _toml_device(row: Mapping[str, Any], path: Path) -> DeviceDraft:
-    rates = {"peak_flops", "memory_bandwidth", "launch_seconds", "parallel_ops"}
+    rates = {
+        "peak_flops", "memory_bandwidth", "launch_seconds", "dispatch_seconds", "parallel_ops",
+    }  # fmt: skip
     where = f"{path}: device {row.get('name', '')!r}"
-    _check_keys(row, {"name", "type", "model", "memory"} | rates, where)
+    _check_keys(row, {"name", "type", "model", "memory", "efficiency"} | rates, where)
     if "name" not in row:
         raise ValueError(f"{path}: a [[device]] has no name; add one such as GPU:0")
     name = device_names.canonical(row["name"])
@@ -86,8 +90,25 @@ def _toml_device(row: Mapping[str, Any], path: Path) -> DeviceDraft:
     if wrong:
         raise ValueError(f"{where}: {wrong[0]} must be a number above zero, got {row[wrong[0]]!r}")
     memory = positive_bytes(row["memory"], where) if "memory" in row else None
-    given = tuple((key, row[key]) for key in sorted(rates & set(row)))
-    return DeviceDraft(name=name, preset=known, memory_bytes=memory, rates=given)
+    given = [(key, row[key]) for key in sorted(rates & set(row))]
+    if "efficiency" in row:
+        given.append(("efficiency", _toml_efficiency(row["efficiency"], where)))
+    return DeviceDraft(name=name, preset=known, memory_bytes=memory, rates=tuple(given))
+
+
+def _toml_efficiency(table: object, where: str) -> dict[str, Efficiency]:
+    """Efficiencies by op type or family."""
+    if not isinstance(table, dict) or not all(isinstance(row, dict) for row in table.values()):
+        raise ValueError(f"{where}: write efficiencies as [device.efficiency.Conv2D] tables")
+    for kind, row in table.items():
+        kind_where = f"{where}: efficiency of {kind}"
+        _check_keys(row, {"compute", "memory", "launch_seconds"}, kind_where)
+        wrong = [key for key in sorted(row) if not _is_positive(row[key])]
+        if wrong:
+            raise ValueError(
+                f"{kind_where}: {wrong[0]} must be a number above zero, got {row[wrong[0]]!r}"
+            )
+    return {kind: Efficiency(**row) for kind, row in table.items()}
 
 
 def _is_positive(value: object) -> bool:
@@ -165,7 +186,19 @@ def _device_table(device: DeviceProperties) -> str:
         f'[[device]]\nname = "{device.name}"\ntype = "{device.type}"\n{model}'
         f"memory = {device.memory_limit_bytes}\npeak_flops = {device.peak_flops}\n"
         f"memory_bandwidth = {device.memory_bandwidth}\n"
-        f"launch_seconds = {device.launch_seconds}\nparallel_ops = {device.parallel_ops}\n"
+        f"launch_seconds = {device.launch_seconds}\n"
+        + (f"dispatch_seconds = {device.dispatch_seconds}\n" if device.dispatch_seconds else "")
+        + f"parallel_ops = {device.parallel_ops}\n"
+        + "".join(_efficiency_table(kind, row) for kind, row in device.efficiency.items())
+    )
+
+
+def _efficiency_table(kind: str, efficiency: Efficiency) -> str:
+    launch = efficiency.launch_seconds
+    return (
+        f"[device.efficiency.{kind}]\ncompute = {efficiency.compute}\n"
+        f"memory = {efficiency.memory}\n"
+        + ("" if launch is None else f"launch_seconds = {launch}\n")
     )
 
 

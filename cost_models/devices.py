@@ -16,14 +16,26 @@ from cost_models.byte_sizes import parse_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Efficiency:
+    """What ops of one kind reach: fractions of ``peak_flops`` and ``memory_bandwidth`` (above 1
+    where caches help), and ``launch_seconds`` of their own where they differ from the device's."""
+
+    compute: float = 1.0
+    memory: float = 1.0
+    launch_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProperties:
     """One device that ops can be placed on.
 
     ``name`` is TensorFlow's short name (``GPU:0``) or carries job and task.  ``type`` is ``GPU``
     or ``CPU``, ``model`` the preset it came from.  ``memory_limit_bytes`` is the cap,
     ``reserve_bytes`` the part of it that is kept free.  ``peak_flops`` is FLOP/s,
-    ``memory_bandwidth`` bytes/s, ``launch_seconds`` the overhead of one op, ``parallel_ops`` how
-    many ops run at once.
+    ``memory_bandwidth`` bytes/s, ``launch_seconds`` the overhead of one op, ``dispatch_seconds``
+    what an op without a kernel takes, ``parallel_ops`` how many ops run at once.  ``efficiency``
+    has what is reached of the peaks, by op type or by family of op types (a module of
+    ``cost_models.rules``).
     """
 
     name: str
@@ -34,7 +46,9 @@ class DeviceProperties:
     peak_flops: float
     memory_bandwidth: float
     launch_seconds: float = 5e-6
+    dispatch_seconds: float = 0.0
     parallel_ops: int = 1
+    efficiency: Mapping[str, Efficiency] = field(default_factory=dict)
 
     @property
     def usable_bytes(self) -> int:

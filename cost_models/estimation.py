@@ -10,15 +10,22 @@ from cost_models.op_info import OpInfo
 from cost_models.registry import op_cost
 
 
-def estimate(
-    ops: Mapping[str, OpInfo], measured: Mapping[str, float] | None = None
-) -> dict[str, OpCost]:
-    """The cost of every op by name.
+def estimate(ops: Mapping[str, OpInfo]) -> dict[str, OpCost]:
+    """The cost of every op by name."""
+    return {name: op_cost(info) for name, info in ops.items()}
 
-    ``measured`` has seconds of one execution by op name; it does not change bytes.
+
+def with_measured(
+    costs: Mapping[str, OpCost], seconds: Mapping[str, float], device_type: str = ""
+) -> dict[str, OpCost]:
+    """``costs`` with measured times: ``seconds`` of one execution, by op name.
+
+    They hold on devices of ``device_type``, by default on all, and change neither flops nor bytes.
+    Names that are not among ``costs`` are left out.
     """
-    costs = {name: op_cost(info) for name, info in ops.items()}
-    for name, seconds in (measured or {}).items():
-        if name in costs:
-            costs[name] = replace(costs[name], measured_seconds=seconds)
-    return costs
+    found = dict(costs)
+    for name, value in seconds.items():
+        if name in found:
+            known = {**found[name].measured_seconds, device_type: value}
+            found[name] = replace(found[name], measured_seconds=known)
+    return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +19,10 @@ class OpCost:
     ``held_bytes`` has what outputs without a size of their own keep alive (the elements of a tensor
     list), one entry per output; it is empty where nothing is held.
     ``launches`` is the number of kernels that one execution starts (many, for a loop).
-    ``measured_seconds`` is the time of one execution on the device it was measured on, if it was.
+    ``op_type`` and ``family`` (the family of its rule) say which efficiency of a device holds.
+    An op with bodies runs ``inner`` ``repeats`` times, one after another: their costs, of which
+    the figures above are the sums.  ``measured_seconds`` has the time of one execution by the type
+    of device that it was measured on, ``""`` being any.
     """
 
     flops: int = 0
@@ -30,4 +34,8 @@ class OpCost:
     unmodelled: bool = False
     held_bytes: tuple[int, ...] = ()
     launches: int = 1
-    measured_seconds: float | None = None
+    op_type: str = ""
+    family: str = ""
+    inner: tuple[OpCost, ...] = ()
+    repeats: int = 1
+    measured_seconds: Mapping[str, float] = field(default_factory=dict)

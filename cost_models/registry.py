@@ -105,6 +105,8 @@ def op_cost(info: OpInfo) -> OpCost:
         persistent_bytes=persistent_bytes(info) or 0,
         inaccurate=unsized or found is None,
         unmodelled=found is None,
+        op_type=info.op,
+        family=_family(rule),
     )
 
 
@@ -127,6 +129,12 @@ def _warn(op_type: str, reason: str) -> None:
     )
 
 
+def _family(rule: Rule | None) -> str:
+    """The module that a rule of the package is in; a rule of a user's has none."""
+    home, _, family = getattr(rule, "__module__", "").rpartition(".")
+    return family if home == "cost_models.rules" else ""
+
+
 def _free_cost(info: OpInfo) -> OpCost:
     """No work: the sizes of the outputs, and what a variable or constant keeps."""
     kept = persistent_bytes(info)
@@ -134,6 +142,7 @@ def _free_cost(info: OpInfo) -> OpCost:
         output_bytes=tuple(map(tensor_bytes, info.outputs)),
         persistent_bytes=kept or 0,
         inaccurate=kept is None,
+        op_type=info.op,
     )
 
 

@@ -6,24 +6,34 @@ for multicore architectures", https://doi.org/10.1145/1498765.1498785.
 
 from __future__ import annotations
 
-from cost_models.devices import DeviceProperties, Link
+from cost_models.devices import DeviceProperties, Efficiency, Link
 from cost_models.op_cost import OpCost
+
+_FULL = Efficiency()
 
 
 def op_seconds(cost: OpCost, device: DeviceProperties) -> float:
     """Seconds of one execution: its launches, and the longer of computing and moving bytes.
 
-    An op without flops and without traffic (an alias, a handle, a constant) launches no kernel
-    and takes no time; the executor's own microsecond for it is left out.  A measured time is
-    taken as it is, on every device.
+    The device reaches the part of its peak that its ``efficiency`` says for the op type, or else
+    for the family.  An op without flops and without traffic (an alias, a handle, a constant)
+    launches no kernel and takes the executor's own time for it.  An op with bodies takes as long
+    as what runs in them.  A measured time is taken as it is, on devices of its type.
     """
-    if cost.measured_seconds is not None:
-        return cost.measured_seconds
+    measured = cost.measured_seconds.get(device.type, cost.measured_seconds.get(""))
+    if measured is not None:
+        return measured
+    if cost.inner:
+        return cost.repeats * sum(op_seconds(inner, device) for inner in cost.inner)
+    reached = device.efficiency.get(cost.op_type) or device.efficiency.get(cost.family) or _FULL
+    launch = reached.launch_seconds
     if cost.flops == 0 and cost.bytes_accessed == 0:
-        return 0.0
-    computing = cost.flops / device.peak_flops
-    moving = cost.bytes_accessed / device.memory_bandwidth
-    return cost.launches * device.launch_seconds + max(computing, moving)
+        return device.dispatch_seconds if launch is None else launch
+    if launch is None:
+        launch = device.launch_seconds
+    computing = cost.flops / (reached.compute * device.peak_flops)
+    moving = cost.bytes_accessed / (reached.memory * device.memory_bandwidth)
+    return cost.launches * launch + max(computing, moving)
 
 
 def transfer_seconds(size_bytes: int | None, link: Link) -> float:

@@ -13,12 +13,13 @@ from cost_models.op_cost import OpCost
 from placer.analysis import analyse
 from placer.assembly import assemble_plan
 from placer.constraints import ConstraintOptions, Constraints, find_constraints
+from placer.costing import Costs, cost_ops
 from placer.errors import ShapeError, UsageError
 from placer.extraction import Extraction, extract
 from placer.findings import Report
 from placer.formulation import formulate, peak_finder
 from placer.plan import Plan
-from placer.prediction import estimate_costs, predict
+from placer.prediction import predict
 from placer.solving.solution import SolverParameters
 from placer.solving.tightening import solve_under_peaks
 
@@ -35,7 +36,7 @@ class Options:
 
     ``shapes`` maps input names to shapes (a dimension may be a name out of ``dims``),
     ``max_memory`` devices to caps (``"8GiB"`` or bytes), ``pins`` and ``pin_types`` globs to
-    devices, ``costs`` op names to measured seconds.
+    devices; ``costs`` are measured costs or a path of them, seconds by op name, or ``"grappler"``.
     """
 
     tag_set: str | None = None
@@ -53,7 +54,7 @@ class Options:
     pin_types: Mapping[str, str] = field(default_factory=dict)
     keep_together: tuple[str, ...] = ()
     clear_devices: bool = False
-    costs: Mapping[str, float] | None = None
+    costs: Costs = None
     trip_count: int | None = None
     time_limit: float = 30.0
     seed: int = 0
@@ -76,7 +77,7 @@ def place(source: Any, devices: str | Path, **options: Any) -> Plan:
     cluster = read_cluster(devices, wanted)
     extraction = extract_program(source, wanted)
     require_known_shapes(extraction)
-    costs = estimate_costs(extraction.graph, wanted.costs, wanted.trip_count)
+    costs, extraction = _cost(source, extraction, cluster, wanted)
     return place_extraction(extraction, costs, cluster, wanted)
 
 
@@ -90,7 +91,7 @@ def report(source: Any, devices: str | Path | None = None, **options: Any) -> Re
     wanted = Options(**options)
     cluster = read_cluster(devices or REFERENCE_DEVICE, wanted)
     extraction = extract_program(source, wanted)
-    costs = estimate_costs(extraction.graph, wanted.costs, wanted.trip_count)
+    costs, extraction = _cost(source, extraction, cluster, wanted)
     together = replace(wanted, pins={}, pin_types={}, keep_together=(), clear_devices=True)
     constraints = constraints_of(extraction, cluster, together)
     metrics = predict(extraction.graph, costs, constraints.first_choice, cluster)
@@ -134,6 +135,19 @@ def extract_program(source: Any, wanted: Options) -> Extraction:
         batch_size=wanted.batch_size,
         shapes=wanted.shapes,
         dims=wanted.dims,
+        allow_unsafe_keras=wanted.allow_unsafe_keras,
+    )
+
+
+def _cost(
+    source: Any, extraction: Extraction, cluster: Cluster, wanted: Options
+) -> tuple[dict[str, OpCost], Extraction]:
+    return cost_ops(
+        source,
+        extraction,
+        cluster,
+        wanted.costs,
+        trip_count=wanted.trip_count,
         allow_unsafe_keras=wanted.allow_unsafe_keras,
     )
 

@@ -237,7 +237,7 @@ def run_saved_model_session(path: Path, tags: Sequence[str], request: SessionReq
     stored = (path / "variables" / "variables.index").exists()
     with tf.Graph().as_default() as graph, v1.Session(config=_config(request)) as session:
         v1.saved_model.load(session, list(tags), str(path))
-        notes = () if stored else _invent_state(session, graph)
+        notes = () if stored else invent_state(session, graph)
         return replace(_run_session(session, request), notes=notes)
 
 
@@ -248,7 +248,7 @@ def run_graph_session(graph_def: Any, request: SessionRequest) -> Run:
     v1 = tf.compat.v1
     with tf.Graph().as_default() as graph, v1.Session(config=_config(request)) as session:
         tf.graph_util.import_graph_def(graph_def, name="")
-        notes = _invent_state(session, graph)
+        notes = invent_state(session, graph)
         return replace(_run_session(session, request), notes=notes)
 
 
@@ -281,7 +281,7 @@ def _run_session(session: Any, request: SessionRequest) -> Run:
     )
 
 
-def _invent_state(session: Any, graph: Any) -> tuple[str, ...]:
+def invent_state(session: Any, graph: Any) -> tuple[str, ...]:
     """Made-up values for every variable of a graph that comes without a checkpoint."""
     import tensorflow as tf
 

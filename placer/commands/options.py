@@ -16,8 +16,8 @@ Value = TypeVar("Value")
 GATES = ("fallback", "unmodelled", "unknown-shape")
 
 
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Adds MODEL and what chooses and binds the program in it."""
+def add_model_options(parser: argparse.ArgumentParser, *, costs: bool = True) -> None:
+    """Adds MODEL and what chooses and binds the program in it; with ``costs`` what it costs."""
     add_model(parser)
     group = parser.add_argument_group("what is analysed")
     add_choice_options(group)
@@ -41,6 +41,11 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         metavar="T=128",
         help="the size of the dimensions with this name (repeatable)",
     )
+    if costs:
+        _add_cost_options(group)
+
+
+def _add_cost_options(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--trip-count",
         type=_count,
@@ -48,7 +53,10 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help="iterations of loops whose number is not in the graph",
     )
     group.add_argument(
-        "--costs", metavar="FILE", help="measured op costs (JSON: op name to seconds)"
+        "--costs",
+        metavar="FILE",
+        help="measured op times (placer profile writes them), or grappler: the times that "
+        "TensorFlow's graph optimiser predicts",
     )
 
 
@@ -163,14 +171,16 @@ def add_fail_on(parser: argparse._ActionsContainer, gates: tuple[str, ...] = GAT
     )
 
 
-def add_output_options(parser: argparse.ArgumentParser, output_help: str = "") -> None:
+def add_output_options(
+    parser: argparse.ArgumentParser, output_help: str = "", *, required: bool = False
+) -> None:
     """Adds the format, verbosity, and with ``output_help`` the file to write."""
     group = parser.add_argument_group("output")
     group.add_argument(
         "--format", choices=FORMATS, default="text", help="of what is printed (text)"
     )
     if output_help:
-        group.add_argument("-o", "--output", metavar="FILE", help=output_help)
+        group.add_argument("-o", "--output", required=required, metavar="FILE", help=output_help)
         group.add_argument("--force", action="store_true", help="overwrite existing files")
     add_verbosity(group)
 
@@ -207,22 +217,29 @@ def choice_options(arguments: argparse.Namespace) -> dict[str, Any]:
 def program_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options of :func:`add_model_options` as the pipeline names them."""
     return {
-        **choice_options(arguments),
-        "batch_size": arguments.batch_size,
-        "shapes": _unique(arguments.shape, "--shape") or None,
-        "dims": _unique(arguments.dim, "--dim") or None,
+        **binding_options(arguments),
         "trip_count": arguments.trip_count,
         "costs": _read_costs(arguments.costs),
     }
 
 
-def _read_costs(path: str | None) -> dict[str, float] | None:
-    """The measured costs of ``--costs``, ``None`` without it."""
-    if path is None:
-        return None
-    from placer.commands.cost_file import read_costs
+def binding_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What chooses and binds the program, as the pipeline names it."""
+    return {
+        **choice_options(arguments),
+        "batch_size": arguments.batch_size,
+        "shapes": _unique(arguments.shape, "--shape") or None,
+        "dims": _unique(arguments.dim, "--dim") or None,
+    }
 
-    return read_costs(path)
+
+def _read_costs(path: str | None) -> Any:
+    """The costs of ``--costs``, read before any work; ``None`` without it."""
+    if path in (None, "grappler"):
+        return path
+    from placer.measured_costs import MeasuredCosts
+
+    return MeasuredCosts.load(path)
 
 
 def device_options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -266,14 +283,22 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def positive(text: str) -> int:
+    """A whole number of one or more.  Raises ``ArgumentTypeError`` for anything else."""
+    if _count(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of one or more")
+    return int(text)
+
+
 def _seconds(text: str) -> float:
+    """A finite time above zero.  Raises ``ArgumentTypeError`` for anything else."""
     try:
-        seconds = float(text)
+        value = float(text)
     except ValueError:
-        seconds = -1.0
-    if not 0 < seconds < float("inf"):
+        value = -1.0
+    if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above zero")
-    return seconds
+    return value
 
 
 def _shape(text: str) -> tuple[str, tuple[int | str | None, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from placer import __version__
-from placer.commands import analysis, application, hardware, placement, verification
+from placer.commands import analysis, application, hardware, placement, profiling, verification
 
 DESCRIPTION = """\
 Place TensorFlow programs on devices: find out where each op should run so that memory
@@ -34,6 +34,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"placer {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (analysis, placement, application, verification, hardware):
+    for module in (analysis, placement, application, verification, profiling, hardware):
         module.add_command(commands)
     return parser

@@ -21,19 +21,15 @@ _ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 """
 
 
-def estimate_costs(
-    graph: OpGraph,
-    measured: Mapping[str, float] | None = None,
-    trip_count: int | None = None,
-) -> dict[str, OpCost]:
+def estimate_costs(graph: OpGraph, trip_count: int | None = None) -> dict[str, OpCost]:
     """The cost of one execution of every op of ``graph``.
 
-    ``measured`` has seconds by op name.  A loop costs its condition and body times the trip count
+    A loop costs its condition and body times the trip count
     that the graph tells, else ``trip_count``, else once and flagged inaccurate; a branch op costs
     the dearest branch; any other op with bodies costs them once, flagged.  Variables weigh on the
     op ``handle``, each once.
     """
-    costs = estimate({op.name: op.info for op in graph.ops.values()}, measured)
+    costs = estimate({op.name: op.info for op in graph.ops.values()})
     costs.update(list_costs(graph, costs))
     costs.update(_variable_costs(graph, costs))
     bodies = _Bodies(graph, trip_count)
@@ -85,6 +81,7 @@ class _BodyCost:
     added_bytes: tuple[int, ...]
     inaccurate: bool
     unmodelled: bool
+    ops: tuple[OpCost, ...]
 
 
 class _Bodies:
@@ -108,6 +105,7 @@ class _Bodies:
             flops=max(body.flops for body in bodies),
             bytes_accessed=max(body.bytes_accessed for body in bodies),
             launches=max(body.launches for body in bodies),
+            inner=max(bodies, key=lambda body: (body.flops, body.bytes_accessed)).ops,
             temporary_bytes=max(0, max(body.peak_bytes for body in bodies) - output_bytes),
         )
         return cost if op.op_type in _BRANCHES else replace(cost, inaccurate=True)
@@ -129,6 +127,8 @@ class _Bodies:
             flops=trips * sum(body.flops for body in bodies),
             bytes_accessed=trips * sum(body.bytes_accessed for body in bodies),
             launches=trips * sum(body.launches for body in bodies),
+            inner=tuple(cost for body in bodies for cost in body.ops),
+            repeats=trips,
             temporary_bytes=max(0, peak_bytes + previous - sum(sizes) - sum(added)),
             held_bytes=tuple(trips * size for size in added) if any(added) else (),
         )
@@ -166,6 +166,7 @@ class _Bodies:
             added_bytes=tuple(added_bytes(fetch, body, costs) for fetch in body.fetches),
             inaccurate=any(cost.inaccurate for cost in costs.values()),
             unmodelled=any(cost.unmodelled for cost in costs.values()),
+            ops=tuple(costs.values()),
         )
 
 

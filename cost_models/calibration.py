@@ -1,0 +1,198 @@
+"""What a device reaches, fitted to measured times of ops.
+
+For every kind of op (an op type with enough samples, and every family) three numbers: the seconds
+of a launch, and the fractions of the peaks that its roofline sits at.  They minimise the mean of
+``|log(predicted / measured)|``, each op weighted by the square root of its time: ratios, so that
+small ops count, and absolute values, so that a few disturbed measurements do not.  The three are
+then scaled together such that the kind's total time is right, because a step is a sum.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cost_models.devices import DeviceProperties, Efficiency
+from cost_models.op_cost import OpCost
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+    Array = NDArray[numpy.float64]
+
+LEAST_SAMPLES = 12
+"""An op type with fewer gets the efficiency of its family."""
+
+_PEAK_QUANTILE = 0.98
+_LEAST_WORK = 1_000_000
+"""Peaks are read off ops with at least so many flops or bytes."""
+
+_STARTS = (0.05, 0.2, 0.5, 0.8)
+_FINEST_STEP = 1.01
+_UNLIMITED = 100.0
+"""The fraction of a peak that is written where the peak does not limit a kind of op."""
+
+_SHORTEST_LAUNCH_SECONDS = 1e-8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One op and the seconds that it took."""
+
+    cost: OpCost
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindFit:
+    """What was fitted to one kind of op; ``median_error`` is relative, over its samples."""
+
+    kind: str
+    op_count: int
+    seconds: float
+    efficiency: Efficiency
+    median_error: float
+
+
+def fit_device(
+    device: DeviceProperties, samples: Sequence[Sample]
+) -> tuple[DeviceProperties, tuple[KindFit, ...]]:
+    """``device`` with the peaks, overheads and efficiencies that ``samples`` show, and the fits.
+
+    Ops with bodies are left out: their times are those of what runs in them.  Raises
+    ``ValueError`` if no sample does any work.
+    """
+    plain = [s for s in samples if not s.cost.inner and s.seconds > 0]
+    working = [s for s in plain if s.cost.flops or s.cost.bytes_accessed]
+    if not working:
+        raise ValueError("no op of these costs does any work: there is nothing to fit to")
+    idle = [s for s in plain if not (s.cost.flops or s.cost.bytes_accessed)]
+    peak_flops = _peak((s.cost.flops, s.seconds) for s in working) or device.peak_flops
+    bandwidth = _peak((s.cost.bytes_accessed, s.seconds) for s in working)
+    peaked = replace(
+        device, peak_flops=peak_flops, memory_bandwidth=bandwidth or device.memory_bandwidth
+    )
+    fits = [_fit_kind(kind, found, peaked) for kind, found in _kinds(working).items()]
+    whole = _fit_kind("", working, peaked)
+    efficiency = {fit.kind: fit.efficiency for fit in fits}
+    efficiency |= {
+        op_type: Efficiency(launch_seconds=_mean_seconds(found))
+        for op_type, found in _by_type(idle).items()
+        if len(found) >= LEAST_SAMPLES
+    }
+    fitted = replace(
+        peaked,
+        launch_seconds=whole.efficiency.launch_seconds or device.launch_seconds,
+        dispatch_seconds=_mean_seconds(idle) if idle else device.dispatch_seconds,
+        efficiency=efficiency,
+    )
+    return fitted, tuple(fits)
+
+
+def _kinds(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
+    """Samples by family, and by op type where there are enough."""
+    samples = list(samples)
+    families: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        if sample.cost.family:
+            families[sample.cost.family].append(sample)
+    types = {k: found for k, found in _by_type(samples).items() if len(found) >= LEAST_SAMPLES}
+    return dict(sorted((families | types).items()))
+
+
+def _by_type(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
+    found: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        found[sample.cost.op_type].append(sample)
+    return dict(sorted(found.items()))
+
+
+def _mean_seconds(samples: Sequence[Sample]) -> float:
+    total = sum(sample.seconds for sample in samples) / len(samples)
+    return max(total, _SHORTEST_LAUNCH_SECONDS)
+
+
+def _peak(pairs: Iterable[tuple[int, float]]) -> float:
+    """The rate (work per second) that only the fastest large ops exceed; 0 if there are none."""
+    rates = sorted(work / seconds for work, seconds in pairs if work >= _LEAST_WORK)
+    return rates[int(_PEAK_QUANTILE * (len(rates) - 1))] if rates else 0.0
+
+
+def _fit_kind(kind: str, samples: Sequence[Sample], device: DeviceProperties) -> KindFit:
+    import numpy
+
+    flops = numpy.array([s.cost.flops for s in samples], float) / device.peak_flops
+    traffic = numpy.array([s.cost.bytes_accessed for s in samples], float)
+    moving = traffic / device.memory_bandwidth
+    launches = numpy.array([s.cost.launches for s in samples], float)
+    seconds = numpy.array([s.seconds for s in samples])
+    launch, per_flop, per_byte = _fit(launches, flops, moving, seconds)
+    predicted = _predict((launch, per_flop, per_byte), launches, flops, moving)
+    return KindFit(
+        kind=kind,
+        op_count=len(samples),
+        seconds=float(seconds.sum()),
+        efficiency=Efficiency(
+            compute=_fraction(per_flop),
+            memory=_fraction(per_byte),
+            launch_seconds=float(f"{max(launch, _SHORTEST_LAUNCH_SECONDS):.4g}"),
+        ),
+        median_error=float(numpy.median(numpy.abs(predicted / seconds - 1))),
+    )
+
+
+def _fraction(inverse: float) -> float:
+    return _UNLIMITED if inverse * _UNLIMITED < 1 else float(f"{1 / inverse:.4g}")
+
+
+def _fit(launches: Array, computing: Array, moving: Array, seconds: Array) -> tuple[float, ...]:
+    """Launch seconds, and the inverse fractions of the two peaks."""
+    import numpy
+
+    weights = numpy.sqrt(seconds)
+    weights /= weights.sum()
+
+    def loss(parameters: Sequence[float]) -> float:
+        predicted = _predict(parameters, launches, computing, moving)
+        return float(weights @ numpy.abs(numpy.log(predicted / seconds)))
+
+    def starts(work: Array) -> list[float]:
+        some = work > 0
+        ratios = seconds[some] / work[some]
+        return [0.0, *numpy.quantile(ratios, _STARTS)] if some.any() else [0.0]
+
+    launch_starts = [_SHORTEST_LAUNCH_SECONDS, *numpy.quantile(seconds / launches, _STARTS[:3])]
+    grid = itertools.product(launch_starts, starts(computing), starts(moving))
+    best = _descend(loss, min(grid, key=loss))
+    total = float(_predict(best, launches, computing, moving).sum())
+    return tuple(value * float(seconds.sum()) / total for value in best)
+
+
+def _descend(loss: Callable[[Sequence[float]], float], start: Sequence[float]) -> list[float]:
+    """The best parameters near ``start``, each multiplied and divided by ever smaller factors."""
+    best, least, step = list(start), loss(start), 1.6
+    while step > _FINEST_STEP:
+        improved = False
+        for index, factor in itertools.product(range(len(best)), (step, 1 / step)):
+            tried = [value * (factor if at == index else 1) for at, value in enumerate(best)]
+            found = loss(tried)
+            if found < least - 1e-9:
+                best, least, improved = tried, found, True
+        if not improved:
+            step **= 0.5
+    return best
+
+
+def _predict(
+    parameters: Sequence[float], launches: Array, computing: Array, moving: Array
+) -> Array:
+    """The roofline of :func:`cost_models.roofline.op_seconds` on arrays."""
+    import numpy
+
+    launch, per_flop, per_byte = parameters
+    roof: Array = numpy.maximum(per_flop * computing, per_byte * moving)
+    return launches * launch + roof + 1e-12

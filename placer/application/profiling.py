@@ -1,0 +1,267 @@
+"""How long do the ops of a program take on this machine?
+
+The flat graph runs in a session of a process of its own, every op under its flat name: TensorFlow's
+full trace gives the time of every kernel (``RunMetadata.step_stats``), steps without a trace give
+the time of the whole.  Both kinds take turns, so that what else the machine does meets both.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from placer import __version__
+from placer.errors import ModelError, PlacerError, UsageError
+from placer.extraction.local_models import local_model
+from placer.measured_costs import MeasuredCosts
+
+WARM_UP_STEPS = 3
+"""The first steps allocate, choose algorithms and read constants."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions:
+    """``threads`` are those of one op; ops run one at a time.  ``onednn`` leaves oneDNN's kernels
+    on, which replace some ops and fuse others away.  ``batch_size`` and ``shapes`` bind unknown
+    dimensions of inputs."""
+
+    steps: int = 20
+    threads: int = 1
+    onednn: bool = False
+    batch_size: int | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    time_limit_seconds: float = 600.0
+    seed: int = 0
+
+
+def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:
+    """Measured times of every op of the model in ``source``, and of its step.
+
+    ``options`` are those of :class:`ProfileOptions`, and ``tag_set``, ``signature`` and
+    ``outputs``.  Inputs and weights are made up.
+
+    Raises :class:`UsageError` for a wrong option, :class:`ModelError` for a model that cannot be
+    read or does not run here, :class:`PlacerError` at the time limit.
+    """
+    choice = {key: options.pop(key, None) for key in ("tag_set", "signature", "outputs")}
+    allow_code = options.pop("allow_unsafe_keras", False)
+    wanted = ProfileOptions(**options)
+    if wanted.steps < 1 or wanted.threads < 1:
+        raise UsageError("a profile needs at least one step and one thread")
+    with (
+        local_model(source, allow_unsafe_keras=allow_code, weights=False) as model,
+        tempfile.TemporaryDirectory(prefix="placer-profile-") as folder,
+    ):
+        files = [Path(folder) / name for name in ("request", "answer", "log")]
+        files[0].write_bytes(pickle.dumps((os.fspath(model.path), choice, wanted)))
+        status = _run(files, wanted)
+        if not files[1].exists():
+            last = files[2].read_text(errors="replace").strip()[-500:]
+            raise ModelError(f"the run ended with status {status}; its last words: {last}")
+        answer = pickle.loads(files[1].read_bytes())
+    if isinstance(answer, MeasuredCosts):
+        return replace(answer, model={**answer.model, "path": os.fspath(source)})
+    error, message = answer
+    raise error(message)
+
+
+def _run(files: Sequence[Path], wanted: ProfileOptions) -> int:
+    """The exit status of the process that measures."""
+    root = str(Path(__file__).resolve().parents[2])
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
+        "TF_ENABLE_ONEDNN_OPTS": str(int(wanted.onednn)),
+        "CUDA_VISIBLE_DEVICES": "-1",
+    }
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    command = [sys.executable, "-P", "-m", __spec__.name, *map(str, files[:2])]
+    with files[2].open("wb") as log:
+        child = subprocess.Popen(
+            command, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            return child.wait(wanted.time_limit_seconds)
+        except subprocess.TimeoutExpired as error:
+            raise PlacerError(
+                f"{wanted.steps} steps did not end within {wanted.time_limit_seconds:g} s; ask for "
+                f"fewer with --steps, or a smaller batch"
+            ) from error
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+
+
+def measure(source: str, choice: Mapping[str, Any], wanted: ProfileOptions) -> MeasuredCosts:
+    """The measurement itself, in this process."""
+    import tensorflow as tf
+
+    from placer.application.generated_inputs import input_values
+    from placer.application.program_runs import invent_state
+    from placer.extraction.analysis import describe
+    from placer.extraction.loading import load_program
+
+    program = load_program(source, **choice)
+    bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes) or None}
+    values = input_values(program, None, bindings, wanted.seed)
+    feeds = {item.tensor: values[item.key] for item in program.inputs}
+    v1 = tf.compat.v1
+    config = v1.ConfigProto(
+        device_count={"CPU": 1},
+        inter_op_parallelism_threads=1,
+        intra_op_parallelism_threads=wanted.threads,
+        allow_soft_placement=True,
+    )
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = -1
+    try:
+        with tf.Graph().as_default() as graph, v1.Session(config=config) as session:
+            graph_def = without_devices(program.graph_def)
+            tf.graph_util.import_graph_def(graph_def, name="")
+            invent_state(session, graph)
+            ends = [tensor.partition(":")[0] for _, tensor in program.outputs]
+            targets = [graph.get_operation_by_name(name) for name in (*ends, *program.targets)]
+            seconds, traces = _steps(session, targets, feeds, wanted.steps)
+    except tf.errors.OpError as error:
+        raise ModelError(f"the model does not run here: {error.message.strip()[:500]}") from error
+    except ValueError as error:
+        raise ModelError(f"TensorFlow cannot import the graph: {str(error)[:500]}") from error
+    return MeasuredCosts(
+        ops=_op_times(traces, frozenset(node.name for node in program.graph_def.node)),
+        model=describe(program),
+        bindings=bindings,
+        step=_step_times(seconds),
+        configuration={
+            "steps": wanted.steps,
+            "intra_op_threads": wanted.threads,
+            "inter_op_threads": 1,
+            "graph_optimisation": False,
+            "onednn": wanted.onednn,
+        },
+        machine=_machine(),
+        tensorflow_version=tf.__version__,
+        tool_version=__version__,
+    )
+
+
+def without_devices(graph_def: Any) -> Any:
+    """A copy of ``graph_def`` without device strings, its functions included."""
+    copy = type(graph_def)()
+    copy.CopyFrom(graph_def)
+    bodies = (function.node_def for function in copy.library.function)
+    for nodes in (copy.node, *bodies):
+        for node in nodes:
+            node.device = ""
+    return copy
+
+
+def _steps(
+    session: Any, targets: Sequence[Any], feeds: Mapping[str, Any], count: int
+) -> tuple[list[tuple[float, float]], list[dict[str, int]]]:
+    """(wall-clock, processor) seconds of untraced steps, and nanoseconds by runtime name of as
+    many traced ones, which take turns with them."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+    seconds, traces = [], []
+    for number in range(WARM_UP_STEPS + count):
+        start = time.perf_counter(), time.process_time()
+        session.run(targets, feeds)
+        step = time.perf_counter() - start[0], time.process_time() - start[1]
+        metadata = v1.RunMetadata()
+        session.run(targets, feeds, options=options, run_metadata=metadata)
+        if number >= WARM_UP_STEPS:
+            seconds.append(step)
+            traces.append(_kernel_times(metadata.step_stats))
+    return seconds, traces
+
+
+def _kernel_times(step_stats: Any) -> dict[str, int]:
+    """Nanoseconds in kernels by runtime name, summed over the iterations of loops."""
+    found: dict[str, int] = defaultdict(int)
+    for device in step_stats.dev_stats:
+        for node in device.node_stats:
+            found[node.node_name] += node.op_end_rel_nanos - node.op_start_rel_nanos
+    return found
+
+
+def _op_times(
+    traces: Sequence[Mapping[str, int]], ops: frozenset[str]
+) -> dict[str, dict[str, float]]:
+    """Times by flat op; what a loop or branch was lowered to counts for the op that it was."""
+    samples: dict[str, list[int]] = {}
+    for number, trace in enumerate(traces):
+        for runtime_name, nanoseconds in trace.items():
+            name = _owner(runtime_name, ops)
+            if name is not None:
+                samples.setdefault(name, [0] * len(traces))[number] += nanoseconds
+    return {
+        name: {
+            "median_seconds": round(statistics.median(values)) * 1e-9,
+            "least_seconds": min(values) * 1e-9,
+        }
+        for name, values in sorted(samples.items())
+    }
+
+
+def _owner(runtime_name: str, ops: frozenset[str]) -> str | None:
+    """The flat op, or the control-flow op whose name the runtime's name begins with."""
+    name = runtime_name
+    while name and name not in ops:
+        name = name.rpartition("/")[0]
+    return name or None
+
+
+def _step_times(seconds: Sequence[tuple[float, float]]) -> dict[str, float]:
+    wall, processor = zip(*seconds, strict=True)
+    return {
+        "median_seconds": statistics.median(wall),
+        "least_seconds": min(wall),
+        "median_processor_seconds": statistics.median(processor),
+        "least_processor_seconds": min(processor),
+    }
+
+
+def _machine() -> dict[str, Any]:
+    """Processor, cores and system, as far as the system tells."""
+    model = platform.processor()
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        rows = information.read_text(errors="replace").splitlines()
+        named = [row.partition(":")[2].strip() for row in rows if row.startswith("model name")]
+        model = named[0] if named else model
+    return {"processor": model, "cores": os.cpu_count(), "system": platform.system()}
+
+
+def main() -> None:
+    """Answers the request in the first file by the second: costs, or an error's class and text."""
+    request, answer = (Path(name) for name in sys.argv[1:3])
+    source, choice, wanted = pickle.loads(request.read_bytes())
+    try:
+        result: Any = measure(source, choice, wanted)
+    except PlacerError as error:
+        result = type(error), str(error)
+    partial = answer.with_suffix(".part")
+    partial.write_bytes(pickle.dumps(result))
+    partial.replace(answer)
+
+
+if __name__ == "__main__":
+    # Pickle names the classes by module, so both sides must import them from the same one.
+    from placer.application.profiling import main as run_main
+
+    run_main()

@@ -1,0 +1,102 @@
+"""Which costs hold: those of the cost rules, measured ones, or Grappler's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cost_models.devices import Cluster
+from cost_models.estimation import with_measured
+from cost_models.op_cost import OpCost
+from placer.errors import UsageError
+from placer.extraction import Extraction
+from placer.measured_costs import MeasuredCosts
+from placer.prediction import estimate_costs
+
+GRAPPLER = "grappler"
+"""What ``costs`` says to have TensorFlow's Grappler predict the times of ops."""
+
+Costs = MeasuredCosts | Mapping[str, float] | str | os.PathLike[str] | None
+"""Measured costs, seconds by op name, ``"grappler"``, the path of a costs file, or nothing."""
+
+
+def cost_ops(
+    source: Any,
+    extraction: Extraction,
+    cluster: Cluster,
+    costs: Costs = None,
+    trip_count: int | None = None,
+    allow_unsafe_keras: bool = False,
+) -> tuple[dict[str, OpCost], Extraction]:
+    """The cost of every op, and the extraction with what has to be said about that.
+
+    Bytes are always those of the cost rules; so are the seconds of ops that were not measured.
+    Raises :class:`UsageError` for costs of another graph, or that name no op of this one.
+    """
+    graph = extraction.graph
+    found = estimate_costs(graph, trip_count)
+    if costs is None:
+        return found, extraction
+    if costs == GRAPPLER:
+        from placer.application.grappler_costs import grappler_seconds
+
+        by_type = grappler_seconds(
+            source, extraction, cluster, allow_unsafe_keras=allow_unsafe_keras
+        )
+    else:
+        by_type = _measured_seconds(extraction, costs)
+    for device_type, seconds in by_type.items():
+        found = with_measured(found, seconds, device_type)
+    measured = [name for name in graph.ops if found[name].measured_seconds]
+    if not measured:
+        raise UsageError(
+            "the costs name no op of this model: the names are those of its flat graph"
+        )
+    rest = tuple(
+        name for name in graph.ops if not found[name].measured_seconds and _works(found[name])
+    )
+    if rest:
+        message = (
+            f"{len(rest):,} of {len(graph.ops):,} ops have no measured time: the cost model's is "
+            f"taken"
+        )
+        warning = ("unmeasured", message, rest)
+        extraction = replace(extraction, warnings=(*extraction.warnings, warning))
+    return found, extraction
+
+
+def _works(cost: OpCost) -> bool:
+    return bool(cost.flops or cost.bytes_accessed)
+
+
+def _measured_seconds(
+    extraction: Extraction, costs: MeasuredCosts | Mapping[str, float] | str | os.PathLike[str]
+) -> Mapping[str, Mapping[str, float]]:
+    """Seconds of one execution by device type (``""``: any) and op name."""
+    if isinstance(costs, Mapping):
+        return {"": costs}
+    name = "the costs" if isinstance(costs, MeasuredCosts) else f"the costs file {costs}"
+    measured = costs if isinstance(costs, MeasuredCosts) else MeasuredCosts.load(costs)
+    measured.check_graph(extraction.graph.fingerprint, name)
+    _check_bindings(measured, extraction, name)
+    return {measured.device_type: measured.op_seconds}
+
+
+def _check_bindings(measured: MeasuredCosts, extraction: Extraction, source: str) -> None:
+    """Nothing, if unknown dimensions were bound to the same sizes.  Raises ``UsageError``."""
+    for key in ("batch_size", "shapes"):
+        then, now = measured.bindings.get(key), extraction.bindings.get(key)
+        if measured.bindings and _plain(then) != _plain(now):
+            raise UsageError(
+                f"{source} was measured with {key} {then}, and this is asked for with {now}: "
+                f"measure again with placer profile, or ask for the same"
+            )
+
+
+def _plain(value: Any) -> Any:
+    """Mappings and sequences as JSON gives them back."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()} or None
+    return list(value) if isinstance(value, tuple | list) else value
