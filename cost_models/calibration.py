@@ -113,13 +113,13 @@ def _by_type(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
 
 def _mean_seconds(samples: Sequence[Sample]) -> float:
     total = sum(sample.seconds for sample in samples) / len(samples)
-    return max(total, _SHORTEST_LAUNCH_SECONDS)
+    return _rounded(max(total, _SHORTEST_LAUNCH_SECONDS))
 
 
 def _peak(pairs: Iterable[tuple[int, float]]) -> float:
     """The rate (work per second) that only the fastest large ops exceed; 0 if there are none."""
     rates = sorted(work / seconds for work, seconds in pairs if work >= _LEAST_WORK)
-    return rates[int(_PEAK_QUANTILE * (len(rates) - 1))] if rates else 0.0
+    return _rounded(rates[int(_PEAK_QUANTILE * (len(rates) - 1))]) if rates else 0.0
 
 
 def _fit_kind(kind: str, samples: Sequence[Sample], device: DeviceProperties) -> KindFit:
@@ -139,14 +139,19 @@ def _fit_kind(kind: str, samples: Sequence[Sample], device: DeviceProperties) ->
         efficiency=Efficiency(
             compute=_fraction(per_flop),
             memory=_fraction(per_byte),
-            launch_seconds=float(f"{max(launch, _SHORTEST_LAUNCH_SECONDS):.4g}"),
+            launch_seconds=_rounded(max(launch, _SHORTEST_LAUNCH_SECONDS)),
         ),
         median_error=float(numpy.median(numpy.abs(predicted / seconds - 1))),
     )
 
 
 def _fraction(inverse: float) -> float:
-    return _UNLIMITED if inverse * _UNLIMITED < 1 else float(f"{1 / inverse:.4g}")
+    return _UNLIMITED if inverse * _UNLIMITED < 1 else _rounded(1 / inverse)
+
+
+def _rounded(number: float) -> float:
+    """Four digits: no fit knows more."""
+    return float(f"{number:.4g}")
 
 
 def _fit(launches: Array, computing: Array, moving: Array, seconds: Array) -> tuple[float, ...]:

@@ -39,6 +39,7 @@ def cost_ops(
     found = estimate_costs(graph, trip_count)
     if costs is None:
         return found, extraction
+    by_type: Mapping[str, Mapping[str, float]]
     if costs == GRAPPLER:
         from placer.application.grappler_costs import grappler_seconds
 
@@ -77,7 +78,7 @@ def _measured_seconds(
     """Seconds of one execution by device type (``""``: any) and op name."""
     if isinstance(costs, Mapping):
         return {"": costs}
-    name = "the costs" if isinstance(costs, MeasuredCosts) else f"the costs file {costs}"
+    name = "the costs file" if isinstance(costs, MeasuredCosts) else f"the costs file {costs}"
     measured = costs if isinstance(costs, MeasuredCosts) else MeasuredCosts.load(costs)
     measured.check_graph(extraction.graph.fingerprint, name)
     _check_bindings(measured, extraction, name)

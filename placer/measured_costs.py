@@ -71,7 +71,7 @@ class MeasuredCosts:
         """The costs in a file.  Raises ``UsageError`` if there is none or it is not one."""
         source = os.fspath(path)
         try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
+            data = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse)
         except (OSError, ValueError, RecursionError) as error:
             raise UsageError(f"{source} cannot be read as JSON: {error}") from error
         _check_schema(data, source)
@@ -85,6 +85,11 @@ def costs_schema() -> dict[str, Any]:
         Path(__file__).with_name("costs.schema.json").read_text(encoding="utf-8")
     )
     return schema
+
+
+def _refuse(constant: str) -> float:
+    """No time is NaN or infinite."""
+    raise ValueError(f"{constant} is no time")
 
 
 def _check_schema(data: Any, source: str) -> None:

@@ -16,9 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ class ProfileOptions:
     threads: int = 1
     onednn: bool = False
     batch_size: int | None = None
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] | None = None
     time_limit_seconds: float = 600.0
     seed: int = 0
 
@@ -115,7 +116,7 @@ def measure(source: str, choice: Mapping[str, Any], wanted: ProfileOptions) -> M
     from placer.extraction.loading import load_program
 
     program = load_program(source, **choice)
-    bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes) or None}
+    bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes or {})}
     values = input_values(program, None, bindings, wanted.seed)
     feeds = {item.tensor: values[item.key] for item in program.inputs}
     v1 = tf.compat.v1
@@ -255,6 +256,8 @@ def main() -> None:
         result: Any = measure(source, choice, wanted)
     except PlacerError as error:
         result = type(error), str(error)
+    except Exception:  # a fault of ours: told in full by the parent, not hidden
+        result = PlacerError, f"measuring failed unexpectedly:\n{traceback.format_exc()}"
     partial = answer.with_suffix(".part")
     partial.write_bytes(pickle.dumps(result))
     partial.replace(answer)

@@ -13,6 +13,9 @@ from placer.__main__ import main
 from placer.plan import Plan
 
 
+_COSTS = '{"schema": "placer.costs/1", "device_type": "CPU", "ops": %s}'
+
+
 @pytest.fixture
 def pipeline(monkeypatch):
     """Stands in for ``placer.pipeline``: its functions return or raise what a test sets."""
@@ -120,14 +123,17 @@ def test_wrong_usage_exits_2_before_any_work(pipeline, capsys, argv, message):
     ("text", "message"),
     [
         ("{", "cannot be read as JSON"),
-        ("[1]", "not an object"),
-        ('{"a": -1}', "a is -1, not seconds"),
-        ('{"a": "fast"}', "a is 'fast', not seconds"),
-        ('{"a": NaN}', "a is nan, not seconds"),
+        ("[1]", "is no costs file"),
+        ('{"a": 1}', "is no costs file"),
+        ('{"schema": "placer.plan/1"}', "is no costs file"),
+        (_COSTS % '{"a": {"median_seconds": -1}}', "at ops/a/median_seconds"),
+        (_COSTS % '{"a": {"median_seconds": "fast"}}', "at ops/a/median_seconds"),
+        (_COSTS % '{"a": {"median_seconds": NaN}}', "cannot be read as JSON"),
+        (_COSTS % '{"a": 1}', "at ops/a"),
     ],
 )
 def test_measured_costs_must_be_seconds(pipeline, tmp_path, capsys, text, message):
-    """A costs file that is no mapping of op names to seconds is refused before any work."""
+    """A costs file that does not fit its schema is refused before any work."""
     path = tmp_path / "costs.json"
     path.write_text(text)
     assert main(["report", "model", "--costs", str(path)]) == 2
@@ -136,11 +142,13 @@ def test_measured_costs_must_be_seconds(pipeline, tmp_path, capsys, text, messag
 
 
 def test_measured_costs_reach_the_pipeline(pipeline, tmp_path):
-    """Seconds by op name arrive as they are in the file."""
+    """Seconds by op name arrive as they are in the file; Grappler is asked for by its name."""
     path = tmp_path / "costs.json"
-    path.write_text('{"a": 1, "b": 2.5e-6}')
+    path.write_text(_COSTS % '{"a": {"median_seconds": 1}, "b": {"median_seconds": 2.5e-6}}')
     assert main(["place", "model", "--devices", "2xT4", "--costs", str(path)]) == 0
-    assert pipeline.calls[0][2]["costs"] == {"a": 1.0, "b": 2.5e-6}
+    assert pipeline.calls[0][2]["costs"].op_seconds == {"a": 1.0, "b": 2.5e-6}
+    assert main(["place", "model", "--devices", "2xT4", "--costs", "grappler"]) == 0
+    assert pipeline.calls[1][2]["costs"] == "grappler"
 
 
 def test_options_reach_the_pipeline(pipeline, capsys):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from graphs_by_hand import draw, draw_cluster
 
+from cost_models.devices import Efficiency
 from cost_models.estimation import estimate
 from cost_models.op_info import TensorProperties
 from cost_models.roofline import op_seconds
@@ -253,6 +254,10 @@ def test_loops_nest():
     assert 15 * product <= estimate_costs(nested)["while"].flops < 15 * product * 1.2
 
 
-def test_measured_seconds_stay_with_their_op():
-    """A measurement of a loop is not lost when its body is counted."""
-    assert estimate_costs(_loop(), {"while": 0.25})["while"].measured_seconds == 0.25
+def test_a_loop_takes_what_its_ops_take_by_kind():
+    """The efficiency of the product in a body holds for the loop."""
+    cost = estimate_costs(_loop())["while"]
+    fast = draw_cluster("GPU:0").device("GPU:0")
+    slow = replace(fast, efficiency={"MatMul": Efficiency(compute=1e-9, memory=1e-9)})
+    assert cost.repeats == 5
+    assert op_seconds(cost, slow) > 1e3 * op_seconds(cost, fast)
