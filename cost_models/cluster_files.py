@@ -4,8 +4,8 @@
 ``memory_bandwidth``, optionally ``type``, ``launch_seconds``, ``dispatch_seconds``,
 ``parallel_ops`` and, by op type or family, ``[device.efficiency.Conv2D]`` with ``compute`` and
 ``memory`` (fractions of the peaks) and ``launch_seconds``: a calibration writes those.
-``[[link]]`` has ``from``, ``to``, ``bandwidth`` (bytes/s) and ``latency`` (seconds), and holds in both
-directions unless the other one is given too.  ``[default_link]`` has the last two.
+``[[link]]`` has ``from``, ``to``, ``bandwidth`` (bytes/s) and ``latency`` (seconds), and holds in
+both directions unless the other one is given too.  ``[default_link]`` has the last two.
 """
 
 from __future__ import annotations

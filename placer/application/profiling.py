@@ -19,12 +19,13 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from placer import __version__
 from placer.errors import ModelError, PlacerError, UsageError
+from placer.extraction.dimensions import resolve_shapes
 from placer.extraction.local_models import local_model
 from placer.measured_costs import MeasuredCosts
 
@@ -42,7 +43,7 @@ class ProfileOptions:
     threads: int = 1
     onednn: bool = False
     batch_size: int | None = None
-    shapes: Mapping[str, tuple[int, ...]] | None = None
+    shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
     time_limit_seconds: float = 600.0
     seed: int = 0
 
@@ -50,15 +51,16 @@ class ProfileOptions:
 def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:
     """Measured times of every op of the model in ``source``, and of its step.
 
-    ``options`` are those of :class:`ProfileOptions`, and ``tag_set``, ``signature`` and
-    ``outputs``.  Inputs and weights are made up.
+    ``options`` are those of :class:`ProfileOptions`, and ``tag_set``, ``signature``, ``outputs``,
+    ``dims`` and ``allow_unsafe_keras``.  Inputs and weights are made up.
 
     Raises :class:`UsageError` for a wrong option, :class:`ModelError` for a model that cannot be
     read or does not run here, :class:`PlacerError` at the time limit.
     """
     choice = {key: options.pop(key, None) for key in ("tag_set", "signature", "outputs")}
     allow_code = options.pop("allow_unsafe_keras", False)
-    wanted = ProfileOptions(**options)
+    shapes, _ = resolve_shapes(options.pop("shapes", None), options.pop("dims", None))
+    wanted = ProfileOptions(shapes=shapes, **options)
     if wanted.steps < 1 or wanted.threads < 1:
         raise UsageError("a profile needs at least one step and one thread")
     with (
@@ -116,7 +118,7 @@ def measure(source: str, choice: Mapping[str, Any], wanted: ProfileOptions) -> M
     from placer.extraction.loading import load_program
 
     program = load_program(source, **choice)
-    bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes or {})}
+    bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
     values = input_values(program, None, bindings, wanted.seed)
     feeds = {item.tensor: values[item.key] for item in program.inputs}
     v1 = tf.compat.v1

@@ -1,6 +1,7 @@
 """Measured op times, and what uses them, with TensorFlow itself."""
 
 import json
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -73,7 +74,7 @@ def test_costs_of_another_graph_or_size_are_refused(measured, tmp_path, capsys):
 def test_ops_without_a_measured_time_are_counted(measured, tmp_path, capsys):
     """They take the model's time, and the report says how many they are."""
     model, costs = measured
-    data = json.loads(open(costs).read())
+    data = json.loads(Path(costs).read_text())
     data["ops"] = {"product": data["ops"]["product"]}
     partial = tmp_path / "partial.json"
     partial.write_text(json.dumps(data))

@@ -12,7 +12,6 @@ from placer import errors
 from placer.__main__ import main
 from placer.plan import Plan
 
-
 _COSTS = '{"schema": "placer.costs/1", "device_type": "CPU", "ops": %s}'
 
 
