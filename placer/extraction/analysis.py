@@ -20,7 +20,9 @@ from placer.extraction.sources import file_hash, model_file
 from placer.extraction.stored_shapes import settle_reserve_spaces, stated_shapes
 from placer.extraction.tensor_states import TensorState, is_known
 from placer.extraction.tensor_types import UNSIZED, GraphTypes
+from placer.extraction.v1_control_flow import find_contexts
 from placer.graph.op_graph import OpGraph
+from placer.graph.order import is_back_edge
 
 
 def analyse_program(
@@ -129,13 +131,17 @@ def _unbound(program: FlatProgram, binding: Binding) -> dict[str, TensorState]:
 def _require_fitting_shapes(
     program: FlatProgram, binding: Binding, found: GraphShapes, definitions: OpDefinitions
 ) -> None:
-    """Raises :class:`ShapeError` if an op is refused only because of the bound shapes."""
+    """Raises :class:`ShapeError` if an op is refused only because of the bound shapes.
+
+    In a branch of a v1 conditional that is no fault: these shapes may never take it.
+    """
+    contexts = find_contexts(program.graph_def.node)
     analysis = ShapeAnalysis(program.graph_def.library, definitions)
     before, _ = analysis.analyse(
         program.graph_def, _unbound(program, binding), program.stored_shapes
     )
     for name, reason in found.refused.items():
-        if name not in before.refused:
+        if name not in before.refused and not contexts[name].branches:
             raise ShapeError(
                 f"the bound shapes do not fit the model: {reason}; bound: "
                 f"{', '.join(binding.bound)}"
@@ -173,7 +179,8 @@ def unknown_roots(graph: OpGraph) -> Iterator[str]:
     """Ops at which the shapes of unknown tensors get lost, in graph order; bodies as ``body/op``.
 
     Their own inputs are known; binding their outputs (or the inputs, where they are placeholders)
-    makes everything behind them known too.  What comes into a body unknown is lost outside.
+    makes everything behind them known too.  What comes into a body unknown is lost outside, and
+    where a loop changes a shape it is lost at the ``Merge``.
     """
     for prefix, part in _parts(graph):
         fed = set(part.feeds) if prefix else set()
@@ -197,7 +204,12 @@ def _roots(graph: OpGraph) -> Iterator[str]:
             wanted.update(name for name, tensor in lost if not is_known(tensor.shape))
     for op in graph.ops.values():
         named = any(op.output_name(index) in wanted for index in range(len(op.info.outputs)))
-        if named and all(is_known(tensor.shape) for tensor in op.info.inputs):
+        arriving = (
+            tensor
+            for source, tensor in zip(op.inputs, op.info.inputs, strict=True)
+            if not is_back_edge(graph.ops[source.rpartition(":")[0]].op_type, op.op_type)
+        )
+        if named and all(is_known(tensor.shape) for tensor in arriving):
             yield op.name
 
 

@@ -4,7 +4,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from placer.errors import UsageError  # noqa: E402
+from placer.errors import ShapeError, UsageError  # noqa: E402
 from placer.extraction.analysis import analyse_program  # noqa: E402
 from placer.extraction.dimensions import resolve_shapes  # noqa: E402
 from placer.extraction.loading import load_program  # noqa: E402
@@ -54,3 +54,22 @@ def test_the_batch_size_binds_what_a_dataset_returns():
     assert bound.unknown == ()
     assert bound.warnings == ()
     assert bound.graph.tensors["y:0"].properties.shape == (4, 2)
+
+
+def test_a_branch_that_does_not_fit_is_no_fault_of_the_binding():
+    """What a conditional guards against may be impossible with the bound shapes."""
+    with tf.Graph().as_default() as graph:
+        v1.disable_control_flow_v2()
+        try:
+            x = v1.placeholder(tf.float32, [None, None], name="x")
+            single = tf.equal(tf.shape(x)[1], 1)
+            y = v1.cond(single, lambda: tf.squeeze(x, [1]), lambda: tf.reduce_sum(x, 1))
+            tf.identity(y, name="y")
+        finally:
+            v1.enable_control_flow_v2()
+    bound = analyse_program(load_program(graph), {}, shapes={"x": (4, 3)})
+    assert [code for code, *_ in bound.warnings] == ["refused_op"]
+    with tf.Graph().as_default() as graph:
+        tf.squeeze(v1.placeholder(tf.float32, [None, None], name="x"), [1])
+    with pytest.raises(ShapeError, match="the bound shapes do not fit"):
+        analyse_program(load_program(graph), {}, shapes={"x": (4, 3)})

@@ -290,6 +290,7 @@ def test_a_v1_loop_whose_variables_change_is_not_taken_to_keep_them(v1_loops):
     shapes = {name: found.graph.tensors[f"{name}:0"].properties.shape for name in "gpos"}
     assert shapes == {"g": (None, 3), "p": (4, 3), "o": None, "s": (4, 3)}
     assert "data_dependent_shape" in [code for code, *_ in found.warnings]
+    assert {found.graph.ops[name].op_type for name in found.unknown_roots} == {"Merge"}
 
 
 def test_what_nobody_can_bound_is_listed():
