@@ -84,6 +84,32 @@ def test_bindings_that_do_not_fit_are_refused(heavy_model):
         analyse_program(program, {}, batch_size=8, shapes={"MatMul": (8, 7)})
 
 
+def test_a_branch_that_cannot_run_with_the_bound_shapes_does_not_refuse_them():
+    """Tagging one word is another branch of a v1 conditional than tagging eight: both are kept."""
+    tf = pytest.importorskip("tensorflow")
+    from placer.extraction.analysis import analyse_program
+    from placer.extraction.loading import load_program
+
+    v1 = tf.compat.v1
+    before = v1.control_flow_v2_enabled()
+    v1.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default() as graph:
+            x = v1.placeholder(tf.float32, [None, None], name="x")
+            one = tf.equal(tf.shape(x)[1], 1)
+            y = v1.cond(one, lambda: tf.squeeze(x, [1]), lambda: tf.reduce_sum(x, 1))
+            tf.identity(y, name="y")
+    finally:
+        if before:
+            v1.enable_control_flow_v2()
+    found = analyse_program(load_program(graph), {}, shapes={"x": (4, 8)})
+    assert [code for code, *_ in found.warnings] == ["refused_op"]
+    with tf.Graph().as_default() as graph:
+        tf.squeeze(v1.placeholder(tf.float32, [None, None], name="x"), [1], name="y")
+    with pytest.raises(ShapeError, match="do not fit the model"):
+        analyse_program(load_program(graph), {}, shapes={"x": (4, 8)})
+
+
 def test_a_slow_child_is_ended(heavy_model):
     """Reading stops at the time limit, with the limit in the message."""
     with pytest.raises(ModelError, match=r"more than 0.2 seconds"):
