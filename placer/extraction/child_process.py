@@ -93,8 +93,8 @@ def ask_child(task: str, request: Mapping[str, Any], time_limit_seconds: float) 
     raise getattr(errors, kind, PlacerError)(content)
 
 
-def _run(folder: Path, time_limit_seconds: float) -> int | None:
-    """The child's exit status; ``None`` if it was killed at the time limit."""
+def start_child(folder: Path) -> subprocess.Popen[bytes]:
+    """The child at work in ``folder``, in a session of its own."""
     environment = {
         **os.environ,
         CHILD_MARK: "1",
@@ -102,7 +102,7 @@ def _run(folder: Path, time_limit_seconds: float) -> int | None:
         "CUDA_VISIBLE_DEVICES": "-1",
     }
     with (folder / "log").open("wb") as log:
-        child = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-P", "-c", _BOOTSTRAP, str(PACKAGE_ROOT), str(folder)],
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -110,14 +110,19 @@ def _run(folder: Path, time_limit_seconds: float) -> int | None:
             stderr=log,
             start_new_session=True,
         )
-        try:
-            return child.wait(time_limit_seconds)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
+
+
+def _run(folder: Path, time_limit_seconds: float) -> int | None:
+    """The child's exit status; ``None`` if it was killed at the time limit."""
+    child = start_child(folder)
+    try:
+        return child.wait(time_limit_seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
 
 
 def _explain(status: int | None, folder: Path, time_limit_seconds: float) -> str:

@@ -1,0 +1,133 @@
+"""The process behind :class:`fuzzing.cases.WarmProcess`: one fork per line of its input.
+
+The fork runs ``placer.__main__.main``; where that starts the process of an extraction, it is
+another fork instead of another interpreter.  Everything else is the product's own: its limits, its
+exit codes, its clean-up.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from fuzzing.cases import Outcome, as_line, limit_address_space, watch
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class ForkedChild:
+    """What ``subprocess.Popen`` is to its caller, for a fork that runs ``work``."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            status = 1
+            try:
+                os.setsid()
+                work()
+                status = 0
+            finally:
+                os._exit(status)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            if ended:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        end = time.monotonic() + (timeout or 1e9)
+        while self.poll() is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("extraction", timeout or 0)
+            time.sleep(0.002)
+        assert self.returncode is not None
+        return self.returncode
+
+
+def start_child(folder: Path) -> ForkedChild:
+    """In place of ``placer.extraction.child_process.start_child``."""
+    from placer.extraction import child_process, extraction_process
+
+    def work() -> None:
+        _send_to((1, 2), folder / "log")
+        os.environ[child_process.CHILD_MARK] = "1"
+        extraction_process.main(folder)
+
+    return ForkedChild(work)
+
+
+def run_case(arguments: list[str], folder: Path) -> Outcome:
+    """The outcome of one command line in a fork of this process."""
+    child = ForkedChild(lambda: _command(arguments, folder))
+    (folder / "stderr").touch()
+    outcome = watch(child.pid, folder)
+    orphans = _reap()
+    return replace(outcome, left=(*outcome.left, *orphans)) if outcome.status is not None else outcome
+
+
+def _command(arguments: list[str], folder: Path) -> None:
+    from placer.__main__ import main
+
+    _send_to((1,), Path(os.devnull))
+    _send_to((2,), folder / "stderr")
+    sys.stderr = sys.__stderr__
+    tempfile.tempdir = str(folder / "temporary")
+    os.environ["TMPDIR"] = tempfile.tempdir
+    limit_address_space()
+    status = main(arguments)
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _send_to(descriptors: tuple[int, ...], path: Path) -> None:
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    for descriptor in descriptors:
+        os.dup2(target, descriptor)
+    os.close(target)
+
+
+def _reap() -> list[str]:
+    """Names of the descendants that are still alive, which are then killed."""
+    alive = []
+    for line in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        pid = int(line)
+        ended, _ = os.waitpid(pid, os.WNOHANG)
+        if not ended:
+            alive.append(f"the process {pid}")
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+    return alive
+
+
+def serve() -> None:
+    """Answers command lines until the input ends."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    answers = os.fdopen(os.dup(1), "w")
+    _send_to((1, 2), Path(os.devnull))
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    import tensorflow  # noqa: F401
+
+    import placer.pipeline  # noqa: F401
+    from placer.extraction import child_process, extraction_process
+
+    extraction_process.import_tensorflow_core = lambda: None
+    child_process.start_child = start_child
+    for line in sys.stdin:
+        arguments, folder = json.loads(line)
+        answers.write(as_line(run_case(arguments, Path(folder))) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve()
