@@ -12,6 +12,7 @@ from placer.errors import ShapeError
 from placer.extraction.binding import Binding, bind_inputs
 from placer.extraction.building import GraphBuilder
 from placer.extraction.extraction import Extraction, Warning_
+from placer.extraction.node_checks import check_dtypes
 from placer.extraction.op_definitions import OpDefinitions
 from placer.extraction.program import FlatProgram
 from placer.extraction.scratch_graphs import Refinement
@@ -90,6 +91,7 @@ def _find_shapes(
                 raise
             reason = str(error)
     types = GraphTypes(program.graph_def.node, definitions)
+    check_dtypes(program.graph_def.node, types, definitions)
     shapes = stated_shapes(program.graph_def, types, program.stored_shapes, binding.inputs)
     message = f"shapes could not be inferred, those stated in the file are used: {reason}"
     return GraphShapes(shapes=shapes, values={}, types=types), [("no_inference", message, ())]

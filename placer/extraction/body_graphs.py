@@ -8,7 +8,8 @@ from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.inlining import READ_TYPES, inline_calls
-from placer.extraction.op_definitions import OpDefinitions, called_functions
+from placer.extraction.node_checks import check_nodes
+from placer.extraction.op_definitions import OpDefinitions, called_functions, output_number
 
 BODY_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "While": ("cond", "body"),
@@ -28,6 +29,33 @@ def body_functions(node: Any) -> dict[str, tuple[str, ...]]:
         key: tuple(name for attribute, name in called_functions(node) if attribute == key)
         for key in BODY_ATTRIBUTES.get(node.op, ())
     }
+
+
+def check_bodies(
+    node: Any, input_count: int, output_count: int, signatures: Mapping[str, Any]
+) -> None:
+    """Nothing, if the functions of a control flow op take and give as many tensors as it does.
+
+    ``signatures`` are the OpDefs of the library by function name.  Raises :class:`ModelError`.
+    """
+    for key, names in body_functions(node).items():
+        if not names:
+            raise ModelError(f"op {node.name!r} of type {node.op} has no function for {key!r}")
+        for name in names:
+            if name not in signatures:
+                raise ModelError(f"op {node.name!r} calls function {name!r}, which is not there")
+            found = len(signatures[name].input_arg), len(signatures[name].output_arg)
+            wanted = {
+                "cond": (input_count, 1),
+                "body": (input_count, output_count),
+            }.get(key, (input_count - 1, output_count))
+            if node.op == "For":
+                wanted = input_count - 2, output_count
+            if found != wanted:
+                raise ModelError(
+                    f"op {node.name!r} of type {node.op} gives {wanted[0]} tensors and wants "
+                    f"{wanted[1]}, but function {name!r} takes {found[0]} and gives {found[1]}"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +91,7 @@ def flatten_body(name: str, library: Any, definitions: OpDefinitions) -> BodyGra
         targets=source.effects(),
         definitions=definitions,
     )
+    check_nodes(inlined.graph_def.node, definitions)
     return BodyGraph(
         graph_def=inlined.graph_def,
         arguments=source.arguments,
@@ -110,4 +139,4 @@ class _FunctionSource:
         if name not in self.nodes:
             return name
         offset = self.definitions.output_offset(self.nodes[name], output)
-        return f"{name}:{offset + int(rest[0] if rest else 0)}"
+        return f"{name}:{offset + (output_number(rest[0], reference) if rest else 0)}"

@@ -6,9 +6,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.op_definitions import OpDefinitions, argument_length, attribute
+from placer.extraction.op_definitions import (
+    OpDefinitions,
+    argument_length,
+    attribute,
+    output_number,
+)
 
 CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+
+
+MOST_NESTED_CALLS = 100
+"""Deeper calls than this are damage; programs nest ten or twenty deep."""
 
 
 class Scope:
@@ -108,6 +117,8 @@ class CallTree:
             raise ModelError(f"op {flat!r} calls function {name!r}, which is not in the file")
         if scope.calls(name):
             raise ModelError(f"function {name!r} calls itself (at {flat!r})")
+        if len(scope.path) >= MOST_NESTED_CALLS:
+            raise ModelError(f"calls nest deeper than {MOST_NESTED_CALLS} at {name!r}")
         body = Scope(self.library[name].node_def, name)
         body.descend(scope, node, self.library[name])
         scope.children[node.name] = body
@@ -127,11 +138,11 @@ class CallTree:
         """
         name, *rest = reference.split(":")
         if name in scope.arguments:
-            return None, scope.arguments[name] + (int(rest[-1]) if rest else 0)
+            return None, scope.arguments[name] + (output_number(rest[-1], reference) if rest else 0)
         node = self.node(scope, name)
         if not rest:
             return node, 0
         if rest[0].isdigit():
-            return node, int(rest[0])
+            return node, output_number(rest[0], reference)
         offset = self.definitions.output_offset(node, rest[0])
-        return node, offset + (int(rest[1]) if len(rest) > 1 else 0)
+        return node, offset + (output_number(rest[1], reference) if len(rest) > 1 else 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from placer.extraction.op_definitions import OpDefinitions, attribute
+from placer.extraction.op_definitions import OpDefinitions, attribute, decoded
 from placer.extraction.state import TABLE_TYPES, VARIABLE_TYPES, resource_key
 from placer.extraction.tensor_types import GraphTypes, TensorType, input_types
 from placer.extraction.v1_control_flow import SWITCH_TYPES, loop_members
@@ -74,7 +74,7 @@ def find_colocation_groups(
     for node in graph_def.node:
         _join_inputs(node, nodes, types, definitions, groups)
         for entry in attribute(node.attr, "_class").list.s:
-            target = entry.decode().removeprefix("loc:@")
+            target = decoded(entry).removeprefix("loc:@")
             if entry.startswith(b"loc:@") and target in nodes:
                 groups.join(target, node.name, "_class")
         if node.op in SWITCH_TYPES:

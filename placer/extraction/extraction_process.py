@@ -24,6 +24,9 @@ from placer.extraction.extraction import Extraction
 from placer.extraction.loading import load_program
 from placer.extraction.portable_programs import unpack_program
 
+RECURSION_LIMIT = 10_000
+"""Calls may nest as deep as :mod:`placer.extraction.call_scopes` allows."""
+
 MEMORY_LIMIT_BYTES = 16 * 2**30
 """Address space that may be taken beside what importing TensorFlow takes."""
 
@@ -31,6 +34,7 @@ MEMORY_LIMIT_BYTES = 16 * 2**30
 def main(folder: Path) -> None:
     """Answers the request in ``folder``."""
     gc.disable()  # a short life, and many objects that stay
+    sys.setrecursionlimit(RECURSION_LIMIT)
     request = pickle.loads((folder / "request").read_bytes())
     try:
         answer: tuple[str, Any] = "answer", _TASKS[request["task"]](request, folder)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from placer.extraction.call_scopes import Scope
-from placer.extraction.op_definitions import called_functions
+from placer.errors import ModelError
+from placer.extraction.call_scopes import MOST_NESTED_CALLS, Scope
+from placer.extraction.op_definitions import called_functions, decoded
 
 
 def flat_node(source: Any, *, is_anchor: bool) -> Any:
@@ -31,7 +33,7 @@ def retarget_classes(nodes: Mapping[str, Any]) -> None:
             continue
         kept: list[bytes] = []
         for entry in node.attr["_class"].list.s:
-            target = entry[5:].decode()
+            target = decoded(entry[5:])
             if target not in nodes:
                 target = replacement.setdefault(entry, node.name)
             if target != node.name:
@@ -43,21 +45,39 @@ def retarget_classes(nodes: Mapping[str, Any]) -> None:
 
 
 def needed_library(nodes: Iterable[Any], library: Mapping[str, Any]) -> Any:
-    """The functions that ``nodes`` still refer to, directly or through other functions."""
+    """The functions that ``nodes`` still refer to, directly or through other functions.
+
+    Raises :class:`ModelError` if one of them reaches itself, or they nest too deep.
+    """
     from tensorflow.core.framework import function_pb2
 
-    kept: dict[str, None] = {}
+    kept: dict[str, list[str]] = {}
     pending = [name for node in nodes for name in referred_functions(node, library)]
     while pending:
         name = pending.pop()
         if name in kept:
             continue
-        kept[name] = None
-        for node in library[name].node_def:
-            pending.extend(referred_functions(node, library))
+        kept[name] = [
+            n for node in library[name].node_def for n in referred_functions(node, library)
+        ]
+        pending.extend(kept[name])
+    _check_nesting(kept)
     result = function_pb2.FunctionDefLibrary()
     result.function.extend(library[name] for name in sorted(kept))
     return result
+
+
+def _check_nesting(referred: Mapping[str, Iterable[str]]) -> None:
+    depth: dict[str, int] = {}
+    try:
+        for name in TopologicalSorter(referred).static_order():
+            depth[name] = 1 + max((depth[other] for other in referred[name]), default=0)
+    except CycleError as error:
+        cycle = " -> ".join(error.args[1][::-1])
+        raise ModelError(f"functions refer to themselves: {cycle}") from error
+    if max(depth.values(), default=0) > MOST_NESTED_CALLS:
+        deepest = max(depth, key=lambda name: depth[name])
+        raise ModelError(f"functions nest deeper than {MOST_NESTED_CALLS}, from {deepest!r} on")
 
 
 def referred_functions(node: Any, library: Mapping[str, Any]) -> list[str]:
@@ -81,7 +101,7 @@ def rename_classes(scope: Scope, node: Any, names: Mapping[tuple[Scope, str], st
         return
     renamed = []
     for entry in node.attr["_class"].list.s:
-        target = entry.decode()
+        target = decoded(entry)
         if not target.startswith("loc:@"):
             continue
         name, owner = target.removeprefix("loc:@"), scope

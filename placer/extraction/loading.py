@@ -11,6 +11,7 @@ from typing import Any
 from placer.extraction.fingerprint import fingerprint_graph
 from placer.extraction.inlining import InlinedGraph, inline_calls
 from placer.extraction.live import read_live
+from placer.extraction.node_checks import check_nodes, check_references
 from placer.extraction.op_definitions import OpDefinitions, attribute
 from placer.extraction.program import FlatProgram, ProgramInput
 from placer.extraction.raw_program import RawProgram, dtype_name, shape_of
@@ -75,6 +76,8 @@ def _read_graph_def(
         wanted, targets = choose_outputs({}, outputs, ops)
     else:
         definitions = OpDefinitions(functions=graph_def.library.function)
+        check_references(graph_def.node)
+        check_nodes(graph_def.node, definitions)
         wanted, targets = default_ends(graph_def, definitions)
     return RawProgram(
         graph_def=graph_def,
@@ -97,6 +100,7 @@ def flatten(raw: RawProgram) -> FlatProgram:
         targets=raw.targets,
         definitions=definitions,
     )
+    check_nodes(inlined.graph_def.node, definitions)
     captures = {name: raw.captures[name] for name in inlined.origins if name in raw.captures}
     return FlatProgram(
         graph_def=inlined.graph_def,

@@ -8,6 +8,10 @@ from typing import Any
 from placer.errors import ModelError
 
 
+MOST_TENSORS = 1_000_000
+"""More inputs or outputs than any op has; a larger count in a file is damage."""
+
+
 class OpDefinitions:
     """Op definitions by op type.
 
@@ -62,12 +66,36 @@ def attribute(attributes: Any, key: str) -> Any:
 
 
 def argument_length(argument: Any, attributes: Any) -> int:
-    """How many tensors an ``OpDef.ArgDef`` stands for, given the attributes of the node."""
+    """How many tensors an ``OpDef.ArgDef`` stands for, given the attributes of the node.
+
+    Raises :class:`ModelError` for a count that no op can have.
+    """
     if argument.number_attr:
-        return int(attribute(attributes, argument.number_attr).i)
+        return _checked_count(attribute(attributes, argument.number_attr).i, argument.number_attr)
     if argument.type_list_attr:
         return len(attribute(attributes, argument.type_list_attr).list.type)
     return 1
+
+
+def output_number(text: str, reference: str) -> int:
+    """The number in ``reference`` behind its colon.
+
+    Raises :class:`ModelError` if it is none that an output can have.
+    """
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_TENSORS))):
+        raise ModelError(f"an op reads {reference!r}, which names no output")
+    return int(text)
+
+
+def _checked_count(count: int, name: str) -> int:
+    if not 0 <= count <= MOST_TENSORS:
+        raise ModelError(f"the attribute {name!r} says that an op has {count:,} inputs or outputs")
+    return count
+
+
+def decoded(value: bytes) -> str:
+    """A name out of an attribute; bytes that are no UTF-8 stay distinct."""
+    return value.decode(errors="backslashreplace")
 
 
 def called_functions(node: Any) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from placer.errors import ModelError
 from placer.extraction.program import ProgramInput
 
 
@@ -49,9 +50,17 @@ def shape_of(proto: Any) -> tuple[int | None, ...] | None:
 
 @cache
 def dtype_name(number: int) -> str:
-    """TensorFlow's lower-case name of a dtype number, without ``_ref``."""
+    """TensorFlow's lower-case name of a dtype number, without ``_ref``; ``""`` for none (0).
+
+    Raises :class:`ModelError` for a number that this TensorFlow does not know.
+    """
     from tensorflow.python.framework import dtypes
 
     if not number:
         return ""
-    return str(dtypes.as_dtype(number).base_dtype.name)
+    try:
+        return str(dtypes.as_dtype(number).base_dtype.name)
+    except TypeError as error:
+        raise ModelError(
+            f"the model names data type number {number}, which this TensorFlow does not know"
+        ) from error

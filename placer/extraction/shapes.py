@@ -14,9 +14,10 @@ from typing import Any
 
 from cost_models.op_info import Shape
 from placer.errors import ShapeError, UsageError
-from placer.extraction.body_graphs import BodyGraph, body_functions, flatten_body
+from placer.extraction.body_graphs import BodyGraph, body_functions, check_bodies, flatten_body
 from placer.extraction.imported_shapes import ImportedGraph, import_shapes
 from placer.extraction.known_values import known_value
+from placer.extraction.node_checks import check_dtypes
 from placer.extraction.op_definitions import OpDefinitions
 from placer.extraction.scratch_graphs import NOTHING, Refinement
 from placer.extraction.shape_fallbacks import Fallbacks
@@ -81,6 +82,7 @@ class ShapeAnalysis:
         self.definitions = definitions
         self.flat_bodies: dict[str, BodyGraph] = {}
         self.results: dict[tuple[str, States], BodyShapes] = {}
+        self.signatures = {f.signature.name: f.signature for f in library.function}
 
     def analyse(
         self,
@@ -95,6 +97,7 @@ class ShapeAnalysis:
         :class:`ShapeError` if TensorFlow cannot import the graph.
         """
         types = GraphTypes(graph_def.node, self.definitions)
+        check_dtypes(graph_def.node, types, self.definitions)
         fallbacks = Fallbacks(graph_def, types, stored_shapes or {})
         refinements = dict(self.forced.get(function, {}))
         for name in refinements.keys() - types.outputs.keys():
@@ -236,6 +239,8 @@ class _Round:
 
     def visit_control_flow(self, node: Any) -> None:
         data = [name for name in node.input if not name.startswith("^")]
+        outputs_of_node = len(self.types.outputs[node.name])
+        check_bodies(node, len(data), outputs_of_node, self.analysis.signatures)
         states = tuple(self.state(name) for name in data)
         another_round = self.has_news and self.told is not None
         if another_round and not all(is_known(state.shape) for state in states):

@@ -127,7 +127,7 @@ def _parse_text(content: bytes) -> Any | None:
         message = message_type()
         try:
             text_format.Parse(text, message, allow_unknown_field=False)
-        except text_format.ParseError:
+        except (text_format.ParseError, RecursionError):  # recursion: braces nested too deep
             continue
         if _makes_sense(message):
             return message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from placer.extraction.op_definitions import attribute
+from placer.extraction.op_definitions import attribute, decoded
 from placer.extraction.raw_program import RawProgram, dtype_name, shape_of
 from placer.graph.op_graph import Variable
 
@@ -22,13 +22,13 @@ ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 def resource_key(node: Any) -> tuple[str, str, str]:
     """What two handle ops must agree in to stand for the same resource."""
     kind = "table" if node.op in TABLE_TYPES else "variable"
-    container = attribute(node.attr, "container").s.decode()
+    container = decoded(attribute(node.attr, "container").s)
     return kind, container, shared_name(node) or f"//{node.name}"
 
 
 def shared_name(node: Any) -> str:
     """The name under which other handle ops reach the same resource, ``""`` if there is none."""
-    name = attribute(node.attr, "shared_name").s.decode()
+    name = decoded(attribute(node.attr, "shared_name").s)
     return "" if name == ANONYMOUS else str(name)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from placer.extraction.op_definitions import OpDefinitions, attribute
+from placer.extraction.op_definitions import OpDefinitions, argument_length, attribute
 from placer.extraction.raw_program import dtype_name
 
 UNSIZED = frozenset({"string", "variant", "resource"})
@@ -47,7 +47,7 @@ def _types(arguments: Any, attributes: Any, definition: Any) -> Iterator[TensorT
         number = argument.type
         if argument.type_attr:
             number = _attribute_or_default(argument.type_attr, attributes, definition)
-        count = attribute(attributes, argument.number_attr).i if argument.number_attr else 1
+        count = argument_length(argument, attributes)
         yield from [_type(number, argument.is_ref)] * count
 
 

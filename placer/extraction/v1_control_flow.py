@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from placer.extraction.op_definitions import attribute
+from placer.extraction.op_definitions import attribute, decoded
 
 ENTER_TYPES = frozenset({"Enter", "RefEnter"})
 EXIT_TYPES = frozenset({"Exit", "RefExit"})
@@ -41,7 +41,7 @@ def find_contexts(nodes: Iterable[Any]) -> dict[str, Context]:
         frames = max((context.frames for context in above), key=len, default=())
         branches = _branches(node, above, known)
         if node.op in ENTER_TYPES:
-            frames = (*frames, attribute(node.attr, "frame_name").s.decode())
+            frames = (*frames, decoded(attribute(node.attr, "frame_name").s))
         elif node.op in EXIT_TYPES:
             frames = frames[:-1]
             branches = frozenset(b for b in branches if types.get(b[0]) != "LoopCond")

@@ -156,8 +156,10 @@ def test_a_fed_op_hides_what_computes_it(tmp_path):
 def test_a_cycle_is_refused_by_name(tmp_path):
     """Ops that wait for each other without a loop are named."""
     text = """node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } } }
-    node { name: "a" op: "AddV2" input: "x" input: "b" }
-    node { name: "b" op: "Neg" input: "a" } node { name: "y" op: "Neg" input: "b" }"""
+    node { name: "a" op: "AddV2" input: "x" input: "b"
+               attr { key: "T" value { type: DT_FLOAT } } }
+    node { name: "b" op: "Neg" input: "a" attr { key: "T" value { type: DT_FLOAT } } }
+        node { name: "y" op: "Neg" input: "b" attr { key: "T" value { type: DT_FLOAT } } }"""
     (tmp_path / "cycle.pbtxt").write_text(text)
     with pytest.raises(ModelError, match=r"not a v1 loop: (a -> b -> a|b -> a -> b)"):
         load_program(tmp_path / "cycle.pbtxt")

@@ -103,101 +103,87 @@ def meta_graph_seeds() -> tuple[bytes, ...]:
 # --- mutations
 
 
-def _harmed_graph(content: bytes, random: Random) -> Any:
+def _message(kind: str) -> Any:
+    """An empty GraphDef, SavedModel or MetaGraphDef."""
     from tensorflow.core.framework import graph_pb2
+    from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-    return _harm(graph_pb2.GraphDef.FromString(content), lambda message: message, random)
-
-
-def _harmed_saved_model(content: bytes, random: Random) -> Any:
-    from tensorflow.core.protobuf import saved_model_pb2
-
-    message = saved_model_pb2.SavedModel.FromString(content)
-    return _harm(message, lambda m: m.meta_graphs[0].graph_def, random)
+    types = graph_pb2.GraphDef, saved_model_pb2.SavedModel, meta_graph_pb2.MetaGraphDef
+    return {item.DESCRIPTOR.name: item for item in types}[kind]()
 
 
-def _harmed_meta_graph(content: bytes, random: Random) -> Any:
-    from tensorflow.core.protobuf import meta_graph_pb2
-
-    message = meta_graph_pb2.MetaGraphDef.FromString(content)
-    return _harm(message, lambda m: m.graph_def, random)
-
-
-def _harm(message: Any, graph_of: Callable[[Any], Any], random: Random) -> Any:
-    if random.random() < 0.7:
-        mutations.mutate_graph(graph_of(message), random)
+def _harmed(kind: str, content: bytes, random: Random) -> Any:
+    """The message in ``content``: its graph harmed, in one of three cases anything in it."""
+    message = _message(kind)
+    message.ParseFromString(content)
+    graph_def = message
+    if kind == "SavedModel":
+        graph_def = message.meta_graphs[0].graph_def
+    elif kind == "MetaGraphDef":
+        graph_def = message.graph_def
+    if random.random() < 0.67:
+        mutations.mutate_graph(graph_def, random)
     else:
         mutations.mutate_message(message, random)
     return message
 
 
-def _binary(harm: Callable[[bytes, Random], Any], content: bytes, random: Random) -> bytes:
+def _binary(kind: str, content: bytes, random: Random) -> bytes:
     """A third of the mutations is of the bytes, the others of what they say."""
     if random.random() < 0.34:
         return mutations.mutate_bytes(content, random)
-    return bytes(harm(content, random).SerializeToString())
+    return bytes(_harmed(kind, content, random).SerializeToString())
 
 
-def _text(harm: Callable[[bytes, Random], Any], content: bytes, random: Random) -> bytes:
-    from google.protobuf import text_format
+def _text(kind: str, content: bytes, random: Random) -> bytes:
+    """Half of the mutations is of the text, half of what it says."""
+    from google.protobuf.message import DecodeError
 
     if random.random() < 0.5:
-        return text_format.MessageToString(harm(content, random)).encode(errors="replace")
-    whole = harm(content, Random(0))  # read by its own type; the harm is undone below
-    whole.ParseFromString(content)
-    return mutations.mutate_text(text_format.MessageToString(whole).encode(), random)
+        return mutations.mutate_text(_as_text(kind, content), random)
+    try:
+        return _as_text(kind, _harmed(kind, content, random).SerializeToString())
+    except DecodeError:  # an Any that cannot be printed any more
+        return mutations.mutate_text(_as_text(kind, content), random)
+
+
+def _as_text(kind: str, content: bytes) -> bytes:
+    from google.protobuf import text_format
+
+    message = _message(kind)
+    message.ParseFromString(content)
+    return text_format.MessageToString(message).encode(errors="replace")
+
+
+Make = Callable[[str, bytes, Random], bytes]
 
 
 def _file(
-    name: str,
-    seeds_of: Callable[[], Sequence[bytes]],
-    make: Callable[[Callable[[bytes, Random], Any], bytes, Random], bytes],
-    harm: Callable[[bytes, Random], Any],
+    name: str, kind: str, make: Make, seeds_of: Callable[[], Sequence[bytes]]
 ) -> Callable[[Path, Random], Path]:
     def write(folder: Path, random: Random) -> Path:
         path = folder / name
-        path.write_bytes(make(harm, random.choice(seeds_of()), random))
+        path.write_bytes(make(kind, random.choice(seeds_of()), random))
         return path
 
     return write
 
 
-def _saved_model(
-    name: str, make: Callable[[Callable[[bytes, Random], Any], bytes, Random], bytes]
-) -> Callable[[Path, Random], Path]:
+def _saved_model(name: str, make: Make, plain: Make) -> Callable[[Path, Random], Path]:
     """A SavedModel folder; in one of eight cases the index is harmed instead of the graph."""
 
     def write(folder: Path, random: Random) -> Path:
         content, index = random.choice(saved_model_seeds())
+        harms_index = bool(index) and random.random() < 0.125
         path = folder / "model"
         (path / "variables").mkdir(parents=True)
-        if random.random() < 0.125 and index:
-            index = mutations.mutate_bytes(index, random)
-            make = _unharmed[name]
-        else:
-            make = made
-        (path / name).write_bytes(make(_harmed_saved_model, content, random))
+        (path / name).write_bytes((plain if harms_index else make)("SavedModel", content, random))
         if index:
+            index = mutations.mutate_bytes(index, random) if harms_index else index
             (path / "variables" / "variables.index").write_bytes(index)
         return path
 
-    made = make
     return write
-
-
-def _plain(_: Any, content: bytes, __: Random) -> bytes:
-    return content
-
-
-def _plain_text(_: Any, content: bytes, __: Random) -> bytes:
-    from google.protobuf import text_format
-    from tensorflow.core.protobuf import saved_model_pb2
-
-    message = saved_model_pb2.SavedModel.FromString(content)
-    return text_format.MessageToString(message).encode()
-
-
-_unharmed = {"saved_model.pb": _plain, "saved_model.pbtxt": _plain_text}
 
 
 # --- plans
@@ -213,19 +199,19 @@ def _plan_case(folder: Path, random: Random) -> Case:
     raise NotImplementedError
 
 
+_SAVED_MODELS = {
+    "saved_model": _saved_model("saved_model.pb", _binary, lambda _, content, __: content),
+    "saved_model_text": _saved_model(
+        "saved_model.pbtxt", _text, lambda kind, content, _: _as_text(kind, content)
+    ),
+}
+_FILES = {
+    "graph": _file("graph.pb", "GraphDef", _binary, graph_seeds),
+    "graph_text": _file("graph.pbtxt", "GraphDef", _text, graph_seeds),
+    "meta_graph": _file("export.meta", "MetaGraphDef", _binary, meta_graph_seeds),
+    "meta_graph_text": _file("export.meta", "MetaGraphDef", _text, meta_graph_seeds),
+}
+
 FORMATS = {
-    item.name: item
-    for item in (
-        Format(name="saved_model", write=_saved_model("saved_model.pb", _binary)),
-        Format(name="saved_model_text", write=_saved_model("saved_model.pbtxt", _text)),
-        Format(name="graph", write=_file("graph.pb", graph_seeds, _binary, _harmed_graph)),
-        Format(name="graph_text", write=_file("graph.pbtxt", graph_seeds, _text, _harmed_graph)),
-        Format(
-            name="meta_graph", write=_file("m.meta", meta_graph_seeds, _binary, _harmed_meta_graph)
-        ),
-        Format(
-            name="meta_graph_text",
-            write=_file("m.meta", meta_graph_seeds, _text, _harmed_meta_graph),
-        ),
-    )
+    name: Format(name=name, write=write) for name, write in {**_SAVED_MODELS, **_FILES}.items()
 }

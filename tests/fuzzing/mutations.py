@@ -487,4 +487,3 @@ def _places(document: Any) -> Iterator[tuple[Any, Any]]:
         yield document, key
         if isinstance(value, dict | list):
             yield from _places(value)
-

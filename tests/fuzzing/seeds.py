@@ -30,9 +30,7 @@ def layers_graph() -> Any:
     add_node(node, "BiasAdd", "dense/BiasAdd", ["dense/MatMul", "b"], T="float32")
     add_node(node, "Relu", "dense/Relu", ["dense/BiasAdd"], T="float32")
     add_constant(node, "image/shape", [-1, 2, 2, 3])
-    add_node(
-        node, "Reshape", "image", ["dense/Relu", "image/shape"], T="float32", Tshape="int32"
-    )
+    add_node(node, "Reshape", "image", ["dense/Relu", "image/shape"], T="float32", Tshape="int32")
     add_splat(node, "kernel", (2, 2, 3, 5))
     add_node(
         node,
@@ -50,7 +48,12 @@ def layers_graph() -> Any:
     add_constant(node, "one", 1)
     add_node(node, "Shape", "shape", ["mean"], T="float32", out_type="int32")
     add_node(
-        node, "ConcatV2", "y", ["split:1", "split:4", "one", "^shape"], N=2, T="float32",
+        node,
+        "ConcatV2",
+        "y",
+        ["split:1", "split:4", "one", "^shape"],
+        N=2,
+        T="float32",
         Tidx="int32",
     )
     return graph
@@ -65,7 +68,12 @@ def functions_graph() -> Any:
     inner.ret["r"] = "square:y:0"
     outer = add_function(library, "outer", [("a", "float32")], [("r", "float32"), ("s", "float32")])
     add_node(
-        outer.node_def, "PartitionedCall", "call", ["a"], Tin=["float32"], Tout=["float32"],
+        outer.node_def,
+        "PartitionedCall",
+        "call",
+        ["a"],
+        Tin=["float32"],
+        Tout=["float32"],
         f=Function("inner"),
     )
     add_node(outer.node_def, "inner", "by_name", ["call:output:0"])
@@ -84,18 +92,36 @@ def functions_graph() -> Any:
     add_node(node, "Placeholder", "x", dtype="float32", shape=(None, 8))
     add_constant(node, "zero", 0)
     add_node(
-        node, "PartitionedCall", "outer", ["x"], Tin=["float32"], Tout=["float32", "float32"],
+        node,
+        "PartitionedCall",
+        "outer",
+        ["x"],
+        Tin=["float32"],
+        Tout=["float32", "float32"],
         f=Function("outer"),
     )
     add_node(
-        node, "StatelessWhile", "while", ["zero", "outer:1"], T=["int32", "float32"],
-        cond=Function("cond"), body=Function("body"), output_shapes=[(), (None, 8)],
+        node,
+        "StatelessWhile",
+        "while",
+        ["zero", "outer:1"],
+        T=["int32", "float32"],
+        cond=Function("cond"),
+        body=Function("body"),
+        output_shapes=[(), (None, 8)],
         parallel_iterations=10,
     )
     add_node(node, "Placeholder", "flag", dtype="bool", shape=())
     add_node(
-        node, "StatelessIf", "if", ["flag", "while:1"], Tcond="bool", Tin=["float32"],
-        Tout=["float32"], then_branch=Function("inner"), else_branch=Function("inner"),
+        node,
+        "StatelessIf",
+        "if",
+        ["flag", "while:1"],
+        Tcond="bool",
+        Tin=["float32"],
+        Tout=["float32"],
+        then_branch=Function("inner"),
+        else_branch=Function("inner"),
         output_shapes=[(None, 8)],
     )
     add_node(node, "Identity", "y", ["if"], T="float32")
@@ -109,9 +135,7 @@ def state_graph() -> Any:
     add_node(
         node, "VarHandleOp", "w", dtype="float32", shape=(8, 4), shared_name=b"w", container=b""
     )
-    add_node(
-        node, "VarHandleOp", "b", dtype="float32", shape=(4,), shared_name=b"b", container=b""
-    )
+    add_node(node, "VarHandleOp", "b", dtype="float32", shape=(4,), shared_name=b"b", container=b"")
     add_node(node, "ReadVariableOp", "w/Read", ["w"], dtype="float32")
     add_node(node, "ReadVariableOp", "b/Read", ["b"], dtype="float32")
     add_node(node, "Placeholder", "x", dtype="float32", shape=(None, 8))
@@ -131,12 +155,20 @@ def state_graph() -> Any:
     )
     add_constant(node, "element_shape", [-1, 4])
     add_node(
-        node, "TensorListFromTensor", "list", ["y", "row"], element_dtype="float32",
+        node,
+        "TensorListFromTensor",
+        "list",
+        ["y", "row"],
+        element_dtype="float32",
         shape_type="int32",
     )
     add_constant(node, "row", [4])
     add_node(
-        node, "TensorListStack", "stacked", ["list", "row"], element_dtype="float32",
+        node,
+        "TensorListStack",
+        "stacked",
+        ["list", "row"],
+        element_dtype="float32",
         num_elements=-1,
     )
     return graph
@@ -147,8 +179,16 @@ def loop_graph() -> Any:
     graph = _graph_def()
     node = graph.node
     add_constant(node, "start", 0)
-    add_node(node, "Enter", "enter", ["start"], T="int32", frame_name=b"loop", is_constant=False,
-             parallel_iterations=10)
+    add_node(
+        node,
+        "Enter",
+        "enter",
+        ["start"],
+        T="int32",
+        frame_name=b"loop",
+        is_constant=False,
+        parallel_iterations=10,
+    )
     add_node(node, "Merge", "merge", ["enter", "next"], T="int32", N=2)
     add_constant(node, "ten", 10).input.append("^merge")
     add_node(node, "Less", "less", ["merge", "ten"], T="int32")

@@ -73,7 +73,9 @@ def run_case(arguments: list[str], folder: Path) -> Outcome:
     (folder / "stderr").touch()
     outcome = watch(child.pid, folder)
     orphans = _reap()
-    return replace(outcome, left=(*outcome.left, *orphans)) if outcome.status is not None else outcome
+    return (
+        replace(outcome, left=(*outcome.left, *orphans)) if outcome.status is not None else outcome
+    )
 
 
 def _command(arguments: list[str], folder: Path) -> None:

@@ -1,0 +1,113 @@
+"""Are the ops of a graph what their op definitions say?
+
+Everything behind the reader may then count on it: an op has all its inputs, of the right dtypes,
+and every attribute is of the declared kind.  TensorFlow checks the same when it imports a graph
+(``ValidateNodeDef`` in ``core/framework/node_def_util.cc``), but one op at a time, and it stops at
+the first.  Ops that neither TensorFlow nor the file defines are left as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from placer.errors import ModelError
+from placer.extraction.op_definitions import OpDefinitions, argument_length, output_number
+from placer.extraction.tensor_types import GraphTypes, input_types
+
+_KINDS: Mapping[str, str] = {
+    "int": "i",
+    "float": "f",
+    "bool": "b",
+    "string": "s",
+    "type": "type",
+    "shape": "shape",
+    "tensor": "tensor",
+    "func": "func",
+}
+"""The field of an AttrValue by the kind that an ``OpDef.AttrDef`` declares; else ``list``."""
+
+Declared = tuple[tuple[str, str, bool], ...]
+"""(name, field of the AttrValue, whether it must be given) of every attribute of an op type."""
+
+
+def check_nodes(nodes: Iterable[Any], definitions: OpDefinitions) -> None:
+    """Nothing, if every node has the attributes and the number of inputs that its type declares.
+
+    Raises :class:`ModelError` naming the op and what is wrong with it.
+    """
+    declared: dict[str, Declared] = {}
+    for node in nodes:
+        definition = definitions.find(node.op)
+        if definition is None:
+            continue
+        if node.op not in declared:
+            declared[node.op] = _declared(definition)
+        for name, kind, required in declared[node.op]:
+            _check_attribute(node, name, kind, required)
+        data = [reference for reference in node.input if not reference.startswith("^")]
+        wanted = sum(argument_length(argument, node.attr) for argument in definition.input_arg)
+        if len(data) != wanted:
+            raise _malformed(node, f"has {len(data)} inputs, its definition has {wanted}")
+
+
+def check_references(nodes: Iterable[Any]) -> None:
+    """Nothing, if every input in a main graph is spelled ``op``, ``op:1`` or ``^op``.
+
+    Raises :class:`ModelError` otherwise.
+    """
+    for node in nodes:
+        for reference in node.input:
+            name, colon, index = reference.removeprefix("^").partition(":")
+            if colon:
+                output_number(index, reference)
+            if not name or (colon and reference.startswith("^")):
+                raise _malformed(node, f"has the input {reference!r}, which names no tensor")
+
+
+def check_dtypes(nodes: Iterable[Any], types: GraphTypes, definitions: OpDefinitions) -> None:
+    """Nothing, if every input of a flat graph exists and has the dtype that its reader declares.
+
+    Raises :class:`ModelError` naming the reader otherwise.
+    """
+    for node in nodes:
+        expected = input_types(node, definitions)
+        data = (reference for reference in node.input if not reference.startswith("^"))
+        for number, reference in enumerate(data):
+            name, _, index = reference.partition(":")
+            outputs = types.outputs[name]
+            if int(index or 0) >= len(outputs):
+                raise _malformed(node, f"reads {reference!r}, but {name!r} has {len(outputs)}")
+            found = outputs[int(index or 0)].dtype
+            wanted = expected[number].dtype if expected is not None else found
+            if found != wanted:
+                raise _malformed(
+                    node, f"reads {reference!r} of dtype {found} as input {number} of {wanted}"
+                )
+
+
+def _declared(definition: Any) -> Declared:
+    return tuple(
+        (attr.name, _KINDS.get(attr.type, "list"), not attr.HasField("default_value"))
+        for attr in definition.attr
+    )
+
+
+def _check_attribute(node: Any, name: str, kind: str, required: bool) -> None:
+    if name not in node.attr:
+        if required:
+            raise _malformed(node, f"lacks the attribute {name!r}")
+        return
+    value = node.attr[name]
+    found = value.WhichOneof("value")
+    if found is not None and found not in (kind, "placeholder"):
+        raise _malformed(node, f"has {found!r} for the attribute {name!r}, not {kind!r}")
+    if kind == "type" and found == kind and not value.type:
+        raise _malformed(node, f"has no data type for the attribute {name!r}")
+
+
+def _malformed(node: Any, what: str) -> ModelError:
+    return ModelError(
+        f"op {node.name!r} of type {node.op} {what}: the file is damaged, or written by a tool "
+        "that does not follow TensorFlow's op definitions"
+    )
