@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_DIR ?= demo-output
 
-.PHONY: demo test setup lint types contracts tests clean
+.PHONY: demo test setup lint types contracts tests fuzz clean
 
 setup: $(VENV)/.installed
 
@@ -32,6 +32,10 @@ contracts: setup
 
 tests: setup
 	$(BIN)/python -m pytest
+
+# A thousand harmed files per format; see tests/fuzzing.  FUZZ="--formats graph --seed 1 --count 50"
+fuzz: setup
+	PYTHONPATH=.:tests $(BIN)/python -m fuzzing $(FUZZ)
 
 clean:
 	rm -rf $(VENV) $(DEMO_DIR) build dist *.egg-info

@@ -108,6 +108,8 @@ def _parse(text: str, source: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise UsageError(f"{source} is broken JSON at {place}: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # a number, or a nesting, beyond any plan
+        raise UsageError(f"{source} is no plan: {error}") from error
     if not isinstance(data, dict) or not str(data.get("schema")).startswith("placer."):
         raise UsageError(f'{source} is no plan: it has no "schema": "{SCHEMA}"')
     return data

@@ -7,7 +7,6 @@ from typing import Any
 
 from placer.errors import ModelError
 
-
 MOST_TENSORS = 1_000_000
 """More inputs or outputs than any op has; a larger count in a file is damage."""
 

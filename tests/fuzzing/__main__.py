@@ -42,13 +42,16 @@ def main() -> int:
             if defects:
                 failures += 1
                 told = outcome.stderr.strip().splitlines()[-1:] or [""]
-                print(f"{name} {arguments.seed} {index}: {'; '.join(defects)}: {told[0][:300]}")
-                sys.stdout.flush()
-        print(summary(name, outcomes, time.monotonic() - start))
-        sys.stdout.flush()
+                _say(f"{name} {arguments.seed} {index}: {'; '.join(defects)}: {told[0][:300]}")
+        _say(summary(name, outcomes, time.monotonic() - start))
     warm.close()
-    print(f"{failures} failures" + (f", kept in {arguments.keep}" if failures else ""))
+    _say(f"{failures} failures" + (f", kept in {arguments.keep}" if failures else ""))
     return 1 if failures else 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def run(

@@ -7,6 +7,9 @@ harmed too, so the same index names another mutation than without.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,18 +18,19 @@ from random import Random
 from typing import Any
 
 from fuzzing import mutations, seeds
+from fuzzing.cases import ROOT
 
 REPORT = frozenset({0, 3})
 PLACE = frozenset({0, 3, 4, 5, 6})
 """``place`` may also find shapes unknown, a problem infeasible, or no solution in time."""
 
+APPLY = frozenset({0, 2, 3, 5, 6})
+"""A harmed plan is a wrong request, if not a good plan, or one that says it has no placement."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A command line on a harmed file, and the exit codes it may end with.
-
-    ``arguments`` are complete but for the result file, which is named ``result`` in the folder.
-    """
+    """A command line on a harmed file, and the exit codes it may end with."""
 
     arguments: list[str]
     allowed: frozenset[int]
@@ -34,16 +38,19 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """``write`` puts a mutation into a folder and gives the path of the model in it."""
+    """``write`` puts a mutation into a folder and gives the path of the model in it.
+
+    It is ``None`` for plans, where the model is unharmed.
+    """
 
     name: str
-    write: Callable[[Path, Random], Path]
+    write: Callable[[Path, Random], Path] | None
 
     def case(self, seed: int, index: int, folder: Path) -> Case:
         """The case number ``index`` of ``seed``, its file written into the empty ``folder``."""
         random = Random(f"{self.name}:{seed}:{index}")
-        if self.name == "plan":
-            return _plan_case(folder, random)
+        if self.write is None:
+            return _plan_case(folder, index, random)
         model = self.write(folder, random)
         if index % 10 == 9:
             options = ["--devices", "2xA100-40GB", "--time-limit", "4", "-o", f"{folder}/result"]
@@ -190,13 +197,29 @@ def _saved_model(name: str, make: Make, plain: Make) -> Callable[[Path, Random],
 
 
 @cache
-def _plan_seed() -> tuple[bytes, bytes]:
-    """A model and a plan for it."""
-    raise NotImplementedError
+def plan_seed() -> tuple[bytes, bytes]:
+    """A graph, and a plan for it that ``placer place`` made."""
+    graph = graph_seeds()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "graph.pb"
+        path.write_bytes(graph)
+        plan = Path(folder) / "plan.json"
+        devices = ["--devices", "2xA100-40GB", "--batch-size", "4"]
+        command = [sys.executable, "-m", "placer", "place", str(path), *devices, "-o", str(plan)]
+        subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+        return graph, plan.read_bytes()
 
 
-def _plan_case(folder: Path, random: Random) -> Case:
-    raise NotImplementedError
+def _plan_case(folder: Path, index: int, random: Random) -> Case:
+    """``apply`` with a harmed plan, in one of twenty cases ``verify``, which runs the model."""
+    graph, plan = plan_seed()
+    model, harmed = folder / "graph.pb", folder / "plan.json"
+    model.write_bytes(graph)
+    harmed.write_bytes(mutations.mutate_json(plan, random))
+    if index % 20 == 19:
+        return Case(arguments=["verify", str(model), str(harmed)], allowed=APPLY | {8})
+    arguments = ["apply", str(model), str(harmed), "-o", f"{folder}/result.pb"]
+    return Case(arguments=arguments, allowed=APPLY)
 
 
 _SAVED_MODELS = {
@@ -213,5 +236,6 @@ _FILES = {
 }
 
 FORMATS = {
-    name: Format(name=name, write=write) for name, write in {**_SAVED_MODELS, **_FILES}.items()
+    name: Format(name=name, write=write)
+    for name, write in {**_SAVED_MODELS, **_FILES, "plan": None}.items()
 }

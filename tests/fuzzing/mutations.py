@@ -301,7 +301,7 @@ def _rename_node(graph_def: Any, random: Random) -> None:
 
 def _retype_attribute(graph_def: Any, random: Random) -> None:
     """An attribute with the value of any other, of another kind as likely as not."""
-    (nodes, node), (_, other) = _some_node(graph_def, random), _some_node(graph_def, random)
+    (_, node), (_, other) = _some_node(graph_def, random), _some_node(graph_def, random)
     if node.attr and other.attr:
         key, source = random.choice(sorted(node.attr)), random.choice(sorted(other.attr))
         value = type(other.attr[source])()

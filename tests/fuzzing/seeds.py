@@ -9,7 +9,7 @@ from typing import Any
 from graph_defs_by_hand import Function, add_constant, add_function, add_node, add_splat
 
 LARGEST_FILE_BYTES = 60_000
-"""Larger files of the test data are left out: a mutation of them tells no more, and takes longer."""
+"""Larger files of the test data are left out: harmed, they tell no more and take longer."""
 
 VARIABLES_INDEX = base64.b64decode(
     "AAAGCAEaAggBAAEPYggBEgQSAggEKBA1uW9X2AABFncIARIIEgIICBICCAQgECiAATUm+zhsAAAAAAEAAAAAEvordAAAAAAB"

@@ -1,0 +1,68 @@
+"""Harmed files end with a message and a documented exit code; ``make fuzz`` tries thousands."""
+
+import pytest
+from fuzzing.__main__ import run
+from fuzzing.cases import Outcome, WarmProcess, run_cold
+from fuzzing.formats import FORMATS
+
+pytest.importorskip("tensorflow")
+
+CASES_PER_FORMAT = 11
+
+
+@pytest.fixture(scope="module")
+def warm():
+    process = WarmProcess()
+    yield process
+    process.close()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_harmed_files_are_reported_or_refused(warm, monkeypatch, name):
+    """Nothing crashes, hangs, swells, or leaves anything behind."""
+    monkeypatch.delenv("PLACER_TEST_DATA", raising=False)
+    for index in range(CASES_PER_FORMAT):
+        outcome, defects = run(warm, name, 0, index)
+        assert not defects, f"{name} 0 {index}: {defects}: {outcome.stderr}"
+
+
+def test_a_fork_and_the_real_command_agree(warm, tmp_path):
+    """The quick way of running a case is the real one: same exit code, same message."""
+    outcomes = []
+    for runner in (warm.run, run_cold):
+        folder = tmp_path / runner.__name__
+        folder.mkdir()
+        case = FORMATS["graph"].case(0, 3, folder)
+        outcomes.append(runner(case.arguments, folder))
+        assert not outcomes[-1].defects(case.allowed)
+    assert outcomes[0].status == outcomes[1].status
+    assert outcomes[0].stderr == outcomes[1].stderr
+
+
+def test_every_kind_of_defect_is_seen():
+    """What the fuzzing looks for is found in an outcome that has it all."""
+    bad = Outcome(
+        status=1,
+        seconds=1.0,
+        peak_bytes=3 * 2**30,
+        stderr="Traceback (most recent call last): ...",
+        left=("the process 1",),
+    )
+    found = "; ".join(bad.defects(frozenset({0, 3})))
+    for words in ("exit status 1", "3,072 MiB", "Traceback", "leaves the process 1"):
+        assert words in found
+    silent = Outcome(status=3, seconds=1.0, peak_bytes=0, stderr="")
+    assert silent.defects(frozenset({3})) == ["fails without a word"]
+    hanging = Outcome(status=None, seconds=31.0, peak_bytes=0, stderr="")
+    assert hanging.defects(frozenset({3})) == ["takes more than 30 s"]
+
+
+def test_a_case_is_the_same_every_time(tmp_path):
+    """Format, seed and index name one file."""
+    contents = []
+    for attempt in "ab":
+        folder = tmp_path / attempt
+        folder.mkdir()
+        FORMATS["graph_text"].case(7, 5, folder)
+        contents.append((folder / "graph.pbtxt").read_bytes())
+    assert contents[0] == contents[1]
