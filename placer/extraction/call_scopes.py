@@ -20,6 +20,10 @@ MOST_NESTED_CALLS = 100
 """Deeper calls than this are damage; programs nest ten or twenty deep."""
 
 
+MOST_CALLS, MOST_OPS = 20_000, 3_000_000
+"""What inlining may make of a model; a few functions that call one another twice are millions."""
+
+
 class Scope:
     """One instance of a function body, or the main graph.
 
@@ -98,6 +102,8 @@ class CallTree:
         self.library = {f.signature.name: f for f in graph_def.library.function}
         self.definitions = definitions
         self.root = Scope(graph_def.node)
+        self.calls = 0
+        self.ops = 0
 
     def called(self, scope: Scope, node: Any) -> Scope | None:
         """The scope of the function that ``node`` calls, or ``None`` if it is a plain op.
@@ -119,10 +125,21 @@ class CallTree:
             raise ModelError(f"function {name!r} calls itself (at {flat!r})")
         if len(scope.path) >= MOST_NESTED_CALLS:
             raise ModelError(f"calls nest deeper than {MOST_NESTED_CALLS} at {name!r}")
+        self._count(name)
         body = Scope(self.library[name].node_def, name)
         body.descend(scope, node, self.library[name])
         scope.children[node.name] = body
         return body
+
+    def _count(self, function: str) -> None:
+        """Notes one more call, and refuses the one too many: calls can multiply at every level."""
+        self.calls += 1
+        self.ops += len(self.library[function].node_def)
+        if self.calls > MOST_CALLS or self.ops > MOST_OPS:
+            raise ModelError(
+                f"the calls of the model multiply to more than {MOST_CALLS:,} calls or "
+                f"{MOST_OPS:,} ops: the file is damaged"
+            )
 
     def node(self, scope: Scope, name: str) -> Any:
         """The node called ``name`` in ``scope``; :class:`ModelError` if there is none."""

@@ -23,61 +23,79 @@ STATUS_TYPES = frozenset({"IsVariableInitialized", "VarIsInitializedOp", "ReadVa
 FED_TYPES = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 
 
+_SAVER, _FED_OR_STATE, _COMPUTED = 1, 2, 4
+"""What may be above an op: a saver; something that is fed or changes; anything but a variable."""
+
+_PLAIN_TYPES = STATE_TYPES | {"Identity", "Const", "ReadVariableOp"}
+
+
+def _kind(op_type: str) -> int:
+    """The bits of one op type."""
+    found = 0 if op_type in _PLAIN_TYPES else _COMPUTED
+    if op_type in SAVER_TYPES:
+        found |= _SAVER
+    if op_type in FED_TYPES | STATE_TYPES | {"ReadVariableOp", "IteratorGetNext"}:
+        found |= _FED_OR_STATE
+    return found
+
+
 class _Graph:
+    """The nodes of a graph, and what each depends on.
+
+    ``above`` has the bits of an op and of everything it depends on, loops included.
+    """
+
     def __init__(self, nodes: Iterable[Any]) -> None:
         self.nodes = {node.name: node for node in nodes}
+        self.order = order_nodes(self.nodes)
         self.inputs = {
-            name: [reference.lstrip("^").split(":")[0] for reference in node.input]
-            for name, node in self.nodes.items()
+            name: [reference.lstrip("^").split(":")[0] for reference in self.nodes[name].input]
+            for name in self.order
         }
+        kinds = {op_type: _kind(op_type) for op_type in {n.op for n in self.nodes.values()}}
+        self.above = {name: kinds[self.nodes[name].op] for name in self.order}
+        while self._spread():
+            pass
+
+    def _spread(self) -> bool:
+        """One pass; whether it changed anything that an op before its input must learn (loops)."""
+        seen: set[str] = set()
+        is_late = False
+        for name, sources in self.inputs.items():
+            bits = self.above[name]
+            for source in sources:
+                bits |= self.above.get(source, 0)
+            if bits != self.above[name] and name in seen:
+                is_late = True
+            self.above[name] = bits
+            seen.update(sources)
+        return is_late
 
     def sinks(self) -> list[str]:
         read = {source for sources in self.inputs.values() for source in sources}
         return [name for name in self.nodes if name not in read]
 
-    def cone(self, name: str) -> set[str]:
-        """Everything that an op depends on, itself left out."""
-        seen: set[str] = set()
-        stack = list(self.inputs[name])
-        while stack:
-            source = stack.pop()
-            if source not in seen and source in self.nodes:
-                seen.add(source)
-                stack.extend(self.inputs[source])
-        return seen
-
-    def types(self, names: Iterable[str]) -> set[str]:
-        return {self.nodes[name].op for name in names}
-
     def is_initialiser(self, name: str) -> bool:
         """Whether an op only sets or inspects state, from values that nothing is fed into."""
+        if name not in self.nodes:
+            return False
         op = self.nodes[name].op
         if op in TABLE_INITIALISERS or op in STATUS_TYPES:
             return True
         if op in ASSIGN_TYPES:
-            return self._sets_initial_value(name)
+            bits = self.above.get(self.inputs[name][1], _FED_OR_STATE)
+            return bool(bits & _SAVER) or not bits & _FED_OR_STATE
         if op == "NoOp" and self.inputs[name]:
             return all(self.is_initialiser(source) for source in self.inputs[name])
         return False
-
-    def _sets_initial_value(self, name: str) -> bool:
-        _, value, *_ = [*self.inputs[name], ""]
-        if value not in self.nodes:
-            return False
-        types = self.types(self.cone(value)) | {self.nodes[value].op}
-        if types & SAVER_TYPES:
-            return True
-        return not types & (FED_TYPES | STATE_TYPES | {"ReadVariableOp", "IteratorGetNext"})
 
     def is_plumbing(self, name: str) -> bool:
         """Whether a sink belongs to a saver or an initialiser, or is state that nobody reads."""
         op = self.nodes[name].op
         if op in STATE_TYPES or op == "Const" or self.is_initialiser(name):
             return True
-        cone = self.types(self.cone(name)) | {op}
-        if cone & SAVER_TYPES:
-            return True
-        return op == "Identity" and cone <= STATE_TYPES | {"Identity", "Const", "ReadVariableOp"}
+        bits = self.above[name]
+        return bool(bits & _SAVER) or (op == "Identity" and not bits & _COMPUTED)
 
 
 def default_ends(
@@ -92,7 +110,7 @@ def default_ends(
     graph = _Graph(graph_def.node)
     sinks = graph.sinks()
     chosen = [name for name in sinks if not graph.is_plumbing(name)] or sinks
-    contexts = find_contexts(graph.nodes[name] for name in order_nodes(graph.nodes))
+    contexts = find_contexts(graph.nodes[name] for name in graph.order)
     chosen = [name for name in chosen if contexts[name] == NOWHERE] or chosen
     outputs, targets = [], []
     for name in chosen:

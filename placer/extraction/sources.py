@@ -118,6 +118,7 @@ def _parse_binary(content: bytes) -> Any | None:
 
 def _parse_text(content: bytes) -> Any | None:
     from google.protobuf import text_format
+    from google.protobuf.message import DecodeError
 
     try:
         text = content.decode()
@@ -127,7 +128,8 @@ def _parse_text(content: bytes) -> Any | None:
         message = message_type()
         try:
             text_format.Parse(text, message, allow_unknown_field=False)
-        except (text_format.ParseError, RecursionError):  # recursion: braces nested too deep
+            message.ParseFromString(message.SerializeToString())  # refuses names that are no UTF-8
+        except (text_format.ParseError, DecodeError, RecursionError):  # braces nested too deep
             continue
         if _makes_sense(message):
             return message
