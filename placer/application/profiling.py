@@ -3,6 +3,10 @@
 The flat graph runs in a session of a process of its own, every op under its flat name: TensorFlow's
 full trace gives the time of every kernel (``RunMetadata.step_stats``), steps without a trace give
 the time of the whole.  Both kinds take turns, so that what else the machine does meets both.
+
+On a busy machine the process waits for the processor, mostly inside long ops, whose time would
+count that.  So with one thread the long ops of a traced step are scaled down, where the ops add up
+to more than the processor time of a step, until they do not.
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ from placer.errors import ModelError, PlacerError, UsageError
 from placer.extraction.dimensions import resolve_shapes
 from placer.extraction.local_models import local_model
 from placer.measured_costs import MeasuredCosts
+
+_LONG_SECONDS = 5e-4
+"""An op is long if it takes a good part of the time slice that Linux gives a process."""
 
 WARM_UP_STEPS = 3
 """The first steps allocate, choose algorithms and read constants."""
@@ -142,11 +149,14 @@ def measure(source: str, choice: Mapping[str, Any], wanted: ProfileOptions) -> M
         raise ModelError(f"the model does not run here: {error.message.strip()[:500]}") from error
     except ValueError as error:
         raise ModelError(f"TensorFlow cannot import the graph: {str(error)[:500]}") from error
+    step = _step_times(seconds)
+    processor_seconds = step["median_processor_seconds"] if wanted.threads == 1 else None
+    ops = frozenset(node.name for node in program.graph_def.node)
     return MeasuredCosts(
-        ops=_op_times(traces, frozenset(node.name for node in program.graph_def.node)),
+        ops=op_times(traces, ops, processor_seconds),
         model=describe(program),
         bindings=bindings,
-        step=_step_times(seconds),
+        step=step,
         configuration={
             "steps": wanted.steps,
             "intra_op_threads": wanted.threads,
@@ -202,23 +212,38 @@ def _kernel_times(step_stats: Any) -> dict[str, int]:
     return found
 
 
-def _op_times(
-    traces: Sequence[Mapping[str, int]], ops: frozenset[str]
+def op_times(
+    traces: Sequence[Mapping[str, int]], ops: frozenset[str], processor_seconds: float | None
 ) -> dict[str, dict[str, float]]:
-    """Times by flat op; what a loop or branch was lowered to counts for the op that it was."""
-    samples: dict[str, list[int]] = {}
+    """Times by flat op of steps that took ``processor_seconds`` (``None``: of several threads).
+
+    ``traces`` have nanoseconds by runtime name; what a loop or branch was lowered to counts for
+    the op that it was.
+    """
+    samples: dict[str, list[float]] = {}
     for number, trace in enumerate(traces):
         for runtime_name, nanoseconds in trace.items():
             name = _owner(runtime_name, ops)
             if name is not None:
-                samples.setdefault(name, [0] * len(traces))[number] += nanoseconds
+                samples.setdefault(name, [0.0] * len(traces))[number] += nanoseconds * 1e-9
+    if processor_seconds is not None:
+        _take_out_waiting(samples, processor_seconds)
     return {
-        name: {
-            "median_seconds": round(statistics.median(values)) * 1e-9,
-            "least_seconds": min(values) * 1e-9,
-        }
+        name: {"median_seconds": statistics.median(values), "least_seconds": min(values)}
         for name, values in sorted(samples.items())
     }
+
+
+def _take_out_waiting(samples: Mapping[str, list[float]], processor_seconds: float) -> None:
+    """Scales the long ops of every step, in place, to what the short ones leave of its time."""
+    long = [values for values in samples.values() if statistics.median(values) >= _LONG_SECONDS]
+    medians = [statistics.median(values) for values in samples.values()]
+    left = processor_seconds - sum(value for value in medians if value < _LONG_SECONDS)
+    for number in range(len(next(iter(samples.values()), []))):
+        total = sum(values[number] for values in long)
+        if total > left > 0:
+            for values in long:
+                values[number] *= left / total
 
 
 def _owner(runtime_name: str, ops: frozenset[str]) -> str | None:

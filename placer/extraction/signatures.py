@@ -107,11 +107,19 @@ def choose_outputs(
         if op not in ops:
             known = ", ".join(sorted(found)) or "none by key"
             raise ModelError(f"there is no output or op {key!r} (outputs: {known})")
-        if name.startswith("^") or (":" not in name and ops[op].op == "NoOp"):
+        if name.startswith("^") or (":" not in name and _gives_nothing(ops[op].op)):
             targets.append(op)
         else:
             wanted.append((key, name if ":" in name else f"{name}:0"))
     return tuple(wanted), tuple(targets)
+
+
+def _gives_nothing(op_type: str) -> bool:
+    """Whether an op type has no outputs, as far as this TensorFlow knows it."""
+    from tensorflow.python.framework import op_def_registry
+
+    definition = op_def_registry.get(op_type)
+    return definition is not None and not definition.output_arg
 
 
 def _tensors(infos: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -55,6 +55,16 @@ def test_savers_and_initialisers_are_no_outputs():
     assert len(chosen.graph_def.node) == 1
 
 
+def test_an_op_without_outputs_is_run_not_fetched():
+    """An assignment named among the outputs is a target: there is no tensor to fetch."""
+    with tf.Graph().as_default() as graph:
+        w = v1.get_variable("w", [3], use_resource=True)
+        step = tf.raw_ops.AssignAddVariableOp(resource=w.handle, value=tf.ones(3), name="step")
+        w.read_value()
+    program = load_program(graph, outputs=[step.name])
+    assert (program.outputs, program.targets) == ((), ("step",))
+
+
 def test_values_in_one_branch_are_no_outputs():
     """A sink inside a v1 conditional or loop cannot be fetched, so it is left out."""
     with tf.Graph().as_default() as graph:
