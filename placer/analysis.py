@@ -22,7 +22,7 @@ from placer.graph.name_scopes import scope_of
 from placer.graph.op_graph import Op, OpGraph, Variable
 from placer.plan import Plan
 from placer.prediction.buffer_sharing import shared_input
-from placer.prediction.memory import working_set_bytes
+from placer.prediction.live_moments import working_set_bytes
 from placer.prediction.metrics import Metrics, Schedule
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
 from placer.constraints import Constraints
 from placer.graph.op_graph import OpGraph
-from placer.prediction.memory import moment_finder, predict_memory, working_set_bytes
+from placer.prediction.live_moments import moment_finder, working_set_bytes
+from placer.prediction.memory import predict_memory
 from placer.prediction.metrics import MemoryTimeline
 from placer.problem import PlacementProblem, ProblemTensor
 from placer.solving.tightening import DevicePeak

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from placer.prediction.costs import estimate_costs as estimate_costs
     from placer.prediction.execution_orders import predict_peak_ranges as predict_peak_ranges
-    from placer.prediction.memory import live_moment as live_moment
-    from placer.prediction.memory import moment_finder as moment_finder
+    from placer.prediction.live_moments import live_moment as live_moment
+    from placer.prediction.live_moments import moment_finder as moment_finder
     from placer.prediction.memory import predict_memory as predict_memory
     from placer.prediction.prediction import predict as predict
     from placer.prediction.schedule import predict_schedule as predict_schedule
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "estimate_costs": "costs",
-    "live_moment": "memory",
-    "moment_finder": "memory",
+    "live_moment": "live_moments",
+    "moment_finder": "live_moments",
     "predict": "prediction",
     "predict_memory": "memory",
     "predict_peak_ranges": "execution_orders",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
@@ -34,7 +33,6 @@ class Lifetime(NamedTuple):
     reads: tuple[Read, ...] = ()
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
 class Buffer:
     """A buffer during the simulation; ``holders`` is the number of those who still need it.
 
@@ -42,15 +40,30 @@ class Buffer:
     the buffers that a tensor list holds.
     """
 
-    owner: str
-    device: str
-    bytes: int
-    kind: str
-    first: int
-    holders: int = 0
-    resident: bool = False
-    items: list[Buffer] = field(default_factory=list)
-    reads: list[Read] = field(default_factory=list)
+    __slots__ = (
+        "bytes",
+        "device",
+        "first",
+        "holders",
+        "items",
+        "kind",
+        "owner",
+        "reads",
+        "resident",
+    )
+
+    def __init__(
+        self, owner: str, device: str, size: int, kind: str, first: int, *, resident: bool = False
+    ) -> None:
+        self.owner = owner
+        self.device = device
+        self.bytes = size
+        self.kind = kind
+        self.first = first
+        self.holders = 0
+        self.resident = resident
+        self.items: list[Buffer] = []
+        self.reads: list[Read] = []
 
     def lifetime(self, last: int) -> Lifetime:
         """What remains of the buffer when op number ``last`` is the last that needs it."""

@@ -12,220 +12,167 @@ holds the sender's buffer until its producer is done, and a receive buffer from 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
-from cost_models.op_cost import OpCost
-from placer.graph.op_graph import Op, OpGraph
-from placer.prediction.buffer_sharing import overwritten_inputs, shared_input
-from placer.prediction.buffers import Buffer, Read
-from placer.prediction.buffers import Lifetime as Lifetime
-from placer.prediction.control_flow import LOOPS, loop_invariants
-from placer.prediction.routes import Place, Routes
-from placer.prediction.step_layout import Located, StepLayout, find_variables, lay_out_step
-from placer.prediction.tensor_lists import added_item
-
-_RESIDENT_OUTPUTS = frozenset(
-    {"Const", "HostConst", "_HostConst", "Variable", "VariableV2", "AutoReloadVariable"}
-)
-_DENSE_UPDATES = ("AssignAddVariableOp", "AssignSubVariableOp", "ResourceApply")
-_SPARSE_ACCESS = (
-    "ResourceGather",
-    "ResourceScatter",
-    "ResourceSparseApply",
-    "ResourceStridedSliceAssign",
-)
-_MERGES = frozenset({"Merge", "RefMerge"})
+from placer.prediction.buffers import Buffer, Lifetime, Read
+from placer.prediction.step_layout import Effect, StepLayout
 
 
 def find_lifetimes(
-    graph: OpGraph,
-    costs: Mapping[str, OpCost],
-    routes: Routes,
-    memory_of: Mapping[Place, str],
-    order: Sequence[str],
-    host: str,
+    layout: StepLayout, order: Sequence[int], *, with_reads: bool = False
 ) -> list[Lifetime]:
-    """The lifetimes of all buffers but the resident ones.
-
-    ``memory_of`` names the device whose memory a place is in; ``order`` holds every op once;
-    fetched values go to ``host``.  Tensors without a size count zero bytes.
-    """
-    layout = lay_out_step(graph, costs, routes, memory_of, order, host)
-    simulation = _Simulation(graph, costs, routes.device_of, order, layout)
+    """The lifetimes of all buffers but the resident ones, if the ops run in ``order`` (numbers,
+    each once).  ``with_reads`` also tells who keeps each buffer."""
+    simulation = _Simulation(layout, order, with_reads)
     simulation.run()
     return simulation.lifetimes
 
 
 class _Simulation:
-    """The buffers of one step, op by op."""
+    """The buffers of one step, op by op.  ``held`` has the buffer of every value, ``values`` that
+    of every variable."""
 
-    def __init__(
-        self,
-        graph: OpGraph,
-        costs: Mapping[str, OpCost],
-        device_of: Mapping[str, str],
-        order: Sequence[str],
-        layout: StepLayout,
-    ) -> None:
-        self.graph = graph
-        self.costs = costs
-        self.device_of = device_of
-        self.order = order
+    def __init__(self, layout: StepLayout, order: Sequence[int], with_reads: bool) -> None:
         self.layout = layout
-        self.fetches = frozenset(graph.fetches)
-        self.held: dict[Located, Buffer] = {}
+        self.order = order
+        self.with_reads = with_reads
+        self.position = [0] * len(layout.names)
+        self.held: list[Buffer | None] = [None] * len(layout.memory)
         self.values: dict[str, Buffer] = {}
-        self.invariants: dict[str, frozenset[int]] = {}
-        self.variable_of = find_variables(graph)
-        self.copied_on_read = {
-            variable
-            for op in graph.ops.values()
-            if op.op_type.startswith(_SPARSE_ACCESS)
-            for variable in self._variables(op)
-        }
         self.now = 0
         self.lifetimes: list[Lifetime] = []
 
     def run(self) -> None:
         """Runs the step and closes what is held to the end of it."""
-        feeds = frozenset(self.graph.feeds)
-        for name in self.graph.feeds:
-            self._feed(self.graph.ops[name])
-        for now, name in enumerate(self.order):
+        for now, op in enumerate(self.order):
+            self.position[op] = now
+        for op in self.layout.feeds:
+            for value in self.layout.outputs[op]:
+                self.held[value] = self._new(op, value, "feed", holders=1)
+        for now, op in enumerate(self.order):
             self.now = now
-            self._run_op(self.graph.ops[name], fed=name in feeds)
-        for buffer in dict.fromkeys(self.held.values()):
-            if buffer.holders > 0 and not buffer.resident:
+            self._run_op(op)
+        for buffer in dict.fromkeys(self.held):
+            if buffer is not None and buffer.holders > 0 and not buffer.resident:
                 self._close(buffer, self.now)
 
-    def _feed(self, op: Op) -> None:
-        """A fed value belongs to the caller, who holds it from the beginning to the end."""
-        for output in self.layout.outputs[op.name]:
-            self.held[output] = self._new(op, output, "feed", holders=1)
-
-    def _run_op(self, op: Op, fed: bool) -> None:
-        outputs = self.layout.outputs[op.name]
-        if not fed:
-            for index, output in enumerate(outputs):
-                self.held[output] = self._output_buffer(op, index, output)
-            self._record_temporary(op, self.costs[op.name].temporary_bytes)
-        for output in outputs:
-            self._deliver(op, output)
-        self._update_variables(op)
-        self._add_item(op)
-        for source in self.layout.inputs[op.name]:
-            buffer = self.held.get(source)
+    def _run_op(self, op: int) -> None:
+        layout, held = self.layout, self.held
+        effect, outputs = layout.effects[op], layout.outputs[op]
+        if effect != Effect.FED:
+            for value in outputs:
+                held[value] = self._output_buffer(op, effect, value)
+            if layout.temporary_bytes[op]:
+                self._record_temporary(op, layout.temporary_bytes[op])
+        for value in outputs:
+            self._deliver(op, value)
+        if effect >= Effect.UPDATE_VARIABLE:
+            self._change_state(op, effect)
+        for value in layout.inputs[op]:
+            buffer = held[value]
             if buffer is not None:
-                buffer.reads.append(self._read(source[0]))
+                if self.with_reads:
+                    buffer.reads.append(self._read(value))
                 buffer.holders -= 1
+                if not buffer.holders and not buffer.resident:
+                    self._let_go(buffer)
+        for value in outputs:
+            buffer = held[value]
+            if buffer is not None and not buffer.holders and not buffer.resident:
                 self._let_go(buffer)
-        for output in outputs:
-            self._let_go(self.held[output])
 
-    def _read(self, tensor: str) -> Read:
-        """The current op's reading of ``tensor``."""
+    def _read(self, value: int) -> Read:
+        """The current op's reading of ``value``."""
         layout = self.layout
-        return Read(layout.position[tensor], self.now, self.now, layout.size_bytes[tensor])
+        written = self.position[layout.producer[value]]
+        return Read(written, self.now, self.now, layout.bytes[value])
 
-    def _record_temporary(self, op: Op, size: int) -> None:
-        if size:
-            device = self.device_of[op.name]
-            self.lifetimes.append(Lifetime(op.name, device, size, "temporary", self.now, self.now))
+    def _record_temporary(self, op: int, size: int) -> None:
+        layout, now = self.layout, self.now
+        name, device = layout.names[op], layout.devices[op]
+        self.lifetimes.append(Lifetime(name, device, size, "temporary", now, now))
 
-    def _output_buffer(self, op: Op, index: int, output: Located) -> Buffer:
+    def _output_buffer(self, op: int, effect: Effect, value: int) -> Buffer:
         """The buffer of an output: resident, an input's, written over an input, or a new one."""
-        if op.op_type in _RESIDENT_OUTPUTS:
-            return self._new(op, output, "weights", resident=True)
-        if op.op_type == "ReadVariableOp":
-            return self._read_variable(op, output)
-        shared = self._shared_buffer(op, index, output[1])
-        if shared is not None:
-            return shared
-        for number in overwritten_inputs(op.info, index):
-            source = self.layout.inputs[op.name][number]
-            if source[1] == output[1] and self._is_last_holder(source):
-                return self._overwrite(op, source, output)
-        return self._new(op, output, "activation")
+        if effect == Effect.RESIDENT:
+            return self._new(op, value, "weights", resident=True)
+        if effect == Effect.READ_VARIABLE:
+            return self._read_variable(op, value)
+        for source in self.layout.shared.get(value, ()):
+            buffer = self.held[source]
+            if buffer is not None:
+                return buffer
+        for source in self.layout.overwritten.get(value, ()):
+            buffer = self.held[source]
+            if buffer is not None and buffer.holders == 1 and not buffer.resident:
+                return self._overwrite(op, source, buffer, value)
+        return self._new(op, value, "activation")
 
-    def _shared_buffer(self, op: Op, index: int, memory: str) -> Buffer | None:
-        """The input's buffer that output ``index`` shows again, if it lies where it should."""
-        number = self._shared_input(op, index)
-        if number is None:
-            return None
-        inputs = self.layout.inputs[op.name]
-        sources = inputs if op.op_type in _MERGES else inputs[number : number + 1]
-        buffers = (self.held.get(source) for source in sources if source[1] == memory)
-        return next((buffer for buffer in buffers if buffer is not None), None)
-
-    def _shared_input(self, op: Op, index: int) -> int | None:
-        if op.op_type not in LOOPS:
-            return shared_input(op.info, index)
-        (body,) = op.bodies["body"]
-        if body not in self.invariants:
-            self.invariants[body] = loop_invariants(self.graph.functions[body])
-        return index if index in self.invariants[body] else None
-
-    def _is_last_holder(self, source: Located) -> bool:
-        """May the buffer be written into by the one op that still holds it?"""
-        buffer = self.held.get(source)
-        return buffer is not None and buffer.holders == 1 and not buffer.resident
-
-    def _overwrite(self, op: Op, source: Located, output: Located) -> Buffer:
+    def _overwrite(self, op: int, source: int, old: Buffer, value: int) -> Buffer:
         """The input's buffer, now the op's own, unless what is written is only a slice of it."""
-        old = self.held[source]
-        if old.bytes == self.layout.size_bytes[output[0]]:
-            old.reads.append(self._read(source[0]))
-            self._close(old, self.now - 1)
-            self.held[source] = self._new(op, output, "activation", holders=1)
-        return self.held[source]
+        if old.bytes != self.layout.bytes[value]:
+            return old
+        if self.with_reads:
+            old.reads.append(self._read(source))
+        self._close(old, self.now - 1)
+        new = self._new(op, value, "activation", holders=1)
+        self.held[source] = new
+        return new
 
-    def _read_variable(self, op: Op, output: Located) -> Buffer:
+    def _read_variable(self, op: int, value: int) -> Buffer:
         """The variable's own buffer, or a copy if the variable is also accessed row by row."""
-        variable = self.variable_of[op.inputs[0]]
-        if variable in self.copied_on_read:
-            return self._new(op, output, "activation")
+        (variable,) = self.layout.variables[op]
+        if variable in self.layout.copied_on_read:
+            return self._new(op, value, "activation")
         if variable not in self.values:
-            self.values[variable] = self._new(op, output, "weights", resident=True)
+            self.values[variable] = self._new(op, value, "weights", resident=True)
         return self.values[variable]
 
-    def _variables(self, op: Op) -> Iterator[str]:
-        """The variables whose handles the op reads."""
-        return (self.variable_of[tensor] for tensor in op.inputs if tensor in self.variable_of)
-
-    def _deliver(self, op: Op, output: Located) -> None:
+    def _deliver(self, op: int, value: int) -> None:
         """Every reader becomes a holder, of the buffer at home or of a receive buffer."""
-        tensor, layout = output[0], self.layout
-        buffer = self.held[output]
-        if tensor in self.fetches:
-            size = layout.size_bytes[tensor]
+        layout, buffer = self.layout, self.held[value]
+        assert buffer is not None
+        if self.with_reads and value in layout.fetched:
+            size = layout.bytes[value]
             buffer.reads.append(Read(self.now, len(self.order), self.now, size))
-        buffer.holders += layout.readers.get(output, 0)
-        for memory in layout.sent_to.get(tensor, ()):
-            there = tensor, memory
-            self.held[there] = self._new(op, there, "transfer", holders=layout.readers[there])
+        buffer.holders += layout.readers[value]
+        for copy in layout.copies.get(value, ()):
+            self.held[copy] = self._new(op, copy, "transfer", holders=layout.readers[copy])
 
-    def _update_variables(self, op: Op) -> None:
-        """Updates copy a variable that is still being read; an assigned value becomes its buffer.
+    def _change_state(self, op: int, effect: Effect) -> None:
+        """Updates copy a variable that is still being read; an assigned value becomes its buffer;
+        a tensor that is put into a list lives as long as the list.
 
         A variable that is accessed row by row keeps its buffer to itself: reads copied it, and
         what is assigned is copied into a new one.  ``PrepareToUpdateVariable``,
         ``EnsureSparseVariableAccess`` and ``AssignVariableOp`` of
         ``tensorflow/core/kernels/{training_op_helpers.h,resource_variable_ops.cc}``.
         """
-        if op.op_type.startswith(_DENSE_UPDATES):
-            for variable in self._variables(op):
+        layout = self.layout
+        if effect == Effect.UPDATE_VARIABLE:
+            for variable in layout.variables[op]:
                 self._release_value(variable, self.now)
-        elif op.op_type == "AssignVariableOp":
-            variable = self.variable_of[op.inputs[0]]
-            value = self.held[self.layout.inputs[op.name][1]]
-            if variable in self.copied_on_read:
-                self._record_temporary(op, value.bytes)
-                return
-            self._release_value(variable, self.now + 1)
-            if value.kind in ("activation", "transfer") and not value.resident:
-                self._record(value, self.now)
-                value.resident = True
-                self.values[variable] = value
+        elif effect == Effect.ASSIGN_VARIABLE:
+            self._assign(op)
+        else:
+            item, (tensor_list, *_) = self.held[layout.items[op]], layout.outputs[op]
+            holder = self.held[tensor_list]
+            assert item is not None and holder is not None
+            item.holders += 1
+            holder.items.append(item)
+
+    def _assign(self, op: int) -> None:
+        variable = self.layout.variables[op][0]
+        value = self.held[self.layout.inputs[op][1]]
+        assert value is not None
+        if variable in self.layout.copied_on_read:
+            self._record_temporary(op, value.bytes)
+            return
+        self._release_value(variable, self.now + 1)
+        if value.kind in ("activation", "transfer") and not value.resident:
+            self._record(value, self.now)
+            value.resident = True
+            self.values[variable] = value
 
     def _release_value(self, variable: str, first: int) -> None:
         """The old value is resident no more; from ``first`` on it lives while it is read."""
@@ -233,20 +180,12 @@ class _Simulation:
         if old is not None and old.holders > 0:
             old.resident, old.kind, old.first = False, "weights", first
 
-    def _add_item(self, op: Op) -> None:
-        """A tensor that is put into a list lives as long as the list."""
-        number = added_item(op.op_type)
-        if number is not None:
-            item = self.held[self.layout.inputs[op.name][number]]
-            item.holders += 1
-            self.held[self.layout.outputs[op.name][0]].items.append(item)
-
     def _let_go(self, buffer: Buffer) -> None:
-        """The buffer is freed after this op if nobody holds it, and then what it holds."""
-        if buffer.holders == 0 and not buffer.resident:
-            self._close(buffer, self.now)
-            for item in buffer.items:
-                item.holders -= 1
+        """The buffer that nobody holds is freed after this op, and then what it holds."""
+        self._close(buffer, self.now)
+        for item in buffer.items:
+            item.holders -= 1
+            if not item.holders and not item.resident:
                 self._let_go(item)
 
     def _close(self, buffer: Buffer, last: int) -> None:
@@ -258,15 +197,16 @@ class _Simulation:
             self.lifetimes.append(buffer.lifetime(last))
 
     def _new(
-        self, op: Op, output: Located, kind: str, *, holders: int = 0, resident: bool = False
+        self, op: int, value: int, kind: str, *, holders: int = 0, resident: bool = False
     ) -> Buffer:
-        tensor, memory = output
-        return Buffer(
-            owner=op.name,
-            device=memory,
-            bytes=self.layout.size_bytes[tensor],
-            kind=kind,
-            first=self.now,
-            holders=holders,
+        layout = self.layout
+        buffer = Buffer(
+            layout.names[op],
+            layout.memory[value],
+            layout.bytes[value],
+            kind,
+            self.now,
             resident=resident,
         )
+        buffer.holders = holders
+        return buffer

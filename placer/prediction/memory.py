@@ -8,18 +8,16 @@ buffers of Eigen, workspaces of cuDNN), and fragmentation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from cost_models.op_cost import OpCost
 from placer.errors import UsageError
-from placer.graph.op_graph import Op, OpGraph
-from placer.prediction.buffer_sharing import overwritten_inputs, shared_input
+from placer.graph.op_graph import OpGraph
 from placer.prediction.lifetimes import Lifetime, find_lifetimes
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
 from placer.prediction.routes import Place, Routes, find_routes, host_of
-
-_SINGLE_DEVICE = "CPU:0"
+from placer.prediction.step_layout import lay_out_step
 
 
 def predict_memory(
@@ -39,112 +37,59 @@ def predict_memory(
 
     Raises :class:`UsageError` if ``order`` or ``placement`` does not fit the graph.
     """
-    order = _checked_order(graph, order)
-    routes = find_routes(graph, placement, host)
-    memory_of = _memories(routes, device_names, host)
-    resident = _resident_bytes(graph, costs, routes, memory_of)
-    lifetimes: dict[str, list[Lifetime]] = {}
-    for lifetime in find_lifetimes(graph, costs, routes, memory_of, order, host):
-        lifetimes.setdefault(lifetime.device, []).append(lifetime)
-    return {
-        name: _timeline(name, graph, order, lifetimes.get(name, ()), resident.get(name, {}))
-        for name in dict.fromkeys((*device_names, *resident, *lifetimes))
-    }
+    return StepMemory(graph, costs, placement, device_names, host).timelines(order)
 
 
-def moment_finder(
-    graph: OpGraph, costs: Mapping[str, OpCost], order: Sequence[str] | None = None
-) -> Callable[[str], dict[str, int]]:
-    """:func:`live_moment` for any op of the graph, with the simulation done once."""
-    order = _checked_order(graph, order)
-    position = {name: index for index, name in enumerate(order)}
-    lifetimes = _single_device_lifetimes(graph, costs, order)
+class StepMemory:
+    """The memory of one placement, along any order; see :func:`predict_memory`."""
 
-    def find_moment(at_op: str) -> dict[str, int]:
-        info = graph.ops[at_op].info
-        overwrites = any(overwritten_inputs(info, index) for index in range(len(info.outputs)))
-        return _needed_bytes(lifetimes, order, position[at_op], prefer_reader=not overwrites)
+    def __init__(
+        self,
+        graph: OpGraph,
+        costs: Mapping[str, OpCost],
+        placement: Mapping[str, str],
+        device_names: Sequence[str],
+        host: str = "CPU:0",
+    ) -> None:
+        routes = find_routes(graph, placement, host)
+        memory_of = _memories(routes, device_names, host)
+        self.graph = graph
+        self.layout = lay_out_step(graph, costs, routes, memory_of, host)
+        self.resident = _resident_bytes(graph, costs, routes, memory_of)
+        self.device_names = tuple(
+            dict.fromkeys((*device_names, *self.resident, *self.layout.memory))
+        )
+        self.number = {name: index for index, name in enumerate(graph.ops)}
 
-    return find_moment
+    def timelines(self, order: Sequence[str] | None = None) -> dict[str, MemoryTimeline]:
+        """The memory of every device along ``order``.  Raises :class:`UsageError`."""
+        names = checked_order(self.graph, order)
+        lifetimes: dict[str, list[Lifetime]] = {name: [] for name in self.device_names}
+        for lifetime in find_lifetimes(self.layout, self.numbers(names)):
+            lifetimes[lifetime.device].append(lifetime)
+        return {
+            name: _timeline(name, self.graph, names, found, self.resident.get(name, {}))
+            for name, found in lifetimes.items()
+        }
 
-
-def live_moment(
-    graph: OpGraph, costs: Mapping[str, OpCost], at_op: str, order: Sequence[str] | None = None
-) -> dict[str, int]:
-    """Bytes that each op needs in its device's memory while ``at_op`` runs, resident ones aside.
-
-    A buffer counts at ``at_op`` if that writes or reads it (and could not write over it), else at
-    the last op that reads what was written into it by then: wherever that op is placed, a copy is
-    there, sent as soon as it is produced.  A buffer that is fetched, or that nobody reads, counts
-    at the op that wrote it, the temporary bytes at ``at_op``.  So, whatever the placement, the sum
-    over the ops of a device is not above the prediction for that device at this moment, and with
-    all ops on one device it is the prediction (slices that keep a larger
-    buffer aside).
-    """
-    return moment_finder(graph, costs, order)(at_op)
-
-
-def _needed_bytes(
-    lifetimes: Iterable[Lifetime], order: Sequence[str], moment: int, *, prefer_reader: bool
-) -> dict[str, int]:
-    alive: dict[str, int] = {}
-    for lifetime in lifetimes:
-        if lifetime.first <= moment <= lifetime.last:
-            reads = [read for read in lifetime.reads if read.first <= moment <= read.last]
-            if lifetime.kind == "feed" and not prefer_reader:
-                reads = [read for read in reads if read.last > moment]
-            now = [read for read in reads if prefer_reader and read.holder == moment == read.last]
-            written = lifetime.first == moment and lifetime.owner == order[moment]
-            last = None if written else max(now or reads, key=lambda r: r.last, default=None)
-            holder = lifetime.owner if last is None else order[last.holder]
-            size = lifetime.bytes if last is None else min(last.bytes, lifetime.bytes)
-            alive[holder] = alive.get(holder, 0) + size
-    return alive
-
-
-def working_set_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, int]:
-    """Per op, the bytes of its inputs, outputs and workspace: what the device it runs on must hold
-    at once.  An output that may be a view of an input, or written over it, counts once."""
-    return {op.name: _working_set(op, graph, costs) for op in graph.ops.values()}
-
-
-def _working_set(op: Op, graph: OpGraph, costs: Mapping[str, OpCost]) -> int:
-    read = {
-        name: costs[tensor.producer].output_bytes[tensor.index] or 0
-        for name in op.inputs
-        for tensor in (graph.tensors[name],)
-    }
-    written = [
-        0
-        if overwritten_inputs(op.info, index) or shared_input(op.info, index) is not None
-        else size or 0
-        for index, size in enumerate(costs[op.name].output_bytes)
-    ]
-    return sum(read.values()) + sum(written) + costs[op.name].temporary_bytes
-
-
-def activation_peak(graph: OpGraph, costs: Mapping[str, OpCost]) -> int:
-    """The most bytes that the ops of ``graph`` hold at once on one device, in graph order.
-
-    Resident bytes and fed values are left out.
-    """
-    change = [0] * (len(graph.ops) + 1)
-    for lifetime in _single_device_lifetimes(graph, costs, tuple(graph.ops)):
-        if lifetime.kind != "feed":
+    def peaks(self, order: Sequence[str]) -> dict[str, int]:
+        """The peak bytes of every device along ``order``."""
+        changes = {name: [0] * (len(order) + 1) for name in self.device_names}
+        for lifetime in find_lifetimes(self.layout, self.numbers(order)):
+            change = changes[lifetime.device]
             change[lifetime.first] += lifetime.bytes
             change[lifetime.last + 1] -= lifetime.bytes
-    return max(accumulate(change))
+        return {
+            name: sum(self.resident.get(name, {}).values()) + max(accumulate(change))
+            for name, change in changes.items()
+        }
+
+    def numbers(self, order: Sequence[str]) -> list[int]:
+        return [self.number[name] for name in order]
 
 
-def _single_device_lifetimes(
-    graph: OpGraph, costs: Mapping[str, OpCost], order: Sequence[str]
-) -> list[Lifetime]:
-    routes = find_routes(graph, dict.fromkeys(graph.ops, _SINGLE_DEVICE), _SINGLE_DEVICE)
-    memory_of = {(_SINGLE_DEVICE, "host"): _SINGLE_DEVICE}
-    return find_lifetimes(graph, costs, routes, memory_of, order, _SINGLE_DEVICE)
-
-
-def _checked_order(graph: OpGraph, order: Sequence[str] | None) -> tuple[str, ...]:
+def checked_order(graph: OpGraph, order: Sequence[str] | None) -> tuple[str, ...]:
+    """``order``, or that of the graph.  Raises :class:`UsageError` if it does not fit."""
     if order is None:
         return tuple(graph.ops)
     if len(order) != len(graph.ops) or set(order) != set(graph.ops):

@@ -51,6 +51,18 @@ class MemoryTimeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PeakRange:
+    """The peak of one device over the orders that a step may run in.
+
+    ``expected_bytes`` is the median; ``high_bytes`` is what caps are held against.
+    """
+
+    low_bytes: int
+    expected_bytes: int
+    high_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """Predicted times in seconds: of a step, per device, and along the critical path."""
 

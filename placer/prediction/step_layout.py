@@ -1,35 +1,77 @@
-"""What every op of a step reads and writes, in which memory, and how many readers there are."""
+"""What every op of a step reads and writes, in which memory, and what it does to buffers.
+
+Ops and values are numbers here: one placement is simulated along many orders.  A value is a
+tensor in one memory: where its producer writes it, or where a copy of it arrives.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import IntEnum
 
 from cost_models.op_cost import OpCost
-from placer.graph.op_graph import OpGraph
-from placer.prediction.buffer_sharing import shared_input
+from placer.graph.op_graph import Op, OpGraph
+from placer.graph.order import is_back_edge
+from placer.prediction.buffer_sharing import overwritten_inputs, shared_input
+from placer.prediction.control_flow import LOOPS, loop_invariants
 from placer.prediction.routes import Place, Routes
+from placer.prediction.tensor_lists import added_item
 
-Located = tuple[str, str]
-"""A tensor and the device whose memory it is in."""
+_RESIDENT_OUTPUTS = frozenset(
+    {"Const", "HostConst", "_HostConst", "Variable", "VariableV2", "AutoReloadVariable"}
+)
+_DENSE_UPDATES = ("AssignAddVariableOp", "AssignSubVariableOp", "ResourceApply")
+_SPARSE_ACCESS = (
+    "ResourceGather",
+    "ResourceScatter",
+    "ResourceSparseApply",
+    "ResourceStridedSliceAssign",
+)
+_MERGES = frozenset({"Merge", "RefMerge"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect(IntEnum):
+    """What an op does with buffers beyond writing its outputs."""
+
+    PLAIN = 0
+    FED = 1
+    RESIDENT = 2
+    READ_VARIABLE = 3
+    UPDATE_VARIABLE = 4
+    ASSIGN_VARIABLE = 5
+    ADD_ITEM = 6
+
+
+@dataclass(slots=True)
 class StepLayout:
-    """One step of a graph along one order.
+    """One step of a graph under one placement; lists are by op, or by value from ``memory`` on.
 
-    ``inputs`` and ``outputs`` of every op; ``position`` in the order of the producer of every
-    tensor; ``size_bytes`` of every tensor (what a list holds included, unsized ones zero).
-    ``readers`` counts the input slots that read a tensor in a memory; a fetch is one reader at
-    home and one on the host.  ``sent_to`` are the other memories where a tensor is read.
+    ``shared`` has the values whose buffer an output may be (the first that has one),
+    ``overwritten`` those it may be written over, in order of preference.  ``variables`` are those
+    an op updates or reads, ``items`` the value it puts into a list.  ``readers`` counts the input
+    slots that read a value; a fetch is one reader at home and one on the host.  ``copies`` are the
+    values that an op's output is sent as.  Unsized tensors have zero bytes.
     """
 
-    inputs: Mapping[str, tuple[Located, ...]]
-    outputs: Mapping[str, tuple[Located, ...]]
-    position: Mapping[str, int]
-    size_bytes: Mapping[str, int]
-    readers: Mapping[Located, int]
-    sent_to: Mapping[str, tuple[str, ...]]
+    names: tuple[str, ...]
+    devices: list[str] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    inputs: list[tuple[int, ...]] = field(default_factory=list)
+    outputs: list[range] = field(default_factory=list)
+    temporary_bytes: list[int] = field(default_factory=list)
+    variables: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    items: dict[int, int] = field(default_factory=dict)
+    feeds: tuple[int, ...] = ()
+    copied_on_read: frozenset[str] = frozenset()
+    memory: list[str] = field(default_factory=list)
+    bytes: list[int] = field(default_factory=list)
+    producer: list[int] = field(default_factory=list)
+    readers: list[int] = field(default_factory=list)
+    shared: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    overwritten: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    copies: dict[int, list[int]] = field(default_factory=dict)
+    fetched: frozenset[int] = frozenset()
 
 
 def lay_out_step(
@@ -37,53 +79,136 @@ def lay_out_step(
     costs: Mapping[str, OpCost],
     routes: Routes,
     memory_of: Mapping[Place, str],
-    order: Sequence[str],
     host: str,
 ) -> StepLayout:
     """The layout of the step; ``memory_of`` names the device whose memory a place is in.
 
-    What is read before it is produced (the back edge of a v1 loop) has no reader.
+    The back edge of a v1 loop is read by nobody: one iteration is simulated.
     """
-    outputs: dict[str, tuple[Located, ...]] = {}
-    position: dict[str, int] = {}
-    size_bytes: dict[str, int] = {}
-    home: dict[str, str] = {}
-    for number, name in enumerate(order):
-        cost = costs[name]
-        tensors = tuple(graph.output_names[name])
-        for index, tensor in enumerate(tensors):
-            position[tensor] = number
+    layout = StepLayout(names=tuple(graph.ops), devices=[routes.device_of[n] for n in graph.ops])
+    home: dict[str, int] = {}
+    for number, op in enumerate(graph.ops.values()):
+        cost = costs[op.name]
+        first = len(layout.memory)
+        for index, tensor in enumerate(graph.output_names[op.name]):
             held = cost.held_bytes[index] if cost.held_bytes else 0
-            size_bytes[tensor] = held or cost.output_bytes[index] or 0
-            home[tensor] = memory_of[routes.home[tensor]]
-        outputs[name] = tuple((tensor, home[tensor]) for tensor in tensors)
-    inputs: dict[str, tuple[Located, ...]] = {}
-    readers: dict[Located, int] = {}
-    for number, name in enumerate(order):
-        memories = (memory_of[place] for place in routes.reads[name])
-        inputs[name] = tuple(zip(graph.ops[name].inputs, memories, strict=True))
-        for located in inputs[name]:
-            if position[located[0]] < number:
-                readers[located] = readers.get(located, 0) + 1
+            size = held or cost.output_bytes[index] or 0
+            home[tensor] = _add_value(layout, memory_of[routes.home[tensor]], size, number)
+        layout.outputs.append(range(first, len(layout.memory)))
+        layout.temporary_bytes.append(cost.temporary_bytes)
+    _add_readers(layout, graph, routes, memory_of, home, host)
+    _add_effects(layout, graph)
+    return layout
+
+
+def _add_value(layout: StepLayout, memory: str, size: int, producer: int) -> int:
+    layout.memory.append(memory)
+    layout.bytes.append(size)
+    layout.producer.append(producer)
+    layout.readers.append(0)
+    return len(layout.memory) - 1
+
+
+def _add_readers(
+    layout: StepLayout,
+    graph: OpGraph,
+    routes: Routes,
+    memory_of: Mapping[Place, str],
+    home: Mapping[str, int],
+    host: str,
+) -> None:
+    """What every op reads, and the copies that this takes."""
+    copy: dict[tuple[int, str], int] = {}
+
+    def value_in(tensor: str, memory: str) -> int:
+        value = home[tensor]
+        if layout.memory[value] == memory:
+            return value
+        if (value, memory) not in copy:
+            number = _add_value(layout, memory, layout.bytes[value], layout.producer[value])
+            copy[value, memory] = number
+            layout.copies.setdefault(value, []).append(number)
+        return copy[value, memory]
+
+    merges = {n for n, op in graph.ops.items() if op.op_type in _MERGES}
+    for op in graph.ops.values():
+        read = tuple(
+            [
+                value_in(tensor, memory_of[place])
+                for tensor, place in zip(op.inputs, routes.reads[op.name], strict=True)
+            ]
+        )
+        layout.inputs.append(read)
+        for slot, value in enumerate(read):
+            if op.name in merges:
+                producer = graph.ops[op.inputs[slot].rpartition(":")[0]]
+                if is_back_edge(producer.op_type, op.op_type):
+                    continue
+            layout.readers[value] += 1
     for tensor in dict.fromkeys(graph.fetches):
-        for memory in dict.fromkeys((home[tensor], host)):
-            readers[tensor, memory] = readers.get((tensor, memory), 0) + 1
-    return StepLayout(
-        inputs=inputs,
-        outputs=outputs,
-        position=position,
-        size_bytes=size_bytes,
-        readers=readers,
-        sent_to=_sent_to(readers, home),
-    )
+        for value in dict.fromkeys((home[tensor], value_in(tensor, host))):
+            layout.readers[value] += 1
+    layout.fetched = frozenset(home[tensor] for tensor in graph.fetches)
 
 
-def _sent_to(readers: Mapping[Located, int], home: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for tensor, memory in readers:
-        if memory != home[tensor]:
-            found[tensor] = (*found.get(tensor, ()), memory)
-    return found
+def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
+    """What every op does to buffers."""
+    variable_of = find_variables(graph)
+    feeds = frozenset(graph.feeds)
+    invariants = {
+        op.name: loop_invariants(graph.functions[op.bodies["body"][0]])
+        for op in graph.ops.values()
+        if op.op_type in LOOPS
+    }
+    copied: set[str] = set()
+    for number, op in enumerate(graph.ops.values()):
+        effect = _effect(op, op.name in feeds)
+        layout.effects.append(effect)
+        variables = tuple([variable_of[t] for t in op.inputs if t in variable_of])
+        if op.op_type.startswith(_SPARSE_ACCESS):
+            copied.update(variables)
+        if effect in (Effect.READ_VARIABLE, Effect.UPDATE_VARIABLE, Effect.ASSIGN_VARIABLE):
+            layout.variables[number] = variables
+        elif effect == Effect.ADD_ITEM:
+            layout.items[number] = layout.inputs[number][added_item(op.op_type) or 0]
+        if effect in (Effect.PLAIN, Effect.UPDATE_VARIABLE, Effect.ADD_ITEM):
+            _add_sharing(layout, op, number, invariants.get(op.name, frozenset()))
+    layout.copied_on_read = frozenset(copied)
+    numbers = {name: number for number, name in enumerate(layout.names)}
+    layout.feeds = tuple(numbers[name] for name in graph.feeds)
+
+
+def _effect(op: Op, is_fed: bool) -> Effect:
+    if is_fed:
+        return Effect.FED
+    if op.op_type in _RESIDENT_OUTPUTS:
+        return Effect.RESIDENT
+    if op.op_type == "ReadVariableOp":
+        return Effect.READ_VARIABLE
+    if op.op_type.startswith(_DENSE_UPDATES):
+        return Effect.UPDATE_VARIABLE
+    if op.op_type == "AssignVariableOp":
+        return Effect.ASSIGN_VARIABLE
+    return Effect.PLAIN if added_item(op.op_type) is None else Effect.ADD_ITEM
+
+
+def _add_sharing(
+    layout: StepLayout, op: Op, number: int, invariants: frozenset[int]
+) -> None:
+    """Which inputs the outputs may be, or may be written over: those in the same memory."""
+    inputs = layout.inputs[number]
+    for index, value in enumerate(layout.outputs[number]):
+        memory = layout.memory[value]
+        if op.op_type in LOOPS:
+            source = index if index in invariants else None
+        else:
+            source = shared_input(op.info, index)
+        if source is not None:
+            sources = inputs if op.op_type in _MERGES else inputs[source : source + 1]
+            layout.shared[value] = tuple([s for s in sources if layout.memory[s] == memory])
+        over = [inputs[slot] for slot in overwritten_inputs(op.info, index)]
+        if over:
+            layout.overwritten[value] = tuple([s for s in over if layout.memory[s] == memory])
 
 
 def find_variables(graph: OpGraph) -> dict[str, str]:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from placer.errors import UsageError
 from placer.graph.op_graph import Variable
-from placer.prediction.memory import live_moment, predict_memory
+from placer.prediction.live_moments import live_moment
+from placer.prediction.memory import predict_memory
 
 DEVICES = ("CPU:0", "GPU:0", "GPU:1")
 

@@ -1,0 +1,129 @@
+"""What TensorFlow allocates in a step of each graph, from its own allocation records.
+
+    python record.py NUMBER GRAPH.pb ...
+
+writes ``GRAPH.NUMBER.record.json`` beside each graph, if it is not there.  A program of its own:
+oneDNN has to be off before TensorFlow is loaded, and the order of a step differs from process to
+process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ |= {
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+    "CUDA_VISIBLE_DEVICES": "",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
+
+import numpy as np
+import tensorflow as tf
+
+v1 = tf.compat.v1
+STEPS = 3
+LARGEST_NUMBER = 10
+"""Fed integers are below it: class labels, and rows of every table."""
+
+
+def main() -> None:
+    number, *paths = sys.argv[1:]
+    for path in map(Path, paths):
+        target = path.with_suffix(f".{number}.record.json")
+        if not target.exists():
+            target.write_text(json.dumps(record(path)))
+            print(target, flush=True)
+
+
+def record(path: Path) -> dict:
+    """The peak, the order of the ops, and the bytes of the variables of one step."""
+    graph_def = v1.GraphDef.FromString(path.read_bytes())
+    outputs = json.loads(path.with_suffix(".json").read_text())["outputs"]
+    loops = any(node.op in ("While", "StatelessWhile") for node in graph_def.node)
+    metadata, variable_bytes = run(graph_def, outputs, lowered=False)
+    start = {
+        node.node_name: node.all_start_nanos
+        for device in metadata.step_stats.dev_stats
+        for node in device.node_stats
+    }
+    lowered = run(graph_def, outputs, lowered=True)[0] if loops else None
+    return {
+        "peak_bytes": peak_bytes(metadata),
+        "lowered_peak_bytes": peak_bytes(lowered) if lowered else None,
+        "variable_bytes": variable_bytes,
+        "order": sorted(start, key=start.__getitem__),
+    }
+
+
+def run(graph_def, outputs, *, lowered: bool):
+    """The metadata of the last step, and the bytes of all variables.
+
+    A loop that is lowered runs as ops of the graph, with several iterations under way at once.
+    """
+    set_lowering(graph_def, lowered)
+    config = v1.ConfigProto(inter_op_parallelism_threads=1, intra_op_parallelism_threads=1)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = -1
+    options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+    with tf.Graph().as_default() as graph, v1.Session(graph=graph, config=config) as session:
+        tf.import_graph_def(graph_def, name="")
+        feeds = {op.outputs[0]: fed_value(op) for op in ops_of(graph, "Placeholder")}
+        variable_bytes = sum(initialise(session, op) for op in ops_of(graph, "VarHandleOp"))
+        fetches = [graph.as_graph_element(name) for name in outputs]
+        for _ in range(STEPS):
+            metadata = v1.RunMetadata()
+            session.run(fetches, feeds, options=options, run_metadata=metadata)
+    return metadata, variable_bytes
+
+
+def set_lowering(graph_def, lowered: bool) -> None:
+    """Whether loops run as single ops or are lowered to ``Switch`` and ``Merge``."""
+    for part in (graph_def.node, *(body.node_def for body in graph_def.library.function)):
+        for node in part:
+            if "_lower_using_switch_merge" in node.attr:
+                node.attr["_lower_using_switch_merge"].b = lowered
+
+
+def ops_of(graph, op_type: str):
+    return [op for op in graph.get_operations() if op.type == op_type]
+
+
+def fed_value(op):
+    rng = np.random.default_rng(0)
+    shape, dtype = op.outputs[0].shape, op.outputs[0].dtype
+    if dtype.is_floating:
+        return rng.uniform(0, 1, shape).astype(dtype.as_numpy_dtype)
+    return rng.integers(0, LARGEST_NUMBER, shape).astype(dtype.as_numpy_dtype)
+
+
+def initialise(session, handle) -> int:
+    """The bytes of the variable, which then holds small numbers."""
+    dtype, shape = tf.as_dtype(handle.get_attr("dtype")), handle.get_attr("shape")
+    value = np.full([side.size for side in shape.dim], 0.01).astype(dtype.as_numpy_dtype)
+    fed = v1.placeholder(dtype, value.shape)
+    assign = tf.raw_ops.AssignVariableOp(resource=handle.outputs[0], value=fed)
+    session.run(assign, {fed: value})
+    return value.nbytes
+
+
+def peak_bytes(metadata) -> int:
+    """The most bytes allocated at once; feeds, constants and variables are not in the records."""
+    changes = sorted(
+        (record.alloc_micros, record.alloc_bytes)
+        for device in metadata.step_stats.dev_stats
+        for node in device.node_stats
+        for memory in node.memory
+        for record in memory.allocation_records
+    )
+    peak = in_use = 0
+    for _, size in changes:
+        in_use += size
+        peak = max(peak, in_use)
+    return peak
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""TensorFlow's executor, op by op, as far as it decides the order of a step.
+
+One thread runs one queue of ops at a time, first in, first out.  An op that becomes ready joins
+that queue if its kernel is inexpensive, or if it is the last expensive one and the queue is empty;
+otherwise it is put on the thread pool, whose only thread takes what came last.  A GPU kernel is
+inexpensive to launch, so there everything is run first in, first out.
+
+    source ---> c1, c2 (inexpensive)     queue  c1 c2
+         '----> v1, v2 (expensive)       pool   v1 v2      then v2 and what follows, then v1
+
+Who comes first among the consumers of one op is the order of its outgoing edges: as they were
+added to the graph for up to 8 of them, else by where the edges lie in memory, which is what
+differs between processes.
+
+``ScheduleReady`` and ``Process`` of ``tensorflow/core/common_runtime/executor.cc``, ``EdgeSet``
+of ``core/graph/edgeset.h``, ``FlatRep`` of ``tsl/lib/gtl/flatrep.h``, ``ThreadPoolTempl`` of
+Eigen's ``NonBlockingThreadPool.h``.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from placer.graph.op_graph import OpGraph
+from placer.graph.order import is_back_edge
+
+_INEXPENSIVE = (
+    "Const HostConst ImmutableConst Placeholder PlaceholderWithDefault NoOp ControlTrigger "
+    "Identity RefIdentity IdentityN StopGradient PreventGradient "
+    "Reshape Squeeze ExpandDims Shape ShapeN Size Rank "
+    "Switch RefSwitch Merge RefMerge Enter RefEnter Exit RefExit NextIteration RefNextIteration "
+    "LoopCond"
+)
+INEXPENSIVE = frozenset(_INEXPENSIVE.split())
+"""Op types whose CPU kernels say so themselves (``OpKernel::IsExpensive``)."""
+
+_INLINE_EDGES = 8
+"""``EdgeSet::kInline``: so many edges of an op are kept in the order they were added."""
+
+_EDGE_BYTES = 32
+_EDGES_PER_BLOCK = 256
+_BLOCK_BYTES = 8192 + 16
+_HEAP_BYTES = 1 << 24
+_JUMP_PROBABILITY = 0.25
+"""Edges lie one after the other in blocks of 8 KiB (``core::Arena``), each with malloc's header;
+most blocks follow the one before, some are somewhere else."""
+
+_BUCKET = 8
+_FULL = 0.8
+"""A hash set starts with one bucket of slots, and doubles when it is so full."""
+
+_POOL_SIZE = 1024
+"""What does not fit into the queue of the pool's thread runs at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorGraph:
+    """A graph as the executor has it: ops by number, the source as the last one.
+
+    ``successors`` has, per op, its outgoing edges in the order in which they were added, each as
+    (number of the edge, consumer, is it a control edge).
+    """
+
+    names: tuple[str, ...]
+    successors: Sequence[Sequence[tuple[int, int, bool]]]
+    waiting: Sequence[int]
+    inexpensive: Sequence[bool]
+
+
+def prepare(graph: OpGraph, accelerated: bool = False) -> ExecutorGraph:
+    """The graph of one step; ``accelerated`` if all kernels are cheap to launch."""
+    names = tuple(graph.ops)
+    number = {name: index for index, name in enumerate(names)}
+    edges = [_incoming(graph, name, number) for name in names]
+    successors: list[list[tuple[int, int, bool]]] = [[] for _ in range(len(names) + 1)]
+    count = 0
+    created = _order_of_creation(graph, edges, number)
+    for op in created:
+        for producer, is_control in edges[op]:
+            successors[producer].append((count, op, is_control))
+            count += 1
+    roots = [op for op in created if not edges[op]]
+    successors[-1] = [(count + index, op, True) for index, op in enumerate(roots)]
+    waiting = [len(incoming) or 1 for incoming in edges]
+    return ExecutorGraph(
+        names=names,
+        successors=successors,
+        waiting=waiting,
+        inexpensive=[accelerated or graph.ops[name].op_type in INEXPENSIVE for name in names],
+    )
+
+
+def _incoming(graph: OpGraph, name: str, number: Mapping[str, int]) -> list[tuple[int, bool]]:
+    """The producers that an op waits for, one per input slot, then those of control edges."""
+    op = graph.ops[name]
+    if name in graph.feeds:
+        return []
+    producers = [tensor.rpartition(":")[0] for tensor in op.inputs]
+    return [
+        (number[producer], False)
+        for producer in producers
+        if not is_back_edge(graph.ops[producer].op_type, op.op_type)
+    ] + [(number[producer], True) for producer in op.control_inputs]
+
+
+def _order_of_creation(
+    graph: OpGraph, edges: Sequence[Sequence[tuple[int, bool]]], number: Mapping[str, int]
+) -> list[int]:
+    """The ops as the session adds them: of those whose producers are there the first one of the
+    graph, fed ones last."""
+    consumers: list[list[int]] = [[] for _ in edges]
+    waiting = [len(incoming) for incoming in edges]
+    for op, incoming in enumerate(edges):
+        for producer, _ in incoming:
+            consumers[producer].append(op)
+    rank = list(range(len(edges)))
+    for index, name in enumerate(graph.feeds):
+        rank[number[name]] = len(edges) + index
+    ready = [(rank[op], op) for op, count in enumerate(waiting) if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, op = heapq.heappop(ready)
+        order.append(op)
+        for consumer in consumers[op]:
+            waiting[consumer] -= 1
+            if not waiting[consumer]:
+                heapq.heappush(ready, (rank[consumer], consumer))
+    return order
+
+
+def run_once(graph: ExecutorGraph, seed: int) -> tuple[str, ...]:
+    """The order in which one process, of those that may be, runs the ops."""
+    blocks = _block_addresses(graph, random.Random(seed))
+    successors = [_iterated(edges, blocks) for edges in graph.successors[:-1]]
+    successors.append(_iterated(graph.successors[-1], blocks, grows=True))
+    return tuple(graph.names[op] for op in _run(graph, successors))
+
+
+def _block_addresses(graph: ExecutorGraph, rng: random.Random) -> list[int]:
+    """Where in memory each block of edges may lie."""
+    last = max((edges[-1][0] for edges in graph.successors if edges), default=0)
+    address = rng.randrange(0, _HEAP_BYTES, 16)
+    addresses = []
+    for _ in range(last // _EDGES_PER_BLOCK + 1):
+        addresses.append(address)
+        jumps = rng.random() < _JUMP_PROBABILITY
+        address = rng.randrange(0, _HEAP_BYTES, 16) if jumps else address + _BLOCK_BYTES
+    return addresses
+
+
+def _run(graph: ExecutorGraph, successors: Sequence[Sequence[int]]) -> list[int]:
+    """The ops in order.  ``stack`` has the queues of tasks that run within each other."""
+    waiting, inexpensive = list(graph.waiting), graph.inexpensive
+    order: list[int] = []
+    pool: list[int] = []
+    stack: list[tuple[deque[int], deque[int]]] = [(deque([len(graph.names)]), deque())]
+    while stack or pool:
+        if not stack:
+            stack.append((deque([pool.pop()]), deque()))
+        queue, to_pool = stack[-1]
+        while to_pool and len(pool) < _POOL_SIZE:
+            pool.append(to_pool.popleft())
+        if to_pool:
+            stack.append((deque([to_pool.popleft()]), deque()))
+            continue
+        if not queue:
+            stack.pop()
+            continue
+        op = queue.popleft()
+        order.append(op)
+        for consumer in successors[op]:
+            waiting[consumer] -= 1
+            if not waiting[consumer]:
+                (queue if inexpensive[consumer] else to_pool).append(consumer)
+        if to_pool and not queue:
+            queue.append(to_pool.pop())
+    return order[1:]
+
+
+def _iterated(
+    edges: Sequence[tuple[int, int, bool]], blocks: Sequence[int], *, grows: bool = False
+) -> list[int]:
+    """The consumers in the order in which the executor tells them: data edges before control."""
+    if len(edges) > _INLINE_EDGES:
+        edges = _hash_order(edges, blocks, grows=grows)
+    data = [consumer for _, consumer, is_control in edges if not is_control]
+    if len(data) == len(edges):
+        return data
+    return data + [consumer for _, consumer, is_control in edges if is_control]
+
+
+def _hash_order(
+    edges: Sequence[tuple[int, int, bool]], blocks: Sequence[int], *, grows: bool
+) -> list[tuple[int, int, bool]]:
+    """The order in which a hash set of the edges' addresses lists them.
+
+    The set is made for as many edges as there are, but that of the source ``grows``.
+    """
+    slots = _BUCKET
+    while not grows and len(edges) >= _FULL * slots:
+        slots *= 2
+    table: dict[int, tuple[int, int, bool]] = {}
+    for edge in edges:
+        if len(table) >= int(_FULL * slots):
+            slots *= 2
+            table, old = {}, table
+            for index in sorted(old):
+                _insert(table, old[index], blocks, slots - 1)
+        _insert(table, edge, blocks, slots - 1)
+    return [table[index] for index in sorted(table)]
+
+
+def _insert(
+    table: dict[int, tuple[int, int, bool]], edge: tuple[int, int, bool], blocks: Sequence[int], mask: int
+) -> None:
+    """Puts the edge into the first free slot of its hash, probing quadratically."""
+    block, offset = divmod(edge[0], _EDGES_PER_BLOCK)
+    address = blocks[block] + offset * _EDGE_BYTES
+    index = (address + (address >> 6)) >> 8 & mask
+    probes = 1
+    while index in table:
+        index = index + probes & mask
+        probes += 1
+    table[index] = edge
