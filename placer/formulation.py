@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
 from placer.constraints import Constraints
 from placer.graph.op_graph import OpGraph
+from placer.prediction.execution_orders import (
+    executor_orders,
+    ranges_of_peaks,
+    uses_accelerator,
+)
 from placer.prediction.live_moments import moment_finder, working_set_bytes
-from placer.prediction.memory import predict_memory
+from placer.prediction.memory import StepMemory, predict_memory
 from placer.prediction.metrics import MemoryTimeline
 from placer.problem import PlacementProblem, ProblemTensor
 from placer.solving.tightening import DevicePeak
@@ -75,22 +81,33 @@ def formulate(
 def peak_finder(
     graph: OpGraph, costs: Mapping[str, OpCost], problem: PlacementProblem
 ) -> Callable[[Sequence[int]], tuple[DevicePeak, ...]]:
-    """A function from device numbers per op to the predicted peak of every device."""
+    """A function from device numbers per op to the highest predicted peak of every device, with
+    the moment of the peak where that exceeds the device's cap."""
     number = {name: index for index, name in enumerate(problem.op_names)}
     host = problem.device_names[problem.host]
-    find_moment = moment_finder(graph, costs)
+    orders = executor_orders(graph, accelerated=uses_accelerator(problem.device_names))
+
+    @cache
+    def moments_along(order: int) -> Callable[[str], dict[str, int]]:
+        return moment_finder(graph, costs, orders[order])
 
     def find_peaks(device_of: Sequence[int]) -> tuple[DevicePeak, ...]:
         placement = problem.placement(device_of)
-        timelines = predict_memory(graph, costs, placement, problem.device_names, host=host)
+        step = StepMemory(graph, costs, placement, problem.device_names, host)
+        along = [step.peaks(order) for order in orders]
+        ranges = ranges_of_peaks(step, along)
+
+        def moment(name: str) -> dict[int, int]:
+            worst = max(range(len(orders)), key=lambda index: along[index][name])
+            at_op = step.timelines(orders[worst])[name].peak_op
+            return _numbered(moments_along(worst)(at_op), number)
+
         return tuple(
             DevicePeak(
-                peak_bytes=timelines[name].peak_bytes,
-                moment=_numbered(find_moment(timelines[name].peak_op), number)
-                if timelines[name].peak_op
-                else {},
+                peak_bytes=ranges[name].high_bytes,
+                moment=moment(name) if ranges[name].high_bytes > cap else {},
             )
-            for name in problem.device_names
+            for name, cap in zip(problem.device_names, problem.capacity_bytes, strict=True)
         )
 
     return find_peaks
@@ -106,11 +123,13 @@ def _moments(
     """
     host = cluster.host.name
     together = dict.fromkeys(graph.ops, host)
-    timeline = predict_memory(graph, costs, together, (host,), host=host)[host]
+    names = [device.name for device in cluster.devices]
+    order = executor_orders(graph, accelerated=uses_accelerator(names))[0]
+    timeline = predict_memory(graph, costs, together, (host,), host, order)[host]
     smallest = min(device.usable_bytes for device in cluster.devices)
     in_use = dict(zip(timeline.order, timeline.bytes, strict=True))
     chosen = dict.fromkeys((*_fullest(timeline), *_widest_ops(graph, costs, smallest)))
-    find_moment = moment_finder(graph, costs)
+    find_moment = moment_finder(graph, costs, order)
     return tuple(
         _numbered(find_moment(op), number)
         for op in sorted(chosen, key=lambda op: -in_use[op])

@@ -64,7 +64,7 @@ def run(graph_def, outputs, *, lowered: bool):
     A loop that is lowered runs as ops of the graph, with several iterations under way at once.
     """
     set_lowering(graph_def, lowered)
-    config = v1.ConfigProto(inter_op_parallelism_threads=1, intra_op_parallelism_threads=1)
+    config = v1.ConfigProto(inter_op_parallelism_threads=1, intra_op_parallelism_threads=2)
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     config.graph_options.optimizer_options.opt_level = -1
     options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)

@@ -6,7 +6,8 @@ The order of a step is not determined by the graph: it differs from process to p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
 from statistics import median_low
 
 from cost_models.op_cost import OpCost
@@ -21,6 +22,9 @@ _MOST_ORDERS = 16
 _OPS_IN_ALL = 100_000
 """So many ops are run over all orders, which bounds the time that takes."""
 
+_UNSEEN_SHARE = 0.002
+"""Of what is not resident: scalars that some kernels allocate, rounding of allocators."""
+
 
 def predict_peak_ranges(
     graph: OpGraph,
@@ -34,13 +38,13 @@ def predict_peak_ranges(
     Raises :class:`~placer.errors.UsageError` if ``placement`` does not fit the graph.
     """
     step = StepMemory(graph, costs, placement, device_names, host)
-    orders = executor_orders(graph, accelerated=uses_accelerator(placement))
-    return range_of_peaks([step.peaks(order) for order in orders])
+    orders = executor_orders(graph, accelerated=uses_accelerator(device_names))
+    return ranges_of_peaks(step, [step.peaks(order) for order in orders])
 
 
-def uses_accelerator(placement: Mapping[str, str]) -> bool:
-    """Whether some op runs on what is no CPU."""
-    return not all(map(is_cpu, set(placement.values())))
+def uses_accelerator(device_names: Iterable[str]) -> bool:
+    """Whether some device is no CPU."""
+    return not all(map(is_cpu, device_names))
 
 
 def executor_orders(graph: OpGraph, *, accelerated: bool) -> list[tuple[str, ...]]:
@@ -54,20 +58,32 @@ def executor_orders(graph: OpGraph, *, accelerated: bool) -> list[tuple[str, ...
     return [run_once(prepared, seed) for seed in range(count)]
 
 
-def range_of_peaks(peaks: Sequence[Mapping[str, int]]) -> dict[str, PeakRange]:
+def ranges_of_peaks(
+    step: StepMemory, peaks: Sequence[Mapping[str, int]]
+) -> dict[str, PeakRange]:
     """The range of every device's peak, given the peaks along each order."""
-    return {name: _range([found[name] for found in peaks]) for name in peaks[0]}
+    return {
+        name: _range([found[name] for found in peaks], step.resident_bytes(name))
+        for name in step.device_names
+    }
 
 
-def _range(peaks: Sequence[int]) -> PeakRange:
-    """From the least to the most, and a little beyond: the next order may be a new extreme.
-
-    The fewer orders were followed the further; where the peak is the same in all, by nothing.
-    """
+def _range(peaks: Sequence[int], resident: int) -> PeakRange:
+    """From the least to the most, and a little beyond: the next order may be a new extreme, the
+    more so the fewer orders were followed."""
     least, most = min(peaks), max(peaks)
-    beyond = -(-2 * (most - least) // len(peaks))
+    beyond = 2 * (most - least) / len(peaks) + _UNSEEN_SHARE * (most - resident)
     return PeakRange(
-        low_bytes=max(least - beyond, 0),
+        low_bytes=max(least - ceil(beyond), resident),
         expected_bytes=median_low(peaks),
-        high_bytes=most + beyond,
+        high_bytes=most + ceil(beyond),
     )
+
+
+def typical_order(
+    orders: Sequence[tuple[str, ...]], peaks: Sequence[Mapping[str, int]]
+) -> tuple[str, ...]:
+    """The order along which the fullest device peaks as expected."""
+    fullest = max(peaks[0], key=lambda name: median_low([found[name] for found in peaks]))
+    expected = median_low([found[fullest] for found in peaks])
+    return next(o for o, found in zip(orders, peaks, strict=True) if found[fullest] == expected)

@@ -16,6 +16,7 @@ from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
 from placer.prediction.lifetimes import Lifetime, find_lifetimes
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
+from placer.prediction.roles import Roles, find_roles
 from placer.prediction.routes import Place, Routes, find_routes, host_of
 from placer.prediction.step_layout import lay_out_step
 
@@ -64,11 +65,12 @@ class StepMemory:
     def timelines(self, order: Sequence[str] | None = None) -> dict[str, MemoryTimeline]:
         """The memory of every device along ``order``.  Raises :class:`UsageError`."""
         names = checked_order(self.graph, order)
+        roles = find_roles(self.graph)
         lifetimes: dict[str, list[Lifetime]] = {name: [] for name in self.device_names}
         for lifetime in find_lifetimes(self.layout, self.numbers(names)):
             lifetimes[lifetime.device].append(lifetime)
         return {
-            name: _timeline(name, self.graph, names, found, self.resident.get(name, {}))
+            name: _timeline(name, roles, names, found, self.resident.get(name, {}))
             for name, found in lifetimes.items()
         }
 
@@ -80,9 +82,13 @@ class StepMemory:
             change[lifetime.first] += lifetime.bytes
             change[lifetime.last + 1] -= lifetime.bytes
         return {
-            name: sum(self.resident.get(name, {}).values()) + max(accumulate(change))
+            name: self.resident_bytes(name) + max(accumulate(change))
             for name, change in changes.items()
         }
+
+    def resident_bytes(self, device: str) -> int:
+        """Bytes of the variables and constants on ``device``."""
+        return sum(self.resident.get(device, {}).values())
 
     def numbers(self, order: Sequence[str]) -> list[int]:
         return [self.number[name] for name in order]
@@ -131,7 +137,7 @@ def _resident_bytes(
 
 def _timeline(
     device: str,
-    graph: OpGraph,
+    roles: Roles,
     order: tuple[str, ...],
     lifetimes: Iterable[Lifetime],
     resident: Mapping[str, int],
@@ -146,9 +152,13 @@ def _timeline(
     peak_bytes = max(in_use, default=resident_bytes)
     moment = in_use.index(peak_bytes) if in_use else -1
     live = [
-        *_resident_buffers(graph, resident),
+        *(LiveBuffer(op=op, bytes=size, kind=roles.of_state(op)) for op, size in resident.items()),
         *(
-            LiveBuffer(op=lifetime.owner, bytes=lifetime.bytes, kind=lifetime.kind)
+            LiveBuffer(
+                op=lifetime.owner,
+                bytes=lifetime.bytes,
+                kind=roles.of_buffer(lifetime.owner, lifetime.kind),
+            )
             for lifetime in lifetimes
             if lifetime.first <= moment <= lifetime.last
         ),
@@ -162,11 +172,3 @@ def _timeline(
         order=order,
         bytes=in_use,
     )
-
-
-def _resident_buffers(graph: OpGraph, resident: Mapping[str, int]) -> list[LiveBuffer]:
-    handles = {variable.handle for variable in graph.variables}
-    return [
-        LiveBuffer(op=name, bytes=size, kind="weights" if name in handles else "constant")
-        for name, size in resident.items()
-    ]

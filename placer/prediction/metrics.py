@@ -26,7 +26,8 @@ class Transfer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveBuffer:
     """A buffer that is alive at the peak of a device: its owner (an op), bytes and kind
-    (``weights``, ``constant``, ``activation``, ``temporary``, ``transfer``)."""
+    (``weights``, ``optimizer_state``, ``constant``, ``activation``, ``gradient``, ``temporary``,
+    ``transfer``: received, ``feed``)."""
 
     op: str
     bytes: int
@@ -76,10 +77,11 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """All of it for one placement."""
+    """All of it for one placement; ``timelines`` are along an order that peaks as expected."""
 
     transfers: tuple[Transfer, ...]
     timelines: Mapping[str, MemoryTimeline]
+    peaks: Mapping[str, PeakRange]
     schedule: Schedule
 
     def bytes_of(self, *kinds: str) -> int:

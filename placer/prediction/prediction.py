@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
-from placer.prediction.memory import predict_memory
+from placer.prediction.execution_orders import (
+    executor_orders,
+    ranges_of_peaks,
+    typical_order,
+    uses_accelerator,
+)
+from placer.prediction.memory import StepMemory, checked_order
 from placer.prediction.metrics import Metrics
 from placer.prediction.schedule import predict_schedule
 from placer.prediction.transfers import predict_transfers
@@ -23,13 +29,21 @@ def predict(
     """The transfers, the memory of every device and the times of one step of ``graph``.
 
     ``placement`` maps every op to the name of a device of ``cluster``; memory is followed along
-    ``order`` (by default the order of the graph).  Raises
+    ``order``, by default along the orders in which the executor may run.  Raises
     :class:`~placer.errors.UsageError` if placement or order do not fit the graph.
     """
     host = cluster.host.name
     names = [device.name for device in cluster.devices]
+    step = StepMemory(graph, costs, placement, names, host)
+    orders = (
+        executor_orders(graph, accelerated=uses_accelerator(names))
+        if order is None
+        else [checked_order(graph, order)]
+    )
+    peaks = [step.peaks(order) for order in orders]
     return Metrics(
         transfers=predict_transfers(graph, costs, placement, host),
-        timelines=predict_memory(graph, costs, placement, names, host, order),
+        timelines=step.timelines(typical_order(orders, peaks)),
+        peaks=ranges_of_peaks(step, peaks),
         schedule=predict_schedule(graph, costs, placement, cluster),
     )
