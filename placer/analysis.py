@@ -23,7 +23,9 @@ from placer.graph.op_graph import Op, OpGraph, Variable
 from placer.plan import Plan
 from placer.prediction.buffer_sharing import shared_input
 from placer.prediction.live_moments import working_set_bytes
-from placer.prediction.metrics import Metrics, Schedule
+from placer.prediction.metrics import MemoryTimeline, Metrics, Schedule
+from placer.prediction.roles import find_roles
+from placer.prediction.routes import is_cpu
 
 if TYPE_CHECKING:
     from placer.extraction.extraction import Extraction
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 HOTSPOT_COUNT = 10
 """Hotspots and live buffers are listed largest first; a person reads ten."""
+
+_DEEPEST_SCOPE = 6
 
 
 def analyse(
@@ -111,24 +115,39 @@ def _parameter_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, i
 
 def _memory_facts(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics) -> MemoryFacts:
     handles = {variable.handle for variable in graph.variables}
+    state = find_roles(graph).optimizer_state
     weights = sum(costs[name].persistent_bytes for name in handles)
+    optimizer_state = sum(costs[name].persistent_bytes for name in state)
     timeline = max(metrics.timelines.values(), key=lambda found: found.peak_bytes)
-    at_peak: Counter[str] = Counter()
-    for buffer in timeline.live_at_peak:
-        at_peak[buffer.kind] += buffer.bytes
+    peak = metrics.peaks[timeline.device]
     widths = working_set_bytes(graph, costs)
     widest = max(widths, key=widths.__getitem__, default="")
     largest = sorted(timeline.live_at_peak, key=lambda buffer: (-buffer.bytes, buffer.op))
     return MemoryFacts(
-        weight_bytes=weights,
+        weight_bytes=weights - optimizer_state,
+        optimizer_state_bytes=optimizer_state,
         constant_bytes=sum(cost.persistent_bytes for cost in costs.values()) - weights,
         peak_bytes=timeline.peak_bytes,
         peak_op=timeline.peak_op,
-        bytes_at_peak=dict(at_peak.most_common()),
+        low_bytes=peak.low_bytes,
+        high_bytes=peak.high_bytes,
+        validated=is_cpu(timeline.device),
+        bytes_at_peak=timeline.peak_by_kind(),
+        scopes_at_peak=_telling_bytes(timeline),
         largest_at_peak=tuple(largest[:HOTSPOT_COUNT]),
         widest_op=widest,
         widest_op_bytes=widths.get(widest, 0),
     )
+
+
+def _telling_bytes(timeline: MemoryTimeline) -> dict[str, int]:
+    """Bytes at the peak by name scope, as deep as it takes for no scope to hold most of them."""
+    found: dict[str, int] = {}
+    for depth in range(1, _DEEPEST_SCOPE + 1):
+        found = timeline.peak_by_scope(depth)
+        if 2 * max(found.values(), default=0) <= timeline.peak_bytes:
+            break
+    return dict(list(found.items())[:HOTSPOT_COUNT])
 
 
 def _compute_facts(

@@ -70,6 +70,7 @@ def _device_rows(
     rows = []
     for device in cluster.devices:
         timeline = metrics.timelines[device.name] if metrics else None
+        peak = metrics.peaks[device.name] if metrics else None
         rows.append(
             {
                 "name": device.name,
@@ -78,7 +79,9 @@ def _device_rows(
                 "memory_limit_bytes": device.memory_limit_bytes,
                 "usable_bytes": device.usable_bytes,
                 "resident_bytes": timeline.resident_bytes if timeline else None,
-                "peak_memory_bytes": timeline.peak_bytes if timeline else None,
+                "peak_memory_bytes": peak.high_bytes if peak else None,
+                "peak_expected_bytes": peak.expected_bytes if peak else None,
+                "peak_low_bytes": peak.low_bytes if peak else None,
                 "spilled_bytes": (spilled if device.name == cluster.host.name else 0)
                 if timeline
                 else None,

@@ -52,10 +52,13 @@ class ModelFacts:
 class MemoryFacts:
     """Memory of one step with everything on one device.
 
-    ``peak_bytes`` falls while ``peak_op`` runs; ``bytes_at_peak`` splits it by kind
-    (``weights``, ``constant``, ``activation``, ``temporary``, ``transfer``);
-    ``largest_at_peak`` are the largest buffers then.  ``widest_op`` reads and writes the most at
-    once (``widest_op_bytes``): a device with less memory cannot run it.
+    ``peak_bytes`` is expected, while ``peak_op`` runs; over the orders that a step may run in it
+    is from ``low_bytes`` to ``high_bytes``, which is ``validated`` for CPUs only.
+    ``bytes_at_peak`` splits it by kind (see :class:`~placer.prediction.metrics.LiveBuffer`),
+    ``scopes_at_peak`` by name scope; ``largest_at_peak`` are the largest buffers then.
+    ``weight_bytes`` are resident for the forward pass, ``optimizer_state_bytes`` for updates.
+    ``widest_op`` reads and writes the most at once (``widest_op_bytes``): a device with less
+    memory cannot run it.
     """
 
     weight_bytes: int
@@ -64,6 +67,11 @@ class MemoryFacts:
     peak_op: str
     bytes_at_peak: Mapping[str, int]
     largest_at_peak: tuple[LiveBuffer, ...]
+    optimizer_state_bytes: int = 0
+    low_bytes: int = 0
+    high_bytes: int = 0
+    validated: bool = False
+    scopes_at_peak: Mapping[str, int] = field(default_factory=dict)
     widest_op: str = ""
     widest_op_bytes: int = 0
 

@@ -174,8 +174,12 @@ def small_report(**changes: Any) -> Report:
             constant_bytes=16,
             peak_bytes=5 * MIB,
             peak_op="a",
+            optimizer_state_bytes=8,
+            low_bytes=4 * MIB,
+            high_bytes=6 * MIB,
+            scopes_at_peak={"layer": 5 * MIB},
             bytes_at_peak={"activation": 5 * MIB - 4096, "weights": 4096},
-            largest_at_peak=(LiveBuffer(op="a", bytes=3 * MIB, kind="activation"),),
+            largest_at_peak=(LiveBuffer(op="a", bytes=3 * MIB, kind="activation", until="b"),),
         ),
         compute=ComputeFacts(
             flops=4_001_000,

@@ -10,7 +10,7 @@ from placer.analysis import analyse
 from placer.extraction import Extraction
 from placer.extraction.program import ProgramInput
 from placer.graph.op_graph import Variable
-from placer.prediction.metrics import LiveBuffer, MemoryTimeline, Metrics, Schedule
+from placer.prediction.metrics import LiveBuffer, MemoryTimeline, Metrics, PeakRange, Schedule
 
 
 def _extraction(graph, **changes):
@@ -31,6 +31,10 @@ def _metrics(graph, seconds, timelines=()):
         transfers=(),
         timelines={timeline.device: timeline for timeline in timelines}
         or {"GPU:0": _timeline("GPU:0", 64)},
+        peaks={
+            name: PeakRange(low_bytes=60, expected_bytes=64, high_bytes=200)
+            for name in ("CPU:0", "GPU:0")
+        },
         schedule=Schedule(
             step_seconds=sum(seconds.values()),
             critical_path_seconds=0.0,
@@ -102,7 +106,9 @@ def test_memory_is_that_of_the_device_with_the_highest_peak():
     memory = analyse(_extraction(graph), costs, metrics).memory
     assert (memory.peak_bytes, memory.peak_op) == (140, "b")
     assert (memory.weight_bytes, memory.constant_bytes) == (60, 8)
+    assert (memory.low_bytes, memory.high_bytes, memory.validated) == (60, 200, False)
     assert memory.bytes_at_peak == {"activation": 80, "weights": 60}
+    assert memory.scopes_at_peak == {"": 70, "deep": 70}
     assert [buffer.op for buffer in memory.largest_at_peak] == ["deep/one/a", "w", "x"]
 
 

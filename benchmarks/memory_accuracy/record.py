@@ -71,7 +71,7 @@ def run(graph_def, outputs, *, lowered: bool):
     with tf.Graph().as_default() as graph, v1.Session(graph=graph, config=config) as session:
         tf.import_graph_def(graph_def, name="")
         feeds = {op.outputs[0]: fed_value(op) for op in ops_of(graph, "Placeholder")}
-        variable_bytes = sum(initialise(session, op) for op in ops_of(graph, "VarHandleOp"))
+        variable_bytes = initialise(session, ops_of(graph, "VarHandleOp"))
         fetches = [graph.as_graph_element(name) for name in outputs]
         for _ in range(STEPS):
             metadata = v1.RunMetadata()
@@ -99,14 +99,17 @@ def fed_value(op):
     return rng.integers(0, LARGEST_NUMBER, shape).astype(dtype.as_numpy_dtype)
 
 
-def initialise(session, handle) -> int:
-    """The bytes of the variable, which then holds small numbers."""
-    dtype, shape = tf.as_dtype(handle.get_attr("dtype")), handle.get_attr("shape")
-    value = np.full([side.size for side in shape.dim], 0.01).astype(dtype.as_numpy_dtype)
-    fed = v1.placeholder(dtype, value.shape)
-    assign = tf.raw_ops.AssignVariableOp(resource=handle.outputs[0], value=fed)
-    session.run(assign, {fed: value})
-    return value.nbytes
+def initialise(session, handles) -> int:
+    """The bytes of all variables, which then hold small numbers."""
+    values, assigns = {}, []
+    for handle in handles:
+        dtype, shape = tf.as_dtype(handle.get_attr("dtype")), handle.get_attr("shape")
+        value = np.full([side.size for side in shape.dim], 0.01).astype(dtype.as_numpy_dtype)
+        fed = v1.placeholder(dtype, value.shape)
+        assigns.append(tf.raw_ops.AssignVariableOp(resource=handle.outputs[0], value=fed))
+        values[fed] = value
+    session.run(assigns, values)
+    return sum(value.nbytes for value in values.values())
 
 
 def peak_bytes(metadata) -> int:

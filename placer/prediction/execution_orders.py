@@ -58,9 +58,7 @@ def executor_orders(graph: OpGraph, *, accelerated: bool) -> list[tuple[str, ...
     return [run_once(prepared, seed) for seed in range(count)]
 
 
-def ranges_of_peaks(
-    step: StepMemory, peaks: Sequence[Mapping[str, int]]
-) -> dict[str, PeakRange]:
+def ranges_of_peaks(step: StepMemory, peaks: Sequence[Mapping[str, int]]) -> dict[str, PeakRange]:
     """The range of every device's peak, given the peaks along each order."""
     return {
         name: _range([found[name] for found in peaks], step.resident_bytes(name))

@@ -38,7 +38,7 @@ _INEXPENSIVE = (
 INEXPENSIVE = frozenset(_INEXPENSIVE.split())
 """Op types whose CPU kernels say so themselves (``OpKernel::IsExpensive``)."""
 
-_INLINE_EDGES = 8
+INLINE_EDGES = 8
 """``EdgeSet::kInline``: so many edges of an op are kept in the order they were added."""
 
 _EDGE_BYTES = 32
@@ -138,7 +138,7 @@ def run_once(graph: ExecutorGraph, seed: int) -> tuple[str, ...]:
     blocks = _block_addresses(graph, random.Random(seed))
     successors = [_iterated(edges, blocks) for edges in graph.successors[:-1]]
     successors.append(_iterated(graph.successors[-1], blocks, grows=True))
-    return tuple(graph.names[op] for op in _run(graph, successors))
+    return tuple(graph.names[op] for op in run(graph, successors))
 
 
 def _block_addresses(graph: ExecutorGraph, rng: random.Random) -> list[int]:
@@ -153,8 +153,11 @@ def _block_addresses(graph: ExecutorGraph, rng: random.Random) -> list[int]:
     return addresses
 
 
-def _run(graph: ExecutorGraph, successors: Sequence[Sequence[int]]) -> list[int]:
-    """The ops in order.  ``stack`` has the queues of tasks that run within each other."""
+def run(graph: ExecutorGraph, successors: Sequence[Sequence[int]]) -> list[int]:
+    """The ops in order, if each tells its consumers in the order of ``successors``.
+
+    ``stack`` has the queues of tasks that run within each other, the innermost last.
+    """
     waiting, inexpensive = list(graph.waiting), graph.inexpensive
     order: list[int] = []
     pool: list[int] = []
@@ -186,7 +189,7 @@ def _iterated(
     edges: Sequence[tuple[int, int, bool]], blocks: Sequence[int], *, grows: bool = False
 ) -> list[int]:
     """The consumers in the order in which the executor tells them: data edges before control."""
-    if len(edges) > _INLINE_EDGES:
+    if len(edges) > INLINE_EDGES:
         edges = _hash_order(edges, blocks, grows=grows)
     data = [consumer for _, consumer, is_control in edges if not is_control]
     if len(data) == len(edges):
@@ -216,7 +219,10 @@ def _hash_order(
 
 
 def _insert(
-    table: dict[int, tuple[int, int, bool]], edge: tuple[int, int, bool], blocks: Sequence[int], mask: int
+    table: dict[int, tuple[int, int, bool]],
+    edge: tuple[int, int, bool],
+    blocks: Sequence[int],
+    mask: int,
 ) -> None:
     """Puts the edge into the first free slot of its hash, probing quadratically."""
     block, offset = divmod(edge[0], _EDGES_PER_BLOCK)

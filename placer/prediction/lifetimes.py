@@ -68,16 +68,20 @@ class _Simulation:
             self._deliver(op, value)
         if effect >= Effect.UPDATE_VARIABLE:
             self._change_state(op, effect)
-        for value in layout.inputs[op]:
-            buffer = held[value]
+        self._release(op)
+
+    def _release(self, op: int) -> None:
+        """The op needs its inputs no more; what nobody reads is freed with them."""
+        for value in self.layout.inputs[op]:
+            buffer = self.held[value]
             if buffer is not None:
                 if self.with_reads:
                     buffer.reads.append(self._read(value))
                 buffer.holders -= 1
                 if not buffer.holders and not buffer.resident:
                     self._let_go(buffer)
-        for value in outputs:
-            buffer = held[value]
+        for value in self.layout.outputs[op]:
+            buffer = self.held[value]
             if buffer is not None and not buffer.holders and not buffer.resident:
                 self._let_go(buffer)
 
@@ -157,7 +161,8 @@ class _Simulation:
         else:
             item, (tensor_list, *_) = self.held[layout.items[op]], layout.outputs[op]
             holder = self.held[tensor_list]
-            assert item is not None and holder is not None
+            assert item is not None
+            assert holder is not None
             item.holders += 1
             holder.items.append(item)
 

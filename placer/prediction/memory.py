@@ -14,7 +14,8 @@ from itertools import accumulate
 from cost_models.op_cost import OpCost
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
-from placer.prediction.lifetimes import Lifetime, find_lifetimes
+from placer.prediction.buffers import Lifetime
+from placer.prediction.lifetimes import find_lifetimes
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
 from placer.prediction.roles import Roles, find_roles
 from placer.prediction.routes import Place, Routes, find_routes, host_of
@@ -91,6 +92,7 @@ class StepMemory:
         return sum(self.resident.get(device, {}).values())
 
     def numbers(self, order: Sequence[str]) -> list[int]:
+        """The ops of ``order`` by number."""
         return [self.number[name] for name in order]
 
 
@@ -158,6 +160,7 @@ def _timeline(
                 op=lifetime.owner,
                 bytes=lifetime.bytes,
                 kind=roles.of_buffer(lifetime.owner, lifetime.kind),
+                until=order[lifetime.last],
             )
             for lifetime in lifetimes
             if lifetime.first <= moment <= lifetime.last

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from placer.graph.name_scopes import sum_by_scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +30,13 @@ class Transfer:
 class LiveBuffer:
     """A buffer that is alive at the peak of a device: its owner (an op), bytes and kind
     (``weights``, ``optimizer_state``, ``constant``, ``activation``, ``gradient``, ``temporary``,
-    ``transfer``: received, ``feed``)."""
+    ``transfer``: received, ``feed``).  ``until`` is the last op that needs it, ``""`` if it is
+    kept from step to step."""
 
     op: str
     bytes: int
     kind: str
+    until: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,24 @@ class MemoryTimeline:
     live_at_peak: tuple[LiveBuffer, ...]
     order: tuple[str, ...]
     bytes: tuple[int, ...]
+
+    def peak_by_kind(self) -> dict[str, int]:
+        """Bytes at the peak by kind of buffer, largest first."""
+        sums: Counter[str] = Counter()
+        for buffer in self.live_at_peak:
+            sums[buffer.kind] += buffer.bytes
+        return dict(sums.most_common())
+
+    def peak_by_op(self) -> dict[str, int]:
+        """Bytes at the peak by the op that wrote or keeps them, largest first."""
+        sums: Counter[str] = Counter()
+        for buffer in self.live_at_peak:
+            sums[buffer.op] += buffer.bytes
+        return dict(sums.most_common())
+
+    def peak_by_scope(self, depth: int = 1) -> dict[str, int]:
+        """Bytes at the peak by the outermost ``depth`` parts of the name scope, largest first."""
+        return sum_by_scope(self.peak_by_op(), depth)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ tensor in one memory: where its producer writes it, or where a copy of it arrive
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -192,9 +192,7 @@ def _effect(op: Op, is_fed: bool) -> Effect:
     return Effect.PLAIN if added_item(op.op_type) is None else Effect.ADD_ITEM
 
 
-def _add_sharing(
-    layout: StepLayout, op: Op, number: int, invariants: frozenset[int]
-) -> None:
+def _add_sharing(layout: StepLayout, op: Op, number: int, invariants: frozenset[int]) -> None:
     """Which inputs the outputs may be, or may be written over: those in the same memory."""
     inputs = layout.inputs[number]
     for index, value in enumerate(layout.outputs[number]):

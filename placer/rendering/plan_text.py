@@ -51,7 +51,7 @@ def plan_blocks(plan: Plan, width: int) -> list[RenderableType]:
     """The parts of a plan that a report shows too."""
     blocks = [_quality(plan), _devices(plan, width)]
     if plan.placement:
-        blocks.append(_transfers(plan, width))
+        blocks += [_peaks(plan), _transfers(plan, width)]
     if plan.conflict:
         blocks.append(render_conflict(plan.conflict, width))
     if plan.unmodelled:
@@ -154,6 +154,16 @@ def _devices(plan: Plan, width: int) -> RenderableType:
         for device in plan.devices
     ]
     return table(columns, rows, width=width)
+
+
+def _peaks(plan: Plan) -> Text:
+    """What the column of peaks means."""
+    on_gpu = any(device["type"] != "CPU" for device in plan.devices)
+    return Text(
+        "Peak: the highest over possible orders of the step"
+        + ("; not validated on GPU." if on_gpu else "."),
+        style="dim",
+    )
 
 
 def _known(value: Any, render: Any) -> str:

@@ -10,6 +10,7 @@ from rich.text import Text
 from placer.findings import (
     Hotspot,
     InputFacts,
+    MemoryFacts,
     ModelFacts,
     Report,
 )
@@ -31,6 +32,9 @@ _KIND_WORDS = {
     "constant": "constants",
     "temporary": "temporaries",
     "transfer": "receive buffers",
+    "optimizer_state": "optimizer state",
+    "gradient": "gradients",
+    "feed": "fed values",
 }
 _INPUT_ROWS = 6
 _BUFFER_ROWS = 3
@@ -142,19 +146,35 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
         for kind, size in memory.bytes_at_peak.items()
     )
     largest = [
-        f"{format_bytes(buffer.bytes)} {shorten(buffer.op, width // 2)}"
+        f"{format_bytes(buffer.bytes)} {shorten(buffer.op, width // 3)}"
+        + (f", until {shorten(buffer.until, width // 3)}" if buffer.until else "")
         for buffer in memory.largest_at_peak[:_BUFFER_ROWS]
     ]
+    scopes = [
+        f"{format_bytes(size)} {shorten(scope or '(no scope)', width // 2)}"
+        for scope, size in list(memory.scopes_at_peak.items())[:_BUFFER_ROWS]
+    ]
+    state = memory.optimizer_state_bytes
     resident = (
-        f"weights {format_bytes(memory.weight_bytes)}, constants "
-        f"{format_bytes(memory.constant_bytes)}"
+        f"weights {format_bytes(memory.weight_bytes)}, "
+        + (f"optimizer state {format_bytes(state)}, " if state else "")
+        + f"constants {format_bytes(memory.constant_bytes)}"
     )
     return [
         ("peak", Text.assemble((peak, "bold"), while_running)),
+        ("range", _peak_range(memory)),
         ("at the peak", at_peak or "nothing is alive"),
+        ("scopes then", Text("\n".join(scopes) or "none")),
         ("largest then", Text("\n".join(largest) or "none")),
         ("resident", resident),
     ]
+
+
+def _peak_range(memory: MemoryFacts) -> str:
+    """From the lowest to the highest peak over the orders that a step may run in."""
+    low, high = format_bytes(memory.low_bytes), format_bytes(memory.high_bytes)
+    note = "" if memory.validated else "; not validated on GPU"
+    return f"{low} to {high}, by the order in which the step runs{note}"
 
 
 def _compute_rows(report: Report) -> list[tuple[str, RenderableType]]:

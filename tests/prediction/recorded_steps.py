@@ -23,7 +23,7 @@ from tensorflow.core.config import flags
 
 from placer.extraction import extract
 from placer.graph.order import topological_order
-from placer.prediction import estimate_costs, predict_memory, predict_transfers
+from placer.prediction import estimate_costs, executor, predict_memory, predict_transfers
 from placer.prediction.execution_orders import predict_peak_ranges
 
 v1 = tf.compat.v1
@@ -66,8 +66,11 @@ def compare(feeds, fetches, targets):
     return {
         "recorded_bytes": recorded_peak(recorded),
         "predicted_bytes": timeline.peak_bytes - aside,
-        "least_bytes": peaks.least_bytes - aside,
-        "most_bytes": peaks.most_bytes - aside,
+        "low_bytes": peaks.low_bytes - aside,
+        "expected_bytes": peaks.expected_bytes - aside,
+        "high_bytes": peaks.high_bytes - aside,
+        "recorded_order": order,
+        "followed_order": followed_order(graph, order),
         "recorded_sends": recorded_sends(run(graph_def, feeds, names, device_count=3)),
         "predicted_sends": sorted([row.tensor, row.source, row.target] for row in rows),
     }
@@ -96,12 +99,35 @@ def run(graph_def, feeds, names, device_count):
 def recorded_order(graph, metadata):
     """The ops of ``graph`` by the time at which they started."""
     start = {
-        node.node_name: node.all_start_nanos
+        fed_name(node.node_name): node.all_start_nanos
         for device in metadata.step_stats.dev_stats
         for node in device.node_stats
     }
     by_start = sorted(graph.ops, key=lambda name: start.get(name, 0))
     return topological_order({name: graph.ops[name] for name in by_start})
+
+
+def followed_order(graph, order):
+    """The executor's order where it knows of ``order`` only what differs between processes: the
+    order of the source's consumers, and of those of ops with many of them."""
+    prepared = executor.prepare(graph)
+    position = {name: number for number, name in enumerate(order)}
+
+    def told(edge):
+        _, consumer, is_control = edge
+        place = position[prepared.names[consumer]]
+        return is_control, place if prepared.inexpensive[consumer] else -place
+
+    successors = [
+        [
+            consumer
+            for _, consumer, _ in sorted(
+                edges, key=told if len(edges) > executor.INLINE_EDGES else lambda edge: edge[2]
+            )
+        ]
+        for edges in prepared.successors
+    ]
+    return [prepared.names[op] for op in executor.run(prepared, successors)]
 
 
 def recorded_peak(metadata):
@@ -130,13 +156,18 @@ def recorded_sends(metadata):
     )
 
 
+def fed_name(name):
+    """The op that a session replaces by ``_arg_op_0_number``, or the name itself."""
+    return name.removeprefix("_arg_").rsplit("_", 2)[0] if name.startswith("_arg_") else name
+
+
 def sent_tensor(node):
     """``op:0``, or ``^op`` for a control edge; a fed value is sent by ``_arg_op_0_number``."""
     name, _, index = node.input[0].partition(":")
     if "/ctrl/_" in name:
         return "^" + name.rpartition("/ctrl/_")[0]
     if name.startswith("_arg_"):
-        return name.removeprefix("_arg_").rsplit("_", 2)[0] + ":0"
+        return fed_name(name) + ":0"
     return f"{name}:{index or 0}"
 
 

@@ -37,10 +37,17 @@ def test_the_peak_agrees_with_the_allocation_records(steps, model):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_the_range_of_peaks_covers_what_ran(steps, model):
-    """Without knowing the order, the executor's orders bracket the recorded peak within 0.5%."""
+    """Without knowing the order, the recorded peak is between the low and the high one."""
     step = steps[model]
-    recorded = step["recorded_bytes"]
-    assert 0.995 * step["least_bytes"] <= recorded <= 1.005 * step["most_bytes"]
+    assert step["low_bytes"] <= step["recorded_bytes"] <= step["high_bytes"]
+    assert step["high_bytes"] < 1.5 * step["low_bytes"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_executor_is_followed_op_by_op(steps, model):
+    """Given only in which order the ops that wait for nothing came, and the consumers of ops with
+    more than eight of them, the whole recorded order follows."""
+    assert steps[model]["followed_order"] == steps[model]["recorded_order"]
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -27,6 +27,8 @@ GPU:0     1  60.0 MiB  100 MiB  60.0%  40.0 MiB  2.00 ms  T4
 GPU:1     2  90.0 MiB  100 MiB  90.0%  40.0 MiB  2.00 ms  T4
 CPU:0     1  1.00 KiB  100 MiB   0.0%       0 B      0 s  CPU
 
+Peak: the highest over possible orders of the step; not validated on GPU.
+
 Transfers     Bytes  From   To     Kind   Memory
 ────────────────────────────────────────────────
 a:0        3.00 MiB  GPU:0  GPU:1  data   device

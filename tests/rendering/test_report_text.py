@@ -22,9 +22,12 @@ Model
 
 Memory of a step with everything on one device
   peak          5.00 MiB, while a runs
+  range         4.00 MiB to 6.00 MiB, by the order in which the step runs; not
+                validated on GPU
   at the peak   activations 5.00 MiB, weights 4.00 KiB
-  largest then  3.00 MiB a
-  resident      weights 4.00 KiB, constants 16 B
+  scopes then   5.00 MiB layer
+  largest then  3.00 MiB a, until b
+  resident      weights 4.00 KiB, optimizer state 8 B, constants 16 B
 
 Compute
   work  4.00 MFLOP, 2.01 MiB accessed, 1.9 FLOP per byte
