@@ -10,6 +10,7 @@ then scaled together such that the kind's total time is right, because a step is
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from cost_models.devices import DeviceProperties, Efficiency
 from cost_models.op_cost import OpCost
+from cost_models.roofline import work_on
 
 if TYPE_CHECKING:
     import numpy
@@ -37,6 +39,7 @@ _UNLIMITED = 100.0
 """The fraction of a peak that is written where the peak does not limit a kind of op."""
 
 _SHORTEST_LAUNCH_SECONDS = 1e-8
+_USUAL_SHARE = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +66,10 @@ def fit_device(
 ) -> tuple[DeviceProperties, tuple[KindFit, ...]]:
     """``device`` with the peaks, overheads and efficiencies that ``samples`` show, and the fits.
 
-    Ops with bodies are left out: their times are those of what runs in them.  Raises
-    ``ValueError`` if no sample does any work.
+    Ops with bodies are left out: their times are those of what runs in them.  So are ops whose
+    work is not known.  Raises ``ValueError`` if no sample does any work.
     """
-    plain = [s for s in samples if not s.cost.inner and s.seconds > 0]
+    plain = [s for s in samples if not (s.cost.inner or s.cost.inaccurate) and s.seconds > 0]
     working = [s for s in plain if s.cost.flops or s.cost.bytes_accessed]
     if not working:
         raise ValueError("no op of these costs does any work: there is nothing to fit to")
@@ -112,8 +115,10 @@ def _by_type(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
 
 
 def _mean_seconds(samples: Sequence[Sample]) -> float:
-    total = sum(sample.seconds for sample in samples) / len(samples)
-    return _rounded(max(total, _SHORTEST_LAUNCH_SECONDS))
+    """The mean without the largest twentieth: now and then a read copies its variable."""
+    seconds = sorted(sample.seconds for sample in samples)
+    kept = seconds[: max(1, math.floor(_USUAL_SHARE * len(seconds)))]
+    return _rounded(max(sum(kept) / len(kept), _SHORTEST_LAUNCH_SECONDS))
 
 
 def _peak(pairs: Iterable[tuple[int, float]]) -> float:
@@ -126,9 +131,8 @@ def _fit_kind(kind: str, samples: Sequence[Sample], device: DeviceProperties) ->
     import numpy
 
     flops = numpy.array([s.cost.flops for s in samples], float) / device.peak_flops
-    traffic = numpy.array([s.cost.bytes_accessed for s in samples], float)
-    moving = traffic / device.memory_bandwidth
-    launches = numpy.array([s.cost.launches for s in samples], float)
+    work = numpy.array([work_on(s.cost, device) for s in samples], float)
+    launches, moving = work[:, 0], work[:, 1] / device.memory_bandwidth
     seconds = numpy.array([s.seconds for s in samples])
     launch, per_flop, per_byte = _fit(launches, flops, moving, seconds)
     predicted = _predict((launch, per_flop, per_byte), launches, flops, moving)

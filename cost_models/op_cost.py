@@ -18,7 +18,9 @@ class OpCost:
     guessed, ``unmodelled`` that the op type has no cost rule and only its bytes are counted.
     ``held_bytes`` has what outputs without a size of their own keep alive (the elements of a tensor
     list), one entry per output; it is empty where nothing is held.
-    ``launches`` is the number of kernels that one execution starts (many, for a loop).
+    ``launches`` is the number of kernels that one execution starts (many, for a loop), each of
+    which a CPU cuts into ``pieces`` that run one after another (the groups of a convolution).
+    ``packed_bytes`` are what a CPU kernel rearranges before it multiplies (unfolded images).
     ``op_type`` and ``family`` (the family of its rule) say which efficiency of a device holds.
     An op with bodies runs ``inner`` ``repeats`` times, one after another: their costs, of which
     the figures above are the sums.  ``measured_seconds`` has the time of one execution by the type
@@ -34,6 +36,8 @@ class OpCost:
     unmodelled: bool = False
     held_bytes: tuple[int, ...] = ()
     launches: int = 1
+    pieces: int = 1
+    packed_bytes: int = 0
     op_type: str = ""
     family: str = ""
     inner: tuple[OpCost, ...] = ()

@@ -26,13 +26,18 @@ class Work:
 
     ``flops`` counts a fused multiply-add as two.  ``bytes_accessed`` is what is read plus what is
     written; ``None`` means every input once and every output once.  ``temporary_bytes`` live only
-    while the op runs.  ``output_bytes`` gives sizes that the shapes do not tell, by output number.
+    while the op runs.  ``output_bytes`` gives sizes that the shapes do not tell, by output number;
+    for ``pieces``, ``packed_bytes`` and ``family`` (by default the module of the rule) see
+    :class:`~cost_models.op_cost.OpCost`.
     """
 
     flops: int = 0
     bytes_accessed: int | None = None
     temporary_bytes: int = 0
     output_bytes: Mapping[int, int] = field(default_factory=dict)
+    pieces: int = 1
+    packed_bytes: int = 0
+    family: str = ""
 
 
 Rule = Callable[[OpInfo], Work]
@@ -105,8 +110,10 @@ def op_cost(info: OpInfo) -> OpCost:
         persistent_bytes=persistent_bytes(info) or 0,
         inaccurate=unsized or found is None,
         unmodelled=found is None,
+        pieces=work.pieces,
+        packed_bytes=work.packed_bytes,
         op_type=info.op,
-        family=_family(rule),
+        family=work.family or _family(rule),
     )
 
 

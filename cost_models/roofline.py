@@ -31,9 +31,17 @@ def op_seconds(cost: OpCost, device: DeviceProperties) -> float:
         return device.dispatch_seconds if launch is None else launch
     if launch is None:
         launch = device.launch_seconds
+    launches, traffic = work_on(cost, device)
     computing = cost.flops / (reached.compute * device.peak_flops)
-    moving = cost.bytes_accessed / (reached.memory * device.memory_bandwidth)
-    return cost.launches * launch + max(computing, moving)
+    moving = traffic / (reached.memory * device.memory_bandwidth)
+    return launches * launch + max(computing, moving)
+
+
+def work_on(cost: OpCost, device: DeviceProperties) -> tuple[int, int]:
+    """Launches and bytes of traffic on ``device``: a CPU also cuts and packs."""
+    if device.type == "CPU":
+        return cost.launches * cost.pieces, cost.bytes_accessed + cost.packed_bytes
+    return cost.launches, cost.bytes_accessed
 
 
 def transfer_seconds(size_bytes: int | None, link: Link) -> float:

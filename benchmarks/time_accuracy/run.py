@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import graphs  # noqa: E402
+import graphs
 
 from cost_models.cluster_files import cluster_toml
 from cost_models.devices import Cluster, DeviceProperties
@@ -29,9 +29,9 @@ from cost_models.roofline import op_seconds
 from placer.application.profiling import profile
 from placer.calibration import calibrate_samples, pair
 from placer.extraction import extract
+from placer.graph.op_graph import OpGraph
 from placer.measured_costs import MeasuredCosts
 from placer.prediction import estimate_costs, predict
-from placer.graph.op_graph import OpGraph
 
 COUNTED_SHARE = 0.95
 """Ranks are compared over the largest ops that make up this share of the measured time."""

@@ -3,7 +3,9 @@
 Every product of an output element with a filter element is an FMA, padded positions included, as
 in ``_calc_conv_flops`` of ``tensorflow/python/ops/nn_ops.py``.  Layout (NHWC or NCHW), padding and
 dilation act through the output's shape alone.  Temporaries are the im2col buffers of
-``tensorflow/core/kernels/conv_grad_filter_ops.cc`` and ``conv_grad_input_ops.h``.
+``tensorflow/core/kernels/conv_grad_filter_ops.cc`` and ``conv_grad_input_ops.h``.  On a CPU
+images are unfolded into matrices (im2col) and those packed for the matrix product; depthwise
+convolutions, which multiply no matrices, are a family of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from math import prod
 
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.registry import Rule, Work, bytes_touched, cost_rule
-from cost_models.tensor_size import counted_shape, element_bytes, element_count
+from cost_models.tensor_size import counted_bytes, counted_shape, element_bytes, element_count
 
 _FMA_FLOPS = 2
 
@@ -53,6 +55,12 @@ class _Convolution:
         return _FMA_FLOPS * element_count(self.result) * prod(self.filter_shape[:-2])
 
     @property
+    def unfolded_bytes(self) -> int:
+        """The images of the batch with one row per output pixel."""
+        unfolded = self.batch * self.result_positions * prod(self.filter_shape[:-1])
+        return unfolded * (element_bytes(self.filter.dtype) or 0)
+
+    @property
     def batch(self) -> int:
         return (counted_shape(self.image.shape) or (1,))[0]
 
@@ -80,19 +88,19 @@ def _image_channels(convolution: _Convolution) -> int:
     return (shape[1:2] if convolution.channels_first else shape[-1:] or (1,))[0]
 
 
-def _rule(flops: Callable[[_Convolution], int], image: int, filter: int, result: int) -> Rule:
+def _rule(work: Callable[[_Convolution], Work], image: int, filter: int, result: int) -> Rule:
     def rule(info: OpInfo) -> Work:
-        return Work(flops=flops(_convolution(info, image, filter, result)))
+        return work(_convolution(info, image, filter, result))
 
     return rule
 
 
-def _full(convolution: _Convolution) -> int:
-    return convolution.flops
+def _full(convolution: _Convolution) -> Work:
+    return Work(flops=convolution.flops, packed_bytes=convolution.unfolded_bytes)
 
 
-def _depthwise(convolution: _Convolution) -> int:
-    return convolution.depthwise_flops
+def _depthwise(convolution: _Convolution) -> Work:
+    return Work(flops=convolution.depthwise_flops, family="depthwise")
 
 
 cost_rule("Conv3D QuantizedConv2D Dilation2D")(_rule(_full, image=0, filter=1, result=-1))
@@ -119,8 +127,13 @@ def convolution_work(info: OpInfo) -> Work:
     (``LaunchGrouped`` of ``conv_ops_impl.h``)."""
     convolution = _convolution(info, image=0, filter=1, result=-1)
     filter_channels = (1, 1, *convolution.filter_shape)[-2]
-    grouped = _image_channels(convolution) not in (1, filter_channels)
-    return Work(flops=convolution.flops, temporary_bytes=bytes_touched(info) if grouped else 0)
+    groups = max(1, _image_channels(convolution) // max(1, filter_channels))
+    return Work(
+        flops=convolution.flops,
+        temporary_bytes=bytes_touched(info) if groups > 1 else 0,
+        pieces=groups,
+        packed_bytes=convolution.unfolded_bytes,
+    )
 
 
 @cost_rule("_FusedConv2D _FusedConv3D _FusedDepthwiseConv2dNative")
@@ -131,7 +144,11 @@ def fused_convolution_work(info: OpInfo) -> Work:
     steps = len(fused) if isinstance(fused, tuple | list) else 0
     depthwise = "Depthwise" in info.op
     flops = convolution.depthwise_flops if depthwise else convolution.flops
-    return Work(flops=flops + steps * element_count(info.outputs[0]))
+    return Work(
+        flops=flops + steps * element_count(info.outputs[0]),
+        packed_bytes=0 if depthwise else convolution.unfolded_bytes,
+        family="depthwise" if depthwise else "",
+    )
 
 
 @cost_rule("Conv2DBackpropFilter")
@@ -146,12 +163,16 @@ def filter_gradient_work(info: OpInfo) -> Work:
     return Work(
         flops=convolution.flops,
         temporary_bytes=_shard_size(info, work_unit) * unfolded * _element_bytes(info),
+        packed_bytes=2 * convolution.unfolded_bytes,
     )
 
 
 @cost_rule("Conv2DBackpropInput")
 def input_gradient_work(info: OpInfo) -> Work:
-    """The forward convolution's flops, and one unfolded image, or a shard of small ones."""
+    """The forward convolution's flops, and one unfolded image, or a shard of small ones.
+
+    The filter is packed again for every product, that is for every image or shard.
+    """
     convolution = _convolution(info, image=-1, filter=1, result=2)
     unfolded, work_unit = _work_unit(convolution)
     size = _element_bytes(info)
@@ -159,7 +180,12 @@ def input_gradient_work(info: OpInfo) -> Work:
         convolution.batch == 1 or work_unit // _THREADS >= _SMALLEST_THREAD_WORK_BYTES // size
     )
     images = 1 if one_by_one else _shard_size(info, work_unit)
-    return Work(flops=convolution.flops, temporary_bytes=images * unfolded * size)
+    products = -(-convolution.batch // images)
+    return Work(
+        flops=convolution.flops,
+        temporary_bytes=images * unfolded * size,
+        packed_bytes=2 * convolution.unfolded_bytes + products * counted_bytes(info.inputs[1]),
+    )
 
 
 def _work_unit(convolution: _Convolution) -> tuple[int, int]:

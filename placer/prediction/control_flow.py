@@ -47,13 +47,14 @@ def find_trip_count(op: Op, graph: OpGraph) -> TripCount | None:
     """How often the loop ``op`` runs where a counter decides it, else ``None``.
 
     Understood are conditions ``counter < limit`` (or ``<=``, ``>``, ``>=``), joined by ``and``,
-    whose counter starts at a constant and grows by a constant, and whose limit is one.
+    whose counter starts at a constant and grows by a constant, and whose limit is one, or what
+    another such loop has counted (the loop of a gradient runs as often as the one it is of).
     """
     condition = _function(op, graph, "cond")
     body = _function(op, graph, "body")
     if condition is None or body is None or not condition.fetches:
         return None
-    arguments = tuple(_scalar(properties.value) for properties in op.info.inputs)
+    arguments = _arguments(op, graph)
     counts = [
         _count(comparison, condition, body, arguments)
         for comparison in _conjuncts(condition.fetches[0], condition)
@@ -62,6 +63,26 @@ def find_trip_count(op: Op, graph: OpGraph) -> TripCount | None:
     if not known:
         return None
     return TripCount(count=min(known), exact=len(known) == len(counts))
+
+
+def _arguments(op: Op, graph: OpGraph) -> tuple[Number | None, ...]:
+    """The scalars that go into a loop, as far as they are known."""
+    found = [_scalar(properties.value) for properties in op.info.inputs]
+    for index, tensor in enumerate(op.inputs):
+        producer = graph.ops[_origin(tensor, graph).rpartition(":")[0]]
+        if found[index] is None and producer.op_type in LOOPS:
+            found[index] = _counted(producer, int(_origin(tensor, graph).rpartition(":")[2]), graph)
+    return tuple(found)
+
+
+def _counted(loop: Op, output: int, graph: OpGraph) -> Number | None:
+    """What a loop's counter number ``output`` holds when it ends, ``None`` if that is unknown."""
+    body, trips = _function(loop, graph, "body"), find_trip_count(loop, graph)
+    if body is None or trips is None or not trips.exact:
+        return None
+    arguments = tuple(_scalar(properties.value) for properties in loop.info.inputs)
+    start, step = arguments[output], _step(output, body, arguments)
+    return None if start is None or step is None else start + trips.count * step
 
 
 def _function(op: Op, graph: OpGraph, attribute: str) -> OpGraph | None:

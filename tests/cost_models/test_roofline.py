@@ -57,6 +57,14 @@ def test_efficiency_is_that_of_the_op_type_or_of_its_family():
     assert op_seconds(moving, device) == pytest.approx(1e-6 + 4e-3)
 
 
+def test_only_a_cpu_cuts_and_packs():
+    """Pieces are launches, and packed bytes traffic, of a CPU alone."""
+    cost = OpCost(flops=1, bytes_accessed=10**8, packed_bytes=10**8, pieces=10)
+    assert op_seconds(cost, DEVICE) == pytest.approx(1e-6 + 1e-3)
+    host = replace(DEVICE, name="CPU:0", type="CPU")
+    assert op_seconds(cost, host) == pytest.approx(10e-6 + 2e-3)
+
+
 def test_an_op_with_bodies_takes_as_long_as_what_runs_in_them():
     """Each inner op has its own roofline: the sum is more than the roofline of the sums."""
     computing = OpCost(flops=10**9)

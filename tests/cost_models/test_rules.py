@@ -295,3 +295,24 @@ def test_no_rule_stumbles_over_shapes(tensors):
         found = op_cost(OpInfo(op=op_type, inputs=tuple(tensors), outputs=tuple(reversed(tensors))))
         assert min(found.flops, found.bytes_accessed, found.temporary_bytes) >= 0, op_type
         assert len(found.output_bytes) == len(tensors)
+
+
+def test_a_cpu_runs_the_groups_of_a_convolution_one_after_another():
+    """Eight groups are eight pieces; an ordinary convolution is one, and so is a depthwise op."""
+    image, result = tensor(1, 6, 6, 16), tensor(1, 6, 6, 32)
+    assert cost("Conv2D", [image, tensor(3, 3, 2, 32)], [result]).pieces == 8
+    assert cost("Conv2D", [image, tensor(3, 3, 16, 32)], [result]).pieces == 1
+    depthwise = cost("DepthwiseConv2dNative", [image, tensor(3, 3, 16, 2)], [result])
+    assert (depthwise.pieces, depthwise.packed_bytes, depthwise.family) == (1, 0, "depthwise")
+
+
+def test_a_cpu_unfolds_images_and_packs_the_filter_for_every_product():
+    """Im2col has a row per output pixel; the input's gradient multiplies image by image where one
+    image is work enough, and packs the filter each time."""
+    batch, size, channels, out = 8, 4, 256, 512
+    image, filters = tensor(batch, size, size, channels), tensor(3, 3, channels, out)
+    result = tensor(batch, size, size, out)
+    unfolded = 4 * batch * size * size * 9 * channels
+    assert cost("Conv2D", [image, filters], [result]).packed_bytes == unfolded
+    gradient = cost("Conv2DBackpropInput", [tensor(4, dtype="int32"), filters, result], [image])
+    assert gradient.packed_bytes == 2 * unfolded + batch * 4 * 9 * channels * out

@@ -261,3 +261,41 @@ def test_a_loop_takes_what_its_ops_take_by_kind():
     slow = replace(fast, efficiency={"MatMul": Efficiency(compute=1e-9, memory=1e-9)})
     assert cost.repeats == 5
     assert op_seconds(cost, slow) > 1e3 * op_seconds(cost, fast)
+
+
+def test_the_loop_of_a_gradient_runs_as_often_as_the_loop_it_is_of():
+    """A limit that another loop has counted is known: it starts at 0 and counted to 5."""
+    graph = draw(
+        "start=Const -> while=While -> back=While",
+        "x0=Placeholder, w0=Placeholder -> while",
+        "while:1 -> back",
+        bodies={
+            "while": {"cond": ("condition",), "body": ("body",)},
+            "back": {"cond": ("until",), "body": ("backward",)},
+        },
+        functions={
+            "condition": _condition(),
+            "body": _body(),
+            "until": draw(
+                "i=Placeholder, limit=Placeholder -> less=Less",
+                feeds=["limit", "i"],
+                fetches=["less:0"],
+            ),
+            "backward": _with_values(
+                draw(
+                    "i=Placeholder, one=Const -> next=AddV2",
+                    "limit=Placeholder -> same=Identity",
+                    feeds=["limit", "i"],
+                    fetches=["same:0", "next:0"],
+                ),
+                one=1,
+            ),
+        },
+    )
+    back = graph.ops["back"]
+    zero = TensorProperties(dtype="int32", shape=(), value=(0,))
+    info = replace(back.info, inputs=(back.info.inputs[0], zero))
+    graph = _with_values(
+        replace(graph, ops={**graph.ops, "back": replace(back, info=info)}), start=0
+    )
+    assert find_trip_count(graph.ops["back"], graph) == TripCount(count=5, exact=True)
