@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from placer.errors import ModelError
 from placer.extraction.fingerprint import fingerprint_graph
 from placer.extraction.inlining import InlinedGraph, inline_calls
 from placer.extraction.live import read_live
@@ -90,7 +91,10 @@ def _read_graph_def(
 
 
 def flatten(raw: RawProgram) -> FlatProgram:
-    """The flat program of what was found: inlined, pruned, ordered, fingerprinted."""
+    """The flat program of what was found: inlined, pruned, ordered, fingerprinted.
+
+    Raises :class:`ModelError` if no op is left.
+    """
     library = raw.graph_def.library.function
     definitions = OpDefinitions(raw.stripped_ops, library)
     inputs = [item.tensor for item in raw.inputs]
@@ -101,6 +105,11 @@ def flatten(raw: RawProgram) -> FlatProgram:
         definitions=definitions,
     )
     check_nodes(inlined.graph_def.node, definitions)
+    if not inlined.graph_def.node:
+        raise ModelError(
+            f"nothing is left of the {len(raw.graph_def.node):,} ops of the graph once the "
+            f"functions they call are inlined, which are empty: there is nothing to place"
+        )
     captures = {name: raw.captures[name] for name in inlined.origins if name in raw.captures}
     return FlatProgram(
         graph_def=inlined.graph_def,

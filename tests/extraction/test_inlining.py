@@ -105,6 +105,15 @@ def test_missing_and_recursive_functions_are_model_errors():
         load_program(graph_def, outputs=["call:0"])
 
 
+def test_a_graph_that_only_calls_empty_functions_is_refused():
+    """Nothing is left to place, and that is said."""
+    graph_def = tf.compat.v1.GraphDef()
+    graph_def.node.add(name="call", op="empty")
+    graph_def.library.function.add().signature.name = "empty"
+    with pytest.raises(ModelError, match="nothing is left of the 1 ops"):
+        load_program(graph_def)
+
+
 def test_a_function_with_two_traces_is_refused():
     """With two traces the program is not determined, and the error says what to pass."""
 
