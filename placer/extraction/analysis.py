@@ -12,7 +12,7 @@ from placer.errors import ShapeError
 from placer.extraction.binding import Binding, bind_inputs
 from placer.extraction.building import GraphBuilder
 from placer.extraction.extraction import Extraction, Warning_
-from placer.extraction.node_checks import check_dtypes
+from placer.extraction.node_checks import check_dtypes, check_tensors
 from placer.extraction.op_definitions import OpDefinitions
 from placer.extraction.program import FlatProgram
 from placer.extraction.scratch_graphs import Refinement
@@ -56,6 +56,7 @@ def analyse_program(
         warnings.append(("unbound_batch", message, inputs))
     before_inference()
     found, problems = _find_shapes(program, binding, definitions, None if infer else reason)
+    check_tensors((tensor for _, tensor in program.outputs), found.types)
     found = replace(found, shapes=settle_reserve_spaces(program.graph_def, found.shapes))
     graph = GraphBuilder(definitions).build(program, found)
     warnings.extend(problems)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from placer.extraction.op_definitions import OpDefinitions, called_functions
+from placer.extraction.op_definitions import OpDefinitions, functions_of
 
 IGNORED_ATTRIBUTES = frozenset({"_class", "_output_shapes"})
 
@@ -42,7 +42,7 @@ class _Hasher:
         return digest
 
     def attribute(self, digest: Any, node: Any, key: str, value: Any) -> None:
-        names = [name for attr, name in called_functions(node) if attr == key]
+        names = functions_of(value)
         if names:
             _feed(digest, key, *(self.function(name) for name in names))
             return

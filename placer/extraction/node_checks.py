@@ -86,6 +86,15 @@ def check_dtypes(nodes: Iterable[Any], types: GraphTypes, definitions: OpDefinit
                 )
 
 
+def check_tensors(references: Iterable[str], types: GraphTypes) -> None:
+    """Nothing, if the flat graph has these tensors.  Raises :class:`ModelError` otherwise."""
+    for reference in references:
+        name, _, index = reference.partition(":")
+        count = len(types.outputs[name])
+        if int(index or 0) >= count:
+            raise ModelError(f"{reference!r} is asked for, but {name!r} has {count} outputs")
+
+
 def _declared(definition: Any) -> Declared:
     return tuple(
         (attr.name, _KINDS.get(attr.type, "list"), not attr.HasField("default_value"))
@@ -100,9 +109,9 @@ def _check_attribute(node: Any, name: str, kind: str, required: bool) -> None:
         return
     value = node.attr[name]
     found = value.WhichOneof("value")
-    if found is not None and found not in (kind, "placeholder"):
+    if found is not None and found != kind:
         raise _malformed(node, f"has {found!r} for the attribute {name!r}, not {kind!r}")
-    if kind == "type" and found == kind and not value.type:
+    if (kind == "type" and not value.type) or 0 in value.list.type:
         raise _malformed(node, f"has no data type for the attribute {name!r}")
 
 

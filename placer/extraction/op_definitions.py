@@ -23,12 +23,15 @@ class OpDefinitions:
         from tensorflow.python.framework import op_def_registry
 
         self._registered = op_def_registry.get
+        self._found: dict[str, Any | None] = {}
         self._stored = {definition.name: definition for definition in stripped_ops}
         self._stored.update({function.signature.name: function.signature for function in functions})
 
     def find(self, op_type: str) -> Any | None:
         """The ``OpDef`` of an op type, or ``None`` where neither TensorFlow nor the file knows."""
-        return self._registered(op_type) or self._stored.get(op_type)
+        if op_type not in self._found:
+            self._found[op_type] = self._registered(op_type) or self._stored.get(op_type)
+        return self._found[op_type]
 
     def output_offset(self, node: Any, output: str) -> int:
         """The number of the first tensor of the named output of ``node``.
@@ -99,11 +102,13 @@ def decoded(value: bytes) -> str:
 
 def called_functions(node: Any) -> list[tuple[str, str]]:
     """The (attribute, function name) pairs of all function-valued attributes of ``node``."""
-    found = []
-    for key, value in node.attr.items():
-        kind = value.WhichOneof("value")
-        if kind == "func":
-            found.append((key, value.func.name))
-        elif kind == "list":
-            found.extend((key, function.name) for function in value.list.func)
-    return sorted(found, key=lambda pair: pair[0])
+    found = [(key, name) for key, value in node.attr.items() for name in functions_of(value)]
+    return sorted(found, key=lambda pair: pair[0]) if found else found
+
+
+def functions_of(value: Any) -> list[str]:
+    """The names of the functions in an AttrValue."""
+    kind = value.WhichOneof("value")
+    if kind == "func":
+        return [value.func.name]
+    return [function.name for function in value.list.func] if kind == "list" else []

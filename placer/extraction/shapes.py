@@ -17,7 +17,7 @@ from placer.errors import ShapeError, UsageError
 from placer.extraction.body_graphs import BodyGraph, body_functions, check_bodies, flatten_body
 from placer.extraction.imported_shapes import ImportedGraph, import_shapes
 from placer.extraction.known_values import known_value
-from placer.extraction.node_checks import check_dtypes
+from placer.extraction.node_checks import check_dtypes, check_tensors
 from placer.extraction.op_definitions import OpDefinitions
 from placer.extraction.scratch_graphs import NOTHING, Refinement
 from placer.extraction.shape_fallbacks import Fallbacks
@@ -143,6 +143,7 @@ class ShapeAnalysis:
             body = self._flat_body(function)
             inputs = dict(zip(body.arguments, arguments, strict=True))
             shapes, flow = self.analyse(body.graph_def, inputs, function=function)
+            check_tensors(body.outputs, shapes.types)
             outputs = tuple(tensor_state(name, shapes, flow) for name in body.outputs)
             self.results[key] = BodyShapes(
                 function=function, arguments=arguments, body=body, shapes=shapes, outputs=outputs

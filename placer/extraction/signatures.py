@@ -185,7 +185,7 @@ def _checkpoint_entries(
 
     try:
         reader = py_checkpoint_reader.NewCheckpointReader(str(prefix))
-    except (errors.OpError, ValueError, RuntimeError):
+    except (errors.OpError, ValueError, IndexError, NotImplementedError, RuntimeError):
         return
     dtypes = reader.get_variable_to_dtype_map()
     for name, shape in reader.get_variable_to_shape_map().items():

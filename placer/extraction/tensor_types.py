@@ -79,7 +79,7 @@ def referenced_outputs(nodes: Any) -> Mapping[str, int]:
 def _own_dtype(node: Any) -> str:
     """The only dtype among the attributes of an op; ``variant``, which has no size, otherwise."""
     found = {value.type for value in node.attr.values() if value.WhichOneof("value") == "type"}
-    return dtype_name(found.pop()) if len(found) == 1 else "variant"
+    return dtype_name(found.pop()) if len(found) == 1 and 0 not in found else "variant"
 
 
 class GraphTypes:

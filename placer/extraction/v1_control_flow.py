@@ -33,6 +33,9 @@ NOWHERE = Context()
 
 def find_contexts(nodes: Iterable[Any]) -> dict[str, Context]:
     """The context of every op, given in topological order (back edges aside)."""
+    nodes = list(nodes)
+    if not any(node.op in ENTER_TYPES or node.op in SWITCH_TYPES for node in nodes):
+        return dict.fromkeys((node.name for node in nodes), NOWHERE)
     known: dict[str, Context] = {}
     types: dict[str, str] = {}
     for node in nodes:

@@ -7,7 +7,7 @@ from fuzzing.formats import FORMATS
 
 pytest.importorskip("tensorflow")
 
-CASES_PER_FORMAT = 11
+CASES_PER_FORMAT = 10
 
 
 @pytest.fixture(scope="module")
