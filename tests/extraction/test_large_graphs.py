@@ -22,4 +22,4 @@ def test_a_large_graph_is_reported_with_all_its_ops(tmp_path, size):
     path.write_bytes(layered_graph(size).SerializeToString())
     found = report(path, batch_size=32)
     assert abs(found.model.op_count / size - 1) < 0.01
-    assert found.placing.unknown_shapes == ()
+    assert found.unknown_shapes == ()

@@ -21,8 +21,9 @@ from fuzzing import mutations, seeds
 from fuzzing.cases import ROOT
 
 REPORT = frozenset({0, 3})
-PLACE = frozenset({0, 3, 4, 5, 6})
-"""``place`` may also find shapes unknown, a problem infeasible, or no solution in time."""
+PLACE = frozenset({0, 2, 3, 4, 5, 6})
+"""``place`` may also find a device string that it cannot follow (and names ``--clear-devices``),
+shapes unknown, a problem infeasible, or no solution in time."""
 
 APPLY = frozenset({0, 2, 3, 5, 6})
 """A harmed plan is a wrong request, if not a good plan, or one that says it has no placement."""
