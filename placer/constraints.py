@@ -14,11 +14,14 @@ from fnmatch import fnmatchcase
 from itertools import chain, islice
 from operator import attrgetter
 
-from cost_models import device_names
+from cost_models import device_names, kernels
 from cost_models.devices import Cluster
 from cost_models.tensor_size import tensor_bytes
 from placer.errors import UsageError
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
+
+Warning_ = tuple[str, str, tuple[str, ...]]
+"""A code, a message, and the ops it is about."""
 
 SMALL_CONSTANT_BYTES = 1024
 """A constant up to this size stays with its only reader."""
@@ -61,7 +64,7 @@ class Constraints:
     groups: tuple[ColocationGroup, ...]
     group_devices: tuple[tuple[str, ...], ...]
     spillable: tuple[bool, ...]
-    warnings: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    warnings: tuple[Warning_, ...] = ()
 
     @property
     def first_choice(self) -> dict[str, str]:
@@ -79,12 +82,13 @@ class Constraints:
 def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOptions) -> Constraints:
     """The constraints of ``graph`` on ``cluster``.
 
-    Raises :class:`UsageError` if a pin matches no op, or names a device that is not there.
+    Raises :class:`UsageError` if a pin matches no op, or names a device that is not there or has
+    no kernel for any op that it matches.
     """
-    pins = _pinned_devices(graph, cluster, options)
     host_only = {
         op.name: _host_only_reason(op, graph, graph.functions) for op in graph.ops.values()
     }
+    pins, pin_warnings = _pinned_devices(graph, cluster, options, host_only)
     restrictions, ignored = {}, []
     for op in graph.ops.values():
         restriction = _restriction(op, graph, cluster, pins, host_only, options.clear_devices)
@@ -96,7 +100,7 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
     spillable = tuple(
         not any(restrictions[op].code == "pinned" for op in group.ops) for group in groups
     )
-    warnings = _device_string_warnings(ignored)
+    warnings = (*pin_warnings, *_device_string_warnings(ignored))
     return Constraints(
         restrictions=restrictions,
         groups=groups,
@@ -106,44 +110,70 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
     )
 
 
-def _device_string_warnings(
-    ignored: Sequence[str],
-) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+def _device_string_warnings(ignored: Sequence[str]) -> tuple[Warning_, ...]:
     if not ignored:
         return ()
     message = f"{len(ignored)} ops ask for a device that has no kernel for them; they go to the CPU"
     return (("device_string_ignored", message, tuple(ignored)),)
 
 
-def _pinned_devices(graph: OpGraph, cluster: Cluster, options: ConstraintOptions) -> dict[str, str]:
+def _pinned_devices(
+    graph: OpGraph, cluster: Cluster, options: ConstraintOptions, host_only: Mapping[str, str]
+) -> tuple[dict[str, str], list[Warning_]]:
+    """The device of every pinned op, and warnings of globs that match ops without a kernel."""
     pinned: dict[str, str] = {}
+    warnings: list[Warning_] = []
     for patterns, key, flag in (
         (options.pin_types, attrgetter("op_type"), "--pin-type"),
         (options.pins, attrgetter("name"), "--pin"),
     ):
         for glob, device in patterns.items():
-            target = _known_device(device, cluster, flag, glob)
-            matched = [op.name for op in graph.ops.values() if fnmatchcase(key(op), glob)]
+            pin = f"{flag} {glob}={device}"
+            target = _known_device(device, cluster, pin)
+            matched = [op for op in graph.ops.values() if fnmatchcase(key(op), glob)]
             if not matched:
                 raise UsageError(
-                    f"{flag} {glob}={device}: no op of the {len(graph.ops):,} in the graph matches "
+                    f"{pin}: no op of the {len(graph.ops):,} in the graph matches "
                     f"{glob!r} (* also matches slashes); it begins with "
                     f"{', '.join(dict.fromkeys(key(op) for op in islice(graph.ops.values(), 5)))}"
                 )
-            pinned.update(dict.fromkeys(matched, target))
-    return pinned
+            is_accelerator = any(d.name == target and d.type != "CPU" for d in cluster.devices)
+            unable = {
+                op.name: reason
+                for op in matched
+                if op.name not in graph.feeds
+                and (reason := _no_kernel(op, is_accelerator, host_only))
+            }
+            if len(unable) == len(matched):
+                name, reason = next(iter(unable.items()))
+                raise UsageError(
+                    f"{pin}: no op that matches can run there: {reason} ({name}); pin to another "
+                    "device, or leave the choice to the solver"
+                )
+            if unable:
+                message = f"{len(unable)} ops that {pin} matches have no kernel there: not pinned"
+                warnings.append(("pin_without_kernel", message, tuple(unable)))
+            pinned |= {op.name: target for op in matched if op.name not in unable}
+    return pinned, warnings
 
 
-def _known_device(device: str, cluster: Cluster, flag: str, glob: str) -> str:
+def _no_kernel(op: Op, is_accelerator: bool, host_only: Mapping[str, str]) -> str:
+    """Why the op cannot run on such a device, ``""`` if it can."""
+    if is_accelerator:
+        return host_only[op.name]
+    if kernels.known(op.op_type) and not kernels.has_cpu_kernel(op.info):
+        return f"TensorFlow has no CPU kernel for {op.op_type}{_dtypes(op)}"
+    return ""
+
+
+def _known_device(device: str, cluster: Cluster, pin: str) -> str:
     names = [d.name for d in cluster.devices]
     try:
         name = device_names.canonical(device)
     except ValueError as error:
-        raise UsageError(f"{flag} {glob}={device}: {error}") from error
+        raise UsageError(f"{pin}: {error}") from error
     if name not in names:
-        raise UsageError(
-            f"{flag} {glob}={device}: there is no device {name} among {', '.join(names)}"
-        )
+        raise UsageError(f"{pin}: there is no device {name} among {', '.join(names)}")
     return name
 
 

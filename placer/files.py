@@ -15,11 +15,15 @@ from placer.errors import UsageError
 def check_writable(path: str | os.PathLike[str], *, force: bool = False) -> None:
     """Nothing, if ``path`` may be written: call it before the work whose result goes there.
 
-    Raises ``UsageError`` if ``path`` exists and ``force`` is false, or its folder is missing.
+    Raises ``UsageError`` if ``path`` exists and ``force`` is false, or its folder is missing or
+    may not be written.
     """
     target = Path(path)
-    if not target.absolute().parent.is_dir():
+    parent = target.absolute().parent
+    if not parent.is_dir():
         raise UsageError(f"the folder of {target} does not exist: create it first")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise UsageError(f"the folder of {target} may not be written: choose another")
     if os.path.lexists(target) and not force:
         raise UsageError(f"{target} exists already: choose another name or add --force")
 
@@ -35,7 +39,10 @@ def replaced(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[P
     target = Path(path)
     check_writable(target, force=force)
     parent = target.absolute().parent
-    workspace = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=parent))
+    try:
+        workspace = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=parent))
+    except OSError as error:
+        raise UsageError(f"the folder of {target} cannot be written: {error.strerror}") from error
     try:
         yield workspace / target.name
         _put(workspace / target.name, target, workspace / "replaced")

@@ -135,3 +135,16 @@ def test_a_constant_of_strings_does_not_take_its_reader_to_the_host():
     constraints = constrain(graph)
     assert devices_of(constraints, "message") == ("CPU:0",)
     assert devices_of(constraints, "check") == ("GPU:0", "GPU:1")
+
+
+def test_a_pin_needs_a_kernel():
+    """A pin that no matching op can follow is refused; of several, those without one are told."""
+    graph = draw("t=HashTableV2", "a", "c=CudnnRNN", dtypes={"t": "resource"})
+    with pytest.raises(UsageError, match="no GPU kernel for HashTableV2"):
+        constrain(graph, pins={"t": "GPU:1"})
+    with pytest.raises(UsageError, match="no CPU kernel for CudnnRNN"):
+        constrain(graph, pins={"c": "CPU:0"})
+    constraints = constrain(graph, pins={"*": "GPU:1"})
+    assert devices_of(constraints, "a") == ("GPU:1",)
+    assert devices_of(constraints, "t") == ("CPU:0",)
+    assert ("pin_without_kernel", ("t",)) in [(code, ops) for code, _, ops in constraints.warnings]

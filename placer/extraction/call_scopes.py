@@ -24,6 +24,16 @@ MOST_CALLS, MOST_OPS = 20_000, 3_000_000
 """What inlining may make of a model; a few functions that call one another twice are millions."""
 
 
+def name_nodes(nodes: Iterable[Any], function: str = "") -> dict[str, Any]:
+    """``nodes`` by name.  Raises :class:`ModelError` if two have the same."""
+    found: dict[str, Any] = {}
+    for node in nodes:
+        if found.setdefault(node.name, node) is not node:
+            where = f"function {function!r}" if function else "the graph"
+            raise ModelError(f"two ops of {where} are called {node.name!r}")
+    return found
+
+
 class Scope:
     """One instance of a function body, or the main graph.
 
@@ -32,7 +42,7 @@ class Scope:
     """
 
     def __init__(self, nodes: Iterable[Any], function: str = "") -> None:
-        self.nodes = {node.name: node for node in nodes}
+        self.nodes = name_nodes(nodes, function)
         self.positions = {name: index for index, name in enumerate(self.nodes)}
         self.function = function
         self.parent: Scope | None = None

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from placer.errors import ModelError
+from placer.errors import ModelError, UsageError
+from placer.extraction.call_scopes import name_nodes
 from placer.extraction.fingerprint import fingerprint_graph
 from placer.extraction.inlining import InlinedGraph, inline_calls
 from placer.extraction.live import read_live
@@ -17,7 +18,7 @@ from placer.extraction.op_definitions import OpDefinitions, attribute
 from placer.extraction.program import FlatProgram, ProgramInput
 from placer.extraction.raw_program import RawProgram, dtype_name, shape_of
 from placer.extraction.scratch_graphs import dtype_number, fill_shape
-from placer.extraction.signatures import choose_outputs, read_saved_model
+from placer.extraction.signatures import choose_outputs, read_meta_graph, read_saved_model
 from placer.extraction.sinks import default_ends, output_count
 from placer.extraction.sources import read_source
 from placer.extraction.state import find_variables
@@ -59,6 +60,15 @@ def read_program(
             return read_saved_model(
                 message, path, tag_set=tag_set, signature=signature, outputs=outputs
             )
+        if kind == "MetaGraphDef" and signature:
+            raw = read_meta_graph(message, path, signature=signature, outputs=outputs)
+            return replace(raw, source_format="graph_def", captures_constants=False)
+        if tag_set or signature:
+            flag, value = ("--signature", signature) if signature else ("--tag-set", tag_set)
+            raise UsageError(
+                f"{flag} {value} chooses in a SavedModel, and {str(path)!r} is a {kind}: name "
+                "what to run with --outputs"
+            )
         graph_def = message if kind == "GraphDef" else message.graph_def
         raw = _read_graph_def(graph_def, outputs, source_format="graph_def")
         return replace(raw, path=str(path))
@@ -72,7 +82,7 @@ def read_program(
 def _read_graph_def(
     graph_def: Any, outputs: Sequence[str] | None, *, source_format: str
 ) -> RawProgram:
-    ops = {node.name: node for node in graph_def.node}
+    ops = name_nodes(graph_def.node)
     if outputs:
         wanted, targets = choose_outputs({}, outputs, ops)
     else:
@@ -110,6 +120,7 @@ def flatten(raw: RawProgram) -> FlatProgram:
             f"nothing is left of the {len(raw.graph_def.node):,} ops of the graph once the "
             f"functions they call are inlined, which are empty: there is nothing to place"
         )
+    _check_outputs(inlined, raw, definitions)
     captures = {name: raw.captures[name] for name in inlined.origins if name in raw.captures}
     return FlatProgram(
         graph_def=inlined.graph_def,
@@ -139,6 +150,15 @@ def flatten(raw: RawProgram) -> FlatProgram:
         ops_in_file=len(raw.graph_def.node) + sum(len(f.node_def) for f in library),
         functions_in_file=len(library),
     )
+
+
+def _check_outputs(inlined: InlinedGraph, raw: RawProgram, definitions: OpDefinitions) -> None:
+    nodes = {node.name: node for node in inlined.graph_def.node}
+    for (key, _), tensor in zip(raw.outputs, inlined.outputs, strict=False):
+        name, _, number = tensor.partition(":")
+        count = output_count(nodes[name], definitions)
+        if int(number or 0) >= count and definitions.find(nodes[name].op) is not None:
+            raise ModelError(f"there is no output {key!r}: {name!r} has {count}, from 0 on")
 
 
 def cut_at_inputs(

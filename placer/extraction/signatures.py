@@ -31,6 +31,13 @@ def read_saved_model(
     what exists where the file has no such tag set, signature or output.
     """
     meta_graph = choose_meta_graph(saved_model, path, tag_set)
+    return read_meta_graph(meta_graph, path, signature=signature, outputs=outputs)
+
+
+def read_meta_graph(
+    meta_graph: Any, path: Path, *, signature: str | None, outputs: Sequence[str] | None
+) -> RawProgram:
+    """The program behind one signature of a MetaGraphDef; see :func:`read_saved_model`."""
     asked = signature or DEFAULT_SIGNATURE
     if signature is None and outputs and DEFAULT_SIGNATURE not in meta_graph.signature_def:
         inputs: tuple[ProgramInput, ...] = ()
