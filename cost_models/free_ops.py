@@ -62,7 +62,8 @@ FREE: Mapping[str, str] = {
         StackPush StackPushV2 StackPop StackPopV2 TensorArrayWrite TensorArrayWriteV2
         TensorArrayWriteV3 TensorArrayRead TensorArrayReadV2 TensorArrayReadV3
         TensorListPushBack TensorListPopBack TensorListSetItem TensorListGetItem TensorListReserve
-        TensorListResize TensorListConcatLists
+        TensorListResize TensorListConcatLists QueueEnqueue QueueEnqueueV2 QueueDequeue
+        QueueDequeueV2
     """,
     # What they do with other devices is the partitioner's: a transfer, not an op's work.
     "transfer": """

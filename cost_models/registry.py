@@ -28,7 +28,7 @@ class Work:
     written; ``None`` means every input once and every output once.  ``temporary_bytes`` live only
     while the op runs.  ``output_bytes`` gives sizes that the shapes do not tell, by output number;
     for ``pieces``, ``packed_bytes`` and ``family`` (by default the module of the rule) see
-    :class:`~cost_models.op_cost.OpCost`.
+    :class:`~cost_models.op_cost.OpCost`.  ``inaccurate`` says that no shape tells the work.
     """
 
     flops: int = 0
@@ -38,6 +38,7 @@ class Work:
     pieces: int = 1
     packed_bytes: int = 0
     family: str = ""
+    inaccurate: bool = False
 
 
 Rule = Callable[[OpInfo], Work]
@@ -108,7 +109,7 @@ def op_cost(info: OpInfo) -> OpCost:
         output_bytes=tuple(outputs),
         temporary_bytes=work.temporary_bytes,
         persistent_bytes=persistent_bytes(info) or 0,
-        inaccurate=unsized or found is None,
+        inaccurate=unsized or found is None or work.inaccurate,
         unmodelled=found is None,
         pieces=work.pieces,
         packed_bytes=work.packed_bytes,

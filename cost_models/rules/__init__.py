@@ -27,4 +27,5 @@ from cost_models.rules import (  # noqa: F401 (importing them registers the rule
     recurrent,
     reductions,
     sorting,
+    strings,
 )

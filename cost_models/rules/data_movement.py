@@ -20,7 +20,8 @@ from cost_models.tensor_size import counted_bytes, element_count
     SparseFillEmptyRowsGrad SparseSlice SparseSliceGrad SparseAdd SparseAddGrad
     _ParallelConcatUpdate _CopyFromGpuToHost _CopyFromHostToGpu _ArrayToList _ListToArray
     LookupTableFind LookupTableFindV2 LookupTableInsert LookupTableInsertV2 LookupTableImportV2
-    AssignVariableOp
+    AssignVariableOp QueueEnqueueMany QueueEnqueueManyV2 QueueDequeueMany QueueDequeueManyV2
+    QueueDequeueUpTo QueueDequeueUpToV2
 """)
 def copy_work(_info: OpInfo) -> Work:
     """Every input is read once, every output written once; no flops.

@@ -12,11 +12,10 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 HOST_BOOKKEEPING = (
-    "String", "StaticRegex", "Regex", "ReduceJoin", "AsString", "ParseExample", "Save", "Restore",
-    "MatchingFiles", "ScalarSummary", "HistogramSummary", "MergeSummary", "Queue",
+    "Save", "Restore", "MatchingFiles", "ScalarSummary", "HistogramSummary", "MergeSummary",
     "IteratorGetNext",
 )  # fmt: skip
-"""Strings, files, summaries, queues: no work that a shape tells, and none on an accelerator."""
+"""Files, summaries, datasets: no work that a shape tells, and none on an accelerator."""
 
 TESTED_FOR = ("foo", "bar", "MyAdd_", "MyFunc_", "aux_func_", "BiasAddx1_")
 """Functions that are called by their name as an op, in graphs written for tests."""
