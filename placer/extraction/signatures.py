@@ -87,13 +87,32 @@ def choose_signature(meta_graph: Any, path: Path, name: str) -> Any:
         return meta_graph.signature_def[name]
     present = sorted(key for key in meta_graph.signature_def if key != INITIALISER_SIGNATURE)
     if not present:
+        functions = _function_names(meta_graph)
+        known = f"; its functions are {', '.join(map(repr, functions))}" if functions else ""
+        advice = (
+            "export one as a signature (tf.saved_model.save(model, folder, signatures=...)), or "
+        )
         raise ModelError(
-            f"{str(path)!r} has no signatures: name tensors of its graph with --outputs"
+            f"{str(path)!r} has no signatures{known}: {advice if functions else ''}name tensors "
+            "of its graph with --outputs"
         )
     raise ModelError(
         f"{str(path)!r} has no signature {name!r}; it has {', '.join(map(repr, present))}: "
         "choose one with --signature"
     )
+
+
+def _function_names(meta_graph: Any) -> list[str]:
+    """The functions that a SavedModel of TensorFlow 2 offers, as attributes of its objects."""
+    objects = meta_graph.object_graph_def.nodes
+    names = [
+        child.local_name
+        for node in objects
+        for child in node.children
+        if child.node_id < len(objects)
+        and objects[child.node_id].WhichOneof("kind") in ("function", "bare_concrete_function")
+    ]
+    return sorted(set(names))
 
 
 def choose_outputs(

@@ -135,6 +135,23 @@ def test_wrong_choices_say_what_exists(two_signatures):
         load_program(two_signatures.parent)
 
 
+def test_without_signatures_the_functions_are_named(tmp_path):
+    """A SavedModel of several functions and no signature says which there are."""
+
+    class Module(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([2], tf.float32)])
+        def encode(self, x):
+            return x + 1.0
+
+        @tf.function(input_signature=[tf.TensorSpec([2], tf.float32)])
+        def decode(self, x):
+            return x - 1.0
+
+    tf.saved_model.save(Module(), str(tmp_path / "model"))
+    with pytest.raises(ModelError, match=r"no signatures; its functions are 'decode', 'encode'"):
+        load_program(tmp_path / "model")
+
+
 def test_weights_may_be_absent(two_signatures, tmp_path):
     """Shapes and dtypes come from the graph, so the variables folder is not needed."""
     bare = tmp_path / "bare"
