@@ -42,28 +42,22 @@ def record(path: Path) -> dict:
     """The peak, the order of the ops, and the bytes of the variables of one step."""
     graph_def = v1.GraphDef.FromString(path.read_bytes())
     outputs = json.loads(path.with_suffix(".json").read_text())["outputs"]
-    loops = any(node.op in ("While", "StatelessWhile") for node in graph_def.node)
-    metadata, variable_bytes = run(graph_def, outputs, lowered=False)
-    start = {
-        node.node_name: node.all_start_nanos
-        for device in metadata.step_stats.dev_stats
-        for node in device.node_stats
-    }
-    lowered = run(graph_def, outputs, lowered=True)[0] if loops else None
+    metadata, variable_bytes = run(graph_def, outputs)
+    start: dict[str, int] = {}
+    for device in metadata.step_stats.dev_stats:
+        for node in device.node_stats:
+            start[node.node_name] = min(
+                node.all_start_nanos, start.get(node.node_name, node.all_start_nanos)
+            )
     return {
         "peak_bytes": peak_bytes(metadata),
-        "lowered_peak_bytes": peak_bytes(lowered) if lowered else None,
         "variable_bytes": variable_bytes,
         "order": sorted(start, key=start.__getitem__),
     }
 
 
-def run(graph_def, outputs, *, lowered: bool):
-    """The metadata of the last step, and the bytes of all variables.
-
-    A loop that is lowered runs as ops of the graph, with several iterations under way at once.
-    """
-    set_lowering(graph_def, lowered)
+def run(graph_def, outputs):
+    """The metadata of the last step, and the bytes of all variables."""
     config = v1.ConfigProto(inter_op_parallelism_threads=1, intra_op_parallelism_threads=2)
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     config.graph_options.optimizer_options.opt_level = -1
@@ -77,14 +71,6 @@ def run(graph_def, outputs, *, lowered: bool):
             metadata = v1.RunMetadata()
             session.run(fetches, feeds, options=options, run_metadata=metadata)
     return metadata, variable_bytes
-
-
-def set_lowering(graph_def, lowered: bool) -> None:
-    """Whether loops run as single ops or are lowered to ``Switch`` and ``Merge``."""
-    for part in (graph_def.node, *(body.node_def for body in graph_def.library.function)):
-        for node in part:
-            if "_lower_using_switch_merge" in node.attr:
-                node.attr["_lower_using_switch_merge"].b = lowered
 
 
 def ops_of(graph, op_type: str):

@@ -12,7 +12,8 @@ from cost_models.tensor_size import tensor_bytes
 from placer.graph.op_graph import Op, OpGraph
 from placer.prediction.control_flow import LOOPS, find_trip_count, loop_invariants
 from placer.prediction.live_moments import activation_peak
-from placer.prediction.tensor_lists import added_bytes, list_costs
+from placer.prediction.tensor_lists import list_costs
+from placer.prediction.unrolling import follow_loop
 
 _BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 _HANDLES = frozenset({"VarHandleOp", "VariableV2", "Variable", "AutoReloadVariable"})
@@ -70,18 +71,17 @@ def _shared_name(op: Op) -> tuple[object, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BodyCost:
-    """One execution of a function; ``peak_bytes`` leaves the arguments out, ``added_bytes`` are
-    put into the tensor lists among its results."""
+    """One execution of a function, whose ops cost ``costs``; ``peak_bytes`` leaves the arguments
+    out."""
 
     flops: int
     bytes_accessed: int
     launches: int
     persistent_bytes: int
     peak_bytes: int
-    added_bytes: tuple[int, ...]
     inaccurate: bool
     unmodelled: bool
-    ops: tuple[OpCost, ...]
+    costs: Mapping[str, OpCost]
 
 
 class _Bodies:
@@ -105,7 +105,9 @@ class _Bodies:
             flops=max(body.flops for body in bodies),
             bytes_accessed=max(body.bytes_accessed for body in bodies),
             launches=max(body.launches for body in bodies),
-            inner=max(bodies, key=lambda body: (body.flops, body.bytes_accessed)).ops,
+            inner=tuple(
+                max(bodies, key=lambda body: (body.flops, body.bytes_accessed)).costs.values()
+            ),
             temporary_bytes=max(0, max(body.peak_bytes for body in bodies) - output_bytes),
         )
         return cost if op.op_type in _BRANCHES else replace(cost, inaccurate=True)
@@ -113,24 +115,31 @@ class _Bodies:
     def _loop(self, op: Op, graph: OpGraph, own: OpCost, bodies: list[_BodyCost]) -> OpCost:
         """Trips times the condition and the body.
 
-        While one iteration runs, the values that the one before left live beside what it computes;
-        of that, the last results are the op's outputs.  A list grows with every trip.
+        Of what the iterations hold at once, the last results are the op's outputs, and what they
+        put into lists is held by these.
         """
         trips, exact = self._trips(op, graph)
+        memory = follow_loop(
+            op,
+            self.functions,
+            {name: self._body(name).costs for names in op.bodies.values() for name in names},
+            trips,
+        )
         kept = loop_invariants(self.functions[op.bodies["body"][0]])
+        held = tuple(
+            size if output.dtype == "variant" else 0
+            for output, size in zip(op.info.outputs, memory.result_bytes, strict=True)
+        )
         sizes = [size or 0 for index, size in enumerate(own.output_bytes) if index not in kept]
-        previous = sum(sizes) if trips > 1 else 0
-        peak_bytes = max(body.peak_bytes for body in bodies)
-        added = self._body(op.bodies["body"][0]).added_bytes
         cost = replace(
             _with_bodies(own, bodies),
             flops=trips * sum(body.flops for body in bodies),
             bytes_accessed=trips * sum(body.bytes_accessed for body in bodies),
             launches=trips * sum(body.launches for body in bodies),
-            inner=tuple(cost for body in bodies for cost in body.ops),
+            inner=tuple(cost for body in bodies for cost in body.costs.values()),
             repeats=trips,
-            temporary_bytes=max(0, peak_bytes + previous - sum(sizes) - sum(added)),
-            held_bytes=tuple(trips * size for size in added) if any(added) else (),
+            temporary_bytes=max(0, memory.peak_bytes - sum(sizes) - sum(held)),
+            held_bytes=held if any(held) else (),
         )
         return cost if exact else replace(cost, inaccurate=True)
 
@@ -163,10 +172,9 @@ class _Bodies:
             ),
             persistent_bytes=sum(cost.persistent_bytes for cost in costs.values()),
             peak_bytes=activation_peak(body, costs),
-            added_bytes=tuple(added_bytes(fetch, body, costs) for fetch in body.fetches),
             inaccurate=any(cost.inaccurate for cost in costs.values()),
             unmodelled=any(cost.unmodelled for cost in costs.values()),
-            ops=tuple(costs.values()),
+            costs=costs,
         )
 
 

@@ -23,16 +23,18 @@ def find_lifetimes(
 ) -> list[Lifetime]:
     """The lifetimes of all buffers but the resident ones, if the ops run in ``order`` (numbers,
     each once).  ``with_reads`` also tells who keeps each buffer."""
-    simulation = _Simulation(layout, order, with_reads)
+    simulation = Simulation(layout, order, with_reads)
     simulation.run()
     return simulation.lifetimes
 
 
-class _Simulation:
+class Simulation:
     """The buffers of one step, op by op.  ``held`` has the buffer of every value, ``values`` that
     of every variable."""
 
-    def __init__(self, layout: StepLayout, order: Sequence[int], with_reads: bool) -> None:
+    def __init__(
+        self, layout: StepLayout, order: Sequence[int], with_reads: bool = False
+    ) -> None:
         self.layout = layout
         self.order = order
         self.with_reads = with_reads
@@ -55,6 +57,20 @@ class _Simulation:
         for buffer in dict.fromkeys(self.held):
             if buffer is not None and buffer.holders > 0 and not buffer.resident:
                 self._close(buffer, self.now)
+
+    def held_bytes(self, values: Sequence[int]) -> list[int]:
+        """What each of the values holds in the end, elements of lists included; what several of
+        them hold counts for the first, what is fed or resident for none."""
+        seen: set[int] = set()
+
+        def bytes_of(buffer: Buffer | None) -> int:
+            if buffer is None or id(buffer) in seen:
+                return 0
+            seen.add(id(buffer))
+            own = 0 if buffer.resident or buffer.kind == "feed" else buffer.bytes
+            return own + sum(map(bytes_of, buffer.items))
+
+        return [bytes_of(self.held[value]) for value in values]
 
     def _run_op(self, op: int) -> None:
         layout, held = self.layout, self.held

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
-from placer.prediction.buffer_sharing import shared_input
 
 _CUT = frozenset(
     {"TensorListFromTensor", "TensorListScatter", "TensorListScatterV2", "TensorListSplit"}
@@ -33,26 +32,3 @@ def list_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]
             size = costs[producer].output_bytes[int(index)] or 0
             found[op.name] = replace(costs[op.name], held_bytes=(size,), temporary_bytes=0)
     return found
-
-
-def added_bytes(tensor: str, graph: OpGraph, costs: Mapping[str, OpCost]) -> int:
-    """Bytes of the elements that ``graph`` adds to the list that ends up as ``tensor``.
-
-    Zero for anything that is not a list, or that is not handed on from an argument.
-    """
-    total = 0
-    while True:
-        producer, _, number = tensor.rpartition(":")
-        op, index = graph.ops[producer], int(number)
-        if op.info.outputs[index].dtype != "variant" or op.name in graph.feeds:
-            return total
-        item = added_item(op.op_type)
-        if item is not None:
-            source, _, output = op.inputs[item].rpartition(":")
-            total += costs[source].output_bytes[int(output)] or 0
-        elif costs[op.name].held_bytes:
-            total += costs[op.name].held_bytes[index]
-        passed_on = index if op.bodies else shared_input(op.info, index)
-        if passed_on is None or passed_on >= len(op.inputs):
-            return total
-        tensor = op.inputs[passed_on]
