@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 v1 = tf.compat.v1
-STEPS = 3
+STEPS = 2
 LARGEST_NUMBER = 10
 """Fed integers are below it: class labels, and rows of every table."""
 

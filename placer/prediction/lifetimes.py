@@ -32,9 +32,7 @@ class Simulation:
     """The buffers of one step, op by op.  ``held`` has the buffer of every value, ``values`` that
     of every variable."""
 
-    def __init__(
-        self, layout: StepLayout, order: Sequence[int], with_reads: bool = False
-    ) -> None:
+    def __init__(self, layout: StepLayout, order: Sequence[int], with_reads: bool = False) -> None:
         self.layout = layout
         self.order = order
         self.with_reads = with_reads

@@ -166,4 +166,3 @@ class _Unrolled:
     def _properties(self, value: str) -> TensorProperties:
         producer, _, index = value.rpartition(":")
         return self.ops[producer].info.outputs[int(index)]
-
