@@ -162,7 +162,12 @@ def _check_numbers(problem: PlacementProblem) -> None:
 
 def to_json(problem: PlacementProblem) -> str:
     """The problem as JSON text with sorted keys."""
-    return json.dumps({"schema": SCHEMA, **asdict(problem)}, sort_keys=True)
+    return json.dumps(to_dict(problem), sort_keys=True)
+
+
+def to_dict(problem: PlacementProblem) -> dict[str, Any]:
+    """The problem as what JSON can hold."""
+    return {"schema": SCHEMA, **asdict(problem)}
 
 
 def from_json(text: str) -> PlacementProblem:
@@ -170,7 +175,15 @@ def from_json(text: str) -> PlacementProblem:
 
     Raises ``ValueError`` if the text is not a problem of this schema.
     """
-    data: dict[str, Any] = json.loads(text)
+    return from_dict(json.loads(text))
+
+
+def from_dict(content: Mapping[str, Any]) -> PlacementProblem:
+    """The problem in the content of a JSON document.
+
+    Raises ``ValueError`` if it is not a problem of this schema.
+    """
+    data = dict(content)
     if data.pop("schema", None) != SCHEMA:
         raise ValueError(f"not a {SCHEMA} document")
 

@@ -14,6 +14,7 @@ Graham, "Bounds on multiprocessing timing anomalies", doi:10.1137/0117039, on li
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -48,7 +49,7 @@ def predict_schedule(
     transfers = tuple(list_transfers(graph, costs, routes, cluster.host.name))
     tasks = _list_tasks(graph, costs, routes, transfers, cluster)
     capacity: dict[Hashable, int] = {d.name: d.parallel_ops for d in cluster.devices}
-    times = _run(tasks, capacity)
+    times = run_tasks(tasks, capacity)
     busy, sending = _occupied_seconds(tasks, transfers, cluster)
     return Schedule(
         step_seconds=max(times.finish, default=0.0),
@@ -64,7 +65,7 @@ def predict_schedule(
 
 
 @dataclass(slots=True, kw_only=True)
-class _Tasks:
+class TaskGraph:
     """Ops in graph order, then transfers.  A task occupies ``resource`` (a device, or the pair of
     a link) for ``seconds``; those in ``after`` wait for it."""
 
@@ -87,7 +88,7 @@ class _Tasks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Times:
+class TaskTimes:
     """Start and finish of every task, and the order in which they finish."""
 
     start: list[float]
@@ -101,9 +102,9 @@ def _list_tasks(
     routes: Routes,
     transfers: Sequence[Transfer],
     cluster: Cluster,
-) -> _Tasks:
+) -> TaskGraph:
     """All ops and transfers with what they wait for."""
-    tasks = _Tasks()
+    tasks = TaskGraph()
     devices = {device.name: device for device in cluster.devices}
     number = {name: index for index, name in enumerate(graph.ops)}
     for name in graph.ops:
@@ -160,26 +161,26 @@ def _transfer_seconds(transfer: Transfer, routes: Routes, cluster: Cluster) -> f
     return transfer_seconds(transfer.bytes, link)
 
 
-def _run(tasks: _Tasks, capacity: Mapping[Hashable, int]) -> _Times:
+def run_tasks(tasks: TaskGraph, capacity: Mapping[Hashable, int]) -> TaskTimes:
     """The times of all tasks; a resource without a ``capacity`` takes one at a time."""
     count = len(tasks.seconds)
     start, finish, order = [0.0] * count, [0.0] * count, list[int]()
     waiting = list(tasks.waiting)
     free = {resource: capacity.get(resource, 1) for resource in tasks.resource}
-    queues: dict[Hashable, list[tuple[float, int]]] = {resource: [] for resource in free}
+    queues: dict[Hashable, deque[int]] = {resource: deque() for resource in free}
     running: list[tuple[float, int]] = []
 
     def begin(resource: Hashable, now: float) -> None:
         queue = queues[resource]
         while queue and free[resource]:
-            _, task = heapq.heappop(queue)
+            task = queue.popleft()
             free[resource] -= 1
             start[task] = now
             heapq.heappush(running, (now + tasks.seconds[task], task))
 
     for task in range(count):
         if not waiting[task]:
-            heapq.heappush(queues[tasks.resource[task]], (0.0, task))
+            queues[tasks.resource[task]].append(task)
     for resource in free:
         begin(resource, 0.0)
     while running:
@@ -191,14 +192,14 @@ def _run(tasks: _Tasks, capacity: Mapping[Hashable, int]) -> _Times:
         for after in tasks.after[task]:
             waiting[after] -= 1
             if not waiting[after]:
-                heapq.heappush(queues[tasks.resource[after]], (now, after))
+                queues[tasks.resource[after]].append(after)
                 touched[tasks.resource[after]] = None
         for resource in touched:
             begin(resource, now)
-    return _Times(start=start, finish=finish, order=order)
+    return TaskTimes(start=start, finish=finish, order=order)
 
 
-def _critical_path_seconds(tasks: _Tasks, order: Sequence[int]) -> float:
+def _critical_path_seconds(tasks: TaskGraph, order: Sequence[int]) -> float:
     """The longest path through the tasks; ``order`` has every task after those it waits for."""
     ready = [0.0] * len(tasks.seconds)
     longest = 0.0
@@ -211,7 +212,7 @@ def _critical_path_seconds(tasks: _Tasks, order: Sequence[int]) -> float:
 
 
 def _occupied_seconds(
-    tasks: _Tasks, transfers: Sequence[Transfer], cluster: Cluster
+    tasks: TaskGraph, transfers: Sequence[Transfer], cluster: Cluster
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Seconds of ops per device, and seconds of transfers in and out of it."""
     busy = {device.name: 0.0 for device in cluster.devices}

@@ -7,13 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from placer.errors import UsageError
-from placer.prediction.scoring import score
+from placer.prediction.scoring import busy_seconds, score, transfer_bytes
+from placer.prediction.step_time import step_seconds
 from placer.problem import PlacementProblem, check
+from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.conflict import explain_conflict
 from placer.solving.reduced_problem import reduce_to_units
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.spilling import may_spill, solve_with_spilling
 from placer.solving.stage import StageResult, solve_stage
+from placer.solving.step_time.solver import minimise_step
 from placer.solving.throughput.solver import feasibility_parameters, minimise_bottleneck
 
 Hint = Sequence[int] | None
@@ -69,11 +72,6 @@ def solve_by_cp_sat(
     deadline = time.monotonic() + parameters.time_limit_seconds
     if problem.objective == "transfer":
         return _least_transfer(problem, parameters, hint)
-    if problem.objective not in _OBJECTIVES:
-        raise UsageError(
-            f"the objective {problem.objective!r} was asked for; this solver minimises transfer, "
-            f"{', '.join(_OBJECTIVES)}"
-        )
     feasible = _least_transfer(problem, feasibility_parameters(parameters), hint)
     if feasible.device_of is None:
         return feasible
@@ -81,7 +79,7 @@ def solve_by_cp_sat(
     return minimise(problem, parameters, deadline, feasible, hint)
 
 
-_OBJECTIVES = {"throughput": minimise_bottleneck}
+_OBJECTIVES = {"throughput": minimise_bottleneck, "step-time": minimise_step}
 
 
 def _least_transfer(
@@ -139,4 +137,40 @@ def _solution(problem: PlacementProblem, result: StageResult) -> Solution:
     )
 
 
+def _baseline(place: Callable[[PlacementProblem], tuple[int, ...]]) -> SolverFunction:
+    """A named baseline under the solver's interface."""
+
+    def solve_by_baseline(
+        problem: PlacementProblem, _parameters: SolverParameters, _hint: Hint = None
+    ) -> Solution:
+        try:
+            device_of = place(problem)
+        except DoesNotFitError as error:
+            return replace(_UNKNOWN, warnings=(("does_not_fit", str(error)),))
+        scored = score(problem, device_of)
+        return Solution(
+            status=Status.UNKNOWN if scored.violations else Status.FEASIBLE,
+            device_of=device_of,
+            value=value_of(problem, device_of),
+            lower_bound=None,
+            spilled_bytes=scored.spilled_bytes,
+            warnings=tuple(("does_not_fit", text) for text in scored.violations),
+        )
+
+    return solve_by_baseline
+
+
+def value_of(problem: PlacementProblem, device_of: Sequence[int]) -> float:
+    """What the objective of ``problem`` says of a placement, by the scorer."""
+    if problem.objective == "step-time":
+        return step_seconds(problem, device_of)
+    if problem.objective == "throughput":
+        return max(busy_seconds(problem, device_of))
+    return transfer_bytes(problem, device_of)
+
+
+_UNKNOWN = Solution(status=Status.UNKNOWN, device_of=None, value=None, lower_bound=None)
+
 register_solver(DEFAULT_SOLVER, solve_by_cp_sat)
+for _name, _function in BASELINES.items():
+    register_solver(_name, _baseline(_function))

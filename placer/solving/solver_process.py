@@ -25,6 +25,7 @@ from ortools.sat.python import cp_model
 
 from placer.solving import reduced_problem
 from placer.solving.cp_sat import PlacementModel
+from placer.solving.step_time import problem as step_problem
 from placer.solving.throughput import problem as load_problem
 
 _LEAST_WORKERS = 8
@@ -78,8 +79,12 @@ def search(
     """Solve the problem in ``problem_path`` into ``result`` until ``deadline`` (a time of
     ``time.time()``, so that what it takes to come this far counts)."""
     text = problem_path.read_text()
-    if json.loads(text).get("schema") == load_problem.SCHEMA:
+    schema = json.loads(text).get("schema")
+    if schema == load_problem.SCHEMA:
         search_loads(*load_problem.from_json(text), result, deadline, seed, workers)
+        return
+    if schema == step_problem.SCHEMA:
+        search_steps(*step_problem.from_json(text), result, deadline, seed)
         return
     problem, hint = reduced_problem.from_json(text)
     model = PlacementModel(problem)
@@ -113,6 +118,27 @@ def search_loads(
         run_cp_sat(LoadModel(problem, best), result, deadline, seed, workers)
 
 
+def search_steps(
+    step: step_problem.StepProblem,
+    hint: Sequence[int] | None,
+    result: ResultFile,
+    deadline: float,
+    seed: int,
+) -> None:
+    """The least step time: baselines, then annealing of simulated steps."""
+    from placer.solving.step_time.search import StepSearch
+
+    bound = step.least_step()
+    result.update(lower_bound=bound)
+    searcher = StepSearch(
+        step, hint, seed, lambda best: result.update(status="FEASIBLE", device_of=best)
+    )
+    now = time.time()
+    searcher.start(now + _BASELINE_SHARE * (deadline - now))
+    searcher.run(deadline)
+
+
+_BASELINE_SHARE = 0.4
 _ANNEALING_SHARE = 0.5
 _MOST_VARIABLES = 60_000
 """Beyond, CP-SAT neither improves what annealing found nor proves much in a minute."""

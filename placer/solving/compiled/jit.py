@@ -11,5 +11,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """``function`` as machine code, made at the first call and cached on disk."""
-    return cast(Function, numba.njit(cache=True)(function))
+    """``function`` as machine code, made at the first call and cached on disk; it leaves
+    other threads running (the solver process has one that ends it in time)."""
+    return cast(Function, numba.njit(cache=True, nogil=True)(function))

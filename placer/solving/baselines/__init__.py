@@ -1,0 +1,37 @@
+"""What others do, under the solver's own interface: named placements to compare with and start
+from.  None of them searches, and none proves anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from placer.problem import PlacementProblem
+from placer.solving.baselines.list_scheduling import heft, m_etf
+from placer.solving.baselines.sequential import (
+    balanced,
+    contiguous,
+    first_fit,
+    m_topo,
+    one_device,
+    round_robin_variables,
+    tensorflow_default,
+)
+from placer.solving.baselines.tasks import DoesNotFitError
+
+__all__ = ["BASELINES", "DoesNotFitError"]
+
+BASELINES: Mapping[str, Callable[[PlacementProblem], tuple[int, ...]]] = MappingProxyType(
+    {
+        "one-device": one_device,
+        "tensorflow-default": tensorflow_default,
+        "first-fit": first_fit,
+        "balanced": balanced,
+        "m-topo": m_topo,
+        "m-etf": m_etf,
+        "heft": heft,
+        "contiguous": contiguous,
+        "round-robin-variables": round_robin_variables,
+    }
+)
+"""Functions from a problem to one device number per op; they raise :class:`DoesNotFitError`."""

@@ -1,0 +1,200 @@
+"""Placements by list scheduling: ops one after the other, each where it starts or ends first."""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections.abc import Mapping, Sequence
+
+from placer.problem import PlacementProblem
+from placer.solving.baselines.tasks import Room, Tasks, accelerators
+
+Placement = tuple[int, ...]
+
+
+class _Clock:
+    """When devices are free and messages have arrived, while ops are scheduled."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self.tasks = tasks
+        self.problem = tasks.problem
+        count = len(self.problem.device_names)
+        parallel = self.problem.parallel_ops or (1,) * count
+        self.free = [[0.0] * slots for slots in parallel]
+        self.finish = [0.0] * len(tasks.order)
+        self.arrived: dict[tuple[int, int], float] = {}
+
+    def ready(self, op: int, device: int, room: Room) -> float:
+        """When everything that ``op`` waits for can be on ``device``."""
+        latest = 0.0
+        for number in self.tasks.inputs[op]:
+            known = self.arrived.get((number, device))
+            if known is None:
+                producer = self.tasks.messages[number].producer
+                source = room.of(producer)
+                assert source is not None
+                known = self.finish[producer] + self.tasks.send_seconds(number, source, device)
+            latest = max(latest, known)
+        return latest
+
+    def start(self, op: int, device: int, room: Room) -> float:
+        """When ``op`` could begin on ``device``."""
+        return max(self.free[device][0], self.ready(op, device, room))
+
+    def run(self, op: int, device: int, room: Room) -> None:
+        """Schedule ``op`` now; its inputs stay on the device for later readers."""
+        begin = self.start(op, device, room)
+        for number in self.tasks.inputs[op]:
+            producer = self.tasks.messages[number].producer
+            source = room.of(producer)
+            assert source is not None
+            self.arrived.setdefault(
+                (number, device),
+                self.finish[producer] + self.tasks.send_seconds(number, source, device),
+            )
+        self.finish[op] = begin + self.problem.seconds[op][device]
+        heapq.heapreplace(self.free[device], self.finish[op])
+
+
+def m_etf(problem: PlacementProblem) -> Placement:
+    """Of all ready ops and devices with room, always the pair that starts earliest (Baechi, SoCC
+    2020, section 3.2, after J.-J. Hwang et al., SIAM J. Comput. 18, 1989, doi:10.1137/0218016)."""
+    return earliest_task_first(Tasks(problem), {})
+
+
+def earliest_task_first(tasks: Tasks, favourite: Mapping[int, int]) -> Placement:
+    """Earliest task first.  ``favourite`` maps an op to its favourite child, which is tried on its
+    parent's device only (as m-SCT does) while it fits there."""
+    return _EarliestFirst(tasks, favourite).run()
+
+
+class _EarliestFirst:
+    """A heap of (earliest start, op, device), whose entries are looked at again when their turn
+    comes: a start only ever gets later."""
+
+    def __init__(self, tasks: Tasks, favourite: Mapping[int, int]) -> None:
+        self.tasks = tasks
+        self.room = Room(tasks.problem)
+        self.clock = _Clock(tasks)
+        self.parent_of = {child: parent for parent, child in favourite.items()}
+        self.waiting = [len(inputs) for inputs in tasks.inputs]
+        self.heap: list[tuple[float, int, int]] = []
+
+    def run(self) -> Placement:
+        for op in self.tasks.order:
+            if not self.waiting[op]:
+                self.push(op)
+        done = [False] * len(self.waiting)
+        while self.heap:
+            begin, op, device = heapq.heappop(self.heap)
+            if done[op]:
+                continue
+            if not self.room.fits(op, device):
+                self.push(op)
+                continue
+            now = self.clock.start(op, device, self.room)
+            if now > begin:
+                heapq.heappush(self.heap, (now, op, device))
+                continue
+            done[op] = True
+            self.room.put(op, device)
+            self.clock.run(op, device, self.room)
+            self.release(op)
+        return self.room.placement()
+
+    def push(self, op: int) -> None:
+        devices = self.room.choices(op)
+        parent = self.parent_of.get(op)
+        home = None if parent is None else self.room.of(parent)
+        for device in [home] if home in devices else devices:
+            assert device is not None
+            heapq.heappush(self.heap, (self.clock.start(op, device, self.room), op, device))
+
+    def release(self, op: int) -> None:
+        """Ops that waited for ``op`` alone are ready."""
+        for number in self.tasks.outputs[op]:
+            for consumer in self.tasks.consumers(number):
+                self.waiting[consumer] -= 1
+                if not self.waiting[consumer]:
+                    self.push(consumer)
+
+
+def heft(problem: PlacementProblem) -> Placement:
+    """The placement of :func:`heft_schedule`."""
+    return heft_schedule(problem)[0]
+
+
+def heft_schedule(problem: PlacementProblem) -> tuple[Placement, float]:
+    """By falling upward rank, each op where it ends earliest, in the first gap that it fits into;
+    and the length of that schedule in seconds.
+
+    H. Topcuoglu, S. Hariri, M. Wu, Performance-Effective and Low-Complexity Task Scheduling for
+    Heterogeneous Computing, IEEE TPDS 13, 2002, doi:10.1109/71.993206.
+    """
+    tasks = Tasks(problem)
+    room, clock = Room(problem), _Clock(tasks)
+    gaps = [_Gaps(len(slots)) for slots in clock.free]
+    rank = upward_ranks(tasks)
+    position = {op: place for place, op in enumerate(tasks.order)}
+    for op in sorted(tasks.order, key=lambda op: (-rank[op], position[op])):
+        ends = {
+            device: gaps[device].end(clock.ready(op, device, room), problem.seconds[op][device])
+            for device in room.choices(op)
+        }
+        device = min(ends, key=lambda device: ends[device])
+        gaps[device].fill(clock.ready(op, device, room), problem.seconds[op][device])
+        clock.finish[op] = ends[device]
+        room.put(op, device)
+    return room.placement(), max(clock.finish, default=0.0)
+
+
+class _Gaps:
+    """When each slot of a device is busy: sorted starts and ends."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots: list[tuple[list[float], list[float]]] = [([], []) for _ in range(slots)]
+
+    def end(self, ready: float, seconds: float) -> float:
+        """When an op that is ready then would end."""
+        return min(_first_gap(*slot, ready, seconds) for slot in self.slots) + seconds
+
+    def fill(self, ready: float, seconds: float) -> None:
+        """Occupy the gap that :meth:`end` found."""
+        begins = [_first_gap(*slot, ready, seconds) for slot in self.slots]
+        starts, ends = self.slots[begins.index(min(begins))]
+        place = bisect.bisect_right(starts, min(begins))
+        starts.insert(place, min(begins))
+        ends.insert(place, min(begins) + seconds)
+
+
+def _first_gap(
+    starts: Sequence[float], ends: Sequence[float], ready: float, seconds: float
+) -> float:
+    place = bisect.bisect_right(ends, ready)
+    begin = ready
+    while place < len(starts) and starts[place] - begin < seconds:
+        begin = max(begin, ends[place])
+        place += 1
+    return begin
+
+
+def upward_ranks(tasks: Tasks) -> list[float]:
+    """Per op, the mean seconds from its start to the end of the step along the longest path."""
+    problem = tasks.problem
+    devices = accelerators(problem)
+    pairs = [(a, b) for a in devices for b in devices if a != b] or [(devices[0], devices[0])]
+    latency = sum(problem.latency[a][b] for a, b in pairs) / len(pairs)
+    per_byte = sum(1.0 / problem.bandwidth[a][b] for a, b in pairs) / len(pairs)
+    rank = [0.0] * len(tasks.order)
+    for op in reversed(tasks.order):
+        after = 0.0
+        for number in tasks.outputs[op]:
+            sending = latency + tasks.messages[number].bytes * per_byte
+            for consumer in tasks.consumers(number):
+                after = max(after, sending + rank[consumer])
+        rank[op] = _mean(problem.seconds[op], problem.allowed[op]) + after
+    return rank
+
+
+def _mean(seconds: Sequence[float], allowed: Sequence[int]) -> float:
+    return sum(seconds[device] for device in allowed) / max(1, len(allowed))

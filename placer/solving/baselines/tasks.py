@@ -1,0 +1,118 @@
+"""A placement problem as the baselines see it: ops in an order, what they wait for, what fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from placer.prediction.messages import forward_order, list_messages
+from placer.problem import PlacementProblem
+from placer.solving.reduced_problem import ReducedProblem, SpillRules, reduce_to_units
+
+
+class DoesNotFitError(Exception):
+    """A baseline has no placement: some group fits on none of the devices it asked for."""
+
+
+class Tasks:
+    """The ops of a problem with what they send and wait for.
+
+    ``order`` is topological; where the graph has cycles (loops), messages that go backwards in it
+    are left out of ``inputs`` and ``outputs`` (message numbers per op).
+    """
+
+    def __init__(self, problem: PlacementProblem) -> None:
+        self.problem = problem
+        self.messages = list_messages(problem)
+        self.order = forward_order(len(problem.op_names), self.messages)
+        place = {op: position for position, op in enumerate(self.order)}
+        self.inputs: list[list[int]] = [[] for _ in self.order]
+        self.outputs: list[list[int]] = [[] for _ in self.order]
+        for number, message in enumerate(self.messages):
+            self.outputs[message.producer].append(number)
+            for op in message.consumers:
+                if place[op] > place[message.producer]:
+                    self.inputs[op].append(number)
+
+    def consumers(self, number: int) -> Iterable[int]:
+        """The ops that wait for message ``number``."""
+        return (c for c in self.messages[number].consumers if number in self.inputs[c])
+
+    def send_seconds(self, number: int, source: int, target: int) -> float:
+        """What it takes to bring a message from one device to another."""
+        if source == target:
+            return 0.0
+        size = self.messages[number].bytes
+        seconds = self.problem.latency[source][target]
+        return seconds + (size / self.problem.bandwidth[source][target] if size else 0.0)
+
+
+class Room:
+    """What fits where while groups are placed one after the other.
+
+    A group takes its whole room (resident bytes, and what it needs at every known moment) at once.
+    One that fits on no device it is allowed on goes to the host if it may spill.
+    """
+
+    def __init__(self, problem: PlacementProblem) -> None:
+        self.problem = problem
+        self.units: ReducedProblem = reduce_to_units(problem, _spill_rules(problem))
+        strict = reduce_to_units(problem) if problem.spill == "auto" else self.units
+        self.preferred = strict.allowed
+        self.used = [[0] * self.units.device_count for _ in self.units.rows]
+        self.device_of: list[int | None] = [None] * self.units.unit_count
+        if any(capacity < 0 for row in self.units.rows for capacity in row.capacity):
+            raise DoesNotFitError("more is reserved on a device than it has")
+
+    def of(self, op: int) -> int | None:
+        """The device of an op's group, if it has one already."""
+        return self.device_of[self.units.unit_of[op]]
+
+    def fits(self, op: int, device: int) -> bool:
+        """Whether the group of ``op`` is on ``device``, or could be."""
+        unit = self.units.unit_of[op]
+        if self.device_of[unit] is not None:
+            return self.device_of[unit] == device
+        return device in self.units.allowed[unit] and all(
+            used[device] + row.weights[unit] <= row.capacity[device]
+            for used, row in zip(self.used, self.units.rows, strict=True)
+        )
+
+    def choices(self, op: int) -> list[int]:
+        """The devices for the group of ``op``: where it is, where it fits, else the host.
+
+        Raises :class:`DoesNotFitError` if there are none.
+        """
+        unit = self.units.unit_of[op]
+        placed = self.device_of[unit]
+        if placed is not None:
+            return [placed]
+        found = [device for device in self.preferred[unit] if self.fits(op, device)]
+        if not found and self.fits(op, self.problem.host):
+            found = [self.problem.host]
+        if not found:
+            raise DoesNotFitError(f"{self.problem.op_names[op]} fits on no device that is left")
+        return found
+
+    def put(self, op: int, device: int) -> None:
+        """Place the group of ``op``."""
+        unit = self.units.unit_of[op]
+        if self.device_of[unit] is None:
+            self.device_of[unit] = device
+            for used, row in zip(self.used, self.units.rows, strict=True):
+                used[device] += row.weights[unit]
+
+    def placement(self) -> tuple[int, ...]:
+        """One device number per op, once all are placed."""
+        return tuple(
+            device for unit in self.units.unit_of if (device := self.device_of[unit]) is not None
+        )
+
+
+def accelerators(problem: PlacementProblem) -> list[int]:
+    """All devices but CPUs; all devices if there are only CPUs."""
+    found = [d for d, name in enumerate(problem.device_names) if "CPU" not in name.upper()]
+    return found or list(range(len(problem.device_names)))
+
+
+def _spill_rules(problem: PlacementProblem) -> SpillRules | None:
+    return SpillRules() if problem.spill == "auto" else None

@@ -1,0 +1,140 @@
+"""The least step time against trying every placement, and the compiled simulation against the
+scorer's."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_problems import problem_of, random_problem
+
+from placer.prediction.scoring import score
+from placer.prediction.step_time import step_seconds
+from placer.problem import PlacementProblem
+from placer.solving.child_search import child_command
+from placer.solving.compiled import schedule
+from placer.solving.solution import SolverParameters, Status
+from placer.solving.solver import solve
+from placer.solving.step_time.problem import StepProblem, from_json
+from placer.solving.step_time.search import to_program
+
+BATCH = """
+import sys, time
+from pathlib import Path
+from placer.solving.solver_process import ResultFile, search
+for problem in sorted(Path(sys.argv[1]).glob("*.problem")):
+    search(problem, ResultFile(problem.with_suffix(".json")), time.time() + 60.0, 0, 1)
+"""
+
+
+def timed_problem(seed: int, most_ops: int = 6) -> PlacementProblem:
+    """A small random problem with times and links of which no two are equal."""
+    rng = random.Random(seed)
+    problem = random_problem(seed, most_ops=most_ops)
+    devices = len(problem.device_names)
+
+    def matrix(low: float, high: float) -> tuple[tuple[float, ...], ...]:
+        return tuple(tuple(rng.uniform(low, high) for _ in range(devices)) for _ in range(devices))
+
+    return replace(
+        problem,
+        objective="step-time",
+        seconds=tuple(
+            tuple(rng.uniform(0.5, 3.0) for _ in range(devices)) for _ in problem.op_names
+        ),
+        bandwidth=matrix(1.0, 8.0),
+        latency=matrix(0.0, 0.5),
+        parallel_ops=tuple(rng.choices([1, 2], k=devices)),
+    )
+
+
+def best_by_enumeration(problem: PlacementProblem) -> float | None:
+    groups = list(dict.fromkeys(problem.group))
+    found = []
+    for devices in itertools.product(range(len(problem.device_names)), repeat=len(groups)):
+        at = dict(zip(groups, devices, strict=True))
+        device_of = [at[group] for group in problem.group]
+        if not score(problem, device_of).violations:
+            found.append(step_seconds(problem, device_of))
+    return min(found, default=None)
+
+
+@pytest.fixture(scope="module")
+def batch(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> list[tuple[int, StepProblem, dict[str, object]]]:
+    folder = tmp_path_factory.mktemp("batch")
+    steps = {}
+    for seed in range(120):
+        step = StepProblem(timed_problem(seed))
+        choices = itertools.product(*step.loads.allowed)
+        start = next((units for units in choices if step.is_feasible(units)), None)
+        if start is not None:
+            (folder / f"{seed:04}.problem").write_text(step.to_json(start))
+            steps[seed] = step
+    bootstrap = child_command()[-1].partition("from placer")[0]
+    subprocess.run([sys.executable, "-P", "-c", bootstrap + BATCH, str(folder)], check=True)
+    return [
+        (seed, step, json.loads((folder / f"{seed:04}.json").read_text()))
+        for seed, step in steps.items()
+    ]
+
+
+def test_the_search_finds_what_enumeration_finds(
+    batch: list[tuple[int, StepProblem, dict[str, object]]],
+) -> None:
+    """From any start, the least step time of all placements; the bound is never above it."""
+    assert len(batch) > 60
+    for seed, step, result in batch:
+        best = best_by_enumeration(step.problem)
+        device_of, bound = result["device_of"], result["lower_bound"]
+        assert isinstance(device_of, list)
+        assert isinstance(bound, float)
+        assert step.is_feasible(device_of), seed
+        assert step.value(device_of) == pytest.approx(best), seed
+        assert best is not None
+        assert bound <= best * (1 + 1e-9), seed
+
+
+def test_the_compiled_simulation_is_the_scorers() -> None:
+    """Two implementations of one definition: any placement of any problem takes equally long."""
+    for seed in range(150):
+        problem = timed_problem(seed, most_ops=14)
+        rng = random.Random(seed)
+        program = to_program(problem, range(len(problem.op_names)))
+        ops = len(problem.op_names)
+        timing = schedule.Timing(np.zeros(ops), np.full(ops, -1, np.int64))
+        device_of = [rng.randrange(len(problem.device_names)) for _ in range(ops)]
+        seconds = schedule.step_seconds(program, np.array(device_of), timing)
+        assert seconds == pytest.approx(step_seconds(problem, device_of)), seed
+
+
+def test_branches_go_to_two_devices_and_ties_to_less_transfer() -> None:
+    """Two long branches run side by side; the answer is proven, as no step is shorter than the
+    critical path."""
+    fork = problem_of(
+        resident=[1] * 4,
+        tensors=[(0, [1, 2], 1), (1, [3], 1), (2, [3], 1)],
+        capacity=[10, 10],
+    )
+    fork = replace(
+        fork,
+        objective="step-time",
+        seconds=((0.0, 0.0), (5.0, 5.0), (5.0, 5.0), (0.0, 0.0)),
+        bandwidth=((1e9,) * 2,) * 2,
+        latency=((0.0,) * 2,) * 2,
+    )
+    solution = solve(fork, SolverParameters(time_limit_seconds=15.0))
+    assert solution.device_of is not None
+    assert solution.device_of[1] != solution.device_of[2]
+    assert solution.value == pytest.approx(5.0)
+    assert solution.status is Status.OPTIMAL
+    copy, hint = from_json(StepProblem(fork).to_json(solution.device_of))
+    assert copy.problem == fork
+    assert hint == solution.device_of
