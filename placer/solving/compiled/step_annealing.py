@@ -81,7 +81,7 @@ def anneal_step(
 def _proposal(
     program: Program, units: Units, state: Ints, free: Ints, chain: Ints
 ) -> tuple[int, int, int]:
-    """A unit, a device for it (its own: no move), and a unit there to change places with (or -1)."""
+    """A unit, a device for it (its own: no move), and a unit there to swap with (or -1)."""
     unit = int(free[np.random.randint(free.shape[0])])
     target = np.random.randint(units.allowed.shape[1])
     if np.random.random() < _CHAIN_SHARE:

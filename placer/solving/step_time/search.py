@@ -30,6 +30,7 @@ _TEMPERATURES = (0.03, 0.005, 0.0005)
 """Shares of the step time at which a round begins."""
 
 _COOLED = 0.02
+_MOST_STEPS_PER_UNIT = 400
 _MOST_IDLE_CYCLES = 40
 
 OnBetter = Callable[[Sequence[int]], None]
@@ -141,7 +142,7 @@ class StepSearch:
             device_of,
             free,
             int(self.random.integers(1 << 31)),
-            int(budget / each) + 1,
+            min(int(budget / each) + 1, _MOST_STEPS_PER_UNIT * len(free)),
             (heat * value + 1e-300, _COOLED * heat * value + 1e-301),
         )
         return best
