@@ -79,7 +79,9 @@ def ask_child(task: str, request: Mapping[str, Any], time_limit_seconds: float) 
         raise PlacerError("an extraction was asked for inside the process of an extraction")
     with tempfile.TemporaryDirectory(prefix="placer-") as name:
         folder = Path(name)
-        (folder / "request").write_bytes(pickle.dumps({"task": task, **request}))
+        (folder / "request").write_bytes(
+            pickle.dumps({"task": task, "seconds": time_limit_seconds, **request})
+        )
         status = _run(folder, time_limit_seconds)
         answer = folder / "answer"
         if not answer.exists():

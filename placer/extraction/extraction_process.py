@@ -9,8 +9,10 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
+import math
 import pickle
 import resource
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -36,6 +38,8 @@ def main(folder: Path) -> None:
     gc.disable()  # a short life, and many objects that stay
     sys.setrecursionlimit(RECURSION_LIMIT)
     request = pickle.loads((folder / "request").read_bytes())
+    if hasattr(signal, "alarm"):  # ends this process even if nobody is left to kill it
+        signal.alarm(math.ceil(request["seconds"]) + 1)
     try:
         answer: tuple[str, Any] = "answer", _TASKS[request["task"]](request, folder)
     except PlacerError as error:
