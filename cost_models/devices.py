@@ -95,7 +95,8 @@ class DevicePreset:
     """A known device model (``data/devices.toml``).
 
     ``memory_bytes`` is ``None`` where it differs from machine to machine.  ``precision`` says
-    what ``peak_flops`` (FLOP/s, dense) was measured in, ``source`` where the rates come from.
+    what ``peak_flops`` (FLOP/s, dense) was measured in, ``source`` where the rates come from and
+    ``checked`` where they were found again.
     """
 
     model: str
@@ -106,6 +107,7 @@ class DevicePreset:
     launch_seconds: float = 5e-6
     precision: str = "FP32"
     source: str = ""
+    checked: str = ""
 
 
 @cache

@@ -5,6 +5,7 @@ They compute nothing that grows with a tensor, or what they do is counted elsewh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 
@@ -77,11 +78,20 @@ FREE: Mapping[str, str] = {
 }
 
 
+_DATASET = re.compile(r"Dataset(V\d+)?$")
+
+
 @cache
 def _category_by_type() -> dict[str, str]:
     return {op_type: category for category, listed in FREE.items() for op_type in listed.split()}
 
 
 def free_category(op_type: str) -> str | None:
-    """Why ``op_type`` costs nothing, or ``None`` if it is not free."""
+    """Why ``op_type`` costs nothing, or ``None`` if it is not free.
+
+    A dataset op (``MapDataset``, ``PrefetchDatasetV2``) makes a handle; its elements are made
+    when an iterator asks for them.
+    """
+    if _DATASET.search(op_type):
+        return "handle"
     return _category_by_type().get(op_type)

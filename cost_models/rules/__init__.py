@@ -16,6 +16,7 @@ from cost_models.rules import (  # noqa: F401 (importing them registers the rule
     elementwise,
     gather_scatter,
     image,
+    input_output,
     linear_algebra,
     lists,
     losses,

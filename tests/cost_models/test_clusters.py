@@ -205,5 +205,6 @@ def test_every_preset_names_its_source_and_its_precision():
         assert found.peak_flops > 1e11
         assert found.memory_bandwidth > 1e10
         assert found.source
+        assert found.checked or found.model in ("GPU", "CPU")
         assert found.precision in ("TF32", "FP32")
         assert (found.memory_bytes is None) == (name in ("GPU", "CPU"))

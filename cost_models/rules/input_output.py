@@ -1,0 +1,36 @@
+"""What a program reads and writes besides tensors: iterators, summaries, checkpoints.
+
+What a dataset does to make an element, and what a disk takes, no shape tells: these costs count
+the tensors that pass, and are inaccurate.
+"""
+
+from __future__ import annotations
+
+from cost_models.op_info import OpInfo
+from cost_models.registry import Work, cost_rule
+from cost_models.tensor_size import counted_bytes, element_count
+
+_HISTOGRAM_FLOPS = 10
+"""About a binary search among the 774 buckets of ``core/lib/histogram``."""
+
+
+@cost_rule("""
+    IteratorGetNext IteratorGetNextSync MultiDeviceIteratorGetNextFromShard DatasetToSingleElement
+    Save SaveV2 SaveSlices Restore RestoreV2 RestoreSlice ReadFile WriteFile MatchingFiles
+    ScalarSummary TensorSummary TensorSummaryV2 ImageSummary AudioSummary AudioSummaryV2
+    MergeSummary WriteSummary WriteScalarSummary WriteRawProtoSummary
+""")
+def passing_work(_info: OpInfo) -> Work:
+    """Every input is read once, every output written once."""
+    return Work(inaccurate=True)
+
+
+@cost_rule("HistogramSummary WriteHistogramSummary")
+def histogram_work(info: OpInfo) -> Work:
+    """Every value is put into its bucket."""
+    values = info.inputs[-1]
+    return Work(
+        flops=_HISTOGRAM_FLOPS * element_count(values),
+        bytes_accessed=counted_bytes(values),
+        inaccurate=True,
+    )
