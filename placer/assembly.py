@@ -146,7 +146,7 @@ def _relative_gap(solution: Solution) -> float | None:
     """(value - bound) / value, as CP-SAT and MIP solvers define it; ``None``: none proven."""
     if solution.value is None or solution.lower_bound is None:
         return None
-    return (solution.value - solution.lower_bound) / max(solution.value, 1)
+    return (solution.value - solution.lower_bound) / solution.value if solution.value else 0.0
 
 
 def _unmodelled(extraction: Extraction, costs: Mapping[str, OpCost]) -> dict[str, int]:

@@ -103,7 +103,10 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     """Adds what a placement must respect, and how long to search."""
     group = parser.add_argument_group("the placement")
     group.add_argument(
-        "--objective", choices=("transfer",), default="transfer", help="what is least"
+        "--objective",
+        choices=("transfer", "step-time", "throughput"),
+        default="transfer",
+        help="what is least: bytes sent, seconds of a step, or the busiest device's (transfer)",
     )
     group.add_argument(
         "--spill",

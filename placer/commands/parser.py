@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 
 from placer import __version__
-from placer.commands import analysis, application, hardware, placement, profiling, verification
+from placer.commands import (
+    analysis,
+    application,
+    hardware,
+    placement,
+    profiling,
+    solving,
+    verification,
+)
 
 DESCRIPTION = """\
 Place TensorFlow programs on devices: find out where each op should run so that memory
@@ -34,6 +42,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"placer {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (analysis, placement, application, verification, profiling, hardware):
+    for module in (analysis, placement, application, verification, profiling, solving, hardware):
         module.add_command(commands)
     return parser

@@ -93,7 +93,7 @@ def _quality(plan: Plan) -> RenderableType:
 
 def quality_text(solver: Mapping[str, Any]) -> str:
     """Value, proven lower bound and gap: ``"125 MiB, at least 120 MiB needed (gap 4.0%)"``."""
-    amount = format_seconds if solver["objective"] == "step-time" else format_bytes
+    amount = format_bytes if solver["objective"] == "transfer" else format_seconds
     value, bound, gap = solver["value"], solver["lower_bound"], solver["relative_gap"]
     if bound is None:
         return f"{amount(value)}, no lower bound proven"

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from published_instances import BYTES_PER_MILLISECOND, read_instance
 
+from benchmarks.published.instances import milliseconds, read_instance
 from placer.prediction.scoring import score
 from placer.solving import stage
 from placer.solving.child_search import ChildResult
@@ -16,26 +16,29 @@ from placer.solving.solution import SolverParameters, Status
 from placer.solving.solver import solve
 
 DATA = os.environ.get("PLACER_TEST_DATA")
-FOLDER = Path(DATA or "", "instances", "capped")
+FOLDER = Path(DATA or "", "instances")
 
 pytestmark = pytest.mark.skipif(
-    not (DATA and FOLDER.is_dir()), reason="PLACER_TEST_DATA has no instances/capped"
+    not (DATA and FOLDER.is_dir()), reason="PLACER_TEST_DATA has no instances"
 )
-
-
-def milliseconds(value: int | None) -> float:
-    assert value is not None
-    return value / BYTES_PER_MILLISECOND
 
 
 def test_a_published_instance_is_solved_to_proven_optimality() -> None:
     """BERT-L3 inference on four devices: 176.147 ms of transfer, proven."""
-    solution = solve(
-        read_instance(FOLDER / "op_bert_l-3_inference.json"),
-        SolverParameters(time_limit_seconds=20),
-    )
+    problem = read_instance(FOLDER / "capped" / "op_bert_l-3_inference.json", "transfer")
+    solution = solve(problem, SolverParameters(time_limit_seconds=20))
     assert solution.status is Status.OPTIMAL
-    assert milliseconds(solution.value) == pytest.approx(176.147, abs=1e-3)
+    assert solution.value is not None
+    assert milliseconds(problem, solution.value) == pytest.approx(176.147, abs=1e-3)
+
+
+def test_the_bottleneck_of_a_published_instance_is_proven() -> None:
+    """BERT-L3 inference as a pipeline on three accelerators and a CPU: 21.908 ms, the optimum."""
+    problem = read_instance(FOLDER / "throughput" / "op_bert_l-3_inference.json", "throughput")
+    solution = solve(problem, SolverParameters(time_limit_seconds=60))
+    assert solution.value is not None
+    assert milliseconds(problem, solution.value) == pytest.approx(21.908, abs=1e-3)
+    assert solution.status is Status.OPTIMAL
 
 
 @pytest.mark.parametrize(
@@ -52,8 +55,9 @@ def test_first_placements_reach_the_best_known(
     """Without CP-SAT the transfer is at most the best value published or known (the first two
     are proven optimal)."""
     monkeypatch.setattr(stage, "search_in_child", lambda *_: ChildResult(status=Status.UNKNOWN))
-    problem = read_instance(FOLDER / f"{name}.json")
+    problem = read_instance(FOLDER / "capped" / f"{name}.json", "transfer")
     solution = solve(problem, replace(SolverParameters(), time_limit_seconds=60.0))
     assert solution.device_of is not None
     assert not score(problem, solution.device_of).violations
-    assert milliseconds(solution.value) <= most
+    assert solution.value is not None
+    assert milliseconds(problem, solution.value) <= most

@@ -1,0 +1,87 @@
+"""``placer solve``: problem file in, placement out, no TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_problems import problem_of
+
+from placer.problem import PlacementProblem, to_json
+
+
+def two_pairs() -> PlacementProblem:
+    problem = problem_of(
+        resident=[1] * 4,
+        tensors=[(0, [1], 8), (1, [2], 1), (2, [3], 8)],
+        capacity=[2, 2],
+    )
+    return replace(problem, seconds=((1.0, 1.0),) * 4)
+
+
+def solve(*arguments: str) -> subprocess.CompletedProcess[str]:
+    script = (
+        "import sys\n"
+        "from placer.__main__ import main\n"
+        "code = main(sys.argv[1:])\n"
+        "assert 'tensorflow' not in sys.modules\n"
+        "sys.exit(code)\n"
+    )
+    command = [sys.executable, "-c", script, "solve", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def problem_file(tmp_path: Path) -> Path:
+    path = tmp_path / "problem.json"
+    path.write_text(to_json(two_pairs()))
+    return path
+
+
+def test_the_placement_is_printed_and_written(problem_file: Path, tmp_path: Path) -> None:
+    """Text on stdout, JSON in the file; a second run does not overwrite it."""
+    out = tmp_path / "solution.json"
+    done = solve(str(problem_file), "-o", str(out))
+    assert done.returncode == 0, done.stderr
+    assert "OPTIMAL" in done.stdout
+    assert "value 1 bytes, lower bound 1" in done.stdout
+    content = json.loads(out.read_text())
+    assert content["placement"]["op0"] == content["placement"]["op1"]
+    assert content["relative_gap"] == 0.0
+    assert solve(str(problem_file), "-o", str(out)).returncode == 2
+
+
+def test_a_baseline_answers_under_its_name(problem_file: Path) -> None:
+    done = solve(str(problem_file), "--solver", "first-fit", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["value"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not a placement problem"),
+        ('{"schema": "placer.plan/1"}', "not a placer.problem/1 document"),
+        ('{"schema": "placer.problem/1"}', "is not a placement problem"),
+    ],
+)
+def test_what_is_no_problem_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "problem.json"
+    path.write_text(text)
+    done = solve(str(path))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_infeasible_and_unsolved_have_their_exit_codes(tmp_path: Path) -> None:
+    path = tmp_path / "problem.json"
+    path.write_text(to_json(replace(two_pairs(), capacity_bytes=(1, 1))))
+    assert solve(str(path)).returncode == 5
+    assert solve(str(path), "--solver", "m-etf").returncode == 6
+    assert solve(str(tmp_path / "absent.json")).returncode == 2
+    assert solve(str(path), "--solver", "absent").returncode == 2
