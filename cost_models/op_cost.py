@@ -16,6 +16,9 @@ class OpCost:
     ``temporary_bytes`` live only while the op runs; ``persistent_bytes`` live from step to step
     (variables, constants).  ``inaccurate`` says that an unknown shape or a missing rule had to be
     guessed, ``unmodelled`` that the op type has no cost rule and only its bytes are counted.
+    ``temporary_samples`` are the temporary bytes of several executions, where they differ: of a
+    loop whose iterations run ahead of each other (``temporary_bytes`` is then the median), of the
+    branches that may be taken (then the most).
     ``held_bytes`` has what outputs without a size of their own keep alive (the elements of a tensor
     list), one entry per output; it is empty where nothing is held.
     ``launches`` is the number of kernels that one execution starts (many, for a loop), each of
@@ -35,6 +38,7 @@ class OpCost:
     inaccurate: bool = False
     unmodelled: bool = False
     held_bytes: tuple[int, ...] = ()
+    temporary_samples: tuple[int, ...] = ()
     launches: int = 1
     pieces: int = 1
     packed_bytes: int = 0

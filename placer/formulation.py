@@ -12,6 +12,7 @@ from placer.constraints import Constraints
 from placer.graph.op_graph import OpGraph
 from placer.prediction.execution_orders import (
     executor_orders,
+    peaks_along,
     ranges_of_peaks,
     uses_accelerator,
 )
@@ -94,7 +95,7 @@ def peak_finder(
     def find_peaks(device_of: Sequence[int]) -> tuple[DevicePeak, ...]:
         placement = problem.placement(device_of)
         step = StepMemory(graph, costs, placement, problem.device_names, host)
-        along = [step.peaks(order) for order in orders]
+        along = peaks_along(step, orders)
         ranges = ranges_of_peaks(step, along)
 
         def moment(name: str) -> dict[int, int]:

@@ -23,7 +23,7 @@ from placer.extraction import extract
 from placer.graph.op_graph import OpGraph
 from placer.graph.order import topological_order
 from placer.prediction import estimate_costs
-from placer.prediction.execution_orders import executor_orders, ranges_of_peaks
+from placer.prediction.execution_orders import executor_orders, peaks_along, ranges_of_peaks
 from placer.prediction.memory import StepMemory
 from placer.prediction.metrics import PeakRange
 
@@ -129,7 +129,7 @@ def compare(path: Path) -> Comparison:
         json.loads(file.read_text())
         for file in sorted(path.parent.glob(f"{path.stem}.*.record.json"))
     ]
-    along = [step.peaks(order) for order in executor_orders(graph, accelerated=False)]
+    along = peaks_along(step, executor_orders(graph, accelerated=False))
     # Neither constants and variables nor fed values are in the records.
     aside = step.resident_bytes(DEVICE)
     aside += sum(size or 0 for name in graph.feeds for size in costs[name].output_bytes)

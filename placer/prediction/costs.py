@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from statistics import median_low
 
 from cost_models.estimation import estimate
 from cost_models.op_cost import OpCost
@@ -100,6 +101,7 @@ class _Bodies:
         if op.op_type in LOOPS:
             return self._loop(op, graph, own, bodies)
         output_bytes = sum(size or 0 for size in own.output_bytes)
+        temporary = [max(0, body.peak_bytes - output_bytes) for body in bodies]
         cost = replace(
             _with_bodies(own, bodies),
             flops=max(body.flops for body in bodies),
@@ -108,7 +110,8 @@ class _Bodies:
             inner=tuple(
                 max(bodies, key=lambda body: (body.flops, body.bytes_accessed)).costs.values()
             ),
-            temporary_bytes=max(0, max(body.peak_bytes for body in bodies) - output_bytes),
+            temporary_bytes=max(temporary),
+            temporary_samples=tuple(temporary) if len(set(temporary)) > 1 else (),
         )
         return cost if op.op_type in _BRANCHES else replace(cost, inaccurate=True)
 
@@ -131,6 +134,7 @@ class _Bodies:
             for output, size in zip(op.info.outputs, memory.result_bytes, strict=True)
         )
         sizes = [size or 0 for index, size in enumerate(own.output_bytes) if index not in kept]
+        temporary = [max(0, peak - sum(sizes) - sum(held)) for peak in memory.peak_bytes]
         cost = replace(
             _with_bodies(own, bodies),
             flops=trips * sum(body.flops for body in bodies),
@@ -138,7 +142,8 @@ class _Bodies:
             launches=trips * sum(body.launches for body in bodies),
             inner=tuple(cost for body in bodies for cost in body.costs.values()),
             repeats=trips,
-            temporary_bytes=max(0, memory.peak_bytes - sum(sizes) - sum(held)),
+            temporary_bytes=median_low(temporary),
+            temporary_samples=tuple(temporary) if len(set(temporary)) > 1 else (),
             held_bytes=held if any(held) else (),
         )
         return cost if exact else replace(cost, inaccurate=True)

@@ -18,8 +18,8 @@ from placer.prediction.metrics import PeakRange
 from placer.prediction.routes import is_cpu
 
 _FEWEST_ORDERS = 4
-_MOST_ORDERS = 16
-_OPS_IN_ALL = 100_000
+_MOST_ORDERS = 32
+_OPS_IN_ALL = 60_000
 """So many ops are run over all orders, which bounds the time that takes."""
 
 _UNSEEN_SHARE = 0.002
@@ -39,7 +39,7 @@ def predict_peak_ranges(
     """
     step = StepMemory(graph, costs, placement, device_names, host)
     orders = executor_orders(graph, accelerated=uses_accelerator(device_names))
-    return ranges_of_peaks(step, [step.peaks(order) for order in orders])
+    return ranges_of_peaks(step, peaks_along(step, orders))
 
 
 def uses_accelerator(device_names: Iterable[str]) -> bool:
@@ -51,11 +51,16 @@ def executor_orders(graph: OpGraph, *, accelerated: bool) -> list[tuple[str, ...
     """Orders in which the executor may run ``graph``; the same ones at every call.
 
     On CPUs expensive ops go through the thread pool, beside accelerators every op is run first
-    in, first out.  There are 4 to 16 of them, fewer for large graphs.
+    in, first out.  There are 4 to 32 of them, fewer for large graphs.
     """
     count = min(max(_OPS_IN_ALL // max(len(graph.ops), 1), _FEWEST_ORDERS), _MOST_ORDERS)
     prepared = prepare(graph, accelerated)
     return [run_once(prepared, seed) for seed in range(count)]
+
+
+def peaks_along(step: StepMemory, orders: Iterable[Sequence[str]]) -> list[dict[str, int]]:
+    """The peaks of every device along each order, each a step of its own."""
+    return [step.peaks(order, sample) for sample, order in enumerate(orders)]
 
 
 def ranges_of_peaks(step: StepMemory, peaks: Sequence[Mapping[str, int]]) -> dict[str, PeakRange]:

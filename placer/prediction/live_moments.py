@@ -107,4 +107,4 @@ def _single_device_lifetimes(
 ) -> list[Lifetime]:
     together = dict.fromkeys(graph.ops, _SINGLE_DEVICE)
     step = StepMemory(graph, costs, together, (_SINGLE_DEVICE,), _SINGLE_DEVICE)
-    return find_lifetimes(step.layout, step.numbers(order), with_reads=with_reads)
+    return find_lifetimes(step.layout.least(), step.numbers(order), with_reads=with_reads)

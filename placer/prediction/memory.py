@@ -75,10 +75,12 @@ class StepMemory:
             for name, found in lifetimes.items()
         }
 
-    def peaks(self, order: Sequence[str]) -> dict[str, int]:
-        """The peak bytes of every device along ``order``."""
+    def peaks(self, order: Sequence[str], sample: int | None = None) -> dict[str, int]:
+        """The peak bytes of every device along ``order``; ``sample`` numbers one of the executions
+        of ops whose temporary bytes differ from one to the next, ``None`` is the median."""
+        layout = self.layout if sample is None else self.layout.sampled(sample)
         changes = {name: [0] * (len(order) + 1) for name in self.device_names}
-        for lifetime in find_lifetimes(self.layout, self.numbers(order)):
+        for lifetime in find_lifetimes(layout, self.numbers(order)):
             change = changes[lifetime.device]
             change[lifetime.first] += lifetime.bytes
             change[lifetime.last + 1] -= lifetime.bytes

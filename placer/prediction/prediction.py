@@ -9,6 +9,7 @@ from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.prediction.execution_orders import (
     executor_orders,
+    peaks_along,
     ranges_of_peaks,
     typical_order,
     uses_accelerator,
@@ -40,7 +41,7 @@ def predict(
         if order is None
         else [checked_order(graph, order)]
     )
-    peaks = [step.peaks(order) for order in orders]
+    peaks = peaks_along(step, orders)
     return Metrics(
         transfers=predict_transfers(graph, costs, placement, host),
         timelines=step.timelines(typical_order(orders, peaks)),

@@ -7,7 +7,7 @@ tensor in one memory: where its producer writes it, or where a copy of it arrive
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from cost_models.op_cost import OpCost
@@ -52,6 +52,7 @@ class StepLayout:
     an op updates or reads, ``items`` the value it puts into a list.  ``readers`` counts the input
     slots that read a value; a fetch is one reader at home and one on the host.  ``copies`` are the
     values that an op's output is sent as.  Unsized tensors have zero bytes.
+    ``temporary_samples`` are what ops take in several executions, where they differ.
     """
 
     names: tuple[str, ...]
@@ -60,6 +61,7 @@ class StepLayout:
     inputs: list[tuple[int, ...]] = field(default_factory=list)
     outputs: list[range] = field(default_factory=list)
     temporary_bytes: list[int] = field(default_factory=list)
+    temporary_samples: dict[int, tuple[int, ...]] = field(default_factory=dict)
     variables: dict[int, tuple[str, ...]] = field(default_factory=dict)
     items: dict[int, int] = field(default_factory=dict)
     feeds: tuple[int, ...] = ()
@@ -72,6 +74,22 @@ class StepLayout:
     overwritten: dict[int, tuple[int, ...]] = field(default_factory=dict)
     copies: dict[int, list[int]] = field(default_factory=dict)
     fetched: frozenset[int] = frozenset()
+
+    def sampled(self, number: int) -> StepLayout:
+        """The layout with sample ``number`` of every op's temporary bytes."""
+        return self._with_temporaries(
+            {op: found[(number + op) % len(found)] for op, found in self.temporary_samples.items()}
+        )
+
+    def least(self) -> StepLayout:
+        """The layout with the least temporary bytes of every op."""
+        return self._with_temporaries({op: min(s) for op, s in self.temporary_samples.items()})
+
+    def _with_temporaries(self, chosen: Mapping[int, int]) -> StepLayout:
+        if not chosen:
+            return self
+        sizes = [chosen.get(op, size) for op, size in enumerate(self.temporary_bytes)]
+        return replace(self, temporary_bytes=sizes)
 
 
 def lay_out_step(
@@ -96,6 +114,8 @@ def lay_out_step(
             home[tensor] = _add_value(layout, memory_of[routes.home[tensor]], size, number)
         layout.outputs.append(range(first, len(layout.memory)))
         layout.temporary_bytes.append(cost.temporary_bytes)
+        if cost.temporary_samples:
+            layout.temporary_samples[number] = cost.temporary_samples
     _add_readers(layout, graph, routes, memory_of, home, host)
     _add_effects(layout, graph)
     return layout

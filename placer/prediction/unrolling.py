@@ -11,7 +11,7 @@ does not depend on the iteration before runs ahead of it, up to ``parallel_itera
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -19,6 +19,7 @@ from cost_models.op_cost import OpCost
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.tensor_size import tensor_bytes
 from placer.graph.op_graph import Op, OpGraph
+from placer.prediction.buffers import Lifetime
 from placer.prediction.executor import prepare, run_once
 from placer.prediction.lifetimes import Simulation
 from placer.prediction.memory import StepMemory
@@ -27,15 +28,18 @@ _DEVICE = "CPU:0"
 _MOST_OPS = 20_000
 """A loop of more ops is followed for some iterations, from which the others are concluded."""
 
+_MOST_ORDERS = 8
+
 _DEFAULT_PARALLEL_ITERATIONS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopMemory:
-    """The most that the iterations hold at once, arguments aside, and of that what each result
-    holds in the end (the elements of tensor lists included, each tensor once)."""
+    """The most that the iterations hold at once, arguments aside, in each of some orders that they
+    may run in, and of that what each result holds in the end (the elements of tensor lists
+    included, each tensor once)."""
 
-    peak_bytes: int
+    peak_bytes: tuple[int, ...]
     result_bytes: tuple[int, ...]
 
 
@@ -56,7 +60,7 @@ def follow_loop(
     more = trips - followed
     growth = [max(0, b - a) for a, b in zip(before.result_bytes, found.result_bytes, strict=True)]
     return LoopMemory(
-        peak_bytes=found.peak_bytes + more * sum(growth),
+        peak_bytes=tuple(peak + more * sum(growth) for peak in found.peak_bytes),
         result_bytes=tuple(
             size + more * added for size, added in zip(found.result_bytes, growth, strict=True)
         ),
@@ -68,22 +72,31 @@ def _follow(
 ) -> LoopMemory:
     graph, cost_of = _Unrolled(op, functions, costs).unroll(trips)
     step = StepMemory(graph, cost_of, dict.fromkeys(graph.ops, _DEVICE), (_DEVICE,), _DEVICE)
-    simulation = Simulation(step.layout, step.numbers(run_once(prepare(graph), seed=0)))
-    simulation.run()
-    change = [0] * (len(graph.ops) + 1)
-    for lifetime in simulation.lifetimes:
-        if lifetime.kind != "feed":
-            change[lifetime.first] += lifetime.bytes
-            change[lifetime.last + 1] -= lifetime.bytes
+    prepared = prepare(graph)
+    peaks = []
+    for seed in range(max(1, min(_MOST_ORDERS, 2 * _MOST_OPS // len(graph.ops)))):
+        simulation = Simulation(step.layout, step.numbers(run_once(prepared, seed)))
+        simulation.run()
+        peaks.append(_peak_bytes(simulation.lifetimes, len(graph.ops)))
     home = {
         tensor: value
         for name, values in zip(step.layout.names, step.layout.outputs, strict=True)
         for tensor, value in zip(graph.output_names[name], values, strict=True)
     }
     return LoopMemory(
-        peak_bytes=max(accumulate(change)),
+        peak_bytes=tuple(peaks),
         result_bytes=tuple(simulation.held_bytes([home[tensor] for tensor in graph.fetches])),
     )
+
+
+def _peak_bytes(lifetimes: Iterable[Lifetime], count: int) -> int:
+    """The most that is alive at once, fed values aside."""
+    change = [0] * (count + 1)
+    for lifetime in lifetimes:
+        if lifetime.kind != "feed":
+            change[lifetime.first] += lifetime.bytes
+            change[lifetime.last + 1] -= lifetime.bytes
+    return max(accumulate(change))
 
 
 class _Unrolled:

@@ -48,9 +48,9 @@ def _counting(*lines, fetches=(), feeds=(), **drawn):
 def test_one_iteration_waits_for_the_one_before():
     """A state of 400 bytes: one new and one old are alive, however often the loop runs."""
     body = _counting("s=Placeholder -> t", bytes={"s": 400, "t": 400}, feeds=["s"], fetches=["t:0"])
-    assert _follow(body, 1).peak_bytes == 400 + 4
-    assert _follow(body, 7).peak_bytes == _follow(body, 20).peak_bytes
-    assert 2 * 400 <= _follow(body, 7).peak_bytes <= 2 * 400 + 4 * 4
+    assert max(_follow(body, 1).peak_bytes) == 400 + 4
+    assert max(_follow(body, 7).peak_bytes) == max(_follow(body, 20).peak_bytes)
+    assert 2 * 400 <= max(_follow(body, 7).peak_bytes) <= 2 * 400 + 4 * 4
 
 
 @pytest.mark.parametrize("limit", [1, 4])
@@ -68,7 +68,7 @@ def test_what_does_not_depend_on_the_state_runs_ahead(limit):
         feeds=["i", "s"],
         fetches=["next:0", "t:0"],
     )
-    ahead = _follow(body, 20, limit).peak_bytes // 4000
+    ahead = max(_follow(body, 20, limit).peak_bytes) // 4000
     assert 1 <= ahead <= limit + 1
     assert (ahead > 1) == (limit > 1)
 
@@ -109,4 +109,6 @@ def test_long_loops_are_concluded_from_fewer_iterations(monkeypatch):
     )
     whole = _follow(body, 50)
     monkeypatch.setattr(unrolling, "_MOST_OPS", 5 * 12)
-    assert _follow(body, 50) == whole
+    fewer = _follow(body, 50)
+    assert fewer.result_bytes == whole.result_bytes
+    assert set(fewer.peak_bytes) == set(whole.peak_bytes)
