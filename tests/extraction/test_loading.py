@@ -8,6 +8,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from google.protobuf import text_format  # noqa: E402
+from tensorflow.core.protobuf import saved_model_pb2  # noqa: E402
 
 from placer.errors import ModelError  # noqa: E402
 from placer.extraction.loading import load_program  # noqa: E402
@@ -133,6 +134,30 @@ def test_wrong_choices_say_what_exists(two_signatures):
         load_program(two_signatures, outputs=["w2"])
     with pytest.raises(ModelError, match=r"without saved_model\.pb"):
         load_program(two_signatures.parent)
+
+
+def test_tag_sets_and_signatures_of_meta_graphs(tmp_path):
+    """A tag set must be named exactly; a MetaGraphDef alone has its signatures too."""
+    saved = saved_model_pb2.SavedModel(saved_model_schema_version=1)
+    for tags, name in ((["serve"], "a"), (["gpu", "serve"], "b")):
+        with tf.Graph().as_default() as graph:
+            x = v1.placeholder(tf.float32, [None, 3], name="x")
+            y = tf.multiply(x, 2.0, name=name)
+            tf.add(y, 1.0, name="other_sink")
+            signature = v1.saved_model.predict_signature_def({"in": x}, {"out": y})
+        meta = saved.meta_graphs.add(graph_def=graph.as_graph_def())
+        meta.meta_info_def.tags.extend(tags)
+        meta.signature_def["double"].CopyFrom(signature)
+    (tmp_path / "saved_model.pb").write_bytes(saved.SerializeToString())
+    for tag_set, name in ((None, "a"), ("serve,gpu", "b"), ("gpu,serve", "b")):
+        program = load_program(tmp_path, tag_set=tag_set, signature="double")
+        assert program.outputs == (("out", f"{name}:0"),)
+    with pytest.raises(ModelError, match="no tag set 'gpu'; it has 'serve', 'gpu,serve'"):
+        load_program(tmp_path, tag_set="gpu")
+    (tmp_path / "b.meta").write_bytes(saved.meta_graphs[1].SerializeToString())
+    program = load_program(tmp_path / "b.meta", signature="double")
+    assert (program.outputs, program.inputs[0].key) == ((("out", "b:0"),), "in")
+    assert load_program(tmp_path / "b.meta").outputs == (("other_sink", "other_sink:0"),)
 
 
 def test_without_signatures_the_functions_are_named(tmp_path):
