@@ -1,0 +1,173 @@
+"""The table of placed runs: what runs in TensorFlow is placed, applied and verified.
+
+Caps make two GPUs necessary: 60% of the peak that one device would have, or what the largest
+indivisible group needs where that is more.  Where a plan uses one GPU all the same, two ops are
+pinned apart, so that no row is true for want of a transfer.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from commands import Ended, placer, run
+from model_files import Model
+
+NATIVE = str(Path(__file__).with_name("tensorflow_runs.py"))
+CAP_SHARE = 0.6
+SEARCH_SECONDS = "10"
+HEADER = (
+    "file",
+    "runs in TensorFlow",
+    "place",
+    "apply",
+    "verify",
+    "caps, pins",
+    "ops by device",
+    "ops off device",
+    "transfers seen of predicted",
+    "sent",
+    "output difference",
+    "unexplained",
+    "s",
+    "reason, options",
+)
+
+
+def row(model: Model, scratch: Path) -> dict[str, Any]:
+    """How far a model gets."""
+    found: dict[str, Any] = {"file": model.name, "options": " ".join(model.options), "seconds": 0.0}
+    if model.out:
+        return found | {"native": "not tried", "reason": model.out}
+    ended = run(sys.executable, NATIVE, str(model.path), *model.options)
+    if ended.code:
+        reason = ended.output.strip() or f"TensorFlow ended with {ended.code}"
+        return found | {"native": "no", "reason": reason.replace("|", "\\|")}
+    found |= {"native": "yes", "reason": model.reason}
+    plan, out = scratch / "plan.json", scratch / f"placed{model.path.suffix}"
+    placed = _place(model, plan, found)
+    _note(found, "place", placed)
+    if placed.code:
+        return found
+    found["devices"] = _devices(plan)
+    applied = placer("apply", str(model.path), str(plan), "-o", str(out), "--force")
+    _note(found, "apply", applied)
+    if applied.code:
+        return found
+    verified = placer("verify", str(out), str(plan), "--format", "json")
+    _note(found, "verify", verified)
+    if verified.code in (0, 8) and verified.output:
+        found["verification"] = verified.json["summary"]
+        found["mismatches"] = verified.json["mismatches"]
+    return found
+
+
+def _note(found: dict[str, Any], command: str, ended: Ended) -> None:
+    found[command] = ended.code
+    found["seconds"] += ended.seconds
+    if ended.code:
+        found["reason"] = ended.reason
+
+
+def _place(model: Model, plan: Path, found: dict[str, Any]) -> Ended:
+    """Places the model on two GPUs so that both are used, if that can be."""
+    cap = _cap(model)
+    arguments = ["place", str(model.path), *model.options, *model.place]
+    arguments += ["--time-limit", SEARCH_SECONDS, "-o", str(plan), "--force"]
+    capped = [] if cap is None else ["--max-memory", f"GPU:0={cap},GPU:1={cap}"]
+    found["caps"] = "" if cap is None else f"{cap:,} B"
+    devices = ["--devices", "2xA100-40GB"]
+    ended = placer(*arguments, *devices, *capped)
+    if ended.code in (5, 6):
+        found["caps"] = ""
+        ended = placer(*arguments, *devices)
+    if ended.code or _uses_both(plan):
+        return ended
+    if not any(device.startswith("GPU") for device in _devices(plan)):
+        arguments.append("--clear-devices")
+        ended = placer(*arguments, *devices)
+        if ended.code:
+            return ended
+    for pair in _pairs(plan):
+        pins = [f"{_literal(name)}=GPU:{number}" for number, name in enumerate(pair)]
+        trial = placer(*arguments, *devices, "--pin", pins[0], "--pin", pins[1])
+        if trial.code == 0:
+            found["caps"] = f"pinned apart: {', '.join(pair)}"
+            return trial
+    found["caps"] = "one device"
+    return placer(*arguments, *devices)
+
+
+def _cap(model: Model) -> int | None:
+    """The cap in bytes of each GPU, ``None`` where nothing could be divided."""
+    ended = placer("report", str(model.path), *model.options, "--format", "json")
+    if ended.code:
+        return None
+    report = ended.json
+    peak = report["memory"]["peak_bytes"]
+    group = report["largest_group"]["needed_bytes"] if report["largest_group"] else 0
+    cap = max(int(CAP_SHARE * peak), group, report["memory"]["widest_op_bytes"])
+    return cap if cap < peak else None
+
+
+def _pairs(plan: Path) -> list[tuple[str, str]]:
+    """Ops on one GPU that may be pinned to two: the quartiles, else the first and the last."""
+    placement = json.loads(plan.read_text())["placement"]
+    names = [name for name, device in placement.items() if device.startswith("GPU")]
+    count = len(names)
+    if count < 2:
+        return []
+    pairs = [(names[count // 4], names[3 * count // 4]), (names[0], names[-1])]
+    return [pair for pair in pairs if pair[0] != pair[1]]
+
+
+def _literal(name: str) -> str:
+    """A glob that matches this very name."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+def _devices(plan: Path) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for device in json.loads(plan.read_text())["placement"].values():
+        counts[device] = counts.get(device, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def _uses_both(plan: Path) -> bool:
+    return sum(device.startswith("GPU") for device in _devices(plan)) > 1
+
+
+def cells(found: dict[str, Any]) -> list[object]:
+    """One row of the table."""
+    start = [found["file"], found["native"]]
+    codes = [found.get(command, "") for command in ("place", "apply", "verify")]
+    devices = ", ".join(f"{name} {count}" for name, count in found.get("devices", {}).items())
+    end = [f"{found['seconds']:.0f}", " ".join(filter(None, (found["reason"], found["options"])))]
+    summary = found.get("verification")
+    seen: list[object] = [""] * 5
+    if summary:
+        seen = [
+            f"{summary['ops'] - summary['matched_ops']} of {summary['ops']}",
+            f"{summary['matched_transfers']} of {summary['transfers']}",
+            summary["actual_transfers"],
+            f"{summary['max_absolute_difference']:g}",
+            summary["mismatches"],
+        ]
+    return [*start, *codes, found.get("caps", ""), devices, *seen, *end]
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    """How many run, and how many of those go the whole way."""
+    running = [found for found in rows if found["native"] == "yes"]
+    whole = [found for found in running if found.get("verify") == 0]
+    both = [found for found in whole if _gpus(found) > 1]
+    return (
+        f"{len(rows)} files: {len(running)} run in TensorFlow; of these {len(whole)} end place, "
+        f"apply and verify with 0, {len(both)} of them on two GPUs."
+    )
+
+
+def _gpus(found: dict[str, Any]) -> int:
+    return sum(name.startswith("GPU") for name in found["devices"])
