@@ -165,7 +165,9 @@ def small_value(tensor: Any) -> Any | None:
         value = tensor_util.try_evaluate_constant(tensor)
     except errors.OpError:
         return None
-    return None if value is None or value.size > SMALL else value
+    if value is None or isinstance(value, bytes):  # a string where the op's dtype says integer
+        return None
+    return value if value.dtype.kind in "iu" and value.size <= SMALL else None
 
 
 def _handle(tensor: Any) -> ElementState | None:
