@@ -96,6 +96,25 @@ def fit_device(
     return fitted, tuple(fits)
 
 
+def slowed(device: DeviceProperties, factor: float) -> DeviceProperties:
+    """``device`` on which everything takes ``factor`` times as long."""
+
+    def longer(seconds: float | None) -> float | None:
+        return None if seconds is None else _rounded(seconds * factor)
+
+    return replace(
+        device,
+        peak_flops=_rounded(device.peak_flops / factor),
+        memory_bandwidth=_rounded(device.memory_bandwidth / factor),
+        launch_seconds=_rounded(device.launch_seconds * factor),
+        dispatch_seconds=_rounded(device.dispatch_seconds * factor),
+        efficiency={
+            kind: replace(found, launch_seconds=longer(found.launch_seconds))
+            for kind, found in device.efficiency.items()
+        },
+    )
+
+
 def _kinds(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
     """Samples by family, and by op type where there are enough."""
     samples = list(samples)

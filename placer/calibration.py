@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cost_models.calibration import KindFit, Sample, fit_device
+from cost_models.calibration import KindFit, Sample, fit_device, slowed
 from cost_models.clusters import HOST, parse_cluster
 from cost_models.devices import DeviceProperties
 from cost_models.op_cost import OpCost
@@ -22,8 +22,8 @@ from placer.prediction import estimate_costs
 class Calibration:
     """A device fitted to ``op_count`` ops of ``files`` costs files, which took ``seconds`` in all.
 
-    ``median_error`` is that of single ops and ``step_error`` of whole steps (the sum of the ops),
-    relative, over what it was fitted to.
+    ``median_error`` is that of single ops and ``step_error`` of whole steps,
+    relative, over what it was fitted to.  Steps take ``between_ops`` times what their ops do.
     """
 
     device: DeviceProperties
@@ -31,6 +31,7 @@ class Calibration:
     files: int
     op_count: int
     seconds: float
+    between_ops: float
     median_error: float
     step_error: float
     machine: str = ""
@@ -50,6 +51,7 @@ class Calibration:
             "schema": "placer.calibration/1",
             "files": self.files,
             "op_count": self.op_count,
+            "between_ops": self.between_ops,
             "median_error": self.median_error,
             "step_error": self.step_error,
             "kinds": {
@@ -66,6 +68,18 @@ class Calibration:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class MeasuredStep:
+    """One step: what it took, and its ops."""
+
+    seconds: float
+    ops: Sequence[Sample]
+
+    def predicted(self, device: DeviceProperties) -> float:
+        """The sum of the ops' predicted seconds."""
+        return sum(op_seconds(sample.cost, device) for sample in self.ops)
+
+
 def calibrate(measured: Sequence[MeasuredCosts]) -> Calibration:
     """The host as it shows itself in measured costs.
 
@@ -73,16 +87,24 @@ def calibrate(measured: Sequence[MeasuredCosts]) -> Calibration:
     they changed, or if the files are of different machines or settings.
     """
     _check_alike(measured)
-    return calibrate_samples([_samples(costs) for costs in measured], machine=_machine(measured))
+    steps = [_step(costs) for costs in measured]
+    return fit_steps(steps, machine=_machine(measured))
 
 
-def calibrate_samples(steps: Sequence[Sequence[Sample]], *, machine: str = "") -> Calibration:
-    """The host fitted to the ops of some steps.  Raises :class:`UsageError` if none do work."""
-    samples = [sample for step in steps for sample in step]
+def fit_steps(steps: Sequence[MeasuredStep], *, machine: str = "") -> Calibration:
+    """The host fitted to the ops of some steps, and then to how long the steps took.
+
+    Between ops the executor works and buffers are given back, which is in no op's time: all times
+    are scaled by one factor, so that the median step is right.  Raises :class:`UsageError` if no
+    op does any work.
+    """
+    samples = [sample for step in steps for sample in step.ops]
     try:
-        device, fits = fit_device(parse_cluster(HOST).device(HOST), samples)
+        fitted, fits = fit_device(parse_cluster(HOST).device(HOST), samples)
     except ValueError as error:
         raise UsageError(str(error)) from error
+    factor = statistics.median(step.seconds / step.predicted(fitted) for step in steps)
+    device = slowed(fitted, factor)
     working = [s for s in samples if (s.cost.flops or s.cost.bytes_accessed) and s.seconds > 0]
     return Calibration(
         device=device,
@@ -90,27 +112,30 @@ def calibrate_samples(steps: Sequence[Sequence[Sample]], *, machine: str = "") -
         files=len(steps),
         op_count=len(samples),
         seconds=sum(sample.seconds for sample in samples),
+        between_ops=factor,
         median_error=statistics.median(
-            abs(op_seconds(s.cost, device) / s.seconds - 1) for s in working
+            abs(op_seconds(s.cost, fitted) / s.seconds - 1) for s in working
         ),
         step_error=statistics.median(
-            abs(sum(op_seconds(s.cost, device) for s in step) / sum(s.seconds for s in step) - 1)
-            for step in steps
+            abs(step.predicted(device) / step.seconds - 1) for step in steps
         ),
         machine=machine,
     )
 
 
-def pair(costs: dict[str, OpCost], measured: MeasuredCosts) -> list[Sample]:
-    """The ops that were measured, each with its cost."""
-    return [
-        Sample(cost=costs[name], seconds=seconds)
-        for name, seconds in measured.op_seconds.items()
-        if name in costs
-    ]
+def measured_step(costs: Mapping[str, OpCost], measured: MeasuredCosts) -> MeasuredStep:
+    """The ops that were measured, each with its cost, and the processor time of the step (with
+    several threads, its time on the clock)."""
+    several = measured.configuration.get("intra_op_threads", 1) != 1
+    key = "median_seconds" if several else "median_processor_seconds"
+    seconds = measured.op_seconds
+    return MeasuredStep(
+        seconds=measured.step.get(key) or sum(seconds.values()),
+        ops=[Sample(cost=costs[name], seconds=s) for name, s in seconds.items() if name in costs],
+    )
 
 
-def _samples(measured: MeasuredCosts) -> list[Sample]:
+def _step(measured: MeasuredCosts) -> MeasuredStep:
     """The ops of a costs file with their costs, from the model that it names."""
     model = measured.model
     path = model.get("path")
@@ -125,7 +150,7 @@ def _samples(measured: MeasuredCosts) -> list[Sample]:
         shapes=measured.bindings.get("shapes") or None,
     )
     measured.check_graph(found.graph.fingerprint, f"the costs file of {path}")
-    return pair(estimate_costs(found.graph), measured)
+    return measured_step(estimate_costs(found.graph), measured)
 
 
 def _check_alike(measured: Sequence[MeasuredCosts]) -> None:

@@ -27,7 +27,7 @@ from cost_models.devices import Cluster, DeviceProperties
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
 from placer.application.profiling import profile
-from placer.calibration import calibrate_samples, pair
+from placer.calibration import fit_steps, measured_step
 from placer.extraction import extract
 from placer.graph.op_graph import OpGraph
 from placer.measured_costs import MeasuredCosts
@@ -106,8 +106,8 @@ def read_cases(out: Path) -> list[Case]:
 
 
 def evaluate(cases: Sequence[Case], clock: str) -> tuple[list[Row], DeviceProperties]:
-    tuned = [pair(case.costs, case.measured) for case in cases if not case.held_back]
-    device = calibrate_samples(tuned).device
+    tuned = [measured_step(case.costs, case.measured) for case in cases if not case.held_back]
+    device = fit_steps(tuned).device
     return [_row(case, device, clock) for case in cases], device
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost_models.calibration import LEAST_SAMPLES, Sample, fit_device
+from cost_models.calibration import LEAST_SAMPLES, Sample, fit_device, slowed
 from cost_models.cluster_files import cluster_toml
 from cost_models.clusters import parse_cluster
 from cost_models.devices import Cluster, Efficiency
@@ -112,3 +112,10 @@ def test_wrong_efficiencies_are_refused(tmp_path, line, message):
     path.write_text(f'[[device]]\nname = "CPU:0"\n[device.efficiency.MatMul]\n{line}\n')
     with pytest.raises(ValueError, match=message):
         parse_cluster(str(path))
+
+
+def test_a_slowed_device_takes_so_much_longer_for_everything():
+    """Peaks, launches and dispatches are scaled alike."""
+    slow = slowed(TRUE, 1.5)
+    for cost in _costs():
+        assert op_seconds(cost, slow) == pytest.approx(1.5 * op_seconds(cost, TRUE), rel=1e-3)
