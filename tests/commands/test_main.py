@@ -104,7 +104,7 @@ def test_a_reader_that_leaves_is_no_error():
         (["report", "model", "--fail-on", "rain"], "known: fallback, unmodelled, unknown-shape"),
         (["place", "model", "--devices", "2xT4", "--pin", "GPU:0"], "write 'GLOB=GPU:0'"),
         (["place", "model", "--devices", "2xT4", "--time-limit", "0"], "seconds above zero"),
-        (["place", "model", "--devices", "2xT4", "--objective", "step-time"], "'transfer'"),
+        (["place", "model", "--devices", "2xT4", "--objective", "speed"], "'transfer'"),
         (["report", "model", "--max-memory", "GPU:0=1GiB"], "--max-memory needs --devices"),
         (["place", "m", "--devices", "2xT4", "--fail-over", "GPU:2=1GiB"], "GPU:0, GPU:1, CPU:0"),
         (["place", "m", "--devices", "2xT4", "--fail-over", "GPU:0"], "write GPU:0=9GiB"),
