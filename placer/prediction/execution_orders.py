@@ -19,6 +19,9 @@ from placer.prediction.routes import is_cpu
 
 _FEWEST_ORDERS = 4
 _MOST_ORDERS = 32
+_MOST_ORDERS_ACCELERATED = 8
+"""First in, first out, orders differ by less."""
+
 _OPS_IN_ALL = 60_000
 """So many ops are run over all orders, which bounds the time that takes."""
 
@@ -51,9 +54,10 @@ def executor_orders(graph: OpGraph, *, accelerated: bool) -> list[tuple[str, ...
     """Orders in which the executor may run ``graph``; the same ones at every call.
 
     On CPUs expensive ops go through the thread pool, beside accelerators every op is run first
-    in, first out.  There are 4 to 32 of them, fewer for large graphs.
+    in, first out.  There are 4 to 32 of them, fewer for large graphs and beside accelerators.
     """
-    count = min(max(_OPS_IN_ALL // max(len(graph.ops), 1), _FEWEST_ORDERS), _MOST_ORDERS)
+    most = _MOST_ORDERS_ACCELERATED if accelerated else _MOST_ORDERS
+    count = min(max(_OPS_IN_ALL // max(len(graph.ops), 1), _FEWEST_ORDERS), most)
     prepared = prepare(graph, accelerated)
     return [run_once(prepared, seed) for seed in range(count)]
 
