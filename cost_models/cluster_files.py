@@ -2,8 +2,9 @@
 
 ``[[device]]`` has ``name``, and ``model`` (a preset) or ``memory``, ``peak_flops`` and
 ``memory_bandwidth``, optionally ``type``, ``launch_seconds``, ``dispatch_seconds``,
-``parallel_ops`` and, by op type or family, ``[device.efficiency.Conv2D]`` with ``compute`` and
-``memory`` (fractions of the peaks) and ``launch_seconds``: a calibration writes those.
+``parallel_ops``, ``relative_error`` and, by op type or family, ``[device.efficiency.Conv2D]``
+with ``compute`` and ``memory`` (fractions of the peaks) and ``launch_seconds``: a calibration
+writes those.
 ``[[link]]`` has ``from``, ``to``, ``bandwidth`` (bytes/s) and ``latency`` (seconds), and holds in
 both directions unless the other one is given too.  ``[default_link]`` has the last two.
 """
@@ -76,6 +77,7 @@ def _check_keys(row: Mapping[str, Any], known: set[str], where: str) -> None:
 def _toml_device(row: Mapping[str, Any], path: Path) -> DeviceDraft:
     rates = {
         "peak_flops", "memory_bandwidth", "launch_seconds", "dispatch_seconds", "parallel_ops",
+        "relative_error",
     }  # fmt: skip
     where = f"{path}: device {row.get('name', '')!r}"
     _check_keys(row, {"name", "type", "model", "memory", "efficiency"} | rates, where)
@@ -189,6 +191,7 @@ def _device_table(device: DeviceProperties) -> str:
         f"launch_seconds = {device.launch_seconds}\n"
         + (f"dispatch_seconds = {device.dispatch_seconds}\n" if device.dispatch_seconds else "")
         + f"parallel_ops = {device.parallel_ops}\n"
+        + (f"relative_error = {device.relative_error}\n" if device.relative_error else "")
         + "".join(_efficiency_table(kind, row) for kind, row in device.efficiency.items())
     )
 

@@ -35,7 +35,8 @@ class DeviceProperties:
     ``memory_bandwidth`` bytes/s, ``launch_seconds`` the overhead of one op, ``dispatch_seconds``
     what an op without a kernel takes, ``parallel_ops`` how many ops run at once.  ``efficiency``
     has what is reached of the peaks, by op type or by family of op types (a module of
-    ``cost_models.rules``).
+    ``cost_models.rules``).  ``relative_error`` is how far predicted steps were off when the device
+    was calibrated (the median), 0 where it was not.
     """
 
     name: str
@@ -49,6 +50,7 @@ class DeviceProperties:
     dispatch_seconds: float = 0.0
     parallel_ops: int = 1
     efficiency: Mapping[str, Efficiency] = field(default_factory=dict)
+    relative_error: float = 0.0
 
     @property
     def usable_bytes(self) -> int:

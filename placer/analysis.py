@@ -44,17 +44,19 @@ def analyse(
     plan: Plan | None = None,
     *,
     reference: str = "",
+    calibration_error: float = 0.0,
 ) -> Report:
     """The report on an extracted program.
 
     ``metrics`` are predicted with everything on one device (feeds and host-only kernels aside),
-    which ``reference`` names for people; ``plan`` is the placement on the devices asked for.
+    which ``reference`` names for people and which was off by ``calibration_error`` when it was
+    calibrated (0: it was not); ``plan`` is the placement on the devices asked for.
     """
     graph = extraction.graph
     return Report(
         model=_model_facts(extraction, costs),
         memory=_memory_facts(graph, costs, metrics),
-        compute=_compute_facts(graph, costs, metrics, reference),
+        compute=_compute_facts(graph, costs, metrics, reference, calibration_error),
         largest_group=_largest_group(graph, costs),
         no_gpu_kernel=_no_gpu_kernel(graph),
         unmodelled=_count_types(op for op in graph.ops.values() if costs[op.name].unmodelled),
@@ -151,13 +153,19 @@ def _telling_bytes(timeline: MemoryTimeline) -> dict[str, int]:
 
 
 def _compute_facts(
-    graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics, reference: str
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    metrics: Metrics,
+    reference: str,
+    calibration_error: float,
 ) -> ComputeFacts:
     op_types: dict[str, list[str]] = {}
     for op in graph.ops.values():
         op_types.setdefault(op.op_type, []).append(op.name)
     whole = _hotspot("", graph.ops, costs, metrics)
     unmodelled = _busy_seconds((op for op in graph.ops if costs[op].unmodelled), metrics.schedule)
+    inaccurate = _busy_seconds((op for op in graph.ops if costs[op].inaccurate), metrics.schedule)
+    share = inaccurate / whole.seconds if whole.seconds else 0.0
     return ComputeFacts(
         flops=whole.flops,
         bytes_accessed=whole.bytes_accessed,
@@ -167,6 +175,8 @@ def _compute_facts(
         by_op_type=_hotspots(op_types, costs, metrics),
         by_scope=_hotspots(_telling_scopes(graph, metrics.schedule), costs, metrics),
         unmodelled_share=unmodelled / whole.seconds if whole.seconds else 0.0,
+        inaccurate_share=share,
+        relative_error=calibration_error + share if calibration_error else None,
     )
 
 

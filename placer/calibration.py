@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cost_models.calibration import KindFit, Sample, fit_device, slowed
@@ -104,7 +104,9 @@ def fit_steps(steps: Sequence[MeasuredStep], *, machine: str = "") -> Calibratio
     except ValueError as error:
         raise UsageError(str(error)) from error
     factor = statistics.median(step.seconds / step.predicted(fitted) for step in steps)
-    device = slowed(fitted, factor)
+    slow = slowed(fitted, factor)
+    step_error = statistics.median(abs(step.predicted(slow) / step.seconds - 1) for step in steps)
+    device = replace(slow, relative_error=float(f"{step_error:.2g}"))
     working = [s for s in samples if (s.cost.flops or s.cost.bytes_accessed) and s.seconds > 0]
     return Calibration(
         device=device,
@@ -116,9 +118,7 @@ def fit_steps(steps: Sequence[MeasuredStep], *, machine: str = "") -> Calibratio
         median_error=statistics.median(
             abs(op_seconds(s.cost, fitted) / s.seconds - 1) for s in working
         ),
-        step_error=statistics.median(
-            abs(step.predicted(device) / step.seconds - 1) for step in steps
-        ),
+        step_error=step_error,
         machine=machine,
     )
 

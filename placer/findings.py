@@ -98,7 +98,9 @@ class ComputeFacts:
 
     ``step_seconds`` is predicted for everything on ``reference``, ``busy_seconds`` is the sum
     over its ops (and the whole that the hotspots are shares of).  ``unmodelled_share`` is the part
-    of it that falls to ops without a cost rule.
+    of it that falls to ops without a cost rule, ``inaccurate_share`` to those whose work is not
+    fully known: unknown shapes or trips, strings, no rule.  ``relative_error`` is how far the step
+    may be off: what the device was off when it was calibrated, and that share.
     """
 
     flops: int
@@ -109,6 +111,8 @@ class ComputeFacts:
     by_op_type: tuple[Hotspot, ...]
     by_scope: tuple[Hotspot, ...]
     unmodelled_share: float = 0.0
+    inaccurate_share: float = 0.0
+    relative_error: float | None = None
 
     @property
     def arithmetic_intensity(self) -> float | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cost_models.clusters import parse_cluster
-from cost_models.devices import Cluster
+from cost_models.devices import Cluster, DeviceProperties
 from cost_models.op_cost import OpCost
 from placer.analysis import analyse
 from placer.assembly import assemble_plan
@@ -103,7 +103,15 @@ def report(source: Any, devices: str | Path | None = None, **options: Any) -> Re
         except ShapeError as error:
             unplaced = ("not_placed", f"not placed: {error}", ())
             extraction = replace(extraction, warnings=(*extraction.warnings, unplaced))
-    return analyse(extraction, costs, metrics, plan, reference=_reference(cluster))
+    reference = _reference(cluster)
+    return analyse(
+        extraction,
+        costs,
+        metrics,
+        plan,
+        reference=reference.model or reference.name,
+        calibration_error=reference.relative_error,
+    )
 
 
 def place_extraction(
@@ -191,7 +199,6 @@ def require_known_shapes(extraction: Extraction) -> None:
         )
 
 
-def _reference(cluster: Cluster) -> str:
-    """What people call the device that everything is reported on."""
-    first = next((d for d in cluster.devices if d.type != "CPU"), cluster.host)
-    return first.model or first.name
+def _reference(cluster: Cluster) -> DeviceProperties:
+    """The device that everything is reported on."""
+    return next((d for d in cluster.devices if d.type != "CPU"), cluster.host)

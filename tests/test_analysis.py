@@ -214,6 +214,20 @@ def test_unmodelled_and_unknown_are_listed_with_their_op_types():
     ]
 
 
+def test_ops_of_unknown_work_widen_the_band_of_the_step():
+    """The error of a calibrated device, and the share of the time that is not fully known."""
+    from dataclasses import replace
+
+    graph = _chain()
+    costs = draw_costs(graph)
+    costs["deep/one/a"] = replace(costs["deep/one/a"], inaccurate=True)
+    metrics = _metrics(graph, {"deep/one/a": 1.0, "deep/two/b": 3.0})
+    compute = analyse(_extraction(graph), costs, metrics, calibration_error=0.1).compute
+    assert compute.inaccurate_share == pytest.approx(1 / 4)
+    assert compute.relative_error == pytest.approx(0.1 + 1 / 4)
+    assert analyse(_extraction(graph), costs, metrics).compute.relative_error is None
+
+
 @pytest.mark.parametrize("shape", [None, (None,)])
 def test_unbound_inputs_keep_their_open_shape(shape):
     """The bound shape is what the analysed graph has, unknown dimensions included."""

@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from placer.findings import (
+    ComputeFacts,
     Hotspot,
     InputFacts,
     MemoryFacts,
@@ -40,6 +41,9 @@ _INPUT_ROWS = 6
 _BUFFER_ROWS = 3
 _UNKNOWN_ROWS = 5
 _SCOPE_ROWS = 6
+
+_SHOWN_SHARE = 0.005
+"""A smaller part of a step is not worth a word."""
 
 
 def render_report(report: Report, *, width: int = 80, colour: bool = False) -> str:
@@ -192,8 +196,23 @@ def _compute_rows(report: Report) -> list[tuple[str, RenderableType]]:
     where = f" on {compute.reference}" if compute.reference else ""
     return [
         ("work", work),
-        ("step", f"{at_least}{format_seconds(compute.step_seconds)} predicted{where}"),
+        (
+            "step",
+            f"{at_least}{format_seconds(compute.step_seconds)} predicted{where}{_band(compute)}",
+        ),
     ]
+
+
+def _band(compute: ComputeFacts) -> str:
+    """How far the predicted step may be off, where that is known."""
+    unsure = compute.inaccurate_share
+    known = f"; {format_share(unsure, 1)} of it in ops whose work is not fully known"
+    note = known if unsure >= _SHOWN_SHARE else ""
+    if compute.relative_error is None:
+        return note
+    low = format_seconds(compute.step_seconds / (1 + compute.relative_error))
+    high = format_seconds(compute.step_seconds * (1 + compute.relative_error))
+    return f", {low} to {high} by the calibration{note}"
 
 
 def _hotspot_table(

@@ -101,3 +101,12 @@ def test_narrow_terminals_keep_every_line_inside():
     assert max(len(line) for line in lines) <= 40
     for heading in ("Model", "Compute", "Placing", "Placement"):
         assert heading in lines
+
+
+def test_the_band_of_a_step_is_said_where_it_is_known():
+    """A calibrated device gives a range, ops of unknown work a share; a preset says nothing."""
+    report = small_report()
+    assert "by the calibration" not in render_report(report, width=120, colour=False)
+    unsure = replace(report.compute, inaccurate_share=0.25, relative_error=0.35)
+    text = render_report(replace(report, compute=unsure), width=200, colour=False)
+    assert "4.10 ms predicted on one T4, 3.04 ms to 5.54 ms by the calibration; 25.0% of it" in text
