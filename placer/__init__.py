@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from placer.application import apply as apply
     from placer.application import rehearsal_devices as rehearsal_devices
     from placer.application import verify as verify
+    from placer.application.profiling import profile as profile
+    from placer.calibration import calibrate as calibrate
     from placer.extraction import extract as extract
     from placer.pipeline import place as place
     from placer.pipeline import report as report
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "Plan": "placer.plan",
     "apply": "placer.application",
+    "calibrate": "placer.calibration",
     "extract": "placer.extraction",
     "place": "placer.pipeline",
+    "profile": "placer.application.profiling",
     "rehearsal_devices": "placer.application",
     "report": "placer.pipeline",
     "verify": "placer.application",

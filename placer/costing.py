@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,22 +50,31 @@ def cost_ops(
         by_type = _measured_seconds(extraction, costs)
     for device_type, seconds in by_type.items():
         found = with_measured(found, seconds, device_type)
-    measured = [name for name in graph.ops if found[name].measured_seconds]
-    if not measured:
+    if not any(found[name].measured_seconds for name in graph.ops):
         raise UsageError(
             "the costs name no op of this model: the names are those of its flat graph"
         )
-    rest = tuple(
-        name for name in graph.ops if not found[name].measured_seconds and _works(found[name])
-    )
+    warnings = (*extraction.warnings, *_warnings(found, by_type, cluster))
+    return found, replace(extraction, warnings=warnings)
+
+
+def _warnings(
+    costs: Mapping[str, OpCost], by_type: Collection[str], cluster: Cluster
+) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """What measured times (``by_type`` of device) leave to the cost model."""
+    others = sorted({device.type for device in cluster.devices} - set(by_type))
+    if others and "" not in by_type:
+        message = (
+            f"the times were measured on a {' and a '.join(by_type)}; for every {others[0]} the "
+            f"cost model's are taken"
+        )
+        yield "measured_elsewhere", message, ()
+    rest = tuple(name for name, cost in costs.items() if not cost.measured_seconds and _works(cost))
     if rest:
         message = (
-            f"{len(rest):,} of {len(graph.ops):,} ops have no measured time: the cost model's is "
-            f"taken"
+            f"{len(rest):,} of {len(costs):,} ops have no measured time: the cost model's is taken"
         )
-        warning = ("unmeasured", message, rest)
-        extraction = replace(extraction, warnings=(*extraction.warnings, warning))
-    return found, extraction
+        yield "unmeasured", message, rest
 
 
 def _works(cost: OpCost) -> bool:

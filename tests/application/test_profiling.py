@@ -87,6 +87,14 @@ def test_ops_without_a_measured_time_are_counted(measured, tmp_path, capsys):
     assert "name no op of this model" in capsys.readouterr().err
 
 
+def test_times_of_a_cpu_are_not_taken_for_a_gpu(measured, capsys):
+    """With a GPU among the devices the report says for what the measured times hold."""
+    model, costs = measured
+    options = ["--outputs", "product", "--batch-size", "32"]
+    assert main(["report", model, "--costs", costs, *options]) == 0
+    assert "for every GPU the cost model's are taken" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_device_is_fitted_to_costs_files(measured, tmp_path, capsys):
     """The description is a cluster file, and reports take it."""
     model, costs = measured
