@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from graphs_by_hand import draw, draw_costs
 
 from cost_models.clusters import parse_cluster
@@ -58,3 +60,27 @@ def test_peaks_are_those_of_the_prediction():
         ranges[name].high_bytes for name in problem.device_names
     ]
     assert [sum(peak.moment.values()) for peak in peaks] == [800, 0]
+
+
+def test_no_row_claims_more_than_the_high_peak():
+    """Rows are moments of one order; whatever the placement, the high peak of each device is at
+    least what a row says it holds.  Else a problem could be proven infeasible that is not."""
+    branches = range(10)
+    graph = draw(
+        "x -> " + ",".join(f"a{i}" for i in branches),
+        *(f"a{i} -> b{i} -> y" for i in branches),
+        bytes={f"a{i}": 400 * (i + 1) for i in branches},
+    )
+    costs = draw_costs(graph, persistent_bytes=dict.fromkeys(graph.ops, 8))
+    problem = problem_of(graph, costs, "CPU:0:3000,CPU:1:3000")
+    find_peaks = peak_finder(graph, costs, problem)
+    assert problem.live_bytes
+    for seed in range(20):
+        rng = random.Random(seed)
+        device_of = [rng.randrange(2) for _ in problem.op_names]
+        peaks = find_peaks(device_of)
+        for row in (*problem.live_bytes, *(peak.moment for peak in peaks)):
+            held = [0, 0]
+            for op, device in enumerate(device_of):
+                held[device] += problem.resident_bytes[op] + row.get(op, 0)
+            assert all(h <= peak.peak_bytes for h, peak in zip(held, peaks, strict=True))
