@@ -92,15 +92,16 @@ class ReducedProblem:
         return True
 
     def to_json(self, hint: Sequence[int] | None = None) -> str:
-        """The problem and a placement to start from as JSON text, without what only contraction
-        needs (``unit_of`` and ``ties``)."""
+        """The problem and a placement to start from as JSON text, without the ops that it
+        came from (and ``ties``)."""
         data = {"schema": SCHEMA, **asdict(self), "hint": hint}
-        del data["unit_of"], data["ties"]
+        del data["unit_of"], data["anchor"], data["ties"]
         return json.dumps(data)
 
 
 def from_json(text: str) -> tuple[ReducedProblem, tuple[int, ...] | None]:
-    """The reduced problem and the hint written by :meth:`ReducedProblem.to_json`.
+    """The reduced problem and the hint written by :meth:`ReducedProblem.to_json`; its units are its
+    own ops.
 
     Raises ``ValueError`` if the text is not of this schema.
     """
@@ -122,8 +123,8 @@ def from_json(text: str) -> tuple[ReducedProblem, tuple[int, ...] | None]:
             for row in data["rows"]
         ),
         host_cost=tuple(data["host_cost"]),
-        unit_of=(),
-        anchor=tuple(data["anchor"]),
+        unit_of=tuple(range(len(data["allowed"]))),
+        anchor=tuple(range(len(data["allowed"]))),
     )
     return problem, None if data["hint"] is None else tuple(data["hint"])
 

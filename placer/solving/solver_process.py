@@ -17,13 +17,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ortools.sat.python import cp_model
 
 from placer.solving import reduced_problem
+from placer.solving.contraction import contract
 from placer.solving.cp_sat import PlacementModel
 from placer.solving.step_time import problem as step_problem
 from placer.solving.throughput import problem as load_problem
@@ -31,6 +32,9 @@ from placer.solving.throughput import problem as load_problem
 _LEAST_WORKERS = 8
 """CP-SAT runs one strategy per worker, and the strategies that prove bounds come late in its list:
 on two cores eight workers prove in a second what two do not in twenty."""
+
+
+Expand = Callable[[Sequence[int]], Sequence[int]]
 
 
 class ResultFile:
@@ -60,15 +64,16 @@ class ResultFile:
 class _Progress(cp_model.CpSolverSolutionCallback):  # type: ignore[misc] # ortools: no types
     """Writes each improved placement."""
 
-    def __init__(self, model: Any, result: ResultFile) -> None:
+    def __init__(self, model: Any, result: ResultFile, expand: Expand) -> None:
         super().__init__()
         self.placement_model = model
         self.result = result
+        self.expand = expand
 
     def on_solution_callback(self) -> None:
         self.result.update(
             status="FEASIBLE",
-            device_of=self.placement_model.device_of(self),
+            device_of=list(self.expand(self.placement_model.device_of(self))),
             lower_bound=self.placement_model.lower_bound(self.best_objective_bound),
         )
 
@@ -86,11 +91,42 @@ def search(
     if schema == step_problem.SCHEMA:
         search_steps(*step_problem.from_json(text), result, deadline, seed)
         return
-    problem, hint = reduced_problem.from_json(text)
-    model = PlacementModel(problem)
+    search_transfer(*reduced_problem.from_json(text), result, deadline, seed, workers)
+
+
+def search_transfer(
+    problem: reduced_problem.ReducedProblem,
+    hint: Sequence[int] | None,
+    result: ResultFile,
+    deadline: float,
+    seed: int,
+    workers: int,
+) -> None:
+    """The least transfer: annealing where the problem is large, then CP-SAT from the best on what
+    it leaves to decide."""
+    if problem.unit_count > _LEAST_ANNEALED_UNITS:
+        from placer.solving.transfer_search import TransferSearch
+
+        searcher = TransferSearch(
+            problem, hint, seed, lambda best: result.update(status="FEASIBLE", device_of=best)
+        )
+        now = time.time()
+        share = next(s for units, s in _TRANSFER_SHARES if problem.unit_count <= units)
+        searcher.run(now + share * (deadline - now))
+        hint = result.content["device_of"] or hint
+    if time.time() > deadline:
+        return
+    is_known = hint is not None and problem.is_feasible(hint)
+    smaller = contract(problem, problem.value(hint)) if hint and is_known else problem
+    model = PlacementModel(smaller)
     if hint is not None:
-        model.hint(hint)
-    run_cp_sat(model, result, deadline, seed, workers)
+        model.hint(smaller.project(hint))
+    run_cp_sat(model, result, deadline, seed, workers, smaller.expand)
+
+
+_LEAST_ANNEALED_UNITS = 150
+_TRANSFER_SHARES = ((2_000, 0.2), (10_000, 0.4), (sys.maxsize, 0.85))
+"""Up to so many units, the share of the time that annealing gets."""
 
 
 def search_loads(
@@ -144,14 +180,24 @@ _MOST_VARIABLES = 60_000
 """Beyond, CP-SAT neither improves what annealing found nor proves much in a minute."""
 
 
-def run_cp_sat(model: Any, result: ResultFile, deadline: float, seed: int, workers: int) -> None:
-    """Run CP-SAT on a model that knows its ``lower_bound`` and ``device_of``; bounds only rise."""
+def run_cp_sat(
+    model: Any,
+    result: ResultFile,
+    deadline: float,
+    seed: int,
+    workers: int,
+    expand: Expand = tuple,
+) -> None:
+    """Run CP-SAT on a model that knows its ``lower_bound`` and ``device_of``; bounds only rise.
+
+    ``expand`` turns a placement of the model into one of the problem.
+    """
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = max(0.1, deadline - time.time())
     solver.parameters.random_seed = seed
     solver.parameters.num_workers = workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
     solver.best_bound_callback = lambda bound: result.update(lower_bound=model.lower_bound(bound))
-    status = solver.solve(model.model, _Progress(model, result))
+    status = solver.solve(model.model, _Progress(model, result, expand))
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         result.update(lower_bound=model.lower_bound(solver.best_objective_bound))
     proven = model.is_exact or status == cp_model.FEASIBLE

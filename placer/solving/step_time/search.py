@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placer.problem import PlacementProblem
+from placer.solving.annealing_search import carry
 from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.baselines.tasks import Tasks
 from placer.solving.compiled.arrays import Arrays, Floats, Ints, ragged
@@ -113,7 +114,7 @@ class StepSearch:
         levels, maps = self.levels(parent)
         device_of = parent.device_of
         for new_of in maps:
-            device_of = _carry(device_of, new_of)
+            device_of = carry(device_of, new_of)
         for depth in range(len(levels) - 1, -1, -1):
             unit_of = self.program.unit_of
             for new_of in maps[:depth]:
@@ -159,7 +160,7 @@ class StepSearch:
             coarser, new_of = coarsen(levels[-1], size, most, _COARSEST_UNITS, seed, apart)
             if len(coarser.units.seconds) > _LEAST_SHRINK * len(apart):
                 break
-            apart = _carry(apart, new_of)
+            apart = carry(apart, new_of)
             levels.append(coarser)
             maps.append(new_of)
         return levels, maps
@@ -179,9 +180,3 @@ class StepSearch:
             self.population.append(found)
             self.population.sort(key=lambda each: each.value)
             del self.population[_POPULATION:]
-
-
-def _carry(values: Ints, new_of: Ints) -> Ints:
-    carried: Ints = np.zeros(int(new_of.max()) + 1, np.int64)
-    carried[new_of] = values
-    return carried

@@ -1,0 +1,151 @@
+"""A population of placements, improved by annealing at several scales.
+
+Fresh placements come from the coarsest level; then one of two cycles runs until the deadline: from
+a fresh placement, or from one of the best with only units of one device joined.  Each cycle anneals
+at every level from the coarsest on.  What is least, how it is annealed and where fresh placements
+come from is up to the subclass.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from placer.solving.compiled.arrays import Arrays, Floats, Ints
+from placer.solving.compiled.coarsening import coarsen
+
+_POPULATION = 6
+_FRESH_SHARE = 0.4
+_LEAST_SHRINK = 0.9
+_TEMPERATURE_FALL = 0.6
+_MOST_IDLE_CYCLES = 100
+"""Without any improvement, the rest of the time is better spent on a proof."""
+
+OnBetter = Callable[[Sequence[int]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A placement of the units with its value; infinite if it breaks a row."""
+
+    value: float
+    device_of: Ints
+
+
+class AnnealingSearch(ABC):
+    """The search over one problem; ``on_better`` is told of every better placement.
+
+    ``coarsest_units`` is where coarsening stops; no cluster is larger than ``cluster_share`` of an
+    equal share of all sizes.
+    """
+
+    coarsest_units = 16
+    cluster_share = 0.5
+    fresh_temperature = 0.2
+    temperatures: tuple[float, ...] = (0.02, 0.1)
+
+    def __init__(
+        self, arrays: Arrays, hint: Sequence[int] | None, seed: int, on_better: OnBetter
+    ) -> None:
+        self.arrays = arrays
+        self.random = np.random.default_rng(seed)
+        self.on_better = on_better
+        self.population: list[Found] = []
+        if hint is not None:
+            self.keep(self.judge(self.arrays, np.array(hint, np.int64)))
+
+    @abstractmethod
+    def judge(self, arrays: Arrays, device_of: Ints) -> Found:
+        """The placement with its value."""
+
+    @abstractmethod
+    def anneal(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
+        """A better placement of the units ``free``, or the same."""
+
+    @abstractmethod
+    def fresh(self, arrays: Arrays) -> list[Found]:
+        """Feasible placements from nothing, if there are any."""
+
+    @abstractmethod
+    def sizes(self, arrays: Arrays) -> Floats:
+        """What is balanced when units are joined."""
+
+    def run(self, deadline: float, most_cycles: int | None = None) -> None:
+        """Cycles until ``deadline`` (of ``time.time()``), ``most_cycles``, or no hope."""
+        cycles = idle = 0
+        while time.time() < deadline and cycles != most_cycles and idle < _MOST_IDLE_CYCLES:
+            least = self.population[0].value if self.population else np.inf
+            if not self.population or self.random.random() < _FRESH_SHARE:
+                self.cycle(None, self.fresh_temperature, deadline)
+            else:
+                parent = self.population[self.random.integers(len(self.population))]
+                self.cycle(parent, float(self.random.choice(self.temperatures)), deadline)
+            cycles += 1
+            improved = bool(self.population) and self.population[0].value < least
+            idle = 0 if improved else idle + 1
+
+    def cycle(self, parent: Found | None, temperature: float, deadline: float) -> None:
+        """One pass through all levels; what comes out joins the population if it is good."""
+        levels, maps = self.levels(parent)
+        if parent is None:
+            starts = self.fresh(levels[-1])
+            if not starts:
+                return
+            device_of = min(starts, key=lambda found: found.value).device_of
+        else:
+            device_of = parent.device_of
+            for new_of in maps:
+                device_of = carry(device_of, new_of)
+        for depth in range(len(levels) - 1, -1, -1):
+            free = np.flatnonzero(levels[depth].units.allowed.sum(axis=1) > 1)
+            if len(free) and time.time() < deadline:
+                device_of = self.anneal(levels[depth], device_of, free, temperature)
+            temperature *= _TEMPERATURE_FALL
+            if depth:
+                device_of = device_of[maps[depth - 1]]
+        self.keep(self.judge(self.arrays, device_of))
+
+    def levels(self, parent: Found | None) -> tuple[list[Arrays], list[Ints]]:
+        """The problem at every scale; with ``parent``, units on different devices stay apart."""
+        levels, maps = [self.arrays], list[Ints]()
+        size = self.sizes(self.arrays)
+        apart = np.zeros(len(size), np.int64) if parent is None else parent.device_of
+        most = self.cluster_share * size.sum() / self.arrays.units.allowed.shape[1]
+        while len(apart) > self.coarsest_units:
+            coarser, new_of = coarsen(
+                levels[-1], size, most, self.coarsest_units, self.next_seed(), apart
+            )
+            if len(coarser.units.seconds) > _LEAST_SHRINK * len(apart):
+                break
+            size = np.asarray(np.bincount(new_of, size), np.float64)
+            apart = carry(apart, new_of)
+            levels.append(coarser)
+            maps.append(new_of)
+        return levels, maps
+
+    def next_seed(self) -> int:
+        """A seed for compiled code."""
+        return int(self.random.integers(1 << 31))
+
+    def keep(self, found: Found) -> None:
+        """Among the best few different ones, if it is."""
+        if not np.isfinite(found.value):
+            return
+        if not self.population or found.value < self.population[0].value:
+            self.on_better(found.device_of.tolist())
+        known = any(abs(found.value - other.value) < 1e-12 for other in self.population)
+        if not known:
+            self.population.append(found)
+            self.population.sort(key=lambda each: each.value)
+            del self.population[_POPULATION:]
+
+
+def carry(values: Ints, new_of: Ints) -> Ints:
+    """The value of each new unit, all of whose old ones have the same."""
+    carried: Ints = np.zeros(int(new_of.max()) + 1, np.int64)
+    carried[new_of] = values
+    return carried
