@@ -1,22 +1,35 @@
 """The table of placed runs: what runs in TensorFlow is placed, applied and verified.
 
-Caps make two GPUs necessary: 60% of the peak that one device would have, or what the largest
-indivisible group needs where that is more.  Where a plan uses one GPU all the same, two ops are
-pinned apart, so that no row is true for want of a transfer.
+Caps make two GPUs necessary: 60%, or 80%, of the peak that one device has.  Where nothing fits
+that, or there is hardly anything to fit, two ops are pinned apart, so that no row is true for want
+of a transfer.
+
+This process imports TensorFlow, and every command line runs in a fork of it, as the process does
+in which placer reads a file: importing takes longer than most of these runs.  What a verification
+runs, it runs in a fresh process.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from commands import Ended, placer, run
+import tensorflow_runs
+from commands import Ended, forked
 from model_files import Model
 
-NATIVE = str(Path(__file__).with_name("tensorflow_runs.py"))
-CAP_SHARE = 0.6
+from placer.__main__ import main
+from placer.extraction import child_process, extraction_process
+
+sys.path.append(str(Path(__file__).parents[2] / "tests"))
+from fuzzing.warm_process import start_child
+
+DEVICES = "2xA100-40GB"
+CAP_SHARES = (0.6, 0.8)
+LEAST_PEAK_BYTES = 16 * 1024
 SEARCH_SECONDS = "10"
 HEADER = (
     "file",
@@ -36,12 +49,22 @@ HEADER = (
 )
 
 
+child_process.start_child = start_child
+extraction_process.import_tensorflow_core = lambda: None
+
+
+def placer(*arguments: str) -> Ended:
+    """Runs a command line of placer, quietly."""
+    return forked(main, *arguments, "-q")
+
+
 def row(model: Model, scratch: Path) -> dict[str, Any]:
     """How far a model gets."""
-    found: dict[str, Any] = {"file": model.name, "options": " ".join(model.options), "seconds": 0.0}
+    found: dict[str, Any] = {"file": model.name, "options": " ".join(model.options)}
+    found |= {"seconds": 0.0, "caps": "one device"}
     if model.out:
         return found | {"native": "not tried", "reason": model.out}
-    ended = run(sys.executable, NATIVE, str(model.path), *model.options)
+    ended = forked(tensorflow_runs.main, str(model.path), *model.options)
     if ended.code:
         reason = ended.output.strip() or f"TensorFlow ended with {ended.code}"
         return found | {"native": "no", "reason": reason.replace("|", "\\|")}
@@ -73,43 +96,36 @@ def _note(found: dict[str, Any], command: str, ended: Ended) -> None:
 
 def _place(model: Model, plan: Path, found: dict[str, Any]) -> Ended:
     """Places the model on two GPUs so that both are used, if that can be."""
-    cap = _cap(model)
-    arguments = ["place", str(model.path), *model.options, *model.place]
-    arguments += ["--time-limit", SEARCH_SECONDS, "-o", str(plan), "--force"]
-    capped = [] if cap is None else ["--max-memory", f"GPU:0={cap},GPU:1={cap}"]
-    found["caps"] = "" if cap is None else f"{cap:,} B"
-    devices = ["--devices", "2xA100-40GB"]
-    ended = placer(*arguments, *devices, *capped)
-    if ended.code in (5, 6):
-        found["caps"] = ""
-        ended = placer(*arguments, *devices)
-    if ended.code or _uses_both(plan):
-        return ended
+    command = ["place", str(model.path), *model.options, *model.place, "--devices", DEVICES]
+    command += ["--time-limit", SEARCH_SECONDS]
+    first = placer(*command, "-o", str(plan))
+    if first.code:
+        return first
     if not any(device.startswith("GPU") for device in _devices(plan)):
-        arguments.append("--clear-devices")
-        ended = placer(*arguments, *devices)
-        if ended.code:
+        command.append("--clear-devices")
+        first = placer(*command, "-o", str(plan), "--force")
+    if first.code or _uses_both(plan):
+        return first
+    trial = plan.with_name("trial.json")
+    for caps, options in _ways_apart(plan):
+        ended = placer(*command, *options, "-o", str(trial), "--force")
+        if ended.code == 0 and _uses_both(trial):
+            trial.replace(plan)
+            found["caps"] = caps
             return ended
+    return first
+
+
+def _ways_apart(plan: Path) -> Iterator[tuple[str, list[str]]]:
+    """What can make a plan use two GPUs, in words and as options."""
+    devices = json.loads(plan.read_text())["devices"]
+    peak = max(device["peak_memory_bytes"] for device in devices if device["type"] == "GPU")
+    for share in CAP_SHARES if peak > LEAST_PEAK_BYTES else ():
+        cap = int(share * peak)
+        yield f"{cap:,} B", ["--max-memory", f"GPU:0={cap},GPU:1={cap}"]
     for pair in _pairs(plan):
         pins = [f"{_literal(name)}=GPU:{number}" for number, name in enumerate(pair)]
-        trial = placer(*arguments, *devices, "--pin", pins[0], "--pin", pins[1])
-        if trial.code == 0:
-            found["caps"] = f"pinned apart: {', '.join(pair)}"
-            return trial
-    found["caps"] = "one device"
-    return placer(*arguments, *devices)
-
-
-def _cap(model: Model) -> int | None:
-    """The cap in bytes of each GPU, ``None`` where nothing could be divided."""
-    ended = placer("report", str(model.path), *model.options, "--format", "json")
-    if ended.code:
-        return None
-    report = ended.json
-    peak = report["memory"]["peak_bytes"]
-    group = report["largest_group"]["needed_bytes"] if report["largest_group"] else 0
-    cap = max(int(CAP_SHARE * peak), group, report["memory"]["widest_op_bytes"])
-    return cap if cap < peak else None
+        yield f"pinned apart: {', '.join(pair)}", ["--pin", pins[0], "--pin", pins[1]]
 
 
 def _pairs(plan: Path) -> list[tuple[str, str]]:
@@ -155,7 +171,7 @@ def cells(found: dict[str, Any]) -> list[object]:
             f"{summary['max_absolute_difference']:g}",
             summary["mismatches"],
         ]
-    return [*start, *codes, found.get("caps", ""), devices, *seen, *end]
+    return [*start, *codes, found["caps"] if codes[0] == 0 else "", devices, *seen, *end]
 
 
 def summary(rows: list[dict[str, Any]]) -> str:

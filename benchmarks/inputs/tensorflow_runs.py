@@ -5,9 +5,9 @@
 
 A SavedModel is loaded and its signature called.  A graph is imported, its variables are set (by
 its own initialisers where it lists them, else to random values), and its outputs are fetched:
-those given, else every sink that can be and that is neither state nor a saver's or an
-initialiser's.  Inputs are random.  Prints the number of outputs and ends with 0, or TensorFlow's
-error and ends with 1.
+those given, else its collections ``train_op`` and ``losses``, else every sink that can be and
+that is neither state nor a saver's or an initialiser's.  Inputs are random.  Prints the number of
+outputs and ends with 0, or TensorFlow's error and ends with 1.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def run_graph(path: Path, outputs: list[str], inputs: Inputs) -> list[Any]:
             v1.train.import_meta_graph(message)
         else:
             tf.graph_util.import_graph_def(message, name="")
-        ends = [graph.as_graph_element(name) for name in outputs] or list(sinks(graph))
+        ends = [graph.as_graph_element(name) for name in outputs] or list(default_ends(graph))
         print(f"ends: {', '.join(end.name for end in ends)}", file=sys.stderr)
         initialise(session, graph)
         feeds = {
@@ -148,6 +148,13 @@ def parse(path: Path) -> Any:
         return text_format.Parse(content.decode(), v1.GraphDef())
 
 
+def default_ends(graph: Any) -> Iterator[Any]:
+    """The training step that an optimizer left in the collections, else the sinks."""
+    if steps := graph.get_collection("train_op"):
+        return iter([*steps, *graph.get_collection("losses")])
+    return sinks(graph)
+
+
 def sinks(graph: Any) -> Iterator[Any]:
     """The ops that nothing reads and that are worth running."""
     ops = graph.get_operations()
@@ -189,19 +196,22 @@ def initialise(session: Any, graph: Any) -> None:
             return
         except tf.errors.OpError as error:
             print(f"its initialisers do not run: {error}", file=sys.stderr)
+    assigns, feeds = [], {}
     for op in [op for op in graph.get_operations() if op.type in VARIABLES]:
         shape = tf.TensorShape(op.get_attr("shape"))
         value = random_value(op.get_attr("dtype"), [size or 1 for size in shape])
         with graph.colocate_with(op, ignore_existing=True):
             fed = v1.placeholder(op.get_attr("dtype"), value.shape)
             if op.type == "VarHandleOp":
-                assign = tf.raw_ops.AssignVariableOp(resource=op.outputs[0], value=fed)
+                assigns.append(tf.raw_ops.AssignVariableOp(resource=op.outputs[0], value=fed))
             else:
-                assign = tf.raw_ops.Assign(ref=op.outputs[0], value=fed).op
-        session.run(assign, {fed: value})
+                assigns.append(tf.raw_ops.Assign(ref=op.outputs[0], value=fed).op)
+        feeds[fed] = value
+    session.run(assigns, feeds)
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> int:
+    """0 if the model runs, 1 if not."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("path", type=Path)
     parser.add_argument("--outputs", default="")
@@ -209,7 +219,7 @@ def main() -> None:
     parser.add_argument("--tag-set", default="serve")
     parser.add_argument("--batch-size", type=int, default=1)
     parser.add_argument("--shape", action="append", default=[])
-    arguments, _ = parser.parse_known_args()
+    arguments, _ = parser.parse_known_args(argv)
     named = (item.rpartition(":") for item in arguments.shape)
     shapes = {name: [int(size) for size in text.split("x") if size] for name, _, text in named}
     inputs = Inputs(arguments.batch_size, shapes)
@@ -225,9 +235,10 @@ def main() -> None:
         if lines[:1] == ["Graph execution error:"]:
             lines = [line for line in lines if not line.startswith("Detected at")][1:] or lines
         print(f"{type(error).__name__}: {' '.join(lines)[:400]}")
-        raise SystemExit(1) from error
+        return 1
     print(f"{len(values)} outputs")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -284,7 +285,13 @@ def _output_row(key: str, placed: Any, unplaced: Any, tolerance: float) -> Outpu
     return OutputRow(
         output=key,
         equal=bool((same | (absolute <= tolerance * numpy.abs(wide_right).max(initial=0))).all()),
-        max_absolute_difference=float(absolute.max(initial=0.0)),
-        max_relative_difference=float((absolute / scale).max(initial=0.0)),
+        max_absolute_difference=_largest(absolute),
+        max_relative_difference=_largest(numpy.where(same, 0.0, absolute / scale)),
         all_finite=bool(numpy.isfinite(wide_right).all()),
     )
+
+
+def _largest(distances: Any) -> float | None:
+    """The largest of the distances; ``None`` where one of them is from a number to none."""
+    largest = float(distances.max(initial=0.0))
+    return largest if math.isfinite(largest) else None

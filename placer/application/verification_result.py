@@ -74,7 +74,7 @@ class VariableRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputRow:
     """One output of the placed program beside the unplaced one's.  Differences are ``None`` for
-    values without a distance (strings)."""
+    values without a distance: strings, shapes that differ, a number and NaN or infinity."""
 
     output: str
     equal: bool
@@ -124,8 +124,7 @@ class Verification:
                 if row.requested and row.requested != row.actual
             ),
             *(
-                f"output {row.output} differs from the unplaced program's by up to "
-                f"{row.max_absolute_difference}"
+                f"output {row.output} differs from the unplaced program's{_by(row)}"
                 for row in self.outputs
                 if not row.equal
             ),
@@ -179,6 +178,12 @@ class Verification:
             "summary": self.summary,
             "mismatches": list(self.mismatches),
         }
+
+
+def _by(row: OutputRow) -> str:
+    if row.max_absolute_difference is None:
+        return ""
+    return f" by up to {row.max_absolute_difference}"
 
 
 def _seen(row: TransferRow) -> str:

@@ -71,7 +71,10 @@ def add_choice_options(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--tag-set", metavar="TAGS", help="MetaGraph of a SavedModel: serve,gpu")
     parser.add_argument("--signature", metavar="NAME", help="signature of a SavedModel")
     parser.add_argument(
-        "--outputs", metavar="A,B", help="tensors or ops to run; of a GraphDef, else all sinks"
+        "--outputs",
+        metavar="A,B",
+        help="tensors or ops to run; else of a MetaGraphDef its train_op and losses, of a graph "
+        "all sinks",
     )
     parser.add_argument(
         "--allow-unsafe-keras",

@@ -33,6 +33,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     group.add_argument(
         "--on-hardware", action="store_true", help="no rehearsal: fail if a device is absent"
     )
+    group.add_argument(
+        "--optimised",
+        action="store_true",
+        help="leave TensorFlow's graph optimisation on (off by default, so that every op of the "
+        "plan is there to be compared)",
+    )
     options.add_fallback(group)
     options.add_time_limit(group, 600.0, "of both runs, unplaced and placed (600)")
     options.add_fail_on(parser.add_argument_group("gates (exit code 7)"), ("fallback",))
@@ -64,6 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
             inputs,
             on_hardware=arguments.on_hardware,
             strict=arguments.fallback == "strict",
+            optimised=arguments.optimised,
             time_limit_seconds=arguments.time_limit,
             **options.choice_options(arguments),
         )

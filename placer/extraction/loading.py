@@ -18,8 +18,12 @@ from placer.extraction.op_definitions import OpDefinitions, attribute
 from placer.extraction.program import FlatProgram, ProgramInput
 from placer.extraction.raw_program import RawProgram, dtype_name, shape_of
 from placer.extraction.scratch_graphs import dtype_number, fill_shape
-from placer.extraction.signatures import choose_outputs, read_meta_graph, read_saved_model
-from placer.extraction.sinks import default_ends, output_count
+from placer.extraction.signatures import (
+    choose_outputs,
+    read_meta_graph,
+    read_saved_model,
+)
+from placer.extraction.sinks import default_ends, output_count, training_step
 from placer.extraction.sources import read_source
 from placer.extraction.state import find_variables
 
@@ -36,7 +40,9 @@ def load_program(
     ``source`` is the path of a SavedModel folder or a GraphDef file, a GraphDef, a
     ConcreteFunction, a ``tf.function`` with one trace, a Keras model, or a ``tf.Graph``.
     ``tag_set`` and ``signature`` choose in a SavedModel (``serve`` and ``serving_default`` if not
-    given); ``outputs`` are keys of the signature, ops or tensors.  Raises :class:`ModelError` or
+    given); ``outputs`` are keys of the signature, ops or tensors.  Without them a MetaGraphDef
+    runs what its collections ``train_op`` and ``losses`` hold, if it has a ``train_op``; any other
+    graph its sinks.  Raises :class:`ModelError` or
     :class:`UsageError` saying what exists.
     """
     return flatten(read_program(source, tag_set=tag_set, signature=signature, outputs=outputs))
@@ -69,8 +75,11 @@ def read_program(
                 f"{flag} {value} chooses in a SavedModel, and {str(path)!r} is a {kind}: name "
                 "what to run with --outputs"
             )
-        graph_def = message if kind == "GraphDef" else message.graph_def
-        raw = _read_graph_def(graph_def, outputs, source_format="graph_def")
+        if kind == "GraphDef":
+            raw = _read_graph_def(message, outputs, source_format="graph_def")
+        else:
+            wanted = outputs or training_step(message)
+            raw = _read_graph_def(message.graph_def, wanted, source_format="graph_def")
         return replace(raw, path=str(path))
     if isinstance(source, graph_pb2.GraphDef):
         return _read_graph_def(source, outputs, source_format="graph_def")

@@ -1,10 +1,12 @@
-"""The default outputs of a bare graph: its sinks, initialisers and savers left out."""
+"""What a graph runs by default: its training step, else its sinks but those of initialisers and
+savers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
+from placer.extraction.node_checks import check_references
 from placer.extraction.node_order import order_nodes
 from placer.extraction.op_definitions import OpDefinitions, argument_length
 from placer.extraction.v1_control_flow import NOWHERE, find_contexts
@@ -122,6 +124,31 @@ def default_ends(
         else:
             outputs.extend((f"{name}:{index}",) * 2 for index in range(count))
     return tuple(outputs), tuple(targets)
+
+
+def training_step(meta_graph: Any) -> tuple[str, ...]:
+    """The ops (``^name``) and tensors of one training step; none without a ``train_op``.
+
+    TensorFlow 1 collects what its optimizers return in ``train_op``, and what they minimise in
+    ``losses`` (``tf.compat.v1.GraphKeys``).  Losses that cannot be fetched are left out.
+    """
+    nodes = {node.name: node for node in meta_graph.graph_def.node}
+    steps = [name for name in _collected(meta_graph, "train_op") if name in nodes]
+    if not steps:
+        return ()
+    check_references(meta_graph.graph_def.node)
+    contexts = find_contexts(nodes[name] for name in order_nodes(nodes))
+    losses = _collected(meta_graph, "losses")
+    fetched = [name for name in losses if name in nodes and contexts[name] == NOWHERE]
+    return (*(f"^{name}" for name in steps), *fetched)
+
+
+def _collected(meta_graph: Any, collection: str) -> list[str]:
+    """The ops in a collection; a loss is the only output of its op."""
+    if collection not in meta_graph.collection_def:
+        return []
+    names = meta_graph.collection_def[collection].node_list.value
+    return list(dict.fromkeys(name.split(":")[0] for name in names))
 
 
 def output_count(node: Any, definitions: OpDefinitions) -> int:

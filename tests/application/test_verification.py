@@ -174,6 +174,20 @@ def test_outputs_are_compared_bit_by_bit_unless_told_otherwise():
     ].equal
 
 
+def test_what_has_no_distance_is_told_and_can_be_written():
+    """NaN equals NaN at no distance; a number beside NaN or infinity is unequal without one."""
+    nan, infinity = float("nan"), float("inf")
+    other, same, tall = compare_outputs(
+        {"same": np.array([1.0, nan]), "other": np.array([1.0]), "tall": np.array([infinity])},
+        {"same": np.array([1.0, nan]), "other": np.array([nan]), "tall": np.array([2.0])},
+    )
+    assert (same.equal, same.max_absolute_difference, same.max_relative_difference) == (True, 0, 0)
+    for row in (other, tall):
+        assert not row.equal
+        assert row.max_absolute_difference is None
+        assert row.max_relative_difference is None
+
+
 @pytest.mark.parametrize(
     "model", ["basic-pitch", "guesslang", "tfnet-lstm-savedmodel"], ids=lambda name: name
 )

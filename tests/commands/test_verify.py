@@ -37,7 +37,8 @@ def application(monkeypatch, tmp_path):
 def test_verify_passes_everything_on(application, capsys):
     """Plan, inputs and the ways to run arrive at the application; the result is printed."""
     argv = (
-        "verify model plan.json --inputs inputs.npz --on-hardware --fallback strict --time-limit 90"
+        "verify model plan.json --inputs inputs.npz --on-hardware --fallback strict --optimised "
+        "--time-limit 90"
     )
     assert main([*argv.split(), "--signature", "s"]) == 0
     (((model, plan, inputs), options),) = application.calls
@@ -46,6 +47,7 @@ def test_verify_passes_everything_on(application, capsys):
     assert options == {
         "on_hardware": True,
         "strict": True,
+        "optimised": True,
         "time_limit_seconds": 90.0,
         "tag_set": None,
         "signature": "s",

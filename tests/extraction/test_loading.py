@@ -66,6 +66,39 @@ def test_an_op_without_outputs_is_run_not_fetched():
     assert (program.outputs, program.targets) == ((), ("step",))
 
 
+def training_meta_graph(*, losses=True, minimised=True):
+    """x -> square -> loss -> update, with an evaluation beside it that no training step needs."""
+    with tf.Graph().as_default():
+        x = v1.placeholder(tf.float32, [4], name="x")
+        w = v1.get_variable("w", [4], use_resource=False)
+        loss = tf.reduce_sum(tf.square(w - x), name="loss")
+        if losses:
+            v1.losses.add_loss(loss)
+        if minimised:
+            step = v1.train.get_or_create_global_step()
+            v1.train.GradientDescentOptimizer(0.1).minimize(loss, step, name="step")
+        tf.abs(w, name="evaluation")
+        return v1.train.export_meta_graph()
+
+
+@pytest.mark.parametrize("losses", [True, False])
+def test_a_meta_graph_that_trains_runs_its_training_step(tmp_path, losses):
+    """The collections train_op and losses say what to run; no --outputs is needed."""
+    (tmp_path / "a.meta").write_bytes(training_meta_graph(losses=losses).SerializeToString())
+    program = load_program(tmp_path / "a.meta")
+    assert program.targets == ("step",)
+    assert program.outputs == ((("loss", "loss:0"),) if losses else ())
+    assert "evaluation" not in program.origins
+    again = load_program(tmp_path / "a.meta", outputs=program.chosen_outputs)
+    assert again.fingerprint == program.fingerprint
+
+
+def test_a_meta_graph_with_losses_alone_runs_its_sinks(tmp_path):
+    """Losses without a train_op may be a part of what the graph does."""
+    (tmp_path / "a.meta").write_bytes(training_meta_graph(minimised=False).SerializeToString())
+    assert [key for key, _ in load_program(tmp_path / "a.meta").outputs] == ["loss", "evaluation"]
+
+
 def test_values_in_one_branch_are_no_outputs():
     """A sink inside a v1 conditional or loop cannot be fetched, so it is left out."""
     with tf.Graph().as_default() as graph:
