@@ -55,13 +55,6 @@ import sys, keras
 getattr(keras.applications, sys.argv[1])(weights=None).export(sys.argv[2], verbose=False)
 """
 
-OPTIMISED = """
-import json, sys
-import placer
-found = placer.verify(sys.argv[1], placer.Plan.load(sys.argv[2]), optimised=True)
-print(json.dumps(found.to_json()))
-"""
-
 LIVE = """
 import json, os, sys
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # as where a rehearsal has a process of its own
@@ -112,7 +105,7 @@ def saved_case(
     subprocess.run(apply, check=True, capture_output=True)
     verification = placer("verify", out, plan)
     if gpus == 2:
-        verification["optimised"] = run_json(sys.executable, "-c", OPTIMISED, out, plan)
+        verification["optimised"] = placer("verify", out, plan, "--optimised")
     return share, placed, verification
 
 
