@@ -144,6 +144,13 @@ def _pinned_devices(
                 if op.name not in graph.feeds
                 and (reason := _no_kernel(op, is_accelerator, host_only))
             }
+            fed = tuple(op.name for op in matched if op.name in graph.feeds)
+            if fed and target != cluster.host.name:
+                message = (
+                    f"{len(fed)} ops that {pin} matches are fed: their values arrive on "
+                    f"{cluster.host.name}, whatever is asked for"
+                )
+                warnings.append(("pin_of_fed", message, fed))
             if len(unable) == len(matched):
                 name, reason = next(iter(unable.items()))
                 raise UsageError(

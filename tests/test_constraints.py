@@ -37,6 +37,9 @@ def test_a_fed_op_sits_on_the_host():
     constraints = constrain(draw("x=Placeholder -> a", feeds=["x"]), pins={"x": "GPU:1"})
     assert devices_of(constraints, "x") == ("CPU:0",)
     assert constraints.restrictions["x"].code == "fed"
+    assert [(code, ops) for code, _, ops in constraints.warnings] == [("pin_of_fed", ("x",))]
+    graph = draw("x=Placeholder -> a", feeds=["x"])
+    assert constrain(graph, pins={"x": "CPU:0"}).warnings == ()
 
 
 def test_an_op_without_a_gpu_kernel_goes_to_the_cpu_with_its_group():

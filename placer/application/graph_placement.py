@@ -41,9 +41,20 @@ def check_fingerprint(program: FlatProgram, plan: Any) -> None:
         raise UsageError(
             f"the plan was made for a model with fingerprint {wanted or '(none)'}, this one has "
             f"{program.fingerprint} (signature {program.signature!r}, "
-            f"{len(program.graph_def.node):,} ops); place this model, or give the signature and "
-            f"outputs that the plan was made with"
+            f"{len(program.graph_def.node):,} ops); "
+            f"{_mismatch_advice(program, plan)}"
         )
+
+
+def _mismatch_advice(program: FlatProgram, plan: Any) -> str:
+    from_file = bool(plan.model.get("path"))
+    if from_file == bool(program.path):
+        return "place this model, or give the signature and outputs that the plan was made with"
+    made, found = ("a file", "a live program") if from_file else ("a live program", "a file")
+    return (
+        f"the plan was made from {made} and this is {found}: one model has other op names in the "
+        "two (a file adds the calls of its signature), so place what you apply the plan to"
+    )
 
 
 def place_graph_def(program: FlatProgram, placement: Mapping[str, str]) -> Any:

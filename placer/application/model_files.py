@@ -137,10 +137,9 @@ class ModelFile:
         )
         if not self.is_eager:
             return names
-        meta_graph = self._meta_graph(self.message)
-        output = next(iter(meta_graph.signature_def[self.program.signature].outputs.values()))
-        call_name = output.name.partition(":")[0]
-        call = next(node for node in meta_graph.graph_def.node if node.name == call_name)
+        ends = [tensor for _, tensor in self.raw.outputs] or list(self.raw.targets)
+        call_name = ends[0].partition(":")[0]
+        call = next(node for node in self.raw.graph_def.node if node.name == call_name)
         arguments = tuple(
             name if ":" in name else f"{name}:0" for name in call.input if not name.startswith("^")
         )

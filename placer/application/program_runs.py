@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from placer.application.generated_inputs import stand_in_weights
+from placer.extraction.saved_functions import find_function
+from placer.extraction.signatures import choose_meta_graph
+from placer.extraction.sources import read_source
 from placer.extraction.state import VARIABLE_TYPES
 
 
@@ -155,13 +158,15 @@ def run_saved_model(
     tags: Sequence[str],
     signature: str,
     inputs: Mapping[str, Any],
+    output_keys: Sequence[str],
     *,
     optimised: bool = False,
 ) -> Run:
     """One call of a signature of a TensorFlow 2 SavedModel, variables on their saved devices.
 
-    ``path`` is a copy that may be changed.  Variables of a model without weights get made-up
-    values.
+    A function that no signature exports takes ``inputs`` in their order and gives
+    ``output_keys`` in theirs.  ``path`` is a copy that may be changed.  Variables of a model
+    without weights get made-up values.
     """
     import tensorflow as tf
 
@@ -178,9 +183,15 @@ def run_saved_model(
             raise
         notes.append(drop_slot_records(path))
         loaded = tf.saved_model.load(str(path), tags=list(tags), options=options)
-    function = loaded.signatures[signature]
+    exported = signature in loaded.signatures
+    function = (
+        loaded.signatures[signature] if exported else _inner_function(loaded, path, tags, signature)
+    )
     if not stored:
         notes.append(_invent_weights(function.variables))
+    if not exported:
+        run = run_flat(function, list(inputs.values()), output_keys, optimised=optimised)
+        return replace(run, notes=tuple(notes))
 
     def call() -> Mapping[str, Any]:
         result: Mapping[str, Any] = function(
@@ -189,6 +200,20 @@ def run_saved_model(
         return result
 
     return replace(_observed(function, call, optimised), notes=tuple(notes))
+
+
+def _inner_function(loaded: Any, path: Path, tags: Sequence[str], name: str) -> Any:
+    """The ConcreteFunction of a loaded object that no signature exports."""
+    meta_graph = choose_meta_graph(read_source(path), path, ",".join(tags))
+    found = find_function(meta_graph, name)
+    assert found is not None
+    owner = loaded
+    for step in found.path:
+        if isinstance(owner, Mapping):
+            owner = owner[step]
+        else:
+            owner = owner[int(step)] if isinstance(owner, Sequence) else getattr(owner, step)
+    return getattr(owner, "concrete_functions", [owner])[found.number]
 
 
 def drop_slot_records(path: Path) -> str:

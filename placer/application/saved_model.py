@@ -29,6 +29,7 @@ from placer.extraction.inlining import CALL_TYPES
 from placer.extraction.loading import load_program
 from placer.extraction.op_definitions import OpDefinitions
 from placer.extraction.program import FlatProgram
+from placer.extraction.saved_functions import exported_function
 from placer.extraction.signatures import choose_meta_graph
 from placer.extraction.sources import model_file, read_source
 from placer.files import replaced
@@ -131,6 +132,13 @@ def place_meta_graph(
     meta_graph: Any, program: FlatProgram, placement: Mapping[str, str]
 ) -> Warnings:
     """Writes ``placement`` into a MetaGraphDef, in place; returns warnings."""
+    with exported_function(meta_graph, program.signature):
+        return _place_meta_graph(meta_graph, program, placement)
+
+
+def _place_meta_graph(
+    meta_graph: Any, program: FlatProgram, placement: Mapping[str, str]
+) -> Warnings:
     devices = full_devices(program, placement)
     library = {f.signature.name: f for f in meta_graph.graph_def.library.function}
     definitions = OpDefinitions(program.stripped_ops, library.values())

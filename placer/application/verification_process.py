@@ -170,6 +170,7 @@ def _run(request: RunRequest, program: Any, which: int) -> Any:
                 request.tags,
                 request.signature,
                 request.inputs,
+                [key for key, _ in request.fetches[which]],
                 optimised=request.optimised,
             )
     session = program_runs.SessionRequest(

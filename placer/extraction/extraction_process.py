@@ -14,6 +14,7 @@ import pickle
 import resource
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -37,6 +38,7 @@ def main(folder: Path) -> None:
     """Answers the request in ``folder``."""
     gc.disable()  # a short life, and many objects that stay
     sys.setrecursionlimit(RECURSION_LIMIT)
+    tempfile.tempdir = str(folder)  # what AutoGraph writes goes with it, however this process ends
     request = pickle.loads((folder / "request").read_bytes())
     if hasattr(signal, "alarm"):  # ends this process even if nobody is left to kill it
         signal.alarm(math.ceil(request["seconds"]) + 1)

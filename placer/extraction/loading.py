@@ -155,7 +155,7 @@ def flatten(raw: RawProgram) -> FlatProgram:
         fingerprint=fingerprint_graph(inlined.graph_def, definitions),
         stored_shapes=inlined.stored_shapes,
         stripped_ops=raw.stripped_ops,
-        warnings=tuple(_warnings(inlined)),
+        warnings=(*raw.warnings, *_warnings(inlined)),
         ops_in_file=len(raw.graph_def.node) + sum(len(f.node_def) for f in library),
         functions_in_file=len(library),
     )

@@ -20,7 +20,7 @@ class RawProgram:
     live handle to the name of its variable, ``stored_variables`` variable names to the (dtype,
     shape) that a file declares apart from the graph.  ``chosen_outputs`` are the outputs that were
     asked for by name, ``captures_constants`` says that calls capture the main graph's constants
-    as values, as in SavedModels of TensorFlow 2.
+    as values, as in SavedModels of TensorFlow 2.  ``warnings`` are (code, message, ops).
     """
 
     graph_def: Any
@@ -39,6 +39,7 @@ class RawProgram:
     stored_variables: Mapping[str, tuple[str, tuple[int | None, ...] | None]] = field(
         default_factory=dict
     )
+    warnings: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
 
 def shape_of(proto: Any) -> tuple[int | None, ...] | None:

@@ -9,9 +9,13 @@ from typing import Any
 from placer.errors import ModelError
 from placer.extraction.program import ProgramInput
 from placer.extraction.raw_program import RawProgram, dtype_name, shape_of
+from placer.extraction.saved_functions import export_function, tell_functions
 
 DEFAULT_TAG_SET = "serve"
 DEFAULT_SIGNATURE = "serving_default"
+_Entry = tuple[str, tuple[int | None, ...] | None]
+Warnings = tuple[tuple[str, str, tuple[str, ...]], ...]
+
 INITIALISER_SIGNATURE = "__saved_model_init_op"
 
 
@@ -49,6 +53,7 @@ def read_meta_graph(
         found = dict(_tensors(definition.outputs))
     ops = {node.name: node for node in meta_graph.graph_def.node}
     wanted, targets = choose_outputs(found, outputs, ops)
+    variables, warnings = stored_variables(meta_graph, path)
     return RawProgram(
         graph_def=meta_graph.graph_def,
         inputs=inputs,
@@ -61,7 +66,8 @@ def read_meta_graph(
         chosen_outputs=tuple(outputs or ()),
         captures_constants=len(meta_graph.object_graph_def.nodes) > 0,
         stripped_ops=tuple(meta_graph.meta_info_def.stripped_op_list.op),
-        stored_variables=stored_variables(meta_graph, path),
+        stored_variables=variables,
+        warnings=warnings,
     )
 
 
@@ -82,37 +88,25 @@ def choose_meta_graph(saved_model: Any, path: Path, tag_set: str | None) -> Any:
 
 
 def choose_signature(meta_graph: Any, path: Path, name: str) -> Any:
-    """The SignatureDef called ``name``."""
-    if name in meta_graph.signature_def:
+    """The SignatureDef called ``name``.
+
+    Where there is none, but a function of that name or at that path, a signature is added that
+    calls it.  Raises :class:`ModelError` saying what there is.
+    """
+    if name in meta_graph.signature_def or export_function(meta_graph, name):
         return meta_graph.signature_def[name]
     present = sorted(key for key in meta_graph.signature_def if key != INITIALISER_SIGNATURE)
-    if not present:
-        functions = _function_names(meta_graph)
-        known = f"; its functions are {', '.join(map(repr, functions))}" if functions else ""
-        advice = (
-            "export one as a signature (tf.saved_model.save(model, folder, signatures=...)), or "
-        )
+    functions = tell_functions(meta_graph)
+    known = f"; its functions are {functions}" if functions else ""
+    if present:
         raise ModelError(
-            f"{str(path)!r} has no signatures{known}: {advice if functions else ''}name tensors "
-            "of its graph with --outputs"
+            f"{str(path)!r} has no signature {name!r}; it has {', '.join(map(repr, present))}"
+            f"{known}: choose one with --signature"
         )
+    advice = "choose one with --signature, or " if functions else ""
     raise ModelError(
-        f"{str(path)!r} has no signature {name!r}; it has {', '.join(map(repr, present))}: "
-        "choose one with --signature"
+        f"{str(path)!r} has no signatures{known}: {advice}name tensors of its graph with --outputs"
     )
-
-
-def _function_names(meta_graph: Any) -> list[str]:
-    """The functions that a SavedModel of TensorFlow 2 offers, as attributes of its objects."""
-    objects = meta_graph.object_graph_def.nodes
-    names = [
-        child.local_name
-        for node in objects
-        for child in node.children
-        if child.node_id < len(objects)
-        and objects[child.node_id].WhichOneof("kind") in ("function", "bare_concrete_function")
-    ]
-    return sorted(set(names))
 
 
 def choose_outputs(
@@ -182,14 +176,14 @@ def _inputs(infos: Mapping[str, Any], graph_def: Any) -> Iterator[ProgramInput]:
         )
 
 
-def stored_variables(
-    meta_graph: Any, folder: Path
-) -> dict[str, tuple[str, tuple[int | None, ...] | None]]:
+def stored_variables(meta_graph: Any, folder: Path) -> tuple[dict[str, _Entry], Warnings]:
     """(dtype, shape) by variable name, from the object graph and from ``variables.index``.
 
-    Only the index is opened; the weights stay unread, and may be absent.
+    Only the index is opened; the weights stay unread, and may be absent.  A damaged index is a
+    warning (code, message, ops).
     """
-    found: dict[str, tuple[str, tuple[int | None, ...] | None]] = {}
+    found: dict[str, _Entry] = {}
+    warnings: Warnings = ()
     repeated = set()
     for node in meta_graph.object_graph_def.nodes:
         if node.WhichOneof("kind") == "variable":
@@ -199,20 +193,24 @@ def stored_variables(
                 repeated.add(name)
     prefix = folder / "variables" / "variables"
     if prefix.with_suffix(".index").exists():
-        found.update(_checkpoint_entries(prefix))
-    return {name: entry for name, entry in found.items() if name not in repeated}
+        try:
+            found.update(_checkpoint_entries(prefix))
+        except ModelError as error:
+            warnings = (("damaged_index", str(error), ()),)
+    return {name: entry for name, entry in found.items() if name not in repeated}, warnings
 
 
-def _checkpoint_entries(
-    prefix: Path,
-) -> Iterator[tuple[str, tuple[str, tuple[int | None, ...] | None]]]:
+def _checkpoint_entries(prefix: Path) -> Iterator[tuple[str, _Entry]]:
     from tensorflow.python.framework import errors
     from tensorflow.python.training import py_checkpoint_reader
 
     try:
         reader = py_checkpoint_reader.NewCheckpointReader(str(prefix))
-    except (errors.OpError, ValueError, IndexError, NotImplementedError, RuntimeError):
-        return
+    except (errors.OpError, ValueError, IndexError, NotImplementedError, RuntimeError) as error:
+        raise ModelError(
+            f"{prefix.name}.index cannot be read, so the shapes of variables come from the graph "
+            f"alone and the model will not load its weights: {' '.join(str(error).split())[:200]}"
+        ) from error
     dtypes = reader.get_variable_to_dtype_map()
     for name, shape in reader.get_variable_to_shape_map().items():
         yield name, (str(dtypes[name].name), tuple(shape))

@@ -1,6 +1,7 @@
 """Files are read by their content, and the chosen signature decides what is analysed."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -193,21 +194,15 @@ def test_tag_sets_and_signatures_of_meta_graphs(tmp_path):
     assert load_program(tmp_path / "b.meta").outputs == (("other_sink", "other_sink:0"),)
 
 
-def test_without_signatures_the_functions_are_named(tmp_path):
-    """A SavedModel of several functions and no signature says which there are."""
-
-    class Module(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec([2], tf.float32)])
-        def encode(self, x):
-            return x + 1.0
-
-        @tf.function(input_signature=[tf.TensorSpec([2], tf.float32)])
-        def decode(self, x):
-            return x - 1.0
-
-    tf.saved_model.save(Module(), str(tmp_path / "model"))
-    with pytest.raises(ModelError, match=r"no signatures; its functions are 'decode', 'encode'"):
-        load_program(tmp_path / "model")
+def test_a_damaged_index_is_told(two_signatures, tmp_path):
+    """Shapes do not need the index, but a model with a broken one will not load its weights."""
+    shutil.copytree(two_signatures, tmp_path / "model")
+    index = tmp_path / "model" / "variables" / "variables.index"
+    index.write_bytes(index.read_bytes()[:-9])
+    program = load_program(tmp_path / "model")
+    assert [code for code, _, _ in program.warnings] == ["damaged_index"]
+    assert program.fingerprint == load_program(two_signatures).fingerprint
+    assert load_program(two_signatures).warnings == ()
 
 
 def test_weights_may_be_absent(two_signatures, tmp_path):

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from fuzzing import mutations, seeds
+from fuzzing import keras_formats, mutations, seeds
 from fuzzing.cases import ROOT
 
 REPORT = frozenset({0, 3})
@@ -236,7 +236,9 @@ _FILES = {
     "meta_graph_text": _file("export.meta", "MetaGraphDef", _text, meta_graph_seeds),
 }
 
+_KERAS = {"keras": keras_formats.write_keras, "h5": keras_formats.write_hdf5}
+
 FORMATS = {
     name: Format(name=name, write=write)
-    for name, write in {**_SAVED_MODELS, **_FILES, "plan": None}.items()
+    for name, write in {**_SAVED_MODELS, **_FILES, **_KERAS, "plan": None}.items()
 }

@@ -118,6 +118,8 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "w")
     _send_to((1, 2), Path(os.devnull))
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    import keras  # noqa: F401
     import tensorflow  # noqa: F401
 
     import placer.pipeline  # noqa: F401
