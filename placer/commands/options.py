@@ -69,7 +69,11 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 def add_choice_options(parser: argparse._ActionsContainer) -> None:
     """Adds what chooses the program in a file."""
     parser.add_argument("--tag-set", metavar="TAGS", help="MetaGraph of a SavedModel: serve,gpu")
-    parser.add_argument("--signature", metavar="NAME", help="signature of a SavedModel")
+    parser.add_argument(
+        "--signature",
+        metavar="NAME",
+        help="signature of a SavedModel, or a function by its path or name",
+    )
     parser.add_argument(
         "--outputs",
         metavar="A,B",
