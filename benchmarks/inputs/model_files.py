@@ -18,7 +18,8 @@ class Model:
 
     ``name`` is its path in the folder.  ``options`` bind and choose (every command but verify
     takes them), ``place`` are for ``placer place`` alone; ``reason`` says why they are needed.
-    ``out`` says why a file is left out of the second table although it may run.
+    ``out`` says why a file is left out of the second table although it may run, ``anyway`` that
+    it is placed although it does not run by itself.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Model:
     place: tuple[str, ...] = ()
     reason: str = ""
     out: str = ""
+    anyway: bool = False
 
 
 def find_models(folder: Path) -> list[Model]:
@@ -56,4 +58,5 @@ def _model(path: Path, folder: Path, cases: dict[str, Any]) -> Model:
         place=tuple(case.get("place", ())),
         reason=case.get("reason", ""),
         out=case.get("out", ""),
+        anyway=case.get("anyway", False),
     )

@@ -65,10 +65,13 @@ def row(model: Model, scratch: Path) -> dict[str, Any]:
     if model.out:
         return found | {"native": "not tried", "reason": model.out}
     ended = forked(tensorflow_runs.main, str(model.path), *model.options)
-    if ended.code:
-        reason = ended.output.strip() or f"TensorFlow ended with {ended.code}"
-        return found | {"native": "no", "reason": reason.replace("|", "\\|")}
     found |= {"native": "yes", "reason": model.reason}
+    if ended.code:
+        complaint = ended.output.strip() or f"TensorFlow ended with {ended.code}"
+        reason = " ".join(filter(None, (complaint.replace("|", "\\|"), model.reason)))
+        found |= {"native": "no", "reason": reason}
+        if not model.anyway:
+            return found
     plan, out = scratch / "plan.json", scratch / f"placed{model.path.suffix}"
     placed = _place(model, plan, found)
     _note(found, "place", placed)

@@ -3,11 +3,12 @@
     python benchmarks/inputs/tensorflow_runs.py PATH [--outputs A,B] [--signature S] [--tag-set T]
         [--batch-size N] [--shape NAME:2x3 ...]
 
-A SavedModel is loaded and its signature called.  A graph is imported, its variables are set (by
-its own initialisers where it lists them, else to random values), and its outputs are fetched:
-those given, else its collections ``train_op`` and ``losses``, else every sink that can be and
-that is neither state nor a saver's or an initialiser's.  Inputs are random.  Prints the number of
-outputs and ends with 0, or TensorFlow's error and ends with 1.
+A SavedModel is loaded and its signature called, a Keras file loaded and called.  A graph is
+imported, its variables are set (by its own initialisers where it lists them, else to random
+values), and its outputs are fetched: those given, else its collections ``train_op`` and
+``losses``, else every sink that can be and that is neither state nor a saver's or an
+initialiser's.  Inputs are random.  Prints the number of outputs and ends with 0, or TensorFlow's
+error and ends with 1.
 """
 
 from __future__ import annotations
@@ -69,17 +70,16 @@ def session_here() -> Any:
 
 
 def run_saved_model(path: Path, tags: list[str], signature: str, inputs: Inputs) -> list[Any]:
+    """The outputs of a signature, called or, where ``tf.saved_model.load`` cannot revive what the
+    model was trained with (Keras 2 optimizers), fetched in a session."""
     from tensorflow.python.saved_model import loader_impl
 
     found = loader_impl.parse_saved_model(str(path))
     if any(len(meta_graph.object_graph_def.nodes) for meta_graph in found.meta_graphs):
-        stored = (path / "variables" / "variables.index").exists()
-        options = tf.saved_model.LoadOptions(experimental_skip_checkpoint=not stored)
-        loaded = tf.saved_model.load(str(path), tags=tags, options=options)
-        function = loaded.signatures[signature]
-        specs = function.structured_input_signature[1]
-        values = {k: tf.constant(inputs.value(k, s.dtype, s.shape)) for k, s in specs.items()}
-        return list(function(**values).values())
+        try:
+            return call_signature(path, tags, signature, inputs)
+        except AttributeError as error:
+            print(f"tf.saved_model.load fails: {error}", file=sys.stderr)
     with tf.Graph().as_default(), session_here() as session:
         definition = v1.saved_model.load(session, tags, str(path)).signature_def[signature]
         feeds = {
@@ -87,6 +87,25 @@ def run_saved_model(path: Path, tags: list[str], signature: str, inputs: Inputs)
             for key, info in definition.inputs.items()
         }
         return list(session.run([info.name for info in definition.outputs.values()], feeds))
+
+
+def call_signature(path: Path, tags: list[str], signature: str, inputs: Inputs) -> list[Any]:
+    stored = (path / "variables" / "variables.index").exists()
+    options = tf.saved_model.LoadOptions(experimental_skip_checkpoint=not stored)
+    loaded = tf.saved_model.load(str(path), tags=tags, options=options)
+    function = loaded.signatures[signature]
+    specs = function.structured_input_signature[1]
+    values = {k: tf.constant(inputs.value(k, s.dtype, s.shape)) for k, s in specs.items()}
+    return list(function(**values).values())
+
+
+def run_keras_file(path: Path, inputs: Inputs) -> list[Any]:
+    """What a Keras file computes, if Keras loads it in safe mode."""
+    import keras
+
+    model = keras.models.load_model(path, compile=False)
+    values = [inputs.value(x.name, x.dtype, x.shape) for x in model.inputs]
+    return list(keras.tree.flatten(model(values if len(values) > 1 else values[0])))
 
 
 def run_graph(path: Path, outputs: list[str], inputs: Inputs) -> list[Any]:
@@ -227,6 +246,8 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.path.is_dir():
             tags = arguments.tag_set.split(",")
             values = run_saved_model(arguments.path, tags, arguments.signature, inputs)
+        elif arguments.path.suffix in (".h5", ".keras"):
+            values = run_keras_file(arguments.path, inputs)
         else:
             outputs = [name for name in arguments.outputs.split(",") if name]
             values = run_graph(arguments.path, outputs, inputs)

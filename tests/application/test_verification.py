@@ -57,6 +57,15 @@ def test_without_a_plan_the_devices_in_the_file_are_the_request(tmp_path):
     found.raise_for_mismatch()
 
 
+def test_a_session_with_nothing_to_run_is_as_planned(tmp_path):
+    """What is fed and fetched at once never enters the graph."""
+    path = write_graph(tmp_path / "graph.pb", lambda: v1.placeholder(tf.float32, [2], "x"))
+    found = verify(path)
+    assert [(row.op, row.actual, row.code) for row in found.ops] == [("x", "", "fed")]
+    assert found.summary["actual_transfers"] == 0
+    found.raise_for_mismatch()
+
+
 def test_cleared_files_ask_for_nothing(tmp_path):
     """clear removes every device string."""
     out = clear(write_graph(tmp_path / "graph.pb", two_devices), tmp_path / "clear.pb")
