@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 from placer import errors
 from placer.errors import ModelError, PlacerError
 from placer.extraction.extraction import Extraction
+from placer.extraction.process_limits import memory_limit, too_large
 
 PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 CHILD_MARK = "PLACER_EXTRACTION_CHILD"
@@ -34,6 +36,19 @@ INFERENCE_MARK = "inference"
 """The file by which the child says that only shape inference is left."""
 
 _LAST_CHARACTERS = 600
+
+LIMITED_TASKS = frozenset({"extract", "export_keras"})
+"""What runs under a memory limit."""
+
+_OUT_OF_MEMORY = (
+    "pthread_create",
+    "StartThread",
+    "bad_alloc",
+    "MemoryError",
+    "annot allocate memory",
+)
+"""Last words of a process that was refused memory (of TensorFlow, which starts threads, of the C++
+library, Python and Linux)."""
 
 
 class ChildFailure(Exception):
@@ -80,13 +95,21 @@ def ask_child(task: str, request: Mapping[str, Any], time_limit_seconds: float) 
     with tempfile.TemporaryDirectory(prefix="placer-") as name:
         folder = Path(name)
         (folder / "request").write_bytes(
-            pickle.dumps({"task": task, "seconds": time_limit_seconds, **request})
+            pickle.dumps(
+                {
+                    "task": task,
+                    "seconds": time_limit_seconds,
+                    "parent": os.getpid(),
+                    **request,
+                }
+            )
         )
         status = _run(folder, time_limit_seconds)
         answer = folder / "answer"
         if not answer.exists():
             raise ChildFailure(
-                _explain(status, folder, time_limit_seconds),
+                _out_of_memory(task, request, folder)
+                or _explain(status, folder, time_limit_seconds),
                 in_inference=(folder / INFERENCE_MARK).exists(),
             )
         kind, content = pickle.loads(answer.read_bytes())
@@ -130,6 +153,20 @@ def _run(folder: Path, time_limit_seconds: float) -> int | None:
 def _explain(status: int | None, folder: Path, time_limit_seconds: float) -> str:
     if status is None:
         return f"it took more than {time_limit_seconds:g} seconds"
-    log = (folder / "log").read_text(errors="replace")[-_LAST_CHARACTERS:].strip()
+    log = _last_words(folder)
     ended = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
     return f"the reading process {ended}" + (f"; it last said: {log}" if log else "")
+
+
+def _last_words(folder: Path) -> str:
+    return (folder / "log").read_text(errors="replace")[-_LAST_CHARACTERS:].strip()
+
+
+def _out_of_memory(task: str, request: Mapping[str, Any], folder: Path) -> str:
+    """What to say if the process ended because it asked for more than it may take, else ``""``."""
+    if task not in LIMITED_TASKS:
+        return ""
+    limit = memory_limit(request)
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024  # of all children yet
+    refused = any(words in _last_words(folder) for words in _OUT_OF_MEMORY)
+    return too_large(limit) if refused or largest > limit else ""

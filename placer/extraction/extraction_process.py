@@ -11,7 +11,6 @@ import importlib
 import importlib.util
 import math
 import pickle
-import resource
 import signal
 import sys
 import tempfile
@@ -26,12 +25,15 @@ from placer.extraction.child_process import INFERENCE_MARK
 from placer.extraction.extraction import Extraction
 from placer.extraction.loading import load_program
 from placer.extraction.portable_programs import unpack_program
+from placer.extraction.process_limits import (
+    end_with_parent,
+    limit_memory,
+    memory_limit,
+    too_large,
+)
 
 RECURSION_LIMIT = 10_000
 """Calls may nest as deep as :mod:`placer.extraction.call_scopes` allows."""
-
-MEMORY_LIMIT_BYTES = 16 * 2**30
-"""Address space that may be taken beside what importing TensorFlow takes."""
 
 
 def main(folder: Path) -> None:
@@ -40,6 +42,7 @@ def main(folder: Path) -> None:
     sys.setrecursionlimit(RECURSION_LIMIT)
     tempfile.tempdir = str(folder)  # what AutoGraph writes goes with it, however this process ends
     request = pickle.loads((folder / "request").read_bytes())
+    end_with_parent(request["parent"])
     if hasattr(signal, "alarm"):  # ends this process even if nobody is left to kill it
         signal.alarm(math.ceil(request["seconds"]) + 1)
     try:
@@ -47,7 +50,7 @@ def main(folder: Path) -> None:
     except PlacerError as error:
         answer = type(error).__name__, str(error)
     except MemoryError:
-        answer = "ModelError", f"reading the model takes more than {MEMORY_LIMIT_BYTES:,} bytes"
+        answer = "ModelError", too_large(memory_limit(request))
     except Exception:  # a fault of ours: told in full by the parent, not hidden
         answer = "PlacerError", f"extraction failed unexpectedly:\n{traceback.format_exc()}"
     partial = folder / "answer.part"
@@ -72,18 +75,6 @@ def import_tensorflow_core() -> None:
         importlib.import_module("tensorflow")
 
 
-def limit_memory() -> None:
-    """Bounds the address space, once TensorFlow is imported (on Linux)."""
-    status = Path("/proc/self/statm")
-    if not status.exists():
-        return
-    pages = int(status.read_text().split()[0])
-    limit = pages * resource.getpagesize() + MEMORY_LIMIT_BYTES
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if hard == resource.RLIM_INFINITY or limit < hard:
-        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
-
-
 def export_keras(request: Mapping[str, Any], folder: Path) -> None:
     """Writes the Keras file that ``request`` names as a SavedModel."""
     from placer.extraction.keras_export import export_keras_file, require_safe
@@ -92,7 +83,7 @@ def export_keras(request: Mapping[str, Any], folder: Path) -> None:
     if not allowed:
         require_safe(path)
     importlib.import_module("tensorflow")
-    limit_memory()
+    limit_memory(memory_limit(request))
     export_keras_file(path, Path(request["target"]), folder, allow_code=allowed)
 
 
@@ -107,7 +98,7 @@ def fetch(request: Mapping[str, Any], _: Path) -> None:
 def extract_program(request: Mapping[str, Any], folder: Path) -> Extraction:
     """The extraction that ``request`` asks for."""
     import_tensorflow_core()
-    limit_memory()
+    limit_memory(memory_limit(request))
     if "program" in request:
         program, captures = unpack_program(request["program"])
     else:

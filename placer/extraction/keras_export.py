@@ -41,6 +41,8 @@ def export_keras_file(path: Path, target: Path, folder: Path, *, allow_code: boo
         model = keras.saving.load_model(
             _loadable(path, folder), compile=False, safe_mode=not allow_code
         )
+    except MemoryError:
+        raise
     except Exception as error:  # Keras raises anything, from KeyError to a marshal ValueError
         reason = " ".join(str(error).split())[:_MOST_CHARACTERS]
         raise ModelError(
@@ -59,6 +61,8 @@ def _export(model: Any, path: Path, target: Path) -> None:
         )
     try:
         model.export(str(target), verbose=False)
+    except MemoryError:
+        raise
     except Exception as error:  # tracing runs the layers' own code
         reason = " ".join(str(error).split())[:_MOST_CHARACTERS]
         raise ModelError(

@@ -38,6 +38,10 @@ def estimate_costs(graph: OpGraph, trip_count: int | None = None) -> dict[str, O
     for op in graph.ops.values():
         if op.bodies:
             costs[op.name] = bodies.cost_of(op, graph, costs[op.name])
+        elif (
+            op.op_type in LOOPS | _BRANCHES
+        ):  # shapes could not be inferred, so bodies are not known
+            costs[op.name] = replace(costs[op.name], unmodelled=True, inaccurate=True)
     return costs
 
 

@@ -178,7 +178,7 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
     invariants = {
         op.name: loop_invariants(graph.functions[op.bodies["body"][0]])
         for op in graph.ops.values()
-        if op.op_type in LOOPS
+        if op.op_type in LOOPS and op.bodies  # none where shapes could not be inferred
     }
     copied: set[str] = set()
     for number, op in enumerate(graph.ops.values()):

@@ -41,7 +41,7 @@ def here(monkeypatch, tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("child")
     for name in ("import_tensorflow_core", "limit_memory"):
-        monkeypatch.setattr(extraction_process, name, lambda: None)
+        monkeypatch.setattr(extraction_process, name, lambda *_: None)
     monkeypatch.setattr(
         child_process,
         "ask_child",

@@ -3,12 +3,21 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from layered_graphs import layered_graph
 
+from cost_models.clusters import parse_cluster
+from placer.constraints import ConstraintOptions, find_constraints
 from placer.errors import ModelError, ShapeError, UsageError
 from placer.extraction import child_process, extract
+from placer.extraction.analysis import analyse_program
+from placer.extraction.loading import load_program
+from placer.extraction.process_limits import memory_limit
+from placer.prediction import predict
+from placer.prediction.costs import estimate_costs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -135,6 +144,85 @@ extraction_process.main(folder)
     ((code, message, _),) = extraction.warnings
     assert code == "no_inference"
     assert "signal 6" in message
+
+
+def test_a_loop_is_reported_without_inference():
+    """A loop whose body was not analysed is unmodelled, and its step is predicted all the same."""
+    tf = pytest.importorskip("tensorflow")
+
+    @tf.function(input_signature=[tf.TensorSpec([2], tf.float32)])
+    def run(x):
+        return tf.while_loop(lambda v: v[0] < 9.0, lambda v: (v * 2.0,), [x])[0]
+
+    found = analyse_program(load_program(run), {}, infer=False, reason="none").graph
+    costs = estimate_costs(found)
+    loops = [op.name for op in found.ops.values() if "While" in op.op_type]
+    assert [name for name, cost in costs.items() if cost.unmodelled] == loops != []
+    cluster = parse_cluster("1xGPU:1GiB")
+    devices = find_constraints(found, cluster, ConstraintOptions()).first_choice
+    assert predict(found, costs, devices, cluster).schedule.step_seconds > 0
+
+
+def test_the_memory_of_the_child_is_bounded(tmp_path, monkeypatch):
+    """The bound grows with the file; a model that needs more is told how to get it."""
+    path = tmp_path / "graph.pb"
+    path.write_bytes(layered_graph(5_000).SerializeToString())
+    small = tmp_path / "small.pb"
+    small.write_bytes(path.read_bytes()[:1000])
+    limits = [memory_limit({"path": str(file)}) for file in (small, path)]
+    assert limits[1] - limits[0] == 32 * (path.stat().st_size - 1000)
+    assert limits[0] > 4 * 2**30
+    monkeypatch.setenv("PLACER_READING_MEMORY", "8MiB")
+    with pytest.raises(
+        ModelError, match=r"takes more than 0\.00781 GiB.*PLACER_READING_MEMORY=32GiB"
+    ):
+        extract(path)
+    monkeypatch.setenv("PLACER_READING_MEMORY", "much")
+    with pytest.raises(UsageError, match=r"PLACER_READING_MEMORY: 'much' is no size"):
+        extract(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can end a process with its parent")
+def test_a_child_ends_with_its_parent(tmp_path):
+    """Even inside a call into C that never comes back to Python."""
+    bootstrap = """
+import ctypes, os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from placer.extraction import extraction_process
+
+def hang(request, folder):
+    Path(request["path"]).write_text(str(os.getpid()))
+    ctypes.PyDLL(None).sleep(100)
+
+extraction_process._TASKS = {"extract": hang}
+extraction_process.main(Path(sys.argv[2]))
+"""
+    program = (
+        "from placer.extraction import child_process\n"
+        f"child_process._BOOTSTRAP = {bootstrap!r}\n"
+        f"child_process.ask_child('extract', {{'path': {str(tmp_path / 'pid')!r}}}, 100)"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": ROOT}
+    )
+    try:
+        wait_until((tmp_path / "pid").exists)
+        wait_until(lambda: (tmp_path / "pid").read_text())
+    finally:
+        parent.kill()
+        parent.wait()
+    status = Path("/proc") / (tmp_path / "pid").read_text() / "stat"
+    wait_until(
+        lambda: not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
+    )
+
+
+def wait_until(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def test_a_batch_size_that_binds_nothing_is_a_warning():
