@@ -1,13 +1,15 @@
 """A population of placements, improved by annealing at several scales.
 
-Fresh placements come from the coarsest level; then one of two cycles runs until the deadline: from
-a fresh placement, or from one of the best with only units of one device joined.  Each cycle anneals
-at every level from the coarsest on.  What is least, how it is annealed and where fresh placements
-come from is up to the subclass.
+Cycles run until the deadline: from a fresh placement of the coarsest level; from one of the best,
+with only units of one device joined; or from two of the best, with only units joined that neither
+parts (P. Sanders, C. Schulz, Distributed Evolutionary Graph Partitioning, ALENEX 2012,
+doi:10.1137/1.9781611972924.2).  Each cycle anneals at every level from the coarsest on.  What is
+least, how it is annealed and where fresh placements come from is up to the subclass.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -20,6 +22,7 @@ from placer.solving.compiled.coarsening import coarsen
 
 _POPULATION = 6
 _FRESH_SHARE = 0.4
+_CROSSING_SHARE = 0.5
 _LEAST_SHRINK = 0.9
 _TEMPERATURE_FALL = 0.6
 _MOST_IDLE_CYCLES = 100
@@ -55,6 +58,8 @@ class AnnealingSearch(ABC):
         self.random = np.random.default_rng(seed)
         self.on_better = on_better
         self.population: list[Found] = []
+        self.lock = threading.Lock()
+        self.idle_cycles = 0
         if hint is not None:
             self.keep(self.judge(self.arrays, np.array(hint, np.int64)))
 
@@ -74,23 +79,58 @@ class AnnealingSearch(ABC):
     def sizes(self, arrays: Arrays) -> Floats:
         """What is balanced when units are joined."""
 
-    def run(self, deadline: float, most_cycles: int | None = None) -> None:
-        """Cycles until ``deadline`` (of ``time.time()``), ``most_cycles``, or no hope."""
-        cycles = idle = 0
-        while time.time() < deadline and cycles != most_cycles and idle < _MOST_IDLE_CYCLES:
-            least = self.population[0].value if self.population else np.inf
-            if not self.population or self.random.random() < _FRESH_SHARE:
+    def run(self, deadline: float, most_cycles: int | None = None, workers: int = 1) -> None:
+        """Cycles until ``deadline`` (of ``time.time()``), ``most_cycles`` per worker, or no hope.
+
+        Workers are threads with one population (compiled code lets others run): with more than
+        one the result depends on who comes first.
+        """
+        helpers = [
+            threading.Thread(target=self._work, args=(deadline, most_cycles), daemon=True)
+            for _ in range(workers - 1)
+        ]
+        for helper in helpers:
+            helper.start()
+        self._work(deadline, most_cycles)
+        for helper in helpers:
+            helper.join(max(0.0, deadline - time.time()))
+
+    def _work(self, deadline: float, most_cycles: int | None) -> None:
+        cycles = 0
+        while (
+            time.time() < deadline
+            and cycles != most_cycles
+            and self.idle_cycles < _MOST_IDLE_CYCLES
+        ):
+            known = list(self.population)
+            if not known or self.random.random() < _FRESH_SHARE:
                 self.cycle(None, self.fresh_temperature, deadline)
             else:
-                parent = self.population[self.random.integers(len(self.population))]
-                self.cycle(parent, float(self.random.choice(self.temperatures)), deadline)
+                parents = [known[self.random.integers(len(known))] for _ in range(2)]
+                parent = min(parents, key=lambda found: found.value)
+                apart = parent.device_of
+                if self.random.random() < _CROSSING_SHARE:
+                    devices = self.arrays.units.allowed.shape[1]
+                    apart = parents[0].device_of * devices + parents[1].device_of
+                heat = float(self.random.choice(self.temperatures))
+                self.cycle(parent, heat, deadline, apart)
             cycles += 1
-            improved = bool(self.population) and self.population[0].value < least
-            idle = 0 if improved else idle + 1
 
-    def cycle(self, parent: Found | None, temperature: float, deadline: float) -> None:
-        """One pass through all levels; what comes out joins the population if it is good."""
-        levels, maps = self.levels(parent)
+    def cycle(
+        self,
+        parent: Found | None,
+        temperature: float,
+        deadline: float,
+        apart: Ints | None = None,
+    ) -> None:
+        """One pass through all levels; what comes out joins the population if it is good.
+
+        Units with different ``apart`` are joined on no level (by default those on different devices
+        of the parent).
+        """
+        if apart is None and parent is not None:
+            apart = parent.device_of
+        levels, maps = self.levels(apart)
         if parent is None:
             starts = self.fresh(levels[-1])
             if not starts:
@@ -109,11 +149,11 @@ class AnnealingSearch(ABC):
                 device_of = device_of[maps[depth - 1]]
         self.keep(self.judge(self.arrays, device_of))
 
-    def levels(self, parent: Found | None) -> tuple[list[Arrays], list[Ints]]:
-        """The problem at every scale; with ``parent``, units on different devices stay apart."""
+    def levels(self, apart: Ints | None) -> tuple[list[Arrays], list[Ints]]:
+        """The problem at every scale; units with different ``apart`` stay apart."""
         levels, maps = [self.arrays], list[Ints]()
         size = self.sizes(self.arrays)
-        apart = np.zeros(len(size), np.int64) if parent is None else parent.device_of
+        apart = np.zeros(len(size), np.int64) if apart is None else apart
         most = self.cluster_share * size.sum() / self.arrays.units.allowed.shape[1]
         while len(apart) > self.coarsest_units:
             coarser, new_of = coarsen(
@@ -133,15 +173,17 @@ class AnnealingSearch(ABC):
 
     def keep(self, found: Found) -> None:
         """Among the best few different ones, if it is."""
-        if not np.isfinite(found.value):
-            return
-        if not self.population or found.value < self.population[0].value:
-            self.on_better(found.device_of.tolist())
-        known = any(abs(found.value - other.value) < 1e-12 for other in self.population)
-        if not known:
-            self.population.append(found)
-            self.population.sort(key=lambda each: each.value)
-            del self.population[_POPULATION:]
+        with self.lock:
+            self.idle_cycles += 1
+            if not np.isfinite(found.value):
+                return
+            if not self.population or found.value < self.population[0].value:
+                self.on_better(found.device_of.tolist())
+                self.idle_cycles = 0
+            known = any(abs(found.value - other.value) < 1e-12 for other in self.population)
+            if not known:
+                self.population = sorted([*self.population, found], key=lambda each: each.value)
+                del self.population[_POPULATION:]
 
 
 def carry(values: Ints, new_of: Ints) -> Ints:

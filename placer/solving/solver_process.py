@@ -112,7 +112,7 @@ def search_transfer(
         )
         now = time.time()
         share = next(s for units, s in _TRANSFER_SHARES if problem.unit_count <= units)
-        searcher.run(now + share * (deadline - now))
+        searcher.run(now + share * (deadline - now), workers=workers or os.cpu_count() or 1)
         hint = result.content["device_of"] or hint
     if time.time() > deadline:
         return
@@ -148,7 +148,8 @@ def search_loads(
     searcher = LoadSearch(
         problem, hint, seed, lambda best: result.update(status="FEASIBLE", device_of=best)
     )
-    searcher.run(now + (deadline - now) * (_ANNEALING_SHARE if proves else 1.0))
+    share = _ANNEALING_SHARE if proves else 1.0
+    searcher.run(now + (deadline - now) * share, workers=workers or os.cpu_count() or 1)
     best = result.content["device_of"]
     if proves and best is not None and time.time() < deadline:
         run_cp_sat(LoadModel(problem, best), result, deadline, seed, workers)
