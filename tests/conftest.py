@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fuzzing.cases import WarmProcess
 from hypothesis import settings
 
 settings.register_profile("placer", deadline=None)  # a busy machine is no failure
@@ -21,6 +23,14 @@ def test_data() -> Path:
     if not (Path(folder) / "graphs").is_dir():
         pytest.skip(f"PLACER_TEST_DATA={folder} has no folder graphs")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def warm_process() -> Iterator[WarmProcess]:
+    """Runs command lines in forks of a process that has TensorFlow and Keras imported."""
+    process = WarmProcess()
+    yield process
+    process.close()
 
 
 @pytest.fixture(scope="session")

@@ -150,6 +150,7 @@ class WarmProcess:
         """Ends the process."""
         assert self.process.stdin is not None
         self.process.stdin.close()
+        self.process.kill()  # it has nothing to put away, and TensorFlow takes seconds to end
         self.process.wait(10)
 
 
