@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from placer.errors import ModelError
 from placer.extraction.op_definitions import attribute, decoded
 
 ENTER_TYPES = frozenset({"Enter", "RefEnter"})
@@ -32,7 +33,10 @@ NOWHERE = Context()
 
 
 def find_contexts(nodes: Iterable[Any]) -> dict[str, Context]:
-    """The context of every op, given in topological order (back edges aside)."""
+    """The context of every op, given in topological order (back edges aside).
+
+    Raises :class:`ModelError` if an output of a ``Switch`` is read that it does not have.
+    """
     nodes = list(nodes)
     if not any(node.op in ENTER_TYPES or node.op in SWITCH_TYPES for node in nodes):
         return dict.fromkeys((node.name for node in nodes), NOWHERE)
@@ -62,7 +66,12 @@ def find_contexts(nodes: Iterable[Any]) -> dict[str, Context]:
 def _through(reference: str, known: dict[str, Context], types: dict[str, str]) -> Context:
     name, _, index = reference.lstrip("^").partition(":")
     if types.get(name) in SWITCH_TYPES and not reference.startswith("^"):
-        return known[f"{name}:{index or 0}"]
+        taken = f"{name}:{index or 0}"
+        if taken not in known:
+            raise ModelError(
+                f"{reference} is read, but a {types[name]} has the outputs 0 and 1 only"
+            )
+        return known[taken]
     return known.get(name, NOWHERE)
 
 
