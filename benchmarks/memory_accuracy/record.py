@@ -39,20 +39,20 @@ def main() -> None:
 
 
 def record(path: Path) -> dict:
-    """The peak, the order of the ops, and the bytes of the variables of one step."""
+    """The peak and the ops in order of one step, those of a loop once per iteration; the bytes of
+    the variables."""
     graph_def = v1.GraphDef.FromString(path.read_bytes())
     outputs = json.loads(path.with_suffix(".json").read_text())["outputs"]
     metadata, variable_bytes = run(graph_def, outputs)
-    start: dict[str, int] = {}
-    for device in metadata.step_stats.dev_stats:
-        for node in device.node_stats:
-            start[node.node_name] = min(
-                node.all_start_nanos, start.get(node.node_name, node.all_start_nanos)
-            )
+    started = sorted(
+        (node.all_start_nanos, node.node_name)
+        for device in metadata.step_stats.dev_stats
+        for node in device.node_stats
+    )
     return {
         "peak_bytes": peak_bytes(metadata),
         "variable_bytes": variable_bytes,
-        "order": sorted(start, key=start.__getitem__),
+        "started": [name for _, name in started],
     }
 
 

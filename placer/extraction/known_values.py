@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from placer.extraction.imported_shapes import ImportedGraph
 from placer.extraction.scratch_graphs import Refinement
-from placer.extraction.tensor_states import is_known
+from placer.extraction.tensor_states import ElementState, is_known
 
 
-def known_value(node: Any, imported: ImportedGraph) -> Refinement | None:
-    """What is known of the last output of ``node``, or ``None``.
+def known_value(
+    node: Any, imported: ImportedGraph, handles: Mapping[str, ElementState]
+) -> Refinement | None:
+    """What is known of the last output of ``node``, or ``None``; ``handles`` has the contents of
+    resource handles by tensor name.
 
-    ``SparseReshape`` returns the new shape, which depends on no indices.
+    ``SparseReshape`` returns the new shape, which depends on no indices, ``VariableShape`` that of
+    the variable.
     """
+    if node.op == "VariableShape":
+        variable = handles.get(_tensor(node.input[0]))
+        if variable is None or not is_known(variable.shape):
+            return None
+        return Refinement(value=((len(variable.shape),), variable.shape))
     if node.op != "SparseReshape":
         return None
     old, new = (imported.values.get(_tensor(node.input[number])) for number in (1, 2))

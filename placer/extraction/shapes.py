@@ -221,6 +221,7 @@ class _Round:
         self.analysis = analysis
         self.imported = imported
         self.types = types
+        self.handles = dict(imported.handles)
         self.flow = ListFlow(imported, types, inputs)
         self.refinements: dict[str, Refinement] = {}
         self.bodies: dict[str, dict[str, tuple[BodyShapes, ...]]] = {}
@@ -229,7 +230,9 @@ class _Round:
                 self.visit_control_flow(node)
             elif node.name not in inputs:
                 self.flow.visit(node)
-                refinement = self.flow.refinement(node) or known_value(node, imported)
+                refinement = self.flow.refinement(node) or known_value(
+                    node, imported, self.handles
+                )
                 if refinement is not None:
                     self.tell(node.name, refinement)
 
@@ -257,6 +260,10 @@ class _Round:
         for index, state in enumerate(outputs):
             if state.element is not None and state.dtype == "variant":
                 self.flow.lists[f"{node.name}:{index}"] = state.element
+            elif state.dtype == "resource" and node.op.endswith("While"):
+                handle = states[index].element  # a loop passes its handles through
+                if handle is not None:
+                    self.handles[f"{node.name}:{index}"] = handle
         shapes = tuple(state.shape for state in outputs)
         if shapes != self.imported.shapes[node.name]:
             self.tell(node.name, Refinement(output_shapes=shapes))
@@ -265,7 +272,7 @@ class _Round:
         name, _, index = reference.partition(":")
         tensor = f"{name}:{index or 0}"
         dtype = self.types.of(reference).dtype
-        element = (self.flow.lists if dtype == "variant" else self.imported.handles).get(tensor)
+        element = (self.flow.lists if dtype == "variant" else self.handles).get(tensor)
         shapes = self.imported.shapes[name]
         value = self.imported.values.get(tensor)
         return TensorState(dtype, shapes[int(index or 0)], element, value)

@@ -37,11 +37,12 @@ class Buffer:
     """A buffer during the simulation; ``holders`` is the number of those who still need it.
 
     A resident buffer is a variable or constant: its bytes are counted elsewhere.  ``items`` are
-    the buffers that a tensor list holds.
+    the buffers that a tensor list holds, at most ``capacity`` of them, where that is known.
     """
 
     __slots__ = (
         "bytes",
+        "capacity",
         "device",
         "first",
         "holders",
@@ -63,6 +64,7 @@ class Buffer:
         self.holders = 0
         self.resident = resident
         self.items: list[Buffer] = []
+        self.capacity: int | None = None
         self.reads: list[Read] = []
 
     def lifetime(self, last: int) -> Lifetime:

@@ -45,6 +45,18 @@ def estimate_costs(graph: OpGraph, trip_count: int | None = None) -> dict[str, O
     return costs
 
 
+def estimate_body_costs(
+    graph: OpGraph, trip_count: int | None = None
+) -> dict[str, Mapping[str, OpCost]]:
+    """The costs of the ops of every function that ``graph`` reaches, by function."""
+    bodies = _Bodies(graph, trip_count)
+    for op in graph.ops.values():
+        for names in op.bodies.values():
+            for name in names:
+                bodies.body(name)
+    return {name: body.costs for name, body in bodies.found.items()}
+
+
 def _variable_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
     """Costs of the handles: the bytes of each variable on its first handle, none on others."""
     found: dict[str, OpCost] = {}
@@ -99,7 +111,7 @@ class _Bodies:
 
     def cost_of(self, op: Op, graph: OpGraph, own: OpCost) -> OpCost:
         """The cost of an op with bodies; ``own`` is that of the op without them."""
-        bodies = [self._body(name) for names in op.bodies.values() for name in names]
+        bodies = [self.body(name) for names in op.bodies.values() for name in names]
         if not bodies:
             return own
         if op.op_type in LOOPS:
@@ -129,7 +141,7 @@ class _Bodies:
         memory = follow_loop(
             op,
             self.functions,
-            {name: self._body(name).costs for names in op.bodies.values() for name in names},
+            {name: self.body(name).costs for names in op.bodies.values() for name in names},
             trips,
         )
         kept = loop_invariants(self.functions[op.bodies["body"][0]])
@@ -161,7 +173,7 @@ class _Bodies:
             return self.trip_count, True
         return (1, False) if found is None else (found.count, False)
 
-    def _body(self, name: str) -> _BodyCost:
+    def body(self, name: str) -> _BodyCost:
         if name not in self.found:
             self.found[name] = self._estimate_body(self.functions[name])
         return self.found[name]

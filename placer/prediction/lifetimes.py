@@ -116,6 +116,8 @@ class Simulation:
             return self._new(op, value, "weights", resident=True)
         if effect == Effect.READ_VARIABLE:
             return self._read_variable(op, value)
+        if effect >= Effect.ADD_ITEM:
+            return self._list_output(op, effect, value)
         for source in self.layout.shared.get(value, ()):
             buffer = self.held[source]
             if buffer is not None:
@@ -125,6 +127,54 @@ class Simulation:
             if buffer is not None and buffer.holders == 1 and not buffer.resident:
                 return self._overwrite(op, source, buffer, value)
         return self._new(op, value, "activation")
+
+    def _list_output(self, op: int, effect: Effect, value: int) -> Buffer:
+        """A list, or the element taken out of it; ``list_kernels.h``."""
+        layout = self.layout
+        given = [self.held[source] for source in layout.inputs[op]]
+        if effect >= Effect.CUT_INTO_LIST:
+            return self._new_list(op, effect, value, given)
+        old = next(
+            (b for s in layout.shared.get(value, ()) if (b := self.held[s]) is not None), None
+        )
+        if old is None:
+            return self._new(op, value, "activation")
+        taken = effect == Effect.TAKE_ITEM and bool(old.items)
+        if taken and value != layout.outputs[op][0]:
+            return old.items[-1]
+        if old.holders == 1 or not old.items:
+            return old
+        return self._list_of(op, value, old.items[:-1] if taken else old.items, old.capacity)
+
+    def _new_list(
+        self, op: int, effect: Effect, value: int, given: Sequence[Buffer | None]
+    ) -> Buffer:
+        """Elements cut out of a tensor, zeros as many as there are, or the elements of lists none
+        of which has those of another."""
+        lists = [buffer for buffer in given if buffer is not None]
+        if effect == Effect.JOIN_LISTS:
+            items = list({id(item): item for source in lists for item in source.items}.values())
+            return self._list_of(op, value, items)
+        if effect == Effect.CUT_INTO_LIST:
+            count = self.layout.item_counts[op]
+            sizes = [self.layout.bytes[value] // count] * count
+        else:
+            sizes = [item.bytes for item in lists[0].items]
+            if lists[0].bytes:
+                sizes.append(lists[0].bytes)
+        items = [self._new(op, value, "activation") for _ in sizes]
+        for item, size in zip(items, sizes, strict=True):
+            item.bytes = size
+        return self._list_of(op, value, items, len(items))
+
+    def _list_of(
+        self, op: int, value: int, items: Sequence[Buffer], capacity: int | None = None
+    ) -> Buffer:
+        found = self._new(op, value, "activation")
+        found.bytes, found.items, found.capacity = 0, list(items), capacity
+        for item in items:
+            item.holders += 1
+        return found
 
     def _overwrite(self, op: int, source: int, old: Buffer, value: int) -> Buffer:
         """The input's buffer, now the op's own, unless what is written is only a slice of it."""
@@ -172,13 +222,25 @@ class Simulation:
                 self._release_value(variable, self.now)
         elif effect == Effect.ASSIGN_VARIABLE:
             self._assign(op)
-        else:
-            item, (tensor_list, *_) = self.held[layout.items[op]], layout.outputs[op]
-            holder = self.held[tensor_list]
-            assert item is not None
-            assert holder is not None
-            item.holders += 1
-            holder.items.append(item)
+        elif effect == Effect.ADD_ITEM:
+            self._add_item(op)
+        elif effect == Effect.TAKE_ITEM:
+            self._take_item(op)
+
+    def _add_item(self, op: int) -> None:
+        item, holder = self.held[self.layout.items[op]], self.held[self.layout.outputs[op][0]]
+        assert item is not None
+        assert holder is not None
+        item.holders += 1
+        holder.items.append(item)
+        if holder.capacity is not None and len(holder.items) > holder.capacity:
+            self._drop(holder.items.pop(0))
+
+    def _take_item(self, op: int) -> None:
+        """Takes the element out, unless the list was copied without it."""
+        rest, item = (self.held[value] for value in self.layout.outputs[op])
+        if rest is not None and rest is not item and rest.items and rest.items[-1] is item:
+            self._drop(rest.items.pop())
 
     def _assign(self, op: int) -> None:
         variable = self.layout.variables[op][0]
@@ -203,9 +265,13 @@ class Simulation:
         """The buffer that nobody holds is freed after this op, and then what it holds."""
         self._close(buffer, self.now)
         for item in buffer.items:
-            item.holders -= 1
-            if not item.holders and not item.resident:
-                self._let_go(item)
+            self._drop(item)
+
+    def _drop(self, item: Buffer) -> None:
+        """A list holds the element no more."""
+        item.holders -= 1
+        if not item.holders and not item.resident:
+            self._let_go(item)
 
     def _close(self, buffer: Buffer, last: int) -> None:
         self._record(buffer, last)

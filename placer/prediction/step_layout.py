@@ -16,7 +16,7 @@ from placer.graph.order import is_back_edge
 from placer.prediction.buffer_sharing import overwritten_inputs, shared_input
 from placer.prediction.control_flow import LOOPS, loop_invariants
 from placer.prediction.routes import Place, Routes
-from placer.prediction.tensor_lists import added_item
+from placer.prediction.tensor_lists import added_item, cut_items
 
 _RESIDENT_OUTPUTS = frozenset(
     {"Const", "HostConst", "_HostConst", "Variable", "VariableV2", "AutoReloadVariable"}
@@ -41,6 +41,16 @@ class Effect(IntEnum):
     UPDATE_VARIABLE = 4
     ASSIGN_VARIABLE = 5
     ADD_ITEM = 6
+    TAKE_ITEM = 7
+    CUT_INTO_LIST = 8
+    ZERO_LIST = 9
+    JOIN_LISTS = 10
+
+
+_SHARING_EFFECTS = frozenset(
+    {Effect.PLAIN, Effect.UPDATE_VARIABLE, Effect.ADD_ITEM, Effect.TAKE_ITEM}
+)
+_LIST_ARITHMETIC = {"ZerosLike": Effect.ZERO_LIST, "AddN": Effect.JOIN_LISTS}
 
 
 @dataclass(slots=True)
@@ -49,7 +59,8 @@ class StepLayout:
 
     ``shared`` has the values whose buffer an output may be (the first that has one),
     ``overwritten`` those it may be written over, in order of preference.  ``variables`` are those
-    an op updates or reads, ``items`` the value it puts into a list.  ``readers`` counts the input
+    an op updates or reads, ``items`` the value it puts into a list, ``item_counts`` into how many
+    it cuts one.  ``readers`` counts the input
     slots that read a value; a fetch is one reader at home and one on the host.  ``copies`` are the
     values that an op's output is sent as.  Unsized tensors have zero bytes.
     ``temporary_samples`` are what ops take in several executions, where they differ.
@@ -64,6 +75,7 @@ class StepLayout:
     temporary_samples: dict[int, tuple[int, ...]] = field(default_factory=dict)
     variables: dict[int, tuple[str, ...]] = field(default_factory=dict)
     items: dict[int, int] = field(default_factory=dict)
+    item_counts: dict[int, int] = field(default_factory=dict)
     feeds: tuple[int, ...] = ()
     copied_on_read: frozenset[str] = frozenset()
     memory: list[str] = field(default_factory=list)
@@ -191,7 +203,9 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
             layout.variables[number] = variables
         elif effect == Effect.ADD_ITEM:
             layout.items[number] = layout.inputs[number][added_item(op.op_type) or 0]
-        if effect in (Effect.PLAIN, Effect.UPDATE_VARIABLE, Effect.ADD_ITEM):
+        elif effect == Effect.CUT_INTO_LIST:
+            layout.item_counts[number] = cut_items(op.info) or 1
+        if effect in _SHARING_EFFECTS:
             _add_sharing(layout, op, number, invariants.get(op.name, frozenset()))
     layout.copied_on_read = frozenset(copied)
     numbers = {name: number for number, name in enumerate(layout.names)}
@@ -209,7 +223,15 @@ def _effect(op: Op, is_fed: bool) -> Effect:
         return Effect.UPDATE_VARIABLE
     if op.op_type == "AssignVariableOp":
         return Effect.ASSIGN_VARIABLE
-    return Effect.PLAIN if added_item(op.op_type) is None else Effect.ADD_ITEM
+    if added_item(op.op_type) is not None:
+        return Effect.ADD_ITEM
+    if op.op_type == "TensorListPopBack":
+        return Effect.TAKE_ITEM
+    if cut_items(op.info):
+        return Effect.CUT_INTO_LIST
+    if op.info.outputs and op.info.outputs[0].dtype == "variant":
+        return _LIST_ARITHMETIC.get(op.op_type, Effect.PLAIN)
+    return Effect.PLAIN
 
 
 def _add_sharing(layout: StepLayout, op: Op, number: int, invariants: frozenset[int]) -> None:

@@ -1,7 +1,8 @@
 """What tensor lists keep alive: ``tensorflow/core/kernels/list_kernels.{h,cc}``.
 
 A list is a variant, whose size no shape tells.  Cutting a tensor into a list copies it; putting a
-tensor into a list keeps that tensor; loops add one element to a list with every trip.
+tensor into a list keeps that tensor; loops add one element to a list with every trip, and those of
+gradients take one out.  A list that others hold too is copied before it changes, its elements not.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cost_models.op_cost import OpCost
+from cost_models.op_info import OpInfo
 from placer.graph.op_graph import OpGraph
 
 _CUT = frozenset(
@@ -21,6 +23,13 @@ _ADDED_ITEM = {"TensorListSetItem": 2, "TensorListPushBack": 1}
 def added_item(op_type: str) -> int | None:
     """The input that an op puts into the list that is its input 0, ``None`` for other ops."""
     return _ADDED_ITEM.get(op_type)
+
+
+def cut_items(info: OpInfo) -> int | None:
+    """Into how many elements an op cuts a tensor, ``None`` if it does not, or if it is unknown."""
+    if info.op != "TensorListFromTensor" or not info.inputs or not info.inputs[0].shape:
+        return None
+    return info.inputs[0].shape[0]
 
 
 def list_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:

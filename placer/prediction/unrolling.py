@@ -1,12 +1,6 @@
 """What a loop holds in memory: its iterations laid out one after the other, and followed.
 
-TensorFlow runs loops as ops of the graph (``Merge``, ``Switch``, ``NextIteration``), so that what
-does not depend on the iteration before runs ahead of it, up to ``parallel_iterations``.
-
-    argument --> merge 0 --> switch 0 --> body 0 --> next 0 --> merge 1 --> switch 1 --> ...
-                    '--> cond 0 ...^                               '--> cond 1 ...^
-
-``tensorflow/core/common_runtime/lower_while_op.cc``, ``propagator_state.cc``.
+One loop on its own, fed with its arguments; see :mod:`placer.prediction.inlining`.
 """
 
 from __future__ import annotations
@@ -16,11 +10,11 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from cost_models.op_cost import OpCost
-from cost_models.op_info import OpInfo, TensorProperties
-from cost_models.tensor_size import tensor_bytes
+from cost_models.op_info import OpInfo
 from placer.graph.op_graph import Op, OpGraph
 from placer.prediction.buffers import Lifetime
 from placer.prediction.executor import prepare, run_once
+from placer.prediction.inlining import Inliner
 from placer.prediction.lifetimes import Simulation
 from placer.prediction.memory import StepMemory
 
@@ -29,8 +23,6 @@ _MOST_OPS = 20_000
 """A loop of more ops is followed for some iterations, from which the others are concluded."""
 
 _MOST_ORDERS = 8
-
-_DEFAULT_PARALLEL_ITERATIONS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +62,7 @@ def follow_loop(
 def _follow(
     op: Op, functions: Mapping[str, OpGraph], costs: Mapping[str, Mapping[str, OpCost]], trips: int
 ) -> LoopMemory:
-    graph, cost_of = _Unrolled(op, functions, costs).unroll(trips)
+    graph, cost_of = _unroll(op, functions, costs, trips)
     step = StepMemory(graph, cost_of, dict.fromkeys(graph.ops, _DEVICE), (_DEVICE,), _DEVICE)
     prepared = prepare(graph)
     peaks = []
@@ -89,6 +81,23 @@ def _follow(
     )
 
 
+def _unroll(
+    op: Op, functions: Mapping[str, OpGraph], costs: Mapping[str, Mapping[str, OpCost]], trips: int
+) -> tuple[OpGraph, dict[str, OpCost]]:
+    """The graph of the iterations, fed with the loop's arguments, and its costs."""
+    inliner = Inliner(functions, costs)
+    feeds = [f"argument{index}" for index in range(len(op.info.inputs))]
+    inputs = tuple(
+        inliner.add(Op(name=name, info=OpInfo(op="Placeholder", outputs=(properties,))))
+        for name, properties in zip(feeds, op.info.inputs, strict=True)
+    )
+    results = inliner.add_loop(replace(op, inputs=inputs, control_inputs=()), trips)
+    graph = OpGraph(
+        ops=inliner.ops, feeds=tuple(feeds), fetches=tuple(results), functions=functions
+    )
+    return graph, inliner.cost_of
+
+
 def _peak_bytes(lifetimes: Iterable[Lifetime], count: int) -> int:
     """The most that is alive at once, fed values aside."""
     change = [0] * (count + 1)
@@ -97,85 +106,3 @@ def _peak_bytes(lifetimes: Iterable[Lifetime], count: int) -> int:
             change[lifetime.first] += lifetime.bytes
             change[lifetime.last + 1] -= lifetime.bytes
     return max(accumulate(change))
-
-
-class _Unrolled:
-    """The graph of the iterations while it is built; ``values`` are the loop's variables."""
-
-    def __init__(
-        self,
-        op: Op,
-        functions: Mapping[str, OpGraph],
-        costs: Mapping[str, Mapping[str, OpCost]],
-    ) -> None:
-        self.op = op
-        self.functions = functions
-        self.costs = costs
-        self.ops: dict[str, Op] = {}
-        self.cost_of: dict[str, OpCost] = {}
-        limit = op.info.attributes.get("parallel_iterations")
-        self.limit = limit if isinstance(limit, int) else _DEFAULT_PARALLEL_ITERATIONS
-
-    def unroll(self, trips: int) -> tuple[OpGraph, dict[str, OpCost]]:
-        """The graph, fed with the loop's arguments and fetching its results, and its costs."""
-        (condition,), (body,) = self.op.bodies["cond"], self.op.bodies["body"]
-        feeds = [f"argument{index}" for index in range(len(self.op.info.inputs))]
-        for name, properties in zip(feeds, self.op.info.inputs, strict=True):
-            self._add(Op(name=name, info=OpInfo(op="Placeholder", outputs=(properties,))))
-        values = [f"{name}:0" for name in feeds]
-        waits: list[tuple[str, ...]] = []
-        for trip in range(trips):
-            after = waits[trip - self.limit] if trip >= self.limit else ()
-            merged = self._pass_on(values, f"merge{trip}", after)
-            met = self._call(condition, f"cond{trip}", merged)[0].rpartition(":")[0]
-            switched = self._pass_on(merged, f"switch{trip}", (met,))
-            results = self._call(body, f"body{trip}", switched)
-            values = self._pass_on(results, f"next{trip}", ())
-            waits.append(tuple(value.rpartition(":")[0] for value in values))
-        graph = OpGraph(
-            ops=self.ops, feeds=tuple(feeds), fetches=tuple(values), functions=self.functions
-        )
-        return graph, self.cost_of
-
-    def _pass_on(self, values: list[str], name: str, after: tuple[str, ...]) -> list[str]:
-        """The same values, handed on when the ops of ``after`` are done."""
-        passed = []
-        for index, value in enumerate(values):
-            properties = self._properties(value)
-            identity = OpInfo(op="Identity", inputs=(properties,), outputs=(properties,))
-            op = Op(name=f"{name}/{index}", info=identity, inputs=(value,), control_inputs=after)
-            passed.append(self._add(op))
-        return passed
-
-    def _call(self, function: str, name: str, arguments: list[str]) -> list[str]:
-        """The results of ``function``, its ops added under ``name``."""
-        body, costs = self.functions[function], self.costs[function]
-        of = {f"{feed}:0": value for feed, value in zip(body.feeds, arguments, strict=True)}
-        start = arguments[0].rpartition(":")[0]
-        for op in body.ops.values():
-            if op.name in body.feeds:
-                continue
-            controls = [f"{name}/{c}" for c in op.control_inputs if c not in body.feeds]
-            waits = bool(op.inputs or controls)
-            copy = replace(
-                op,
-                name=f"{name}/{op.name}",
-                inputs=tuple(of[tensor] for tensor in op.inputs),
-                control_inputs=tuple(controls) if waits else (start,),
-            )
-            self.ops[copy.name] = copy
-            self.cost_of[copy.name] = costs[op.name]
-            for index in range(len(op.info.outputs)):
-                of[op.output_name(index)] = copy.output_name(index)
-        return [of[tensor] for tensor in body.fetches]
-
-    def _add(self, op: Op) -> str:
-        """The output of ``op``, which costs nothing itself."""
-        self.ops[op.name] = op
-        sizes = tuple(map(tensor_bytes, op.info.outputs))
-        self.cost_of[op.name] = OpCost(output_bytes=sizes)
-        return op.output_name(0)
-
-    def _properties(self, value: str) -> TensorProperties:
-        producer, _, index = value.rpartition(":")
-        return self.ops[producer].info.outputs[int(index)]
