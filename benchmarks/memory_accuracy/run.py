@@ -15,17 +15,21 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from cost_models.op_cost import OpCost
 from placer.extraction import extract
 from placer.graph.op_graph import OpGraph
-from placer.graph.order import topological_order
-from placer.prediction import estimate_costs
+from placer.prediction.costs import estimate_body_costs, estimate_costs
 from placer.prediction.execution_orders import executor_orders, peaks_along, ranges_of_peaks
+from placer.prediction.inlining import lay_out_control_flow
+from placer.prediction.lifetimes import find_lifetimes
 from placer.prediction.memory import StepMemory
 from placer.prediction.metrics import PeakRange
+from placer.prediction.recorded_orders import recorded_order, taken_branches
 
 HERE = Path(__file__).parent
 DEVICE = "CPU:0"
@@ -123,7 +127,7 @@ def compare(path: Path) -> Comparison:
     facts = facts_of(path)
     outputs = [name if ":" in name else f"^{name}" for name in facts["outputs"]]
     graph = extract(str(path), outputs=outputs).graph
-    costs = estimate_costs(graph)
+    costs, body_costs = estimate_costs(graph), estimate_body_costs(graph)
     step = StepMemory(graph, costs, dict.fromkeys(graph.ops, DEVICE), (DEVICE,))
     recordings = [
         json.loads(file.read_text())
@@ -142,7 +146,7 @@ def compare(path: Path) -> Comparison:
         op_count=len(graph.ops),
         recorded=[recording["peak_bytes"] for recording in recordings],
         replayed=[
-            step.peaks(recorded_order(graph, recording["order"]))[DEVICE] - aside
+            replayed_peak(graph, costs, body_costs, recording["started"])
             for recording in recordings
         ],
         peak=PeakRange(
@@ -155,20 +159,25 @@ def compare(path: Path) -> Comparison:
     )
 
 
-def recorded_order(graph: OpGraph, started: Sequence[str]) -> tuple[str, ...]:
-    """The ops by when they started; a loop or a branch starts with the first op in it."""
-    place: dict[str, int] = {}
-    for number, name in enumerate(started):
-        if name.startswith("_arg_"):
-            name = name.removeprefix("_arg_").rsplit("_", 2)[0]
-        parts = name.split("/")
-        for depth in range(1, len(parts) + 1):
-            place.setdefault("/".join(parts[:depth]), number)
-    for number, name in enumerate(started):
-        if name in graph.ops and not graph.ops[name].bodies:
-            place[name] = number
-    ordered = sorted(graph.ops, key=lambda name: place.get(name, 0))
-    return topological_order({name: graph.ops[name] for name in ordered})
+def replayed_peak(
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    body_costs: Mapping[str, Mapping[str, OpCost]],
+    started: Sequence[str],
+) -> int:
+    """The peak in the order that was recorded, with the loops and branches laid out."""
+    laid_out = lay_out_control_flow(graph, costs, body_costs, taken_branches(started))
+    ops = laid_out.graph.ops
+    step = StepMemory(laid_out.graph, laid_out.costs, dict.fromkeys(ops, DEVICE), (DEVICE,))
+    order = step.numbers(recorded_order(laid_out.graph, started))
+    change = [0] * (len(order) + 1)
+    for lifetime in find_lifetimes(step.layout, order):
+        if lifetime.kind != "feed":
+            # An updated variable's new buffer stays in the records; that of the old is in none.
+            replaced = lifetime.kind == "weights"
+            change[lifetime.first] += lifetime.bytes
+            change[-1 if replaced else lifetime.last + 1] -= lifetime.bytes
+    return max(accumulate(change))
 
 
 def row(comparison: Comparison) -> str:

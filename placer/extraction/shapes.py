@@ -230,9 +230,7 @@ class _Round:
                 self.visit_control_flow(node)
             elif node.name not in inputs:
                 self.flow.visit(node)
-                refinement = self.flow.refinement(node) or known_value(
-                    node, imported, self.handles
-                )
+                refinement = self.flow.refinement(node) or known_value(node, imported, self.handles)
                 if refinement is not None:
                     self.tell(node.name, refinement)
 

@@ -37,7 +37,8 @@ class Buffer:
     """A buffer during the simulation; ``holders`` is the number of those who still need it.
 
     A resident buffer is a variable or constant: its bytes are counted elsewhere.  ``items`` are
-    the buffers that a tensor list holds, at most ``capacity`` of them, where that is known.
+    the buffers that a tensor list holds, at most ``capacity`` of them, where that is known,
+    of which so many were read one after the other.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class Buffer:
         "first",
         "holders",
         "items",
+        "items_read",
         "kind",
         "owner",
         "reads",
@@ -65,6 +67,7 @@ class Buffer:
         self.resident = resident
         self.items: list[Buffer] = []
         self.capacity: int | None = None
+        self.items_read = 0
         self.reads: list[Read] = []
 
     def lifetime(self, last: int) -> Lifetime:

@@ -176,9 +176,7 @@ class Inliner:
                 )
             )
 
-    def _call(
-        self, function: str, under: str, arguments: Sequence[str], start: str
-    ) -> list[str]:
+    def _call(self, function: str, under: str, arguments: Sequence[str], start: str) -> list[str]:
         """The results of ``function``, called once the op ``start`` is done, its ops added with
         ``under`` in front."""
         body = self.functions[function]

@@ -139,6 +139,8 @@ class Simulation:
         )
         if old is None:
             return self._new(op, value, "activation")
+        if effect == Effect.READ_ITEM:
+            return self._read_item(old)
         taken = effect == Effect.TAKE_ITEM and bool(old.items)
         if taken and value != layout.outputs[op][0]:
             return old.items[-1]
@@ -149,12 +151,10 @@ class Simulation:
     def _new_list(
         self, op: int, effect: Effect, value: int, given: Sequence[Buffer | None]
     ) -> Buffer:
-        """Elements cut out of a tensor, zeros as many as there are, or the elements of lists none
-        of which has those of another."""
+        """Elements cut out of a tensor, zeros as many as there are, or the sum of lists."""
         lists = [buffer for buffer in given if buffer is not None]
         if effect == Effect.JOIN_LISTS:
-            items = list({id(item): item for source in lists for item in source.items}.values())
-            return self._list_of(op, value, items)
+            return self._joined_lists(op, value, lists)
         if effect == Effect.CUT_INTO_LIST:
             count = self.layout.item_counts[op]
             sizes = [self.layout.bytes[value] // count] * count
@@ -162,10 +162,31 @@ class Simulation:
             sizes = [item.bytes for item in lists[0].items]
             if lists[0].bytes:
                 sizes.append(lists[0].bytes)
+        return self._list_of(op, value, self._new_items(op, value, sizes), len(sizes))
+
+    def _joined_lists(self, op: int, value: int, lists: Sequence[Buffer]) -> Buffer:
+        """The elements that one of the lists has, and sums of those that both have."""
+        capacity = max((source.capacity or 0 for source in lists), default=0) or None
+        items: list[Buffer] = []
+        for source in lists:
+            both = len(items) + len(source.items) - (capacity or len(items) + len(source.items))
+            both = max(0, min(both, len(items), len(source.items)))
+            sums = self._new_items(op, value, [item.bytes for item in source.items[:both]])
+            items = items[both:] + source.items[both:] + sums
+        return self._list_of(op, value, items, capacity)
+
+    def _new_items(self, op: int, value: int, sizes: Sequence[int]) -> list[Buffer]:
         items = [self._new(op, value, "activation") for _ in sizes]
         for item, size in zip(items, sizes, strict=True):
             item.bytes = size
-        return self._list_of(op, value, items, len(items))
+        return items
+
+    def _read_item(self, holder: Buffer) -> Buffer:
+        """The element that is read: one after the other, as loops do."""
+        if not holder.items:
+            return holder
+        holder.items_read += 1
+        return holder.items[(holder.items_read - 1) % len(holder.items)]
 
     def _list_of(
         self, op: int, value: int, items: Sequence[Buffer], capacity: int | None = None
@@ -235,6 +256,7 @@ class Simulation:
         holder.items.append(item)
         if holder.capacity is not None and len(holder.items) > holder.capacity:
             self._drop(holder.items.pop(0))
+            holder.items_read = max(holder.items_read - 1, 0)
 
     def _take_item(self, op: int) -> None:
         """Takes the element out, unless the list was copied without it."""

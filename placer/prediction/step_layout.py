@@ -16,7 +16,7 @@ from placer.graph.order import is_back_edge
 from placer.prediction.buffer_sharing import overwritten_inputs, shared_input
 from placer.prediction.control_flow import LOOPS, loop_invariants
 from placer.prediction.routes import Place, Routes
-from placer.prediction.tensor_lists import added_item, cut_items
+from placer.prediction.tensor_lists import ADDED_ITEM, cut_items
 
 _RESIDENT_OUTPUTS = frozenset(
     {"Const", "HostConst", "_HostConst", "Variable", "VariableV2", "AutoReloadVariable"}
@@ -42,14 +42,29 @@ class Effect(IntEnum):
     ASSIGN_VARIABLE = 5
     ADD_ITEM = 6
     TAKE_ITEM = 7
-    CUT_INTO_LIST = 8
-    ZERO_LIST = 9
-    JOIN_LISTS = 10
+    READ_ITEM = 8
+    CUT_INTO_LIST = 9
+    ZERO_LIST = 10
+    JOIN_LISTS = 11
 
 
 _SHARING_EFFECTS = frozenset(
-    {Effect.PLAIN, Effect.UPDATE_VARIABLE, Effect.ADD_ITEM, Effect.TAKE_ITEM}
+    {
+        Effect.PLAIN,
+        Effect.UPDATE_VARIABLE,
+        Effect.ADD_ITEM,
+        Effect.TAKE_ITEM,
+        Effect.READ_ITEM,
+    }
 )
+_EFFECTS = {
+    **dict.fromkeys(_RESIDENT_OUTPUTS, Effect.RESIDENT),
+    **dict.fromkeys(ADDED_ITEM, Effect.ADD_ITEM),
+    "ReadVariableOp": Effect.READ_VARIABLE,
+    "AssignVariableOp": Effect.ASSIGN_VARIABLE,
+    "TensorListPopBack": Effect.TAKE_ITEM,
+    "TensorListGetItem": Effect.READ_ITEM,
+}
 _LIST_ARITHMETIC = {"ZerosLike": Effect.ZERO_LIST, "AddN": Effect.JOIN_LISTS}
 
 
@@ -202,7 +217,7 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
         if effect in (Effect.READ_VARIABLE, Effect.UPDATE_VARIABLE, Effect.ASSIGN_VARIABLE):
             layout.variables[number] = variables
         elif effect == Effect.ADD_ITEM:
-            layout.items[number] = layout.inputs[number][added_item(op.op_type) or 0]
+            layout.items[number] = layout.inputs[number][ADDED_ITEM[op.op_type]]
         elif effect == Effect.CUT_INTO_LIST:
             layout.item_counts[number] = cut_items(op.info) or 1
         if effect in _SHARING_EFFECTS:
@@ -215,22 +230,15 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
 def _effect(op: Op, is_fed: bool) -> Effect:
     if is_fed:
         return Effect.FED
-    if op.op_type in _RESIDENT_OUTPUTS:
-        return Effect.RESIDENT
-    if op.op_type == "ReadVariableOp":
-        return Effect.READ_VARIABLE
+    found = _EFFECTS.get(op.op_type)
+    if found is not None:
+        return found
     if op.op_type.startswith(_DENSE_UPDATES):
         return Effect.UPDATE_VARIABLE
-    if op.op_type == "AssignVariableOp":
-        return Effect.ASSIGN_VARIABLE
-    if added_item(op.op_type) is not None:
-        return Effect.ADD_ITEM
-    if op.op_type == "TensorListPopBack":
-        return Effect.TAKE_ITEM
     if cut_items(op.info):
         return Effect.CUT_INTO_LIST
-    if op.info.outputs and op.info.outputs[0].dtype == "variant":
-        return _LIST_ARITHMETIC.get(op.op_type, Effect.PLAIN)
+    if op.op_type in _LIST_ARITHMETIC and op.info.outputs[0].dtype == "variant":
+        return _LIST_ARITHMETIC[op.op_type]
     return Effect.PLAIN
 
 

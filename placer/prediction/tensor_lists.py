@@ -17,12 +17,8 @@ from placer.graph.op_graph import OpGraph
 _CUT = frozenset(
     {"TensorListFromTensor", "TensorListScatter", "TensorListScatterV2", "TensorListSplit"}
 )
-_ADDED_ITEM = {"TensorListSetItem": 2, "TensorListPushBack": 1}
-
-
-def added_item(op_type: str) -> int | None:
-    """The input that an op puts into the list that is its input 0, ``None`` for other ops."""
-    return _ADDED_ITEM.get(op_type)
+ADDED_ITEM = {"TensorListSetItem": 2, "TensorListPushBack": 1}
+"""The input that an op puts into the list that is its input 0."""
 
 
 def cut_items(info: OpInfo) -> int | None:

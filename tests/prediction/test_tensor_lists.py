@@ -80,3 +80,49 @@ def test_a_loop_fills_its_list():
     assert costs["while"].held_bytes == (0, 2800, 0)
     assert costs["while"].output_bytes[1] is None
     assert _bytes(graph, costs)["stack"] >= 2800 + 2800
+
+
+def test_an_element_that_is_taken_out_goes_with_its_reader():
+    """Two elements of 400 bytes; the first one taken is freed when it was read, the other stays.
+
+    a, b --> push, push --> pop --> reader
+    """
+    graph = draw(
+        "empty=EmptyTensorList -> push=TensorListPushBack -> push2=TensorListPushBack",
+        "a -> push",
+        "b -> push2 -> pop=TensorListPopBack",
+        "pop:1 -> reader ..> after",
+        "pop:0 -> rest=TensorListStack",
+        "after ..> rest",
+        dtypes={"empty": "variant", "push": "variant", "push2": "variant", "pop:0": "variant"},
+        bytes={"a": 400, "b": 400, "pop:1": 400, "rest": 400},
+    )
+    found = _bytes(graph, draw_costs(graph))
+    assert found["pop"] == 800
+    assert found["after"] == 400 + 4
+
+
+def test_the_sum_of_two_lists_has_the_elements_of_both():
+    """A list of four elements and one with a single element: as large as the first."""
+    graph = draw(
+        "x=Placeholder -> cut=TensorListFromTensor -> sum=AddN -> stack=TensorListStack",
+        "shape=Const -> cut",
+        "empty=EmptyTensorList -> push=TensorListPushBack -> sum",
+        "a -> push",
+        "sum ..> after ..> stack",
+        dtypes={name: "variant" for name in ("cut", "empty", "push", "sum")} | {"shape": "int32"},
+        bytes={"x": 400, "a": 4, "stack": 400},
+    )
+    costs = estimate_costs(graph)
+    assert _bytes(graph, costs)["after"] == 400 + 4
+
+
+def test_zeros_like_a_list_are_as_many():
+    graph = draw(
+        "x=Placeholder -> cut=TensorListFromTensor -> zeros=ZerosLike -> stack=TensorListStack",
+        "shape=Const -> cut",
+        "zeros ..> after ..> stack",
+        dtypes={"cut": "variant", "zeros": "variant", "shape": "int32"},
+        bytes={"x": 400, "stack": 400},
+    )
+    assert _bytes(graph, estimate_costs(graph))["after"] == 400 + 4
