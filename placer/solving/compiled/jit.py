@@ -11,6 +11,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """``function`` as machine code, made at the first call and cached on disk; it leaves
-    other threads running (the solver process has one that ends it in time)."""
-    return cast(Function, numba.njit(cache=True, nogil=True)(function))
+    """``function`` as machine code, made at the first call and cached on disk where that can be
+    written; it leaves other threads running (the solver process has one that ends it in time)."""
+    try:
+        return cast(Function, numba.njit(cache=True, nogil=True)(function))
+    except RuntimeError:  # Numba found no folder for its cache
+        return cast(Function, numba.njit(nogil=True)(function))
