@@ -16,25 +16,27 @@ CASES = Path(__file__).with_name("cases.toml")
 class Model:
     """A model file and how it has to be asked for.
 
-    ``name`` is its path in the folder.  ``options`` bind and choose (every command but verify
-    takes them), ``place`` are for ``placer place`` alone; ``reason`` says why they are needed.
-    ``out`` says why a file is left out of the second table although it may run, ``anyway`` that
-    it is placed although it does not run by itself.
+    ``name`` is its path in the folder, or what ``cases.toml`` calls a second way to ask for it.
+    ``options`` bind and choose (every command but verify takes them), ``reason`` says why they are
+    needed.  ``out`` says why a file is left out of the second table although it may run,
+    ``anyway`` that it is placed although it does not run by itself.
     """
 
     name: str
     path: Path
     options: tuple[str, ...] = ()
-    place: tuple[str, ...] = ()
     reason: str = ""
     out: str = ""
     anyway: bool = False
 
 
 def find_models(folder: Path) -> list[Model]:
-    """Every model under ``folder``, in the order of the names."""
+    """Every model under ``folder``, in the order of the names; one that is asked for in several
+    ways several times."""
     cases: dict[str, Any] = tomllib.loads(CASES.read_text())
-    return [_model(path, folder, cases) for path in sorted(_paths(folder))]
+    names = [path.relative_to(folder).as_posix() for path in _paths(folder)]
+    more = [name for name, case in cases.items() if case.get("file") in names]
+    return [_model(name, folder, cases.get(name, {})) for name in sorted([*names, *more])]
 
 
 def _paths(folder: Path) -> Iterator[Path]:
@@ -48,14 +50,11 @@ def _paths(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _model(path: Path, folder: Path, cases: dict[str, Any]) -> Model:
-    name = path.relative_to(folder).as_posix()
-    case = cases.get(name, {})
+def _model(name: str, folder: Path, case: dict[str, Any]) -> Model:
     return Model(
         name=name,
-        path=path,
+        path=folder / case.get("file", name),
         options=tuple(case.get("options", ())),
-        place=tuple(case.get("place", ())),
         reason=case.get("reason", ""),
         out=case.get("out", ""),
         anyway=case.get("anyway", False),

@@ -94,6 +94,8 @@ def call_signature(path: Path, tags: list[str], signature: str, inputs: Inputs) 
     options = tf.saved_model.LoadOptions(experimental_skip_checkpoint=not stored)
     loaded = tf.saved_model.load(str(path), tags=tags, options=options)
     function = loaded.signatures[signature]
+    for variable in () if stored else function.variables:
+        variable.assign(random_value(variable.dtype, variable.shape))
     specs = function.structured_input_signature[1]
     values = {k: tf.constant(inputs.value(k, s.dtype, s.shape)) for k, s in specs.items()}
     return list(function(**values).values())

@@ -71,6 +71,29 @@ def bound_shape(item: ProgramInput, bindings: Mapping[str, Any]) -> tuple[int, .
     )
 
 
+def guesses(
+    program: FlatProgram,
+    given: Mapping[str, Any] | Sequence[Any] | None,
+    bindings: Mapping[str, Any],
+) -> str:
+    """The inputs whose made-up values have dimensions that nothing states, in words."""
+    named = _by_key(given, [item.key for item in program.inputs])
+    return ", ".join(
+        f"{item.key} as {list(bound_shape(item, bindings))}"
+        for item in program.inputs
+        if item.key not in named and _is_guessed(item, bindings)
+    )
+
+
+def _is_guessed(item: ProgramInput, bindings: Mapping[str, Any]) -> bool:
+    asked = (bindings.get("shapes") or {}).get(item.key)
+    shape = item.shape if asked is None else asked
+    if shape is None:
+        return True
+    first = int(bool(bindings.get("batch_size")))
+    return any(size is None or size < 0 for size in shape[first:])
+
+
 def numpy_dtype(name: str) -> Any:
     """The numpy dtype of a TensorFlow dtype name (strings are objects)."""
     import tensorflow as tf

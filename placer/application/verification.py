@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placer.application.device_mapping import process_mapping
-from placer.application.generated_inputs import input_values
+from placer.application.generated_inputs import guesses, input_values
 from placer.application.judgement import judge
 from placer.application.live_verification import verify_live
 from placer.application.model_files import ModelFile
@@ -18,6 +18,7 @@ from placer.application.placed_programs import planned_choice
 from placer.application.run_options import RunOptions
 from placer.application.verification_process import run_in_child
 from placer.application.verification_result import Verification
+from placer.errors import ModelError
 from placer.extraction.local_models import local_model
 
 if TYPE_CHECKING:
@@ -106,7 +107,15 @@ def _verify_file(
             strict=options.strict,
             optimised=options.optimised,
         )
-        result = run_in_child(request, time_limit_seconds=options.time_limit_seconds)
+        try:
+            result = run_in_child(request, time_limit_seconds=options.time_limit_seconds)
+        except ModelError as error:
+            if guessed := guesses(model.program, inputs, bindings):
+                raise ModelError(
+                    f"{error}\nInputs of unknown shape were made up ({guessed}): give them with "
+                    "--inputs, or bind them with --shape when placing"
+                ) from error
+            raise
     if model.seeded:
         note = f"{model.seeded} random ops have no seed; they ran with one, so that runs compare"
         result = replace(result, notes=(*result.notes, note))

@@ -107,6 +107,19 @@ def test_a_model_that_does_not_run_at_all_is_told_apart_from_a_bad_placement(tmp
         verify(path, plan)
 
 
+def test_a_run_that_fails_says_which_shapes_were_guessed(tmp_path):
+    """x is given, the length of the mask is not: made-up values of two lengths do not fit."""
+
+    def build():
+        x = v1.placeholder(tf.float32, [None, None], "x")
+        mask = v1.placeholder(tf.float32, [None, None], "mask")
+        tf.add(x, mask, "y")
+
+    path = write_graph(tmp_path / "graph.pb", build)
+    with pytest.raises(ModelError, match=r"made up \(mask as \[1, 8\]\): give them"):
+        verify(path, inputs={"x": [[1.0, 2.0, 3.0]]})
+
+
 def test_random_ops_without_a_seed_compare_equal(tmp_path):
     """They start from the clock; both runs get the same seeds, different ones for each op."""
 
