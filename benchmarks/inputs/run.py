@@ -19,14 +19,15 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import placed_runs
-import reports
 from model_files import Model, find_models
 
-TABLES: dict[str, Any] = {"report": reports, "place": placed_runs}
+TABLES = {"report": "reports", "place": "placed_runs"}
+"""Modules by table.  That of placed runs imports TensorFlow, which the memory of a child that is
+started later would seem to include."""
 README = Path(__file__).with_name("README.md")
 
 
@@ -43,14 +44,14 @@ def main() -> None:
     for name in TABLES:
         if arguments.table in ("", name):
             make_rows(name, models, arguments.json, again=arguments.again)
-            print(table_text(TABLES[name], kept(arguments.json, name)) + "\n")
+            print(table_text(name, kept(arguments.json, name)) + "\n")
     if arguments.write:
         write_tables(arguments.json)
 
 
 def make_rows(name: str, models: list[Model], file: Path, *, again: bool) -> None:
     """Makes the rows of one table that are missing; each is told on stderr as it comes."""
-    table = TABLES[name]
+    table = import_module(TABLES[name])
     for model in models:
         if not again and model.name in kept(file, name):
             continue
@@ -79,16 +80,17 @@ def keep(file: Path, name: str, row: dict[str, Any]) -> None:
 def write_tables(file: Path) -> None:
     """Puts each table that has rows between its two comments in the README."""
     text = README.read_text()
-    for name, table in TABLES.items():
+    for name in TABLES:
         start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         if rows := kept(file, name):
             before, _, rest = text.partition(start)
-            text = f"{before}{start}\n{table_text(table, rows)}\n\n{end}{rest.partition(end)[2]}"
+            text = f"{before}{start}\n{table_text(name, rows)}\n\n{end}{rest.partition(end)[2]}"
     README.write_text(text)
 
 
-def table_text(table: Any, rows: dict[str, Any]) -> str:
+def table_text(name: str, rows: dict[str, Any]) -> str:
     """The summary of a table, and the table in Markdown."""
+    table = import_module(TABLES[name])
     lines = [table.summary(list(rows.values())), ""]
     lines += [line(table.HEADER), "|---" * len(table.HEADER) + "|"]
     return "\n".join([*lines, *(line(table.cells(row)) for row in rows.values())])

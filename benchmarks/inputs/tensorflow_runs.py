@@ -29,7 +29,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 v1 = tf.compat.v1
-RUN_MILLISECONDS = 20_000
+RUN_MILLISECONDS = 100_000
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 SAVERS = ("SaveV2", "RestoreV2", "MergeV2Checkpoints", "SaveSlices", "RestoreSlice")
 SETTERS = ("Assign", "AssignVariableOp", "VarIsInitializedOp", "IsVariableInitialized")
