@@ -11,6 +11,7 @@ from cost_models.op_cost import OpCost
 from cost_models.op_info import TensorProperties
 from cost_models.tensor_size import tensor_bytes
 from placer.graph.op_graph import Op, OpGraph
+from placer.prediction.collection import collection_paused
 from placer.prediction.control_flow import LOOPS, find_trip_count, loop_invariants
 from placer.prediction.live_moments import activation_peak
 from placer.prediction.tensor_lists import list_costs
@@ -23,6 +24,7 @@ _ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 """
 
 
+@collection_paused()
 def estimate_costs(graph: OpGraph, trip_count: int | None = None) -> dict[str, OpCost]:
     """The cost of one execution of every op of ``graph``.
 

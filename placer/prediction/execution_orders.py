@@ -12,12 +12,13 @@ from statistics import median_low
 
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
+from placer.prediction.collection import collection_paused
 from placer.prediction.executor import prepare, run_once
 from placer.prediction.memory import StepMemory
 from placer.prediction.metrics import PeakRange
 from placer.prediction.routes import is_cpu
 
-_FEWEST_ORDERS = 4
+_FEWEST_ORDERS = 2
 _MOST_ORDERS = 32
 _MOST_ORDERS_ACCELERATED = 8
 """First in, first out, orders differ by less."""
@@ -29,6 +30,7 @@ _UNSEEN_SHARE = 0.002
 """Of what is not resident: scalars that some kernels allocate, rounding of allocators."""
 
 
+@collection_paused()
 def predict_peak_ranges(
     graph: OpGraph,
     costs: Mapping[str, OpCost],
@@ -50,11 +52,12 @@ def uses_accelerator(device_names: Iterable[str]) -> bool:
     return not all(map(is_cpu, device_names))
 
 
+@collection_paused()
 def executor_orders(graph: OpGraph, *, accelerated: bool) -> list[tuple[str, ...]]:
     """Orders in which the executor may run ``graph``; the same ones at every call.
 
     On CPUs expensive ops go through the thread pool, beside accelerators every op is run first
-    in, first out.  There are 4 to 32 of them, fewer for large graphs and beside accelerators.
+    in, first out.  There are 2 to 32 of them, fewer for large graphs and beside accelerators.
     """
     most = _MOST_ORDERS_ACCELERATED if accelerated else _MOST_ORDERS
     count = min(max(_OPS_IN_ALL // max(len(graph.ops), 1), _FEWEST_ORDERS), most)
@@ -62,6 +65,7 @@ def executor_orders(graph: OpGraph, *, accelerated: bool) -> list[tuple[str, ...
     return [run_once(prepared, seed) for seed in range(count)]
 
 
+@collection_paused()
 def peaks_along(step: StepMemory, orders: Iterable[Sequence[str]]) -> list[dict[str, int]]:
     """The peaks of every device along each order, each a step of its own."""
     return [step.peaks(order, sample) for sample, order in enumerate(orders)]

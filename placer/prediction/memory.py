@@ -15,6 +15,7 @@ from cost_models.op_cost import OpCost
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
 from placer.prediction.buffers import Lifetime
+from placer.prediction.collection import collection_paused
 from placer.prediction.lifetimes import find_lifetimes
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
 from placer.prediction.roles import Roles, find_roles
@@ -45,6 +46,7 @@ def predict_memory(
 class StepMemory:
     """The memory of one placement, along any order; see :func:`predict_memory`."""
 
+    @collection_paused()
     def __init__(
         self,
         graph: OpGraph,
@@ -63,6 +65,7 @@ class StepMemory:
         )
         self.number = {name: index for index, name in enumerate(graph.ops)}
 
+    @collection_paused()
     def timelines(self, order: Sequence[str] | None = None) -> dict[str, MemoryTimeline]:
         """The memory of every device along ``order``.  Raises :class:`UsageError`."""
         names = checked_order(self.graph, order)

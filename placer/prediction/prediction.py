@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
+from placer.prediction.collection import collection_paused
 from placer.prediction.execution_orders import (
     executor_orders,
     peaks_along,
@@ -20,6 +21,7 @@ from placer.prediction.schedule import predict_schedule
 from placer.prediction.transfers import predict_transfers
 
 
+@collection_paused()
 def predict(
     graph: OpGraph,
     costs: Mapping[str, OpCost],

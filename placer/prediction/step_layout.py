@@ -48,6 +48,9 @@ class Effect(IntEnum):
     JOIN_LISTS = 11
 
 
+_VARIABLE_EFFECTS = frozenset(
+    {Effect.READ_VARIABLE, Effect.UPDATE_VARIABLE, Effect.ASSIGN_VARIABLE}
+)
 _SHARING_EFFECTS = frozenset(
     {
         Effect.PLAIN,
@@ -186,11 +189,12 @@ def _add_readers(
             ]
         )
         layout.inputs.append(read)
-        for slot, value in enumerate(read):
-            if op.name in merges:
-                producer = graph.ops[op.inputs[slot].rpartition(":")[0]]
-                if is_back_edge(producer.op_type, op.op_type):
-                    continue
+        if op.name in merges:
+            producers = [graph.ops[tensor.rpartition(":")[0]].op_type for tensor in op.inputs]
+            read = tuple(
+                [v for v, p in zip(read, producers, strict=True) if not is_back_edge(p, op.op_type)]
+            )
+        for value in read:
             layout.readers[value] += 1
     for tensor in dict.fromkeys(graph.fetches):
         for value in dict.fromkeys((home[tensor], value_in(tensor, host))):
@@ -211,11 +215,12 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
     for number, op in enumerate(graph.ops.values()):
         effect = _effect(op, op.name in feeds)
         layout.effects.append(effect)
-        variables = tuple([variable_of[t] for t in op.inputs if t in variable_of])
         if op.op_type.startswith(_SPARSE_ACCESS):
-            copied.update(variables)
-        if effect in (Effect.READ_VARIABLE, Effect.UPDATE_VARIABLE, Effect.ASSIGN_VARIABLE):
-            layout.variables[number] = variables
+            copied.update([variable_of[t] for t in op.inputs if t in variable_of])
+        if effect in _VARIABLE_EFFECTS:
+            layout.variables[number] = tuple(
+                [variable_of[t] for t in op.inputs if t in variable_of]
+            )
         elif effect == Effect.ADD_ITEM:
             layout.items[number] = layout.inputs[number][ADDED_ITEM[op.op_type]]
         elif effect == Effect.CUT_INTO_LIST:
