@@ -17,12 +17,15 @@ from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.spilling import may_spill, solve_with_spilling
 from placer.solving.stage import StageResult, solve_stage
 from placer.solving.step_time.solver import minimise_step
-from placer.solving.throughput.solver import feasibility_parameters, minimise_bottleneck
+from placer.solving.throughput.solver import minimise_bottleneck
 
 Hint = Sequence[int] | None
 SolverFunction = Callable[[PlacementProblem, SolverParameters, Hint], Solution]
 
 DEFAULT_SOLVER = "cp-sat"
+_FEASIBILITY_SHARE = 0.25
+"""Of the time, for a placement that fits at all, before another objective than transfer."""
+
 _UNSPILLED_SHARE = 0.4
 """Of the time, while it is not known whether anything must be spilled."""
 
@@ -72,7 +75,8 @@ def solve_by_cp_sat(
     deadline = time.monotonic() + parameters.time_limit_seconds
     if problem.objective == "transfer":
         return _least_transfer(problem, parameters, hint)
-    feasible = _least_transfer(problem, feasibility_parameters(parameters), hint)
+    seconds = _FEASIBILITY_SHARE * parameters.time_limit_seconds
+    feasible = _least_transfer(problem, replace(parameters, time_limit_seconds=seconds), hint)
     if feasible.device_of is None:
         return feasible
     minimise = _OBJECTIVES[problem.objective]

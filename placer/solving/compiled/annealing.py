@@ -12,6 +12,7 @@ import numpy as np
 from placer.solving.compiled.arrays import Arrays, Ints
 from placer.solving.compiled.jit import compiled
 from placer.solving.compiled.loads import State, keeps_rows, move, new_state
+from placer.solving.compiled.neighbours import has_nets, neighbour_device
 
 _SWAP_SHARE = 0.15
 _NEIGHBOUR_SHARE = 0.7
@@ -86,15 +87,6 @@ def _energy(state: State, scale: float, power: float) -> float:
 @compiled
 def _target(arrays: Arrays, state: State, unit: int) -> int:
     """Mostly the device of a unit that shares a net with this one."""
-    units, nets = arrays.units, arrays.nets
-    outs = units.out_start[unit + 1] - units.out_start[unit]
-    ins = units.in_start[unit + 1] - units.in_start[unit]
-    if outs + ins == 0 or np.random.random() > _NEIGHBOUR_SHARE:
-        return np.random.randint(state.load.shape[0])
-    chosen = np.random.randint(outs + ins)
-    if chosen >= outs:
-        net = units.ins[units.in_start[unit] + chosen - outs]
-        return int(state.device_of[nets.producer[net]])
-    net = units.outs[units.out_start[unit] + chosen]
-    pin = np.random.randint(nets.pin_start[net], nets.pin_start[net + 1])
-    return int(state.device_of[nets.pins[pin]])
+    if has_nets(arrays.units, unit) and np.random.random() <= _NEIGHBOUR_SHARE:
+        return neighbour_device(arrays, state.device_of, unit)
+    return np.random.randint(state.load.shape[0])

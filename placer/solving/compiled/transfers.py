@@ -12,6 +12,7 @@ import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.neighbours import has_nets, neighbour_device
 
 _SWAP_SHARE = 0.1
 _RANDOM_SHARE = 0.02
@@ -173,7 +174,7 @@ def _proposal(arrays: Arrays, state: TransferState, free: Ints) -> tuple[int, in
     """A unit, a device for it (its own: no move), and a unit there to swap with (or -1)."""
     unit = int(free[np.random.randint(free.shape[0])])
     source = int(state.device_of[unit])
-    target = _neighbour_device(arrays, state, unit)
+    target = _target(arrays, state, unit)
     if target == source or not arrays.units.allowed[unit, target]:
         return unit, source, -1
     if np.random.random() >= _SWAP_SHARE and _fits(arrays, state, unit, target):
@@ -185,17 +186,8 @@ def _proposal(arrays: Arrays, state: TransferState, free: Ints) -> tuple[int, in
 
 
 @compiled
-def _neighbour_device(arrays: Arrays, state: TransferState, unit: int) -> int:
+def _target(arrays: Arrays, state: TransferState, unit: int) -> int:
     """The device of a unit that shares a net with this one; now and then any device."""
-    units, nets = arrays.units, arrays.nets
-    outs = units.out_start[unit + 1] - units.out_start[unit]
-    ins = units.in_start[unit + 1] - units.in_start[unit]
-    if outs + ins == 0 or np.random.random() < _RANDOM_SHARE:
-        return np.random.randint(state.used.shape[1])
-    chosen = np.random.randint(outs + ins)
-    if chosen >= outs:
-        net = units.ins[units.in_start[unit] + chosen - outs]
-        return int(state.device_of[nets.producer[net]])
-    net = units.outs[units.out_start[unit] + chosen]
-    pin = np.random.randint(nets.pin_start[net], nets.pin_start[net + 1])
-    return int(state.device_of[nets.pins[pin]])
+    if has_nets(arrays.units, unit) and np.random.random() >= _RANDOM_SHARE:
+        return neighbour_device(arrays, state.device_of, unit)
+    return np.random.randint(state.used.shape[1])

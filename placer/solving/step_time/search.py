@@ -4,13 +4,12 @@ scales, every move judged by a simulated step."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from placer.problem import PlacementProblem
-from placer.solving.annealing_search import carry
+from placer.solving.annealing_search import Found, OnBetter, carry
 from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.baselines.tasks import Tasks
 from placer.solving.compiled.arrays import Arrays, Floats, Ints, ragged
@@ -33,14 +32,6 @@ _TEMPERATURES = (0.03, 0.005, 0.0005)
 _COOLED = 0.02
 _MOST_STEPS_PER_UNIT = 400
 _MOST_IDLE_CYCLES = 40
-
-OnBetter = Callable[[Sequence[int]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    value: float
-    device_of: Ints
 
 
 def to_program(problem: PlacementProblem, unit_of: Sequence[int]) -> Program:
@@ -81,7 +72,7 @@ class StepSearch:
         self.program = to_program(step.problem, step.loads.unit_of)
         self.random = np.random.default_rng(seed)
         self.on_better = on_better
-        self.population: list[_Found] = []
+        self.population: list[Found] = []
         if hint is not None:
             self.keep(np.array(hint, np.int64))
 
@@ -109,7 +100,7 @@ class StepSearch:
             if idle == _MOST_IDLE_CYCLES:
                 return
 
-    def cycle(self, parent: _Found, heat: float, deadline: float) -> None:
+    def cycle(self, parent: Found, heat: float, deadline: float) -> None:
         """From ``parent``, anneal at every level from the coarsest on."""
         levels, maps = self.levels(parent)
         device_of = parent.device_of
@@ -148,7 +139,7 @@ class StepSearch:
         )
         return best
 
-    def levels(self, parent: _Found) -> tuple[list[Arrays], list[Ints]]:
+    def levels(self, parent: Found) -> tuple[list[Arrays], list[Ints]]:
         """The problem at every scale, with units on different devices apart."""
         levels, maps = [self.arrays], list[Ints]()
         apart = parent.device_of
@@ -173,7 +164,7 @@ class StepSearch:
 
     def keep(self, device_of: Ints) -> None:
         """Among the best few different placements, if it is."""
-        found = _Found(self.seconds(self.program, device_of), device_of)
+        found = Found(self.seconds(self.program, device_of), device_of)
         if not self.population or found.value < self.population[0].value:
             self.on_better(device_of.tolist())
         if not any(abs(found.value - other.value) < 1e-15 for other in self.population):

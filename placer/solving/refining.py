@@ -1,0 +1,66 @@
+"""From a placement that fits to the best one for an objective in seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from placer.prediction.scoring import score
+from placer.problem import PlacementProblem
+from placer.solving.child_search import SearchProblem, search_in_child
+from placer.solving.solution import Solution, SolverParameters, Status
+from placer.solving.throughput.problem import LoadProblem
+
+_OPTIMAL_GAP = 1e-6
+"""Seconds are floats: within this share of each other, value and bound are one."""
+
+
+def spilled_ops(problem: PlacementProblem, device_of: Sequence[int]) -> list[int]:
+    """The ops on the host that would be allowed elsewhere only."""
+    return [
+        op
+        for op, device in enumerate(device_of)
+        if device == problem.host and device not in problem.allowed[op]
+    ]
+
+
+def refine(
+    problem: PlacementProblem,
+    search: SearchProblem,
+    units: LoadProblem,
+    rank: Callable[[Sequence[int]], tuple[float, ...]],
+    least: Callable[[], float],
+    parameters: SolverParameters,
+    deadline: float,
+    feasible: Solution,
+    hint: Sequence[int] | None,
+) -> Solution:
+    """The best placement until ``deadline`` (of ``time.monotonic()``), begun at ``feasible``: one
+    that keeps all limits and says what has to be spilled.
+
+    ``rank`` of a placement of the ``units`` begins with its value by the scorer, in seconds;
+    ``least`` is a lower bound that needs no search.  Where something is spilled, no bound is
+    claimed.
+    """
+    assert feasible.device_of is not None
+    starts = [units.project(feasible.device_of)]
+    if hint is not None and search.is_feasible(units.project(hint)):
+        starts.append(units.project(hint))
+    start = min(starts, key=search.value)
+    found = search_in_child(search, start, parameters, max(0.0, deadline - time.monotonic()))
+    ranked = [(rank(each), each) for each in (*starts, found.device_of) if each is not None]
+    (value, *_), best = min(ranked, key=lambda pair: pair[0])
+    device_of = units.expand(best)
+    spills = spilled_ops(problem, feasible.device_of)
+    bound = None if spills else max(found.lower_bound or 0.0, least()) or None
+    is_optimal = bound is not None and bound >= value * (1.0 - _OPTIMAL_GAP)
+    return replace(
+        feasible,
+        status=Status.OPTIMAL if is_optimal else Status.FEASIBLE,
+        device_of=device_of,
+        value=value,
+        lower_bound=min(bound, value) if bound is not None else None,
+        spilled_bytes=score(problem, device_of).spilled_bytes,
+        warnings=(*feasible.warnings, *found.warnings),
+    )
