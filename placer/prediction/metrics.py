@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from placer.graph.name_scopes import sum_by_scope
 
@@ -88,7 +88,10 @@ class PeakRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Predicted times in seconds: of a step, per device, and along the critical path."""
+    """Predicted times in seconds: of a step, per device, and along the critical path.
+
+    ``transfer_seconds`` has start and finish by (tensor, target, memory) of a :class:`Transfer`.
+    """
 
     step_seconds: float
     critical_path_seconds: float
@@ -96,6 +99,9 @@ class Schedule:
     bottleneck_seconds: float
     start_seconds: Mapping[str, float]
     finish_seconds: Mapping[str, float]
+    transfer_seconds: Mapping[tuple[str, str, str], tuple[float, float]] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,6 +61,14 @@ def predict_schedule(
         ),
         start_seconds=dict(zip(graph.ops, times.start, strict=False)),
         finish_seconds=dict(zip(graph.ops, times.finish, strict=False)),
+        transfer_seconds={
+            (transfer.tensor, transfer.target, transfer.memory): span
+            for transfer, span in zip(
+                transfers,
+                zip(times.start[len(graph.ops) :], times.finish[len(graph.ops) :], strict=True),
+                strict=True,
+            )
+        },
     )
 
 

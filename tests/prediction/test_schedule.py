@@ -47,6 +47,7 @@ def test_transfers_overlap_computation():
     graph = draw("a -> c", "b", bytes={"a": SECOND})
     found = _schedule(graph, {"a": "GPU:0", "b": "GPU:0", "c": "GPU:1"})
     assert found.start_seconds == {"a": 0.0, "c": 2.0, "b": 1.0}
+    assert found.transfer_seconds == {("a:0", "GPU:1", "device"): (1.0, 2.0)}
     assert found.step_seconds == 3.0
     assert found.bottleneck_seconds == 2.0 + 1.0
 
