@@ -16,20 +16,32 @@ if TYPE_CHECKING:
     from placer.application import verify as verify
     from placer.application.profiling import profile as profile
     from placer.calibration import calibrate as calibrate
+    from placer.comparison import compare as compare
+    from placer.difference import diff_models as diff_models
+    from placer.difference import diff_plans as diff_plans
+    from placer.explanation import explain as explain
     from placer.extraction import extract as extract
+    from placer.fitting import find_fixes as find_fixes
     from placer.pipeline import place as place
     from placer.pipeline import report as report
     from placer.plan import Plan as Plan
+    from placer.sweep import sweep as sweep
 
 _HOMES = {
     "Plan": "placer.plan",
     "apply": "placer.application",
     "calibrate": "placer.calibration",
+    "compare": "placer.comparison",
+    "diff_models": "placer.difference",
+    "diff_plans": "placer.difference",
+    "explain": "placer.explanation",
     "extract": "placer.extraction",
+    "find_fixes": "placer.fitting",
     "place": "placer.pipeline",
     "profile": "placer.application.profiling",
     "rehearsal_devices": "placer.application",
     "report": "placer.pipeline",
+    "sweep": "placer.sweep",
     "verify": "placer.application",
 }
 

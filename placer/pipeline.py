@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ from cost_models.op_cost import OpCost
 from placer.analysis import analyse
 from placer.assembly import assemble_plan
 from placer.constraints import ConstraintOptions, Constraints, find_constraints
-from placer.costing import Costs, cost_ops
+from placer.costing import cost_ops
 from placer.errors import ShapeError, UsageError
 from placer.extraction import Extraction, extract
 from placer.findings import Report
 from placer.formulation import formulate, peak_finder
 from placer.plan import Plan
 from placer.prediction import predict
+from placer.request import Options, describe_request
 from placer.solving.solution import SolverParameters
 from placer.solving.tightening import solve_under_peaks
 
@@ -28,36 +29,6 @@ UNKNOWN_SHARE = 0.01
 
 REFERENCE_DEVICE = "1xA100-40GB"
 """What ``report`` shows times for when no devices are named."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Everything a placement can be asked for; each field is the command-line option's namesake.
-
-    ``shapes`` maps input names to shapes (a dimension may be a name out of ``dims``),
-    ``max_memory`` devices to caps (``"8GiB"`` or bytes), ``pins`` and ``pin_types`` globs to
-    devices; ``costs`` are measured costs or a path of them, seconds by op name, or ``"grappler"``.
-    """
-
-    tag_set: str | None = None
-    signature: str | None = None
-    outputs: tuple[str, ...] | None = None
-    batch_size: int | None = None
-    shapes: Mapping[str, tuple[int | str | None, ...]] | None = None
-    dims: Mapping[str, int] | None = None
-    allow_unsafe_keras: bool = False
-    max_memory: str | Mapping[int | str, int | str] | None = None
-    reserve: str | None = None
-    spill: str = "auto"
-    objective: str = "transfer"
-    pins: Mapping[str, str] = field(default_factory=dict)
-    pin_types: Mapping[str, str] = field(default_factory=dict)
-    keep_together: tuple[str, ...] = ()
-    clear_devices: bool = False
-    costs: Costs = None
-    trip_count: int | None = None
-    time_limit: float = 30.0
-    seed: int = 0
 
 
 def place(source: Any, devices: str | Path, **options: Any) -> Plan:
@@ -74,11 +45,9 @@ def place(source: Any, devices: str | Path, **options: Any) -> Plan:
     read, :class:`ShapeError` when too many shapes stay unknown.
     """
     wanted = Options(**options)
-    cluster = read_cluster(devices, wanted)
-    extraction = extract_program(source, wanted)
-    require_known_shapes(extraction)
-    costs, extraction = _cost(source, extraction, cluster, wanted)
-    return place_extraction(extraction, costs, cluster, wanted)
+    workload = prepare(source, devices, wanted)
+    plan = place_extraction(workload.extraction, workload.costs, workload.cluster, wanted)
+    return replace(plan, request=describe_request(devices, wanted))
 
 
 def report(source: Any, devices: str | Path | None = None, **options: Any) -> Report:
@@ -89,8 +58,14 @@ def report(source: Any, devices: str | Path | None = None, **options: Any) -> Re
     and errors as for :func:`place`.
     """
     wanted = Options(**options)
+    return report_extraction(source, extract_program(source, wanted), devices, wanted)
+
+
+def report_extraction(
+    source: Any, extraction: Extraction, devices: str | Path | None, wanted: Options
+) -> Report:
+    """The report on a program that is extracted already."""
     cluster = read_cluster(devices or REFERENCE_DEVICE, wanted)
-    extraction = extract_program(source, wanted)
     costs, extraction = _cost(source, extraction, cluster, wanted)
     together = replace(wanted, pins={}, pin_types={}, keep_together=(), clear_devices=True)
     constraints = constraints_of(extraction, cluster, together)
@@ -100,6 +75,7 @@ def report(source: Any, devices: str | Path | None = None, **options: Any) -> Re
         try:
             require_known_shapes(extraction)
             plan = place_extraction(extraction, costs, cluster, wanted)
+            plan = replace(plan, request=describe_request(devices, wanted))
         except ShapeError as error:
             unplaced = ("not_placed", f"not placed: {error}", ())
             extraction = replace(extraction, warnings=(*extraction.warnings, unplaced))
@@ -131,6 +107,25 @@ def place_extraction(
     return assemble_plan(
         extraction, cluster, costs, constraints, problem, solution, metrics, parameters
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A program with its costs, and the devices it is to run on."""
+
+    extraction: Extraction
+    costs: Mapping[str, OpCost]
+    cluster: Cluster
+
+
+def prepare(source: Any, devices: str | Path, wanted: Options) -> Workload:
+    """Everything that placing ``source`` on ``devices`` needs to know; errors as for
+    :func:`place`."""
+    cluster = read_cluster(devices, wanted)
+    extraction = extract_program(source, wanted)
+    require_known_shapes(extraction)
+    costs, extraction = _cost(source, extraction, cluster, wanted)
+    return Workload(extraction=extraction, costs=costs, cluster=cluster)
 
 
 def extract_program(source: Any, wanted: Options) -> Extraction:

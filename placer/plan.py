@@ -23,6 +23,7 @@ class Plan:
     """What ``plan.json`` holds, field by field (see ``docs/plan.md`` and the JSON Schema).
 
     ``placement`` maps every op of the flat graph to a device name, ``variables`` every variable.
+    ``request`` are the options that the plan was made with, as far as JSON holds them.
     """
 
     model: Mapping[str, Any]
@@ -36,6 +37,7 @@ class Plan:
     unmodelled: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[Mapping[str, Any], ...] = ()
     conflict: Mapping[str, Any] | None = None
+    request: Mapping[str, Any] = field(default_factory=dict)
     tensorflow_version: str = ""
     tool_version: str = ""
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import argparse
 
     from placer.findings import Report
+    from placer.plan import Plan
+    from placer.sweep import Sweep
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -21,11 +23,13 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description="Show what is in a model, what a step takes, and what stands in the way of "
         "placing it.  With --devices it is placed too.  Weights are never loaded.",
     )
-    options.add_model_options(parser)
+    options.add_model_options(parser, sweeps=True)
     options.add_device_options(parser, required=False)
     options.add_search_options(parser)
     options.add_gate_options(parser)
-    options.add_output_options(parser, "write the report here instead of to stdout")
+    options.add_output_options(
+        parser, "write the report here instead of to stdout", formats=options.TABLE_FORMATS
+    )
     parser.set_defaults(run=run)
 
 
@@ -35,6 +39,7 @@ def run(arguments: argparse.Namespace) -> None:
     Raises ``UsageError`` for an existing file or an option that needs devices, ``GateError`` if a
     gate tripped, and what the pipeline raises.
     """
+    from placer.commands import gates
     from placer.commands.placement import all_options, find_limits, require_placement
     from placer.commands.terminal import emit, progress, style
     from placer.files import check_writable
@@ -43,6 +48,10 @@ def run(arguments: argparse.Namespace) -> None:
         check_writable(arguments.output, force=arguments.force)
     _require_devices(arguments)
     limits = find_limits(arguments)
+    if isinstance(arguments.batch_size, tuple):
+        _sweep(arguments)
+        return
+    baseline = gates.read_baseline(arguments)
     from placer.pipeline import report
 
     with progress(f"analysing {arguments.model}", arguments):
@@ -50,12 +59,51 @@ def run(arguments: argparse.Namespace) -> None:
     emit(_render(found, arguments.format, **style(to_file=bool(arguments.output))), arguments)
     if found.plan is not None:
         require_placement(found.plan)
-    _check_gates(found, arguments.fail_on, limits)
+    _check_gates(found, arguments.fail_on, limits, baseline)
+
+
+def _sweep(arguments: argparse.Namespace) -> None:
+    """Several batch sizes side by side.  Raises ``UsageError`` for gates, which need one size."""
+    from placer.commands.placement import all_options
+    from placer.commands.terminal import emit, progress, style
+    from placer.sweep import sweep
+
+    if arguments.fail_over or arguments.fail_on or arguments.baseline:
+        raise UsageError("gates need one batch size; give one --batch-size, or no gate")
+    wanted = all_options(arguments)
+    sizes = wanted.pop("batch_size")
+    with progress(f"analysing {arguments.model} at {len(sizes)} batch sizes", arguments):
+        found = sweep(arguments.model, sizes, arguments.devices, **wanted)
+    emit(_render_sweep(found, arguments.format, **style(to_file=bool(arguments.output))), arguments)
+
+
+def _render_sweep(found: Sweep, format_name: str, *, width: int, colour: bool) -> str:
+    from placer.rendering.sweep_text import sweep_blocks, sweep_csv
+
+    if format_name == "json":
+        from placer.rendering.json_text import sweep_json
+
+        return sweep_json(found)
+    if format_name == "csv":
+        return sweep_csv(found)
+    from placer.rendering.formats import render
+
+    return render(
+        lambda columns: sweep_blocks(found, columns), format_name, width=width, colour=colour
+    )
 
 
 def _require_devices(arguments: argparse.Namespace) -> None:
     """Nothing, or ``UsageError`` if an option means nothing without devices."""
-    for flag in ("max_memory", "reserve", "pin", "pin_type", "keep_together", "fail_over"):
+    for flag in (
+        "max_memory",
+        "reserve",
+        "pin",
+        "pin_type",
+        "keep_together",
+        "fail_over",
+        "baseline",
+    ):
         if getattr(arguments, flag) and not arguments.devices:
             raise UsageError(f"--{flag.replace('_', '-')} needs --devices, such as 2xA100-40GB")
 
@@ -65,12 +113,22 @@ def _render(report: Report, format_name: str, *, width: int, colour: bool) -> st
         from placer.rendering.json_text import report_json
 
         return report_json(report)
-    from placer.rendering.report_text import render_report
+    from placer.rendering.formats import render
+    from placer.rendering.report_text import report_blocks, report_csv
 
-    return render_report(report, width=width, colour=colour)
+    if format_name == "csv":
+        return report_csv(report)
+    return render(
+        lambda columns: report_blocks(report, columns), format_name, width=width, colour=colour
+    )
 
 
-def _check_gates(report: Report, fail_on: tuple[str, ...], limits: dict[str, int]) -> None:
+def _check_gates(
+    report: Report,
+    fail_on: tuple[str, ...],
+    limits: dict[str, int],
+    baseline: tuple[Plan, float] | None,
+) -> None:
     from placer.commands import gates
 
     codes = {} if report.plan is None else gates.count_codes(report.plan)
@@ -78,4 +136,5 @@ def _check_gates(report: Report, fail_on: tuple[str, ...], limits: dict[str, int
     failures = gates.check_findings(fail_on, report.unmodelled, codes)
     if report.plan is not None:
         failures += gates.check_limits(report.plan, limits)
+        failures += gates.check_baseline(report.plan, baseline)
     gates.require(failures)

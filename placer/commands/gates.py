@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cost_models.byte_sizes import format_bytes, parse_bytes
@@ -11,6 +11,8 @@ from placer.errors import GateError, UsageError
 from placer.plan import Plan
 
 if TYPE_CHECKING:
+    import argparse
+
     from placer.application.verification_result import Verification
 
 FALLBACK_CODES = ("device_string_ignored",)
@@ -35,6 +37,72 @@ def parse_limits(texts: Iterable[str], names: Sequence[str]) -> dict[str, int]:
             raise UsageError(f"--fail-over {row}: there is no such device in {', '.join(names)}")
         limits.update(dict.fromkeys(found, limit))
     return limits
+
+
+def absolute_limits(texts: Iterable[str]) -> list[str]:
+    """The entries of ``--fail-over`` that are no percentage."""
+    entries = [entry.strip() for text in texts for entry in text.split(",")]
+    return [entry for entry in entries if not entry.endswith("%")]
+
+
+def read_baseline(arguments: argparse.Namespace) -> tuple[Plan, float] | None:
+    """The plan of ``--baseline`` and the share by which its figures may be exceeded.
+
+    Raises ``UsageError`` if one is given without the other, or cannot be read.
+    """
+    shares = [
+        entry.strip()
+        for text in arguments.fail_over
+        for entry in text.split(",")
+        if entry.strip().endswith("%")
+    ]
+    if not shares and not arguments.baseline:
+        return None
+    if not arguments.baseline:
+        raise UsageError(f"--fail-over {shares[0]} needs a plan to compare with: --baseline PLAN")
+    if len(shares) != 1:
+        raise UsageError("--baseline needs one --fail-over +5% (the most that figures may grow)")
+    try:
+        share = float(shares[0].removeprefix("+").removesuffix("%")) / 100
+    except ValueError as error:
+        raise UsageError(f"--fail-over {shares[0]} is no percentage: write +5%") from error
+    if not 0 <= share < float("inf"):
+        raise UsageError(f"--fail-over {shares[0]} is below zero: write +5%")
+    baseline = Plan.load(arguments.baseline)
+    if not baseline.placement:
+        raise UsageError(f"--baseline {arguments.baseline} has no placement to compare with")
+    return baseline, share
+
+
+def check_baseline(plan: Plan, baseline: tuple[Plan, float] | None) -> list[str]:
+    """What is more than in the baseline by more than the share, in sentences."""
+    if baseline is None or not plan.placement:
+        return []
+    before, share = baseline
+    known = {row["name"]: row["peak_memory_bytes"] for row in before.devices}
+    figures: list[tuple[str, float | None, float | None, Callable[..., str]]] = [
+        (f"the peak of {row['name']}", known.get(row["name"]), row["peak_memory_bytes"], _bytes)
+        for row in plan.devices
+        if row["name"] in known
+    ]
+    for key, name, shown in (
+        ("transfer_bytes", "the transfer", _bytes),
+        ("step_seconds", "the predicted step", _seconds),
+    ):
+        figures.append((name, before.metrics[key], plan.metrics[key], shown))
+    return [
+        f"{name} is {shown(now)}, in the baseline {shown(then)} (more than +{share:.1%})"
+        for name, then, now, shown in figures
+        if then is not None and now is not None and now > then * (1 + share)
+    ]
+
+
+def _bytes(size: float) -> str:
+    return format_bytes(int(size))
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.4g} ms"
 
 
 def _asked(device: str) -> str:

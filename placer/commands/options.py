@@ -12,17 +12,32 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FORMATS = ("text", "json")
+TABLE_FORMATS = ("text", "json", "csv", "markdown")
 Value = TypeVar("Value")
 GATES = ("fallback", "unmodelled", "unknown-shape")
 
 
-def add_model_options(parser: argparse.ArgumentParser, *, costs: bool = True) -> None:
-    """Adds MODEL and what chooses and binds the program in it; with ``costs`` what it costs."""
+def add_model_options(
+    parser: argparse.ArgumentParser, *, costs: bool = True, sweeps: bool = False
+) -> None:
+    """Adds MODEL and what chooses and binds the program in it; with ``costs`` what it costs, with
+    ``sweeps`` several batch sizes."""
     add_model(parser)
     group = parser.add_argument_group("what is analysed")
+    add_program_options(group, costs=costs, sweeps=sweeps)
+
+
+def add_program_options(
+    group: argparse._ActionsContainer, *, costs: bool = True, sweeps: bool = False
+) -> None:
+    """Adds what chooses and binds the program in a model."""
     add_choice_options(group)
     group.add_argument(
-        "--batch-size", type=_count, metavar="N", help="binds unknown leading dimensions of inputs"
+        "--batch-size",
+        type=_counts if sweeps else _count,
+        metavar="N,..." if sweeps else "N",
+        help="binds unknown leading dimensions of inputs"
+        + ("; several sizes give a table and the largest that fits" if sweeps else ""),
     )
     group.add_argument(
         "--shape",
@@ -157,8 +172,10 @@ def add_gate_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="GPU:0=9GiB,...",
-        help="fail if the predicted peak of a device is higher",
+        help="fail if the predicted peak of a device is higher; +5%% with --baseline: if a peak, "
+        "the transfer or the step is that much more than there",
     )
+    group.add_argument("--baseline", metavar="PLAN", help="the plan that --fail-over +5%% is about")
     add_fail_on(group)
 
 
@@ -182,12 +199,16 @@ def add_fail_on(parser: argparse._ActionsContainer, gates: tuple[str, ...] = GAT
 
 
 def add_output_options(
-    parser: argparse.ArgumentParser, output_help: str = "", *, required: bool = False
+    parser: argparse.ArgumentParser,
+    output_help: str = "",
+    *,
+    required: bool = False,
+    formats: tuple[str, ...] = FORMATS,
 ) -> None:
     """Adds the format, verbosity, and with ``output_help`` the file to write."""
     group = parser.add_argument_group("output")
     group.add_argument(
-        "--format", choices=FORMATS, default="text", help="of what is printed (text)"
+        "--format", choices=formats, default="text", help="of what is printed (text)"
     )
     if output_help:
         group.add_argument("-o", "--output", required=required, metavar="FILE", help=output_help)
@@ -229,7 +250,7 @@ def program_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         **binding_options(arguments),
         "trip_count": arguments.trip_count,
-        "costs": _read_costs(arguments.costs),
+        "costs": read_costs(arguments.costs),
     }
 
 
@@ -243,7 +264,7 @@ def binding_options(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _read_costs(path: str | None) -> Any:
+def read_costs(path: str | None) -> Any:
     """The costs of ``--costs``, read before any work; ``None`` without it."""
     if path in (None, "grappler"):
         return path
@@ -291,6 +312,12 @@ def _count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of zero or more")
     return int(text)
+
+
+def _counts(text: str) -> int | tuple[int, ...]:
+    """One whole number, or several with commas between them."""
+    counts = tuple(positive(part.strip()) for part in text.split(","))
+    return counts if len(counts) > 1 else _count(text)
 
 
 def positive(text: str) -> int:

@@ -8,6 +8,9 @@ from placer import __version__
 from placer.commands import (
     analysis,
     application,
+    comparing,
+    differing,
+    explaining,
     hardware,
     placement,
     profiling,
@@ -42,6 +45,17 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"placer {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (analysis, placement, application, verification, profiling, solving, hardware):
+    for module in (
+        analysis,
+        placement,
+        application,
+        verification,
+        comparing,
+        explaining,
+        differing,
+        profiling,
+        solving,
+        hardware,
+    ):
         module.add_command(commands)
     return parser

@@ -27,7 +27,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     options.add_device_options(parser, required=True)
     options.add_search_options(parser)
     options.add_gate_options(parser)
-    options.add_output_options(parser, "write the plan here (without it, only stdout shows it)")
+    options.add_output_options(
+        parser,
+        "write the plan here (without it, only stdout shows it)",
+        formats=options.TABLE_FORMATS,
+    )
     parser.set_defaults(run=run)
 
 
@@ -44,6 +48,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.output:
         check_writable(arguments.output, force=arguments.force)
     limits = find_limits(arguments)
+    baseline = gates.read_baseline(arguments)
     from placer.pipeline import place
 
     with progress(f"placing {arguments.model}", arguments):
@@ -55,6 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
     gates.require(
         [
             *gates.check_limits(plan, limits),
+            *gates.check_baseline(plan, baseline),
             *gates.check_findings(arguments.fail_on, plan.unmodelled, gates.count_codes(plan)),
         ]
     )
@@ -71,29 +77,35 @@ def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def find_limits(arguments: argparse.Namespace) -> dict[str, int]:
     """The limits of ``--fail-over``, checked against the devices before any work."""
-    if not arguments.fail_over:
-        return {}
     from cost_models.clusters import parse_cluster
-    from placer.commands.gates import parse_limits
+    from placer.commands.gates import absolute_limits, parse_limits
 
+    wanted_limits = absolute_limits(arguments.fail_over)
+    if not wanted_limits:
+        return {}
     wanted = options.device_options(arguments)
     try:
         cluster = parse_cluster(arguments.devices, wanted["max_memory"], wanted["reserve"])
     except ValueError as error:
         raise UsageError(str(error)) from error
-    return parse_limits(arguments.fail_over, [device.name for device in cluster.devices])
+    return parse_limits(wanted_limits, [device.name for device in cluster.devices])
 
 
 def _show(plan: Plan, arguments: argparse.Namespace) -> None:
     """Prints the plan in the format asked for."""
     from placer.commands.terminal import style
-    from placer.rendering.plan_text import render_plan
+    from placer.rendering.formats import render, to_csv
+    from placer.rendering.plan_text import whole_plan_blocks
 
     if arguments.format == "json":
         sys.stdout.write(plan.to_json())
         return
-    sys.stdout.write(render_plan(plan, **style()))
-    if arguments.output:
+    if arguments.format == "csv":
+        sys.stdout.write(to_csv(("op", "device"), plan.placement.items()))
+        return
+    shown = render(lambda width: whole_plan_blocks(plan, width), arguments.format, **style())
+    sys.stdout.write(shown)
+    if arguments.output and arguments.format == "text":
         sys.stdout.write(f"\nPlan written to {arguments.output}\n")
 
 

@@ -48,8 +48,8 @@ def render_costs(costs: MeasuredCosts, *, width: int, colour: bool) -> str:
         for name in slowest
     ]
     columns = [Column(header="Op", number=False), Column(header="Time"), Column(header="Share")]
-    blocks = [facts("Profile", rows), table(columns, listed, width=width, limit=_SHOWN)]
-    return to_text(blocks, width=width, colour=colour)
+    shown = table(columns, listed, width=width, limit=_SHOWN)
+    return to_text([facts("Profile", rows), shown], width=width, colour=colour)
 
 
 def render_calibration(found: Calibration, *, width: int, colour: bool) -> str:
@@ -82,5 +82,5 @@ def render_calibration(found: Calibration, *, width: int, colour: bool) -> str:
     ]
     headers = ("Kind", "Ops", "Share", "Compute", "Memory", "Launch", "Error")
     columns = [Column(header=name, number=bool(index)) for index, name in enumerate(headers)]
-    blocks = [facts("Calibration", rows), table(columns, listed, width=width)]
-    return to_text(blocks, width=width, colour=colour)
+    shown = table(columns, listed, width=width)
+    return to_text([facts("Calibration", rows), shown], width=width, colour=colour)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from placer.findings import Report
+if TYPE_CHECKING:
+    from placer.comparison import Comparison
+    from placer.findings import Report
+    from placer.sweep import Sweep
 
 REPORT_SCHEMA = "placer.report/1"
+COMPARISON_SCHEMA = "placer.comparison/1"
+SWEEP_SCHEMA = "placer.sweep/1"
 
 
 def report_json(report: Report) -> str:
@@ -19,6 +24,24 @@ def report_json(report: Report) -> str:
     if report.plan is not None:
         data["plan"] = json.loads(report.plan.to_json())
     return to_json({"schema": REPORT_SCHEMA, **data})
+
+
+def comparison_json(comparison: Comparison) -> str:
+    """The comparison as JSON text; the plan in it is what ``plan.json`` would hold."""
+    data = _plain(comparison)
+    for row, strategy in zip(data["strategies"], comparison.strategies, strict=True):
+        row["fits"] = strategy.fits
+    data["plan"] = json.loads(comparison.plan.to_json())
+    return to_json({"schema": COMPARISON_SCHEMA, **data})
+
+
+def sweep_json(sweep: Sweep) -> str:
+    """The sweep as JSON text, without the reports behind it."""
+    data = _plain(sweep)
+    del data["reports"]
+    for row, found in zip(data["rows"], sweep.rows, strict=True):
+        row["samples_per_second"] = found.samples_per_second
+    return to_json({"schema": SWEEP_SCHEMA, **data})
 
 
 def to_json(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from rich.box import HORIZONTALS
 from rich.console import Console, Group, RenderableType
@@ -52,43 +53,98 @@ def to_text(blocks: Iterable[RenderableType], *, width: int, colour: bool) -> st
     return "\n".join(line.rstrip() for line in target.getvalue().splitlines()) + "\n"
 
 
-def title(text: str, note: str = "") -> RenderableType:
+@dataclass(frozen=True, slots=True)
+class Title:
     """A heading, with a line of explanation under it."""
-    heading = Text(text, style="bold")
-    return Group(heading, Text(note)) if note else heading
+
+    text: str
+    note: str
+
+    def __rich__(self) -> RenderableType:
+        heading = Text(self.text, style="bold")
+        return Group(heading, Text(self.note)) if self.note else heading
 
 
-def facts(heading: str, rows: Sequence[tuple[str, RenderableType]]) -> RenderableType:
+@dataclass(frozen=True, slots=True)
+class Facts:
     """A heading and labelled values, the values wrapped beside their labels."""
-    grid = Table.grid(padding=(0, _GAP))
-    grid.add_column(style="cyan", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for label, value in rows:
-        grid.add_row(label, value)
-    return Group(Text(heading, style="bold"), Padding(grid, (0, 0, 0, 2)))
+
+    heading: str
+    rows: Sequence[tuple[str, RenderableType]]
+
+    def __rich__(self) -> RenderableType:
+        grid = Table.grid(padding=(0, _GAP))
+        grid.add_column(style="cyan", no_wrap=True)
+        grid.add_column(overflow="fold")
+        for label, value in self.rows:
+            grid.add_row(label, value)
+        return Group(Text(self.heading, style="bold"), Padding(grid, (0, 0, 0, 2)))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A table of at most ``width`` columns, see :func:`table`."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    width: int
+    limit: int
+    marked: frozenset[tuple[int, int]] = frozenset()
+
+    @property
+    def shown(self) -> Sequence[Sequence[str]]:
+        """The rows up to the limit."""
+        return self.rows[: self.limit] if self.limit else self.rows
+
+    @property
+    def rest(self) -> str:
+        """How many more there are, ``""`` if all are shown."""
+        left = len(self.rows) - len(self.shown)
+        return f"and {left:,} more" if left else ""
+
+    def __rich__(self) -> RenderableType:
+        count, name_width = _fit(self.columns, self.shown, max(self.width, MINIMUM_WIDTH))
+        grid = Table(box=HORIZONTALS, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
+        for column in self.columns[:count]:
+            side: Literal["left", "right"] = "right" if column.number else "left"
+            grid.add_column(column.header, justify=side, no_wrap=True)
+        crowded = any(len(row[0]) > name_width for row in self.shown)
+        for number, row in enumerate(self.shown):
+            name = shorten(drop_calls(row[0]) if crowded else row[0], name_width)
+            cells = (name, *row[1:count])
+            grid.add_row(*(self._cell(number, index, cell) for index, cell in enumerate(cells)))
+        return Group(grid, Text(self.rest)) if self.rest else grid
+
+    def _cell(self, row: int, column: int, cell: str) -> Text:
+        return Text(cell, style="bold green" if (row, column) in self.marked else "")
+
+
+def title(text: str, note: str = "") -> Title:
+    """A heading, with a line of explanation under it."""
+    return Title(text, note)
+
+
+def facts(heading: str, rows: Sequence[tuple[str, RenderableType]]) -> Facts:
+    """A heading and labelled values, the values wrapped beside their labels."""
+    return Facts(heading, rows)
 
 
 def table(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, width: int, limit: int = 0
-) -> RenderableType:
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    *,
+    width: int,
+    limit: int = 0,
+    marked: Iterable[tuple[int, int]] = (),
+) -> Rows:
     """A table of at most ``width`` columns.
 
     The first column is shortened in its middle, and columns are left out from the right where
     that is not enough; if one name is too long, all lose their call nodes, so that they can be
-    compared.  With a ``limit`` that many rows are shown, and the rest counted.
+    compared.  With a ``limit`` that many rows are shown, and the rest counted.  ``marked`` cells
+    (row, column) are the best of their column.
     """
-    shown_rows = rows[:limit] if limit else rows
-    shown, name_width = _fit(columns, shown_rows, max(width, MINIMUM_WIDTH))
-    grid = Table(box=HORIZONTALS, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
-    for column in columns[:shown]:
-        grid.add_column(column.header, justify="right" if column.number else "left", no_wrap=True)
-    crowded = any(len(row[0]) > name_width for row in shown_rows)
-    for row in shown_rows:
-        name = shorten(drop_calls(row[0]) if crowded else row[0], name_width)
-        grid.add_row(Text(name), *(Text(cell) for cell in row[1:shown]))
-    if len(shown_rows) == len(rows):
-        return grid
-    return Group(grid, Text(f"and {len(rows) - len(shown_rows):,} more"))
+    return Rows(columns, rows, width, limit, frozenset(marked))
 
 
 def _fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> tuple[int, int]:

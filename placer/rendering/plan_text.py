@@ -42,14 +42,18 @@ _STATUS_WORDS = {
 
 def render_plan(plan: Plan, *, width: int = 80, colour: bool = False) -> str:
     """The plan as text of ``width`` columns, with terminal colours if ``colour``."""
+    return to_text(whole_plan_blocks(plan, width), width=width, colour=colour)
+
+
+def whole_plan_blocks(plan: Plan, width: int) -> list[RenderableType]:
+    """The plan as titles, facts and tables for ``width`` columns."""
     name = plan.model["path"] or "Live program"
-    heading = title(shorten(name, width), _model_line(plan))
-    return to_text([heading, *plan_blocks(plan, width)], width=width, colour=colour)
+    return [title(shorten(name, width), model_line(plan)), *plan_blocks(plan, width)]
 
 
 def plan_blocks(plan: Plan, width: int) -> list[RenderableType]:
     """The parts of a plan that a report shows too."""
-    blocks = [_quality(plan), _devices(plan, width)]
+    blocks: list[RenderableType] = [_quality(plan), _devices(plan, width)]
     if plan.placement:
         blocks += [_peaks(plan), _transfers(plan, width)]
     if plan.conflict:
@@ -61,7 +65,7 @@ def plan_blocks(plan: Plan, width: int) -> list[RenderableType]:
     return blocks
 
 
-def _model_line(plan: Plan) -> str:
+def model_line(plan: Plan) -> str:
     """Format, signature and batch in one line."""
     parts = [FORMAT_WORDS[plan.model["format"]]]
     if plan.model.get("signature"):

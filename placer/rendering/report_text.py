@@ -15,6 +15,7 @@ from placer.findings import (
     ModelFacts,
     Report,
 )
+from placer.rendering.formats import to_csv
 from placer.rendering.layout import Column, facts, table, title, to_text
 from placer.rendering.plan_text import FORMAT_WORDS, counted, plan_blocks
 from placer.rendering.quantities import (
@@ -48,9 +49,14 @@ _SHOWN_SHARE = 0.005
 
 def render_report(report: Report, *, width: int = 80, colour: bool = False) -> str:
     """The report as text of ``width`` columns, with terminal colours if ``colour``."""
+    return to_text(report_blocks(report, width), width=width, colour=colour)
+
+
+def report_blocks(report: Report, width: int) -> list[RenderableType]:
+    """The report as titles, facts and tables for ``width`` columns."""
     model = report.model
     heading = title(shorten(model.path or "Live program", width), _model_line(model))
-    blocks = [
+    blocks: list[RenderableType] = [
         heading,
         facts("Model", _model_rows(model, width)),
         facts("Memory of a step with everything on one device", _memory_rows(report, width)),
@@ -62,7 +68,16 @@ def render_report(report: Report, *, width: int = 80, colour: bool = False) -> s
     blocks.append(facts("Placing", _placing_rows(report, width)))
     if report.plan is not None:
         blocks += plan_blocks(report.plan, width)
-    return to_text(blocks, width=width, colour=colour)
+    return blocks
+
+
+def report_csv(report: Report) -> str:
+    """The hotspots by op type and by name scope; bytes and seconds are plain numbers."""
+    spots = [("op_type", spot) for spot in report.compute.by_op_type]
+    spots += [("name_scope", spot) for spot in report.compute.by_scope]
+    keys = ("name", "op_count", "seconds", "flops", "bytes_accessed", "output_bytes")
+    rows = [[group, *(getattr(spot, key) for key in keys)] for group, spot in spots]
+    return to_csv(("group", *keys), rows)
 
 
 def _model_line(model: ModelFacts) -> str:

@@ -96,7 +96,7 @@ def test_a_reader_that_leaves_is_no_error():
     ("argv", "message"),
     [
         (["place", "model"], "--devices"),
-        (["report", "model", "--format", "csv"], "choose from 'text', 'json'"),
+        (["report", "model", "--format", "yaml"], "choose from 'text', 'json'"),
         (["report", "model", "--shape", "32x128"], "write NAME:32x128"),
         (["report", "m", "--shape", "a:1", "--shape", "a:2"], "--shape a is given twice"),
         (["report", "model", "--dim", "T=long"], "write T=128"),

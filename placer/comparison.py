@@ -1,0 +1,231 @@
+"""Strategies side by side: what others would do with a model, and what the solver does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from placer.constraints import Constraints
+from placer.errors import UsageError
+from placer.formulation import formulate, peak_finder
+from placer.graph.op_graph import Op
+from placer.pipeline import Workload, constraints_of, place_extraction, prepare
+from placer.plan import Plan
+from placer.prediction import predict
+from placer.problem import PlacementProblem
+from placer.request import Options
+from placer.solving.baselines import BASELINES
+from placer.solving.solution import SolverParameters
+from placer.solving.solver import solve
+from placer.solving.tightening import solve_under_peaks
+
+OURS = "placer"
+EXPERT = "expert-annotation"
+
+DeviceFunction = Callable[[Op], str]
+"""From an op of the flat graph to a device string; ``""`` leaves it where TensorFlow puts it."""
+
+_IGNORES_CAPS = ("tensorflow-default",)
+_PEAK_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """One way to place the model.
+
+    ``peak_bytes`` are the highest predicted peaks by device, ``over_bytes`` what they exceed the
+    caps by (only devices that do).  All figures are ``None`` where the strategy has no placement;
+    ``note`` says why.  ``lower_bound`` is proven for the objective compared (the solver's only).
+    """
+
+    name: str
+    note: str = ""
+    transfer_bytes: int | None = None
+    transfer_count: int | None = None
+    step_seconds: float | None = None
+    bottleneck_seconds: float | None = None
+    peak_bytes: Mapping[str, int] = field(default_factory=dict)
+    over_bytes: Mapping[str, int] = field(default_factory=dict)
+    lower_bound: float | None = None
+
+    @property
+    def fits(self) -> bool:
+        """There is a placement, and its predicted peaks are within all caps."""
+        return self.transfer_bytes is not None and not self.over_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Strategies for one model on the same devices; ``plan`` is what the solver found.
+
+    ``caps`` are the usable bytes by device.
+    """
+
+    model: Mapping[str, Any]
+    bindings: Mapping[str, Any]
+    objective: str
+    caps: Mapping[str, int]
+    strategies: tuple[Strategy, ...]
+    plan: Plan
+
+
+def compare(
+    source: Any,
+    devices: str | Path,
+    *,
+    functions: Mapping[str, DeviceFunction] | None = None,
+    **options: Any,
+) -> Comparison:
+    """What the solver and every baseline make of ``source`` on ``devices``.
+
+    ``functions`` are device functions of the user's own by name.  If the graph has device strings,
+    they are compared as ``expert-annotation``; unless ``clear_devices``, all strategies keep them.
+    ``options`` and errors as for :func:`placer.pipeline.place`.
+    """
+    wanted = Options(**options)
+    taken = sorted({OURS, EXPERT, *BASELINES} & set(functions or ()))
+    if taken:
+        raise UsageError(f"{taken[0]!r} is the name of a strategy already; choose another")
+    workload = prepare(source, devices, wanted)
+    others = _others(workload, wanted, functions or {})
+    plan = place_extraction(workload.extraction, workload.costs, workload.cluster, wanted)
+    return Comparison(
+        model=plan.model,
+        bindings=plan.bindings,
+        objective=wanted.objective,
+        caps={device.name: device.usable_bytes for device in workload.cluster.devices},
+        strategies=(_ours(plan), *others),
+        plan=plan,
+    )
+
+
+def _ours(plan: Plan) -> Strategy:
+    status = plan.solver["status"]
+    if not plan.placement:
+        return Strategy(name=OURS, note=f"no placement: {status}")
+    return Strategy(
+        name=OURS,
+        note="proven best" if status == "OPTIMAL" else "",
+        transfer_bytes=plan.metrics["transfer_bytes"],
+        transfer_count=plan.metrics["transfer_count"],
+        step_seconds=plan.metrics["step_seconds"],
+        bottleneck_seconds=plan.metrics["bottleneck_seconds"],
+        peak_bytes={row["name"]: row["peak_memory_bytes"] for row in plan.devices},
+        lower_bound=plan.solver["lower_bound"],
+    )
+
+
+def _others(
+    workload: Workload, wanted: Options, functions: Mapping[str, DeviceFunction]
+) -> list[Strategy]:
+    """The baselines, the expert and the user's functions (looked at first, since they may be
+    wrong)."""
+    graph = workload.extraction.graph
+    own = []
+    problem = _problem(workload, wanted)
+    free = replace(wanted, clear_devices=True)
+    annotated = any(op.device for op in graph.ops.values())
+    experts = {EXPERT: _own_device} if annotated else {}
+    unbound = _problem(workload, free) if {**experts, **functions} else problem
+    for name, function in {**experts, **functions}.items():
+        device_of, misplaced = follow(function, list(graph.ops.values()), unbound)
+        note = f"{misplaced:,} ops moved to a device that has a kernel" if misplaced else ""
+        own.append(_strategy(name, device_of, unbound, workload, note))
+    return [*(_baseline(name, problem, workload) for name in BASELINES), *own]
+
+
+def _own_device(op: Op) -> str:
+    return op.device
+
+
+def _problem(workload: Workload, wanted: Options) -> PlacementProblem:
+    constraints: Constraints = constraints_of(workload.extraction, workload.cluster, wanted)
+    return formulate(
+        workload.extraction.graph,
+        workload.costs,
+        workload.cluster,
+        constraints,
+        objective=wanted.objective,
+        spill=wanted.spill,
+    )
+
+
+def _baseline(name: str, problem: PlacementProblem, workload: Workload) -> Strategy:
+    """The baseline; where its first placement peaks over a cap, tried again with less room."""
+    solution = solve(problem, solver=name)
+    if solution.device_of is None:
+        return Strategy(name=name, note="; ".join(text for _, text in solution.warnings))
+    found = _strategy(name, solution.device_of, problem, workload)
+    if found.fits or name in _IGNORES_CAPS:
+        return found
+    finder = peak_finder(workload.extraction.graph, workload.costs, problem)
+    parameters = SolverParameters(time_limit_seconds=_PEAK_SECONDS)
+    tightened = solve_under_peaks(problem, finder, parameters, solver=name)
+    if tightened.device_of is None:
+        return found
+    return _strategy(name, tightened.device_of, problem, workload)
+
+
+def follow(
+    function: DeviceFunction, ops: Sequence[Op], problem: PlacementProblem
+) -> tuple[tuple[int, ...], int]:
+    """The placement of a device function under soft placement, and how many ops it moves.
+
+    A colocation group follows its first member with a device; what has none, or one where the
+    group has no kernel, goes where TensorFlow puts it: the first device that is allowed.
+
+    Raises :class:`UsageError` if the function names a device that is not there.
+    """
+    from cost_models.device_names import matches
+
+    known: dict[str, int | None] = {"": None}
+    chosen: dict[int, int] = {}
+    for number, op in enumerate(ops):
+        text = function(op) or ""
+        if text not in known:
+            found = [d for d, name in enumerate(problem.device_names) if matches(text, name)]
+            if not found:
+                raise UsageError(
+                    f"{op.name} is to be on {text!r}, which matches none of "
+                    f"{', '.join(problem.device_names)}"
+                )
+            known[text] = found[0]
+        device = known[text]
+        if device is not None:
+            chosen.setdefault(problem.group[number], device)
+    device_of, misplaced = [], 0
+    for number, allowed in enumerate(problem.allowed):
+        device = chosen.get(problem.group[number])
+        spilled = device == problem.host and problem.spillable[number]
+        if device is not None and device not in allowed and not spilled:
+            misplaced += 1
+            device = None
+        device_of.append((allowed or (problem.host,))[0] if device is None else device)
+    return tuple(device_of), misplaced
+
+
+def _strategy(
+    name: str,
+    device_of: Sequence[int],
+    problem: PlacementProblem,
+    workload: Workload,
+    note: str = "",
+) -> Strategy:
+    """The predicted figures of a placement."""
+    graph = workload.extraction.graph
+    metrics = predict(graph, workload.costs, problem.placement(device_of), workload.cluster)
+    peaks = {name: metrics.peaks[name].high_bytes for name in problem.device_names}
+    caps = dict(zip(problem.device_names, problem.capacity_bytes, strict=True))
+    sent = [t for t in metrics.transfers if t.kind in ("data", "feed")]
+    return Strategy(
+        name=name,
+        note=note,
+        transfer_bytes=sum(t.bytes or 0 for t in sent),
+        transfer_count=len(sent),
+        step_seconds=metrics.schedule.step_seconds,
+        bottleneck_seconds=metrics.schedule.bottleneck_seconds,
+        peak_bytes=peaks,
+        over_bytes={d: peak - caps[d] for d, peak in peaks.items() if peak > caps[d]},
+    )

@@ -1,0 +1,84 @@
+"""What a placement can be asked for, and how a plan remembers what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from placer.costing import Costs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Everything a placement can be asked for; each field is the command-line option's namesake.
+
+    ``shapes`` maps input names to shapes (a dimension may be a name out of ``dims``),
+    ``max_memory`` devices to caps (``"8GiB"`` or bytes), ``pins`` and ``pin_types`` globs to
+    devices; ``costs`` are measured costs or a path of them, seconds by op name, or ``"grappler"``.
+    """
+
+    tag_set: str | None = None
+    signature: str | None = None
+    outputs: tuple[str, ...] | None = None
+    batch_size: int | None = None
+    shapes: Mapping[str, tuple[int | str | None, ...]] | None = None
+    dims: Mapping[str, int] | None = None
+    allow_unsafe_keras: bool = False
+    max_memory: str | Mapping[int | str, int | str] | None = None
+    reserve: str | None = None
+    spill: str = "auto"
+    objective: str = "transfer"
+    pins: Mapping[str, str] = field(default_factory=dict)
+    pin_types: Mapping[str, str] = field(default_factory=dict)
+    keep_together: tuple[str, ...] = ()
+    clear_devices: bool = False
+    costs: Costs = None
+    trip_count: int | None = None
+    time_limit: float = 30.0
+    seed: int = 0
+
+
+def describe_request(devices: str | Path, wanted: Options) -> dict[str, Any]:
+    """The devices and all options that are not their defaults, as JSON holds them.
+
+    Of costs only the path (or ``"grappler"``) can be kept: ``"given"`` stands for others.
+    """
+    defaults = Options()
+    request: dict[str, Any] = {"devices": str(devices)}
+    for item in fields(Options):
+        value = getattr(wanted, item.name)
+        if value == getattr(defaults, item.name):
+            continue
+        if item.name == "costs":
+            value = str(value) if isinstance(value, str | Path) else "given"
+        elif item.name == "max_memory" and isinstance(value, Mapping):
+            value = ",".join(f"{_device_key(key)}={cap}" for key, cap in value.items())
+        elif item.name == "shapes":
+            value = {key: list(shape) for key, shape in value.items()}
+        elif isinstance(value, Mapping):
+            value = dict(value)
+        elif isinstance(value, tuple):
+            value = list(value)
+        request[item.name] = value
+    return request
+
+
+def _device_key(key: int | str) -> str:
+    """A key of ``max_memory`` as the command line has it: a bare number is a GPU."""
+    return f"GPU:{key}" if isinstance(key, int) else key
+
+
+def requested_options(request: Mapping[str, Any]) -> Options:
+    """The options that :func:`describe_request` described."""
+    known = {item.name for item in fields(Options)}
+    values = {key: value for key, value in request.items() if key in known}
+    for key in ("outputs", "keep_together"):
+        if key in values:
+            values[key] = tuple(values[key])
+    if "shapes" in values:
+        values["shapes"] = {key: tuple(shape) for key, shape in values["shapes"].items()}
+    if values.get("costs") == "given":
+        del values["costs"]
+    return Options(**values)

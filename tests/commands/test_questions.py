@@ -1,0 +1,123 @@
+"""compare, explain, diff, sweeps, gates and formats on the command line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from plans_by_hand import small_plan
+
+from placer.__main__ import main
+from placer.plan import Plan
+
+CAPS = ["--batch-size", "8", "--devices", "2xGPU", "--max-memory", "GPU:*=300KiB", "-q"]
+
+
+@pytest.fixture(scope="module")
+def plan_path(saved_model, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("questions") / "plan.json"
+    assert main(["place", str(saved_model), *CAPS, "-o", str(path)]) == 0
+    return path
+
+
+def test_plans_remember_what_was_asked(plan_path):
+    """The request is in the file, and opens the model again."""
+    request = Plan.load(plan_path).request
+    assert request["devices"] == "2xGPU"
+    assert request["max_memory"] == "GPU:*=300KiB"
+    assert request["batch_size"] == 8
+
+
+def test_compare_prints_a_row_per_strategy(saved_model, capsys):
+    """In Markdown, for a pull request; the baselines are those that placer solve knows."""
+    assert main(["compare", str(saved_model), *CAPS, "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert rows[0]["strategy"] == "placer"
+    assert {"tensorflow-default", "first-fit", "heft"} <= {row["strategy"] for row in rows}
+
+
+def test_explain_answers_for_an_op_and_for_the_plan(plan_path, capsys):
+    """The model is found where the plan says it was."""
+    plan = Plan.load(plan_path)
+    name = next(op for op in plan.placement if op.endswith("layer_0/Relu"))
+    assert main(["explain", str(plan_path), name, "--format", "json", "-q"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["op"], found["device"]) == (name, plan.placement[name])
+    assert main(["explain", str(plan_path), "-q"]) == 0
+    assert "Largest transfers" in capsys.readouterr().out
+    assert main(["explain", str(plan_path), "no-such-op", "-q"]) == 2
+
+
+def test_explained_changes_of_an_infeasible_request_work(saved_model, tmp_path, capsys):
+    """The caps and the batch size that are printed are asked for, and have a placement."""
+    path = tmp_path / "none.json"
+    asked = ["place", str(saved_model), "--devices", "2xGPU", "--spill", "never", "-q"]
+    asked += ["--time-limit", "1"]
+    caps, batch = ["--max-memory", "GPU:*=300KiB"], ["--batch-size", "64"]
+    assert main([*asked, *caps, *batch, "-o", str(path)]) == 5
+    capsys.readouterr()
+    assert main(["explain", str(path), "--format", "json", "-q"]) == 0
+    fixes = {fix["kind"]: fix["change"] for fix in json.loads(capsys.readouterr().out)["fixes"]}
+    assert main([*asked, *batch, *fixes["caps"].split()]) == 0
+    assert main([*asked, *caps, *fixes["batch"].split()]) == 0
+
+
+def test_a_plan_against_itself_and_against_a_model(plan_path, saved_model, capsys):
+    """No difference is no error; a plan and a model cannot be compared."""
+    assert main(["diff", str(plan_path), str(plan_path)]) == 0
+    assert "Nothing differs" in capsys.readouterr().out
+    assert main(["diff", str(plan_path), str(saved_model)]) == 2
+    assert "compare two plans or two models" in capsys.readouterr().err
+
+
+def test_growth_over_a_baseline_trips_the_gate(saved_model, plan_path, tmp_path, capsys):
+    """The same request passes; against a baseline with less transfer it ends with 7."""
+    gate = ["--fail-over", "+5%", "--baseline"]
+    assert main(["place", str(saved_model), *CAPS, *gate, str(plan_path)]) == 0
+    plan = Plan.load(plan_path)
+    less = dict(plan.metrics) | {"transfer_bytes": plan.metrics["transfer_bytes"] // 2}
+    path = tmp_path / "less.json"
+    Plan(**{**{f: getattr(plan, f) for f in plan.__dataclass_fields__}, "metrics": less}).save(path)
+    capsys.readouterr()
+    assert main(["place", str(saved_model), *CAPS, *gate, str(path)]) == 7
+    assert re.search(
+        r"the transfer is .* in the baseline .* \(more than \+5\.0%\)", capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("gate", "told"),
+    [
+        (["--fail-over", "+5%"], "needs a plan to compare with: --baseline PLAN"),
+        (["--baseline", "{plan}"], "--baseline needs one --fail-over +5%"),
+        (["--baseline", "{plan}", "--fail-over", "+x%"], "is no percentage"),
+        (["--baseline", "{plan}", "--fail-over=-5%"], "is below zero"),
+        (["--baseline", "missing.json", "--fail-over", "+5%"], "cannot read the plan"),
+    ],
+)
+def test_wrong_gates_are_refused_before_any_work(gate, told, tmp_path, capsys):
+    """Exit code 2 and what to write instead."""
+    plan = tmp_path / "plan.json"
+    small_plan().save(plan)
+    gate = [part.format(plan=plan) for part in gate]
+    assert main(["place", "nowhere", "--devices", "2xGPU:1GiB", *gate]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_sweep_wants_no_gates(saved_model, capsys):
+    """Gates are for one batch size."""
+    argv = ["report", str(saved_model), "--batch-size", "1,8", "--fail-on", "unmodelled"]
+    assert main(argv) == 2
+    assert "gates need one batch size" in capsys.readouterr().err
+    assert main(["report", str(saved_model), "--batch-size", "1,0"]) == 2
+
+
+def test_a_placement_as_csv_has_a_row_per_op(saved_model, plan_path, capsys):
+    """What a spreadsheet opens."""
+    assert main(["place", str(saved_model), *CAPS, "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {row["op"] for row in rows} == set(Plan.load(plan_path).placement)

@@ -1,0 +1,140 @@
+"""Strategies side by side."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from graphs_by_hand import draw
+from questions.conftest import CAPS
+from small_problems import problem_of
+
+from placer.comparison import EXPERT, OURS, Comparison, Strategy, compare, follow
+from placer.errors import UsageError
+from placer.rendering.comparison_text import comparison_blocks, comparison_csv
+from placer.rendering.formats import render
+from placer.rendering.json_text import comparison_json
+from placer.solving.baselines import BASELINES
+
+
+@pytest.fixture(scope="module")
+def found(network) -> Comparison:
+    """All strategies on two GPUs that can hold the layers only together, and two of our own."""
+    functions = {
+        "all-on-one": lambda op: "/GPU:1",
+        "halves": lambda op: "/GPU:1" if "layer_0" in op.name else "/GPU:0",
+    }
+    return compare(network, **CAPS, functions=functions)
+
+
+def strategies(found: Comparison) -> dict[str, Strategy]:
+    return {strategy.name: strategy for strategy in found.strategies}
+
+
+def test_every_strategy_has_a_row_and_the_solver_is_first(found):
+    """The solver, all baselines, then the functions of the user."""
+    assert [s.name for s in found.strategies] == [OURS, *BASELINES, "all-on-one", "halves"]
+
+
+def test_the_solver_is_never_above_what_fits(found):
+    """It transfers no more than any other strategy that fits, and its figures are the plan's."""
+    rows = strategies(found)
+    ours = rows[OURS]
+    assert ours.fits
+    assert ours.transfer_bytes == found.plan.metrics["transfer_bytes"]
+    others = [row.transfer_bytes for row in found.strategies if row.fits]
+    assert len(others) > 3
+    assert min(others) == ours.transfer_bytes
+
+
+def test_what_does_not_fit_is_said(found):
+    """No single GPU holds the layers; TensorFlow's default does not ask, and is over the cap."""
+    rows = strategies(found)
+    assert rows["one-device"].transfer_bytes is None
+    assert "no single device" in rows["one-device"].note
+    default = rows["tensorflow-default"]
+    assert not default.fits
+    assert default.peak_bytes["GPU:0"] - found.caps["GPU:0"] == default.over_bytes["GPU:0"] > 0
+
+
+def test_a_device_function_is_followed_under_soft_placement(found):
+    """All on GPU:1 but what has no kernel there; what is fed stays on the host."""
+    row = strategies(found)["all-on-one"]
+    assert row.over_bytes.keys() == {"GPU:1"}
+    assert row.peak_bytes["GPU:0"] == 0
+    assert "have" in row.note or "moved" in row.note
+
+
+def test_groups_follow_their_first_member_with_a_device():
+    """a and b share a device: what is said of a holds for b; c, with none said, stays free."""
+    ops = list(draw("a -> b -> c").ops.values())
+    problem = problem_of(
+        resident=[1, 1, 1],
+        tensors=[(0, [1], 10), (1, [2], 10)],
+        capacity=[100, 100, 100],
+        group=[0, 0, 1],
+        allowed=[[0, 1], [0, 1], [0, 1]],
+    )
+    device_of, moved = follow(lambda op: {"b": "/GPU:1"}.get(op.name, ""), ops, problem)
+    assert (device_of, moved) == ((1, 1, 0), 0)
+    device_of, moved = follow(lambda op: "/CPU:0", ops, problem)
+    assert (device_of, moved) == ((0, 0, 0), 3)
+
+
+def test_a_device_that_is_not_there_is_refused(network):
+    """The message names the op and the devices that exist."""
+    with pytest.raises(UsageError, match=r"GPU:7.*matches none of GPU:0, GPU:1, CPU:0"):
+        compare(network, **CAPS, functions={"wrong": lambda op: "/GPU:7"})
+
+
+def test_names_of_strategies_are_taken(network):
+    """A function cannot pass for the solver."""
+    with pytest.raises(UsageError, match="'placer' is the name of a strategy"):
+        compare(network, **CAPS, functions={OURS: lambda op: ""})
+
+
+def test_device_strings_of_the_graph_are_an_expert():
+    """A graph with device strings has one row more; cleared, the solver need not follow them."""
+    import tensorflow as tf
+
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf.compat.v1.placeholder(tf.float32, [64, 64], name="x")
+        with tf.device("/GPU:0"):
+            y = tf.matmul(x, x, name="y")
+        with tf.device("/GPU:1"):
+            tf.matmul(y, y, name="z")
+    found = compare(graph, "2xGPU:1GiB", outputs=("z",), clear_devices=True, time_limit=3.0)
+    rows = strategies(found)
+    tensor = 64 * 64 * 4
+    assert rows[EXPERT].transfer_bytes == 2 * tensor
+    assert rows[OURS].transfer_bytes == tensor
+
+
+def test_all_formats_carry_the_same_figures(found):
+    """Text marks the best, Markdown has a table, CSV and JSON have plain numbers."""
+    text = render(lambda w: comparison_blocks(found, w), "text", width=100, colour=False)
+    assert OURS in text
+    assert "no single device" in text
+    markdown = render(lambda w: comparison_blocks(found, w), "markdown", width=80, colour=False)
+    assert "| Strategy | Fits |" in markdown
+    rows = list(csv.DictReader(io.StringIO(comparison_csv(found))))
+    data = json.loads(comparison_json(found))
+    assert data["schema"] == "placer.comparison/1"
+    for row, strategy, entry in zip(rows, found.strategies, data["strategies"], strict=True):
+        assert row["strategy"] == entry["name"] == strategy.name
+        known = strategy.transfer_bytes is not None
+        assert row["transfer_bytes"] == (str(entry["transfer_bytes"]) if known else "")
+        assert row["fits"] == str(entry["fits"])
+
+
+def test_the_best_of_each_column_is_marked(found):
+    """Of strategies that fit only, in bold in Markdown."""
+    markdown = render(lambda w: comparison_blocks(found, w), "markdown", width=80, colour=False)
+    bold = [line for line in markdown.splitlines() if line.startswith("|") and "**" in line]
+    assert bold
+    names = {line.split("|")[1].strip().replace("\\", "") for line in bold}
+    fitting = {strategy.name for strategy in found.strategies if strategy.fits}
+    assert names <= fitting

@@ -1,0 +1,102 @@
+"""What differs between two plans, or between two models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from plans_by_hand import MIB, small_plan, transfer_row
+
+from placer.difference import diff_models, diff_plans
+from placer.errors import UsageError
+from placer.rendering.difference_text import difference_blocks, difference_csv
+from placer.rendering.formats import render
+
+MOVED = """\
+a -> b
+plans of the same graph
+
+Figure                   Before     After  Difference
+─────────────────────────────────────────────────────────────
+transfer bytes         3.00 MiB  4.00 MiB   +1.00 MiB  +33.3%
+transfer count                2         2           0
+fetch bytes               128 B     128 B           0
+step seconds            4.10 ms   2.10 ms    -2.00 ms  -48.8%
+bottleneck seconds      2.00 ms   2.00 ms           0
+critical path seconds   4.00 ms   4.00 ms           0
+peak GPU:0             60.0 MiB  60.0 MiB           0
+peak GPU:1             90.0 MiB  90.0 MiB           0
+peak CPU:0             1.00 KiB  1.00 KiB           0
+
+1 op moved: 1 GPU:0 to GPU:1
+
+Moved  From   To
+───────────────────
+a      GPU:0  GPU:1
+
+Transfer only before (2)
+────────────────────────
+a:0 GPU:0 -> GPU:1
+^a GPU:0 -> GPU:1
+
+Transfer only after (1)
+───────────────────────
+x:0 CPU:0 -> GPU:1
+"""
+
+
+def moved_plan():
+    """The small plan with ``a`` on GPU:1, where ``x`` is fed too."""
+    plan = small_plan()
+    rows = [row for row in plan.transfers if not row["tensor"].endswith(("a:0", "^a"))]
+    return replace(
+        plan,
+        placement={**plan.placement, "a": "GPU:1"},
+        transfers=(*rows, transfer_row("x:0", "CPU:0", "GPU:1", MIB, "feed")),
+        metrics={**plan.metrics, "transfer_bytes": 4 * MIB + 1024, "step_seconds": 0.0021},
+    )
+
+
+def test_a_plan_does_not_differ_from_itself():
+    """No figure, no op, no transfer."""
+    found = diff_plans(small_plan(), small_plan())
+    assert found.is_empty
+    text = render(lambda w: difference_blocks(found, "a", "b", w), "text", width=80, colour=False)
+    assert text.endswith("Nothing differs.\n")
+
+
+def test_what_moved_is_told():
+    """The op, its transfers, and the figures that changed."""
+    found = diff_plans(small_plan(), moved_plan())
+    text = render(lambda w: difference_blocks(found, "a", "b", w), "text", width=80, colour=False)
+    assert text == MOVED
+    assert "moved,a,GPU:0,GPU:1" in difference_csv(found).splitlines()
+
+
+def test_plans_of_different_models_are_refused():
+    """They share no op."""
+    other = replace(small_plan(), placement={"elsewhere": "GPU:0"})
+    with pytest.raises(UsageError, match="share no op"):
+        diff_plans(small_plan(), other)
+
+
+def test_models_differ_by_ops_and_figures():
+    """One more op, one of another type, and the work of the new one."""
+    import tensorflow as tf
+
+    def model(widen: bool):
+        graph = tf.Graph()
+        with graph.as_default():
+            x = tf.compat.v1.placeholder(tf.float32, [8, 16], name="x")
+            y = tf.nn.relu(x, name="y") if widen else tf.nn.elu(x, name="y")
+            z = tf.matmul(y, y, transpose_b=True, name="extra") if widen else y
+            tf.identity(z, name="out")
+        return graph
+
+    found = diff_models(model(False), model(True), outputs=("out",))
+    assert (found.same_graph, found.only_before, found.only_after) == (False, (), ("extra",))
+    assert found.changed == ("y", "out")
+    figures = {change.name: change.difference for change in found.figures}
+    assert figures["op_count"] == 1
+    assert figures["flops"] >= 2 * 8 * 8 * 16 - 8 * 16 * 10
+    assert diff_models(model(True), model(True), outputs=("out",)).is_empty

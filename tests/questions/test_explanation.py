@@ -1,0 +1,139 @@
+"""Why an op sits where it sits, and what would fit."""
+
+from __future__ import annotations
+
+import pytest
+from questions.conftest import CAPS
+
+from placer.errors import UsageError
+from placer.explanation import explain_op, explain_plan
+from placer.fitting import find_fixes
+from placer.pipeline import place
+from placer.plan import Plan
+from placer.rendering.explanation_text import conflict_blocks, op_blocks, plan_explanation_blocks
+from placer.rendering.formats import render
+
+
+@pytest.fixture(scope="module")
+def plan(network) -> Plan:
+    """The layers divided over two GPUs, one pinned."""
+    return place(network, **CAPS, pins={"*layer_2/product": "GPU:1"})
+
+
+def op_named(plan: Plan, end: str) -> str:
+    (name,) = [op for op in plan.placement if op.endswith(end)]
+    return name
+
+
+def test_a_pin_is_the_reason(plan, network):
+    """The op that the user pinned says so, and refuses to move."""
+    found = explain_op(plan, op_named(plan, "layer_2/product"), network)
+    assert (found.code, found.device) == ("pinned", "GPU:1")
+    assert {move.device: bool(move.refused) for move in found.moves} == {
+        "GPU:0": True,
+        "CPU:0": True,
+    }
+
+
+def test_a_missing_kernel_is_the_reason(plan, network):
+    """String lengths have no GPU kernel, and the explanation names op type and dtypes."""
+    found = explain_op(plan, op_named(plan, "lengths"), network)
+    assert (found.code, found.device) == ("host_only_kernel", "CPU:0")
+    assert "StringLength" in found.reason
+
+
+def test_what_moving_costs_is_what_placing_it_there_costs(plan, network):
+    """The difference that is told equals that of a plan with everything pinned there."""
+    name = op_named(plan, "layer_0/product")
+    found = explain_op(plan, name, network)
+    (move,) = [move for move in found.moves if move.device.startswith("GPU")]
+    moved = dict(plan.placement) | dict.fromkeys(found.group_ops, move.device)
+    wanted = {op: device for op, device in moved.items() if device.startswith("GPU")}
+    pinned = place(network, "2xGPU:1GiB", pins=wanted, time_limit=3.0)
+    assert pinned.placement == moved
+    change = pinned.metrics["transfer_bytes"] - plan.metrics["transfer_bytes"]
+    assert move.transfer_bytes == change != 0
+    assert move.step_seconds == pytest.approx(
+        pinned.metrics["step_seconds"] - plan.metrics["step_seconds"]
+    )
+
+
+def test_ops_that_are_not_there_are_refused_with_close_ones(plan, network):
+    """A typo gets the names that come near."""
+    with pytest.raises(UsageError, match=r"did you mean .*layer_0/produc"):
+        explain_op(plan, "layer_0/produkt", network)
+
+
+def test_a_plan_of_another_model_is_refused(plan):
+    """The fingerprints say so."""
+    import tensorflow as tf
+
+    other = tf.function(lambda x: x + 1, input_signature=[tf.TensorSpec((2,))])
+    with pytest.raises(UsageError, match="the plan is of another model"):
+        explain_plan(plan, other)
+
+
+def test_a_live_plan_needs_its_model(plan):
+    """A plan of a live function has no path to open."""
+    with pytest.raises(UsageError, match="--model"):
+        explain_plan(plan)
+
+
+def test_every_op_of_a_plan_has_a_reason(plan, network):
+    """The counts by device and reason add up to the placement."""
+    found = explain_plan(plan, network)
+    for device, counts in found.ops.items():
+        assert sum(counts.values()) == list(plan.placement.values()).count(device)
+    assert found.ops["GPU:1"]["pinned"] == 1
+    assert found.ops["CPU:0"]["fed"] == 2
+    assert len(found.transfers) == plan.metrics["transfer_count"]
+
+
+def test_spilled_ops_say_so(network):
+    """With 200 KiB on one GPU the largest weight must go to the host."""
+    plan = place(network, "GPU:200KiB", time_limit=3.0)
+    found = explain_plan(plan, network)
+    assert found.ops["CPU:0"]["spilled"] > 0
+    assert found.resident_bytes["CPU:0"]["spilled"] >= 256 * 256 * 4
+
+
+def test_explanations_have_a_text(plan, network):
+    """Every block renders at a narrow width and as Markdown."""
+    op = explain_op(plan, op_named(plan, "layer_0/product"), network)
+    whole = explain_plan(plan, network)
+    for document in (lambda w: op_blocks(op, w), lambda w: plan_explanation_blocks(plan, whole, w)):
+        text = render(document, "text", width=50, colour=False)
+        assert max(map(len, text.splitlines())) <= 50
+        assert render(document, "markdown", width=50, colour=False)
+
+
+def test_printed_changes_really_fit(network):
+    """Without spilling, all on one GPU by a pin: each change that is told has a placement."""
+    request = {
+        "devices": "2xGPU",
+        "max_memory": "GPU:*=300KiB",
+        "spill": "never",
+        "pins": {"*layer_*": "GPU:0"},
+        "time_limit": 3.0,
+    }
+    plan = place(network, **request)
+    assert plan.solver["status"] == "INFEASIBLE"
+    fixes = {fix.kind: fix for fix in find_fixes(plan, network)}
+    assert set(fixes) == {"pin", "caps"}
+    assert fixes["pin"].change == "without --pin '*layer_*=GPU:0'"
+    caps = fixes["caps"].change.removeprefix("--max-memory ")
+    again = place(network, **{**request, "max_memory": caps})
+    assert again.placement
+    for row in again.devices:
+        assert row["peak_memory_bytes"] <= row["usable_bytes"]
+    blocks = conflict_blocks(plan, list(fixes.values()), 99)
+    told = render(lambda _: blocks, "text", width=99, colour=False)
+    assert caps in told.replace("\n", "")
+
+
+def test_spilling_is_offered_where_it_was_forbidden(network):
+    """One small GPU, no spilling: to allow it is enough."""
+    plan = place(network, "GPU:200KiB", spill="never", time_limit=3.0)
+    assert plan.solver["status"] == "INFEASIBLE"
+    kinds = {fix.kind: fix.change for fix in find_fixes(plan, network)}
+    assert kinds["spill"] == "--spill auto"
