@@ -113,6 +113,11 @@ def _ours(plan: Plan) -> Strategy:
         step_seconds=plan.metrics["step_seconds"],
         bottleneck_seconds=plan.metrics["bottleneck_seconds"],
         peak_bytes={row["name"]: row["peak_memory_bytes"] for row in plan.devices},
+        over_bytes={
+            row["name"]: row["peak_memory_bytes"] - row["usable_bytes"]
+            for row in plan.devices
+            if row["peak_memory_bytes"] > row["usable_bytes"]
+        },
         lower_bound=plan.solver["lower_bound"],
     )
 

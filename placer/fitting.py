@@ -67,7 +67,7 @@ class _Search:
         if self.wanted.spill != "never":
             return
         plan = self.place(self.workload, replace(self.wanted, spill="auto"))
-        if plan.placement:
+        if plan.fits:
             yield Fix(kind="spill", change="--spill auto", note="", plan=plan)
 
     def pins(self) -> Iterator[Fix]:
@@ -94,7 +94,7 @@ class _Search:
         if self.is_over:
             return
         plan = self.place(self.workload, wanted)
-        if plan.placement:
+        if plan.fits:
             yield Fix(kind="pin", change=change, note="", plan=plan)
 
     def caps(self) -> Iterator[Fix]:
@@ -104,7 +104,7 @@ class _Search:
         host = self.workload.cluster.host.name
         accelerators = [device.name for device in devices if device.name != host]
         for names in filter(None, (accelerators, [host], [*accelerators, host])):
-            if self.with_caps(names, _LARGEST_FACTOR).placement:
+            if self.with_caps(names, _LARGEST_FACTOR).fits:
                 break
         else:
             return
@@ -137,14 +137,14 @@ class _Search:
         low, high, best = 1.0, 1.25, None
         while best is None and high <= _LARGEST_FACTOR and not self.is_over:
             plan = attempt(high)
-            if plan.placement:
+            if plan.fits:
                 best = plan
             else:
                 low, high = high, high * (1.25 if high < 2 else 2.0)
         while best is not None and high > low * LEAST_STEP and not self.is_over:
             middle = (low * high) ** 0.5
             plan = attempt(middle)
-            if plan.placement:
+            if plan.fits:
                 high, best = middle, plan
             else:
                 low = middle
@@ -163,7 +163,7 @@ class _Search:
                 plan = self.place(prepare(self.source, self.devices, wanted), wanted)
             except PlacerError:
                 return
-            if plan.placement:
+            if plan.fits:
                 low, best = middle, plan
             else:
                 high = middle

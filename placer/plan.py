@@ -42,6 +42,12 @@ class Plan:
     tool_version: str = ""
 
     @property
+    def fits(self) -> bool:
+        """There is a placement, and its predicted peaks are within all caps (a plan with status
+        ``UNKNOWN`` may hold one that breaks some)."""
+        return bool(self.placement) and self.solver["status"] in ("OPTIMAL", "FEASIBLE")
+
+    @property
     def device_function(self) -> Callable[[Any], str]:
         """A function from an op (anything with ``.name``) to its full device string, for
         ``tf.compat.v1.device``; ops the plan does not know get ``""``."""

@@ -103,7 +103,7 @@ class _Trials:
         peaks = {row["name"]: row["peak_memory_bytes"] for row in plan.devices}
         return SweepRow(
             batch_size=batch_size,
-            fits=bool(plan.placement) and plan.solver["status"] in ("OPTIMAL", "FEASIBLE"),
+            fits=plan.fits,
             peak_bytes={name: peak for name, peak in peaks.items() if peak is not None},
             step_seconds=plan.metrics["step_seconds"] or 0.0,
             flops=found.compute.flops,

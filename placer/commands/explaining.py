@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> None:
     plan = Plan.load(arguments.plan)
     changes = {} if arguments.costs is None else {"costs": options.read_costs(arguments.costs)}
     with progress(f"explaining {arguments.plan}", arguments):
-        if not plan.placement:
+        if not plan.fits:
             blocks, data = _explain_conflict(plan, arguments, changes)
         elif arguments.op:
             blocks, data = _explain_op(plan, arguments, changes)

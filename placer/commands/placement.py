@@ -110,7 +110,7 @@ def _show(plan: Plan, arguments: argparse.Namespace) -> None:
 
 
 def require_placement(plan: Plan) -> None:
-    """Nothing, if the plan has a placement.
+    """Nothing, if the plan has a placement that fits.
 
     Raises ``InfeasibleError`` if none exists, ``NoSolutionError`` if none was found.
     """
@@ -119,6 +119,12 @@ def require_placement(plan: Plan) -> None:
         raise InfeasibleError(
             "no placement fits these devices, caps and pins (proven); the plan says what "
             "contradicts: raise a cap, add a device, or drop a pin"
+        )
+    if plan.placement and not plan.fits:
+        over = [row["message"] for row in plan.warnings if row["code"] == "peak_over_cap"]
+        raise NoSolutionError(
+            f"no placement within the caps was found, and none is proven impossible: in the best "
+            f"one {'; '.join(over)}; the plan says which caps would do"
         )
     if not plan.placement:
         raise NoSolutionError(

@@ -283,3 +283,16 @@ def test_report_as_json_is_sorted_and_carries_the_plan(pipeline, capsys):
     assert data["schema"] == "placer.report/1"
     assert data["memory"]["peak_bytes"] == 5 * MIB
     assert Plan.from_json(json.dumps(data["plan"])) == small_plan()
+
+
+def test_a_plan_over_its_caps_is_no_solution(pipeline, tmp_path, capsys):
+    """Its placement is written for a look, the exit code is 6, and the message has the numbers."""
+    over = {"code": "peak_over_cap", "message": "GPU:1 peaks at 120 MiB", "count": 1, "ops": []}
+    pipeline.result = small_plan(
+        solver=small_plan().solver | {"status": "UNKNOWN"}, warnings=(over,)
+    )
+    path = tmp_path / "plan.json"
+    assert main(["place", "model", "--devices", "2xT4", "-o", str(path)]) == 6
+    assert "GPU:1 peaks at 120 MiB" in capsys.readouterr().err
+    assert Plan.load(path).placement
+    assert not Plan.load(path).fits

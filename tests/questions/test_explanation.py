@@ -123,7 +123,7 @@ def test_printed_changes_really_fit(network):
     assert fixes["pin"].change == "without --pin '*layer_*=GPU:0'"
     caps = fixes["caps"].change.removeprefix("--max-memory ")
     again = place(network, **{**request, "max_memory": caps})
-    assert again.placement
+    assert again.fits
     for row in again.devices:
         assert row["peak_memory_bytes"] <= row["usable_bytes"]
     blocks = conflict_blocks(plan, list(fixes.values()), 99)
