@@ -166,7 +166,9 @@ def replayed_peak(
     started: Sequence[str],
 ) -> int:
     """The peak in the order that was recorded, with the loops and branches laid out."""
-    laid_out = lay_out_control_flow(graph, costs, body_costs, taken_branches(started))
+    laid_out = lay_out_control_flow(
+        graph, costs, body_costs, taken_branches(started), graph.targets
+    )
     ops = laid_out.graph.ops
     step = StepMemory(laid_out.graph, laid_out.costs, dict.fromkeys(ops, DEVICE), (DEVICE,))
     order = step.numbers(recorded_order(laid_out.graph, started))

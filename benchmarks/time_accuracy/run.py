@@ -192,7 +192,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     if arguments.what != "evaluate":
         measure(arguments.out, arguments.names, arguments.steps)
     if arguments.what != "measure":

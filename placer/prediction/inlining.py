@@ -9,12 +9,16 @@ does not depend on the iteration before runs ahead of it, up to ``parallel_itera
 A branch gets each of its arguments once the condition is known, and runs piece by piece.  All
 these become ``Identity`` ops here, and one name per iteration: ``loop/body/3/MatMul``.
 
+What waited for the loop or branch itself waits for its results, by a ``NoOp``.  Where a session was
+asked to run it by its name, an ``IdentityN`` of that name holds all results until it runs: then the
+lists that a loop made are not the gradient loop's own, which copies them and frees no element.
+
 ``tensorflow/core/common_runtime/{lower_while_op,lower_if_op,propagator_state}.cc``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cost_models.op_cost import OpCost
@@ -41,14 +45,17 @@ def lay_out_control_flow(
     costs: Mapping[str, OpCost],
     body_costs: Mapping[str, Mapping[str, OpCost]],
     taken: Mapping[str, str] | None = None,
+    session_targets: Collection[str] = (),
 ) -> LaidOutGraph:
     """``graph`` with its loops as iterations, and with the branches that are ``taken``.
 
     ``body_costs`` has the costs of the ops of every function; ``taken`` maps branch ops to
-    ``"then"`` or ``"else"``.  A loop whose trip count the graph does not tell exactly, and a branch
-    that is not in ``taken``, stay one op, and so do those whose bodies have no costs.
+    ``"then"`` or ``"else"``; ``session_targets`` are the ops that a session is asked to run by
+    their names (a function has none: there the ``IdentityN`` is left out).  A loop whose trip count
+    the graph does not tell exactly, and a branch that is not in ``taken``, stay one op, and so do
+    those whose bodies have no costs.
     """
-    inliner = Inliner(graph.functions, body_costs, taken or {})
+    inliner = Inliner(graph.functions, body_costs, taken or {}, frozenset(session_targets))
     value_of = inliner.add_ops(graph, costs)
     laid_out = replace(
         graph, ops=inliner.ops, fetches=tuple(value_of[tensor] for tensor in graph.fetches)
@@ -57,20 +64,24 @@ def lay_out_control_flow(
 
 
 class Inliner:
-    """The laid out graph while it is built: its ``ops`` and the cost of each."""
+    """The laid out graph while it is built: its ``ops`` and the cost of each; ``executed`` has
+    the op that stands for each loop and branch where a control edge came from it."""
 
     def __init__(
         self,
         functions: Mapping[str, OpGraph],
         costs: Mapping[str, Mapping[str, OpCost]],
         taken: Mapping[str, str] | None = None,
+        session_targets: frozenset[str] = frozenset(),
     ) -> None:
         self.functions = functions
         self.costs = costs
         self.taken = taken or {}
+        self.session_targets = session_targets
         self.ops: dict[str, Op] = {}
         self.cost_of: dict[str, OpCost] = {}
         self.inlined: dict[str, int] = {}
+        self.executed: dict[str, str] = {}
 
     def add_ops(
         self,
@@ -90,7 +101,13 @@ class Inliner:
         for op in graph.ops.values():
             if op.name in given:
                 continue
-            controls = tuple([under + c for c in op.control_inputs if c not in given])
+            controls = tuple(
+                [
+                    self.executed.get(under + name, under + name)
+                    for name in op.control_inputs
+                    if name not in given
+                ]
+            )
             waits = op.inputs or controls or not start
             copy = replace(
                 op,
@@ -121,7 +138,10 @@ class Inliner:
             return None
         self.inlined[copy.name] = trips
         results = self.add_loop(copy, trips) if op.op_type in LOOPS else self._add_branch(copy)
-        self._add_barrier(copy.name, results)
+        self.executed[copy.name] = f"{copy.name}/executed"
+        self._add_barrier(self.executed[copy.name], results)
+        if copy.name in self.session_targets:
+            self._add_fetchable(copy.name, results)
         return results
 
     def add_loop(self, op: Op, trips: int) -> list[str]:
@@ -189,6 +209,12 @@ class Inliner:
         waits = tuple(dict.fromkeys(map(_producer, values)))
         self.ops[name] = Op(name=name, info=OpInfo(op="NoOp"), control_inputs=waits)
         self.cost_of[name] = OpCost()
+
+    def _add_fetchable(self, name: str, values: Sequence[str]) -> None:
+        """An op that has the ``values`` under the name that a session asked for."""
+        properties = tuple(map(self._properties, values))
+        info = OpInfo(op="IdentityN", inputs=properties, outputs=properties)
+        self.add(Op(name=name, info=info, inputs=tuple(values)))
 
     def add(self, op: Op) -> str:
         """The output of ``op``, which costs nothing itself."""

@@ -1,5 +1,7 @@
 """Loops and branches laid out in the graph, and recordings followed in it."""
 
+from dataclasses import replace
+
 import pytest
 from graphs_by_hand import draw, draw_costs
 
@@ -7,6 +9,8 @@ from placer.graph.order import topological_order
 from placer.prediction import inlining
 from placer.prediction.control_flow import TripCount
 from placer.prediction.inlining import lay_out_control_flow
+from placer.prediction.lifetimes import find_lifetimes
+from placer.prediction.memory import StepMemory
 from placer.prediction.recorded_orders import recorded_order, taken_branches
 
 
@@ -17,9 +21,9 @@ def three_trips(monkeypatch):
     monkeypatch.setattr(inlining, "find_trip_count", lambda _op, _graph: count)
 
 
-def _laid_out(graph, taken=None):
+def _laid_out(graph, taken=None, session_targets=()):
     costs = {name: draw_costs(function) for name, function in graph.functions.items()}
-    return lay_out_control_flow(graph, draw_costs(graph), costs, taken)
+    return lay_out_control_flow(graph, draw_costs(graph), costs, taken, session_targets)
 
 
 def _branch():
@@ -62,7 +66,8 @@ def test_a_recording_is_followed():
     graph = _laid_out(_branch(), {"if": "then"}).graph
     started = ["_arg_x_0_1", "_arg_p_0_0", "if/then/_1/wide", "if/then/_1/sum", "after", "y"]
     order = recorded_order(graph, started)
-    assert order == ("x", "p", "if/switch/0", "if/then/wide", "if/then/sum", "if", "after", "y")
+    then = ("if/switch/0", "if/then/wide", "if/then/sum", "if/executed")
+    assert order == ("x", "p", *then, "after", "y")
 
 
 def _loop():
@@ -120,3 +125,45 @@ def test_of_several_iterations_the_last_one_runs_first():
     assert sorted(order) == sorted(graph.ops)
     wide = [name for name in order if name.endswith("/wide")]
     assert wide == ["while/body/2/wide", "while/body/1/wide", "while/body/0/wide"]
+
+
+def _list_loop():
+    """Three trips put 400 bytes each into a list, from which the last element is taken."""
+    body = draw(
+        "list=Placeholder -> push=TensorListPushBack",
+        "i=Placeholder -> item -> push",
+        bytes={"item": 400},
+        dtypes={"list": "variant", "push": "variant"},
+        feeds=["i", "list"],
+        fetches=["item:0", "push:0"],
+    )
+    condition = draw("i=Placeholder -> any=Any", "list=Placeholder", feeds=["i", "list"])
+    return draw(
+        "i=Placeholder, list=EmptyTensorList -> while=While",
+        "while:1 -> pop=TensorListPopBack",
+        "pop:1 -> used ..> after ..> rest",
+        "pop:0 -> rest=TensorListStack",
+        bytes={"i": 400, "while:0": 400, "pop:1": 400},
+        dtypes={"list": "variant", "while:1": "variant", "pop:0": "variant"},
+        feeds=["i"],
+        targets=["while", "after"],
+        bodies={"while": {"cond": ("condition",), "body": ("body",)}},
+        functions={"condition": replace(condition, fetches=("any:0",)), "body": body},
+    )
+
+
+@pytest.mark.usefixtures("three_trips")
+@pytest.mark.parametrize(("asked_for", "kept"), [(False, 2 * 400), (True, 3 * 400)])
+def test_a_loop_that_a_session_runs_by_name_keeps_its_lists(asked_for, kept):
+    """The element that was taken out and read is freed, unless the IdentityN of the loop's results
+    is still to run, for which the list was copied."""
+    graph = _list_loop()
+    laid_out = _laid_out(graph, session_targets=graph.targets if asked_for else ()).graph
+    assert ("while" in laid_out.ops) == asked_for
+    last = [name for name in laid_out.ops if name == "while"]
+    order = [name for name in laid_out.ops if name != "while"] + last
+    step = StepMemory(laid_out, draw_costs(laid_out), dict.fromkeys(order, "CPU:0"), ("CPU:0",))
+    at = order.index("after")
+    found = find_lifetimes(step.layout, step.numbers(order))
+    lists = [f for f in found if f.owner.endswith("/item") and f.first <= at <= f.last]
+    assert sum(lifetime.bytes for lifetime in lists) == kept
