@@ -47,7 +47,17 @@ def formulate(
     number = {name: index for index, name in enumerate(names)}
     device_names = [device.name for device in cluster.devices]
     host = device_names.index(cluster.host.name)
+    capacity = tuple(device.usable_bytes for device in cluster.devices)
     group, allowed, spillable = _group_arrays(constraints, number, device_names)
+    widths = working_set_bytes(graph, costs)
+    allowed, homeless = _wide_enough(
+        allowed,
+        group,
+        [widths[name] for name in names],
+        capacity,
+        host if spill == "auto" else None,
+        spillable,
+    )
     return PlacementProblem(
         op_names=names,
         device_names=tuple(device_names),
@@ -64,9 +74,9 @@ def formulate(
             for op in graph.ops.values()
             for before in op.control_inputs
         ),
-        capacity_bytes=tuple(device.usable_bytes for device in cluster.devices),
+        capacity_bytes=capacity,
         transient_bytes=(0,) * len(device_names),
-        live_bytes=_moments(graph, costs, cluster, number),
+        live_bytes=(*homeless, *_moments(graph, costs, cluster, widths, number)),
         bandwidth=tuple(
             tuple(cluster.link(a, b).bandwidth for b in device_names) for a in device_names
         ),
@@ -114,8 +124,45 @@ def peak_finder(
     return find_peaks
 
 
+def _wide_enough(
+    allowed: Sequence[tuple[int, ...]],
+    group: Sequence[int],
+    widths: Sequence[int],
+    capacity: Sequence[int],
+    spill_host: int | None,
+    spillable: Sequence[bool],
+) -> tuple[tuple[tuple[int, ...], ...], list[dict[int, int]]]:
+    """The devices of each op that can hold what the widest op of its group needs at once, wherever
+    its inputs come from; and, for each group that no device can run, that op as a moment which no
+    device can hold, so that the problem is infeasible and its conflict names the group.
+
+    A group that only the host can run goes there if it may spill.
+    """
+    widest: dict[int, int] = {}
+    for op, number in enumerate(group):
+        if widths[op] > widths[widest.setdefault(number, op)]:
+            widest[number] = op
+    found: list[tuple[int, ...]] = []
+    homeless: dict[int, dict[int, int]] = {}
+    for op, devices in enumerate(allowed):
+        most = widest[group[op]]
+        fitting = tuple(d for d in devices if capacity[d] >= widths[most])
+        if not fitting and devices:
+            if spill_host is not None and spillable[op] and capacity[spill_host] >= widths[most]:
+                fitting = (spill_host,)
+            else:
+                fitting = devices
+                homeless[most] = {most: widths[most]}
+        found.append(fitting)
+    return tuple(found), list(homeless.values())
+
+
 def _moments(
-    graph: OpGraph, costs: Mapping[str, OpCost], cluster: Cluster, number: Mapping[str, int]
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    cluster: Cluster,
+    widths: Mapping[str, int],
+    number: Mapping[str, int],
 ) -> tuple[dict[int, int], ...]:
     """The moments that could exceed some cap: the fullest of every stretch of the step, and those
     of the ops that read and write the most at once.
@@ -129,7 +176,7 @@ def _moments(
     timeline = predict_memory(graph, costs, together, (host,), host, order)[host]
     smallest = min(device.usable_bytes for device in cluster.devices)
     in_use = dict(zip(timeline.order, timeline.bytes, strict=True))
-    chosen = dict.fromkeys((*_fullest(timeline), *_widest_ops(graph, costs, smallest)))
+    chosen = dict.fromkeys((*_fullest(timeline), *_widest_ops(widths, smallest)))
     find_moment = moment_finder(graph, costs, order)
     return tuple(
         _numbered(find_moment(op), number)
@@ -146,11 +193,10 @@ def _fullest(timeline: MemoryTimeline) -> list[str]:
     return [timeline.order[max(s, key=timeline.bytes.__getitem__)] for s in stretches]
 
 
-def _widest_ops(graph: OpGraph, costs: Mapping[str, OpCost], smallest: int) -> list[str]:
+def _widest_ops(widths: Mapping[str, int], smallest: int) -> list[str]:
     """The ops whose inputs, outputs and workspace take a good part of the smallest device."""
-    width = working_set_bytes(graph, costs)
-    wide = [name for name, size in width.items() if size > WIDE_SHARE * smallest]
-    return sorted(wide, key=lambda name: -width[name])[:WIDEST_COUNT]
+    wide = [name for name, size in widths.items() if size > WIDE_SHARE * smallest]
+    return sorted(wide, key=lambda name: -widths[name])[:WIDEST_COUNT]
 
 
 def _numbered(moment: Mapping[str, int], number: Mapping[str, int]) -> dict[int, int]:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import random
 
 from graphs_by_hand import draw, draw_costs
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cost_models.clusters import parse_cluster
 from placer.constraints import ConstraintOptions, find_constraints
 from placer.formulation import formulate, peak_finder
-from placer.prediction import predict_peak_ranges
+from placer.prediction import predict_memory, predict_peak_ranges
+from placer.prediction.live_moments import working_set_bytes
 from placer.prediction.scoring import score
+from placer.solving.solution import SolverParameters, Status
+from placer.solving.solver import solve
 
 
 def problem_of(graph, costs, devices, **options):
@@ -84,3 +89,61 @@ def test_no_row_claims_more_than_the_high_peak():
             for op, device in enumerate(device_of):
                 held[device] += problem.resident_bytes[op] + row.get(op, 0)
             assert all(h <= peak.peak_bytes for h, peak in zip(held, peaks, strict=True))
+
+
+def test_an_op_needs_all_its_inputs_wherever_they_come_from():
+    """c reads a and b and writes, 1200 bytes in all: it cannot run on the device of 1100, although
+    neither of its producers need be there.
+
+        a --.
+            |---> c      400 bytes each
+        b --'
+    """
+    graph = draw("a, b -> c", bytes=400)
+    problem = problem_of(graph, draw_costs(graph), "CPU:0:1200,CPU:1:1100")
+    allowed = dict(zip(problem.op_names, problem.allowed, strict=True))
+    assert (allowed["a"], allowed["c"]) == ((0, 1), (0,))
+
+
+def test_an_op_too_wide_for_every_device_is_proven_infeasible():
+    """And the conflict names it, with what it needs."""
+    graph = draw("a, b -> c", bytes=400)
+    problem = problem_of(graph, draw_costs(graph), "CPU:0:1100,CPU:1:1000")
+    solution = solve(problem, SolverParameters(time_limit_seconds=5.0))
+    assert solution.status is Status.INFEASIBLE
+    (group,) = solution.conflict["groups"]
+    assert (group["ops"], group["bytes"], group["largest_usable_bytes"]) == ("c", 1200, 1100)
+
+
+def test_an_op_too_wide_for_the_accelerator_goes_to_the_host():
+    """Unless it may not spill."""
+    graph = draw("a, b -> c", bytes=400)
+    costs, devices = draw_costs(graph), "GPU:0:1000,CPU:0:2000"
+    problem = problem_of(graph, costs, devices)
+    assert problem.allowed[problem.op_names.index("c")] == (problem.host,)
+    cluster = parse_cluster(devices)
+    constraints = find_constraints(graph, cluster, ConstraintOptions())
+    never = formulate(graph, costs, cluster, constraints, spill="never")
+    assert solve(never).status is Status.INFEASIBLE
+
+
+@given(seed=st.integers(0, 10_000))
+def test_no_device_runs_an_op_with_less_than_its_width(seed):
+    """Wherever the ops are, the prediction for a device is at least the width of each op on it."""
+    rng = random.Random(seed)
+    names = [f"o{i}" for i in range(rng.randint(2, 9))]
+    lines = [f"{rng.choice(names[:i])} -> {name}" for i, name in enumerate(names) if i]
+    lines += [f"{a} -> {b}" for a, b in zip(names, names[2:], strict=False) if rng.random() < 0.5]
+    kinds = rng.choices(["MatMul", "Relu", "Identity", "AddV2"], k=len(names))
+    lines[0] = lines[0].replace("o0", f"o0={kinds[0]}", 1)
+    graph = draw(*lines, bytes={name: 4 * rng.randint(1, 50) for name in names})
+    costs = draw_costs(graph, temporary_bytes={name: rng.choice([0, 64]) for name in names})
+    devices = ("CPU:0", "CPU:1")
+    placement = {name: rng.choice(devices) for name in names}
+    timelines = predict_memory(graph, costs, placement, devices, "CPU:0")
+    widths = working_set_bytes(graph, costs)
+    for device in devices:
+        in_use = dict(zip(timelines[device].order, timelines[device].bytes, strict=True))
+        for name in names:
+            if placement[name] == device:
+                assert in_use[name] >= widths[name]

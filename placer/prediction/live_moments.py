@@ -69,22 +69,49 @@ def _needed_bytes(
 
 
 def working_set_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, int]:
-    """Per op, the bytes of its inputs, outputs and workspace: what the device it runs on must hold
-    at once.  An output that may be a view of an input, or written over it, counts once."""
-    return {op.name: _working_set(op, graph, costs) for op in graph.ops.values()}
+    """Per op, the least bytes that the device it runs on must hold at once, wherever its inputs
+    come from: inputs, outputs and workspace.
+
+    What may be views of one buffer (all reads of one variable too) counts once, an output that may
+    be a view of an input or written over it not at all.  Inputs that the GPU kernel keeps on the
+    host are left out, so are the outputs of functional control flow (they may be its inputs).
+    """
+    roots = _buffer_roots(graph)
+    return {op.name: _working_set(op, graph, costs, roots) for op in graph.ops.values()}
 
 
-def _working_set(op: Op, graph: OpGraph, costs: Mapping[str, OpCost]) -> int:
-    read = {
-        name: costs[tensor.producer].output_bytes[tensor.index] or 0
-        for name in op.inputs
-        for tensor in (graph.tensors[name],)
-    }
+def _buffer_roots(graph: OpGraph) -> dict[str, str]:
+    """For every tensor, the one whose buffer it may be a view of."""
+    roots: dict[str, str] = {}
+    for op in graph.ops.values():
+        for index, name in enumerate(graph.output_names[op.name]):
+            shared = 0 if op.op_type == "ReadVariableOp" else shared_input(op.info, index)
+            if shared is None or shared >= len(op.inputs):
+                roots[name] = name
+            else:
+                source = op.inputs[shared]
+                roots[name] = roots.get(source, source)
+    return roots
+
+
+def _working_set(
+    op: Op, graph: OpGraph, costs: Mapping[str, OpCost], roots: Mapping[str, str]
+) -> int:
+    kernel = graph.gpu_kernels[op.name]
+    on_host = kernel.host_inputs if kernel else frozenset[int]()
+    read: dict[str, int] = {}
+    for index, name in enumerate(op.inputs):
+        if index not in on_host:
+            tensor = graph.tensors[name]
+            size = costs[tensor.producer].output_bytes[tensor.index] or 0
+            read[roots[name]] = max(size, read.get(roots[name], 0))
+    if op.op_type in ("Merge", "RefMerge"):  # one of its inputs is alive
+        return max(read.values(), default=0)
     written = [
-        0
-        if overwritten_inputs(op.info, index) or shared_input(op.info, index) is not None
-        else size or 0
-        for index, size in enumerate(costs[op.name].output_bytes)
+        0 if op.bodies or overwritten_inputs(op.info, index) or roots[name] != name else size or 0
+        for index, (name, size) in enumerate(
+            zip(graph.output_names[op.name], costs[op.name].output_bytes, strict=True)
+        )
     ]
     return sum(read.values()) + sum(written) + costs[op.name].temporary_bytes
 

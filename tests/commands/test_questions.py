@@ -58,7 +58,7 @@ def test_explained_changes_of_an_infeasible_request_work(saved_model, tmp_path, 
     asked = ["place", str(saved_model), "--devices", "2xGPU", "--spill", "never", "-q"]
     asked += ["--time-limit", "1"]
     caps, batch = ["--max-memory", "GPU:*=300KiB"], ["--batch-size", "64"]
-    assert main([*asked, *caps, *batch, "-o", str(path)]) in (5, 6)
+    assert main([*asked, *caps, *batch, "-o", str(path)]) == 5
     capsys.readouterr()
     assert main(["explain", str(path), "--format", "json", "-q"]) == 0
     fixes = {fix["kind"]: fix["change"] for fix in json.loads(capsys.readouterr().out)["fixes"]}
