@@ -21,7 +21,6 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "device maps of other tools, the heuristics of the literature, the graph's own device "
         "strings if it has some, and this solver; show what each transfers, how long a step "
         "takes and what every device holds.",
-        epilog="example: placer compare model --batch-size 32 --devices 2xT4 --format markdown",
     )
     options.add_model_options(parser)
     options.add_device_options(parser, required=True)

@@ -21,7 +21,6 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="what differs between two plans or two models",
         description="Compare two plans (which ops moved, what is sent, peaks, step time) or two "
         "models (which ops are new, gone or changed, parameters, memory, work).",
-        epilog="example: placer diff plan.json new.json --format markdown",
     )
     parser.add_argument("before", metavar="A", help="a plan.json, or a model")
     parser.add_argument("after", metavar="B", help="another one")

@@ -22,7 +22,6 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "moving it would cost.  Without: what holds the ops of every device.  For a plan without "
         "a placement: what contradicts, and the smallest changes that were tried and fit (caps, "
         "batch size, a pin less).",
-        epilog="example: placer explain plan.json serve/embedding/lookup",
     )
     parser.add_argument("plan", metavar="PLAN", help="plan.json of placer place")
     parser.add_argument("op", metavar="OP", nargs="?", help="an op of the flat graph")

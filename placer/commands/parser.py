@@ -17,6 +17,7 @@ from placer.commands import (
     solving,
     verification,
 )
+from placer.commands.examples import add_examples
 
 DESCRIPTION = """\
 Place TensorFlow programs on devices: find out where each op should run so that memory
@@ -58,4 +59,5 @@ def build_parser() -> argparse.ArgumentParser:
         hardware,
     ):
         module.add_command(commands)
+    add_examples(commands)
     return parser

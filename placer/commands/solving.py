@@ -23,8 +23,6 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="the bare optimisation problem, no TensorFlow (researchers)",
         description="Solve a placement problem written as placer.problem/1 JSON (see "
         "docs/formulation.md) and print the placement with its value and bound.",
-        epilog="example: placer solve problem.json --objective throughput --time-limit 60 -o "
-        "solution.json",
     )
     parser.add_argument("problem", metavar="PROBLEM", help="the problem file")
     group = parser.add_argument_group("the search")

@@ -72,14 +72,17 @@ def trace_keras_model(model: Any) -> Any:
     """
     import tensorflow as tf
 
-    inputs = getattr(model, "input", None) if getattr(model, "inputs", None) else None
-    if inputs is None:
+    known = getattr(model, "inputs", None)
+    if not known:
         raise UsageError(
             f"the inputs of the Keras model {model.name!r} are unknown: call it once, or pass "
             "tf.function(model).get_concrete_function(...)"
         )
+    only = known[0] if len(known) == 1 else list(known)
+    inputs = getattr(model, "input", None)  # with its structure; Keras 3's Sequential has none
     specs = tf.nest.map_structure(
-        lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype, name=_spec_name(tensor)), inputs
+        lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype, name=_spec_name(tensor)),
+        only if inputs is None else inputs,
     )
 
     def run(values: Any) -> Any:

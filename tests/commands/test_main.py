@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 
@@ -10,6 +11,8 @@ from plans_by_hand import MIB, infeasible_plan, small_plan, small_report
 
 from placer import errors
 from placer.__main__ import main
+from placer.commands.examples import EXAMPLES
+from placer.commands.parser import build_parser
 from placer.plan import Plan
 
 _COSTS = '{"schema": "placer.costs/1", "device_type": "CPU", "ops": %s}'
@@ -296,3 +299,21 @@ def test_a_plan_over_its_caps_is_no_solution(pipeline, tmp_path, capsys):
     assert "GPU:1 peaks at 120 MiB" in capsys.readouterr().err
     assert Plan.load(path).placement
     assert not Plan.load(path).fits
+
+
+@pytest.mark.parametrize(
+    "line", [line for lines in EXAMPLES.values() for line in lines], ids=lambda line: line[:40]
+)
+def test_every_example_of_the_help_is_a_command_line(line):
+    """It parses as it is printed."""
+    program, *words = shlex.split(line)
+    assert program == "placer"
+    assert callable(build_parser().parse_args(words).run)
+
+
+def test_every_command_has_examples():
+    """``placer COMMAND --help`` ends with something to copy."""
+    commands = build_parser()._subparsers._group_actions[0].choices
+    assert set(commands) == set(EXAMPLES)
+    for parser in commands.values():
+        assert "examples:\n  placer " in parser.format_help()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+PLACER = (sys.executable, "-m", "placer")
 
 
 def load(name):
@@ -24,3 +28,44 @@ def test_tables_go_to_the_host_and_only_looked_up_rows_cross():
     assert plan.variables["table_a"] == plan.variables["table_b"] == "CPU:0"
     assert plan.variables["hidden"].startswith("GPU:")
     assert crossing == [rows, rows]
+
+
+def test_a_keras_model_that_fits_no_single_device_runs_on_two():
+    """33 MiB of weights on two devices of 20 MiB: the outputs are the unplaced model's."""
+    told = run("keras_model.py")
+    assert "Peak" in told
+    assert "ops ran as planned; outputs differ by 0\n" in told
+
+
+def test_hotspots_name_what_is_alive_at_the_peak(saved_model):
+    """Kinds add up to the peak, and weights are the largest part of a small dense model."""
+    memory = load("memory_hotspots").find_hotspots(saved_model, batch_size=8)
+    assert sum(memory.bytes_at_peak.values()) == memory.peak_bytes
+    assert next(iter(memory.bytes_at_peak)) == "weights"
+    told = run("memory_hotspots.py", str(saved_model), "--batch-size", "8")
+    assert "GiB while" in told
+
+
+def test_the_gate_passes_a_model_that_did_not_grow_and_stops_one_that_did(saved_model, tmp_path):
+    """The same batch size passes against its own plan; eight times the batch does not."""
+    plan = tmp_path / "plan.json"
+    place = [*PLACER, "place", str(saved_model), "--devices", "2xT4", "--batch-size", "64"]
+    subprocess.run([*place, "-o", str(plan), "-q"], check=True, capture_output=True)
+    gate = ["bash", str(EXAMPLES / "ci_gate.sh"), str(saved_model), str(plan)]
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    codes = [
+        subprocess.run(
+            [*gate, batch], cwd=tmp_path, env=environment, capture_output=True
+        ).returncode
+        for batch in ("64", "512")
+    ]
+    assert codes == [0, 7]
+    assert "| Figure | Before | After |" in (tmp_path / "summary.md").read_text()
+
+
+def run(script, *arguments):
+    """What the example prints in an interpreter of its own."""
+    command = [sys.executable, str(EXAMPLES / script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -152,3 +152,20 @@ def test_stored_shapes_are_used_where_they_say_more_and_distrusted_where_they_co
     tensors = analyse(text).graph.tensors
     shapes = {name: tensors[f"{name}:0"].properties.shape for name in ("wrong", "custom", "y")}
     assert shapes == {"wrong": (4, 4), "custom": (3, 4), "y": (3, 4)}
+
+
+def test_a_sequential_keras_model_is_a_program():
+    """Keras 3's Sequential has no attribute ``input``; its one input is bound by batch size."""
+    import keras
+
+    from placer.extraction import extract
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(2)])
+    found = extract(model, batch_size=5)
+    assert [item.shape for item in found.inputs] == [(None, 4)]
+    assert sorted(variable.shape for variable in found.graph.variables) == [
+        (2,),
+        (3,),
+        (3, 2),
+        (4, 3),
+    ]

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# A job for CI, on a machine without a GPU: does the model still fit its devices, is every op
+# covered, and does it need no more than the plan in the repository?
+#
+#     examples/ci_gate.sh MODEL plan.json [BATCH_SIZE]
+#
+# Ends with 7 if a gate trips; the comparison with the old plan is Markdown, for the pull request.
+set -euo pipefail
+model=$1 baseline=$2 batch=${3:-32}
+devices=(--devices 2xT4 --batch-size "$batch")
+placer=(python -m placer)
+
+status=0
+"${placer[@]}" place "$model" "${devices[@]}" --time-limit 10 -o new-plan.json --force -q \
+  --fail-over 'GPU:*=14GiB' --baseline "$baseline" --fail-over +5% --fail-on unmodelled,fallback \
+  --format markdown > summary.md || status=$?
+"${placer[@]}" diff "$baseline" new-plan.json --format markdown >> summary.md
+exit "$status"
