@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,8 @@ from placer.prediction import predict
 from placer.request import Options, describe_request
 from placer.solving.solution import SolverParameters
 from placer.solving.tightening import solve_under_peaks
+
+_LOG = logging.getLogger(__name__)
 
 UNKNOWN_SHARE = 0.01
 """``place`` accepts unknown shapes up to this share of the bytes of all tensors."""
@@ -100,9 +103,12 @@ def place_extraction(
         graph, costs, cluster, constraints, objective=wanted.objective, spill=wanted.spill
     )
     parameters = SolverParameters(time_limit_seconds=wanted.time_limit, seed=wanted.seed)
+    searching = f"searching a placement of {len(graph.ops):,} ops"
+    _LOG.info(searching, extra={"limit_seconds": wanted.time_limit})
     solution = solve_under_peaks(problem, peak_finder(graph, costs, problem), parameters)
     metrics = None
     if solution.device_of is not None:
+        _LOG.info("predicting memory and times")
         metrics = predict(graph, costs, problem.placement(solution.device_of), cluster)
     return assemble_plan(
         extraction, cluster, costs, constraints, problem, solution, metrics, parameters
@@ -130,6 +136,7 @@ def prepare(source: Any, devices: str | Path, wanted: Options) -> Workload:
 
 def extract_program(source: Any, wanted: Options) -> Extraction:
     """The flat graph of ``source`` with its shapes bound."""
+    _LOG.info("reading the model")
     return extract(
         source,
         tag_set=wanted.tag_set,
@@ -145,6 +152,7 @@ def extract_program(source: Any, wanted: Options) -> Extraction:
 def _cost(
     source: Any, extraction: Extraction, cluster: Cluster, wanted: Options
 ) -> tuple[dict[str, OpCost], Extraction]:
+    _LOG.info("estimating costs of %s ops", f"{len(extraction.graph.ops):,}")
     return cost_ops(
         source,
         extraction,

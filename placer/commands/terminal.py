@@ -7,6 +7,8 @@ import logging
 import os
 import shutil
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -49,8 +51,10 @@ def logs(arguments: argparse.Namespace) -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in ("placer", "cost_models")]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    level = logging.ERROR if arguments.quiet else levels[min(arguments.verbose, 2)]
+    handler.setLevel(level)
     for logger in loggers:
-        logger.setLevel(logging.ERROR if arguments.quiet else levels[min(arguments.verbose, 2)])
+        logger.setLevel(min(level, logging.INFO))  # progress shows the stages that are logged
         logger.addHandler(handler)
     if arguments.verbose < 2:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -93,9 +97,58 @@ def native_logs(arguments: argparse.Namespace) -> Iterator[None]:
 
 
 def progress(message: str, arguments: argparse.Namespace) -> AbstractContextManager[object]:
-    """Shows ``message`` on stderr while the block runs; only on a terminal, and not with ``-q``."""
+    """Shows ``message``, the stage that was logged last and the time on stderr while the block
+    runs; only on a terminal, and not with ``-q``."""
     if arguments.quiet or not sys.stderr.isatty():
         return nullcontext()
-    from rich.console import Console
+    return _shown_progress(message)
 
-    return Console(stderr=True).status(message)
+
+@contextmanager
+def _shown_progress(message: str) -> Iterator[None]:
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        stages = _Stages(shown, shown.add_task(message), message)
+        logger = logging.getLogger("placer")
+        logger.addHandler(stages)
+        try:
+            yield
+        finally:
+            logger.removeHandler(stages)
+            stages.end()
+
+
+class _Stages(logging.Handler):
+    """Writes the stage that is logged into a running progress display; a record with
+    ``limit_seconds`` counts down what is left of them."""
+
+    def __init__(self, shown: Any, task: Any, message: str) -> None:
+        super().__init__(logging.INFO)
+        self.shown, self.task, self.message = shown, task, message
+        self.stage, self.ends = "", 0.0
+        self.stopped = threading.Event()
+        threading.Thread(target=self._tick, daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        limit = getattr(record, "limit_seconds", None)
+        self.stage = record.getMessage()
+        self.ends = time.monotonic() + limit if limit else 0.0
+        self._show()
+
+    def end(self) -> None:
+        """Stops counting."""
+        self.stopped.set()
+
+    def _tick(self) -> None:
+        while not self.stopped.wait(1.0):
+            if self.ends:
+                self._show()
+
+    def _show(self) -> None:
+        left = max(0.0, self.ends - time.monotonic())
+        countdown = f", at most {left:.0f} s left" if self.ends else ""
+        description = f"{self.message}: {self.stage}{countdown}" if self.stage else self.message
+        self.shown.update(self.task, description=description)

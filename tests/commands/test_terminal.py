@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import logging
+import sys
+import time
 from argparse import Namespace
 
 import pytest
 
-from placer.commands.terminal import PIPE_WIDTH, logs, style
+from placer.commands.terminal import PIPE_WIDTH, logs, progress, style
 
 
 class Terminal(io.StringIO):
@@ -58,3 +60,26 @@ def test_logs_go_to_stderr_as_loud_as_asked_for(capsys, quiet, verbose, shown):
     out, told = capsys.readouterr()
     assert out == ""
     assert told == "".join(f"placer.somewhere: {letter}\n" for letter in shown)
+
+
+def test_progress_shows_the_stage_and_what_is_left_of_its_time(monkeypatch, capsys):
+    """On a terminal only: the message, the stage that was logged, a countdown if it has a limit."""
+    monkeypatch.setattr("sys.stderr", Terminal())
+    told = sys.stderr
+    with logs(Namespace(quiet=False, verbose=0)), progress("placing", Namespace(quiet=False)):
+        logger = logging.getLogger("placer.somewhere")
+        logger.info("searching", extra={"limit_seconds": 30.0})
+        time.sleep(0.3)
+    assert "placing: searching, at most 30 s left" in told.getvalue()
+
+
+def test_no_progress_without_a_terminal_or_when_it_is_unwanted(monkeypatch, capsys):
+    """Nothing is written to a pipe, nor with -q."""
+    with progress("placing", Namespace(quiet=False)):
+        logging.getLogger("placer.somewhere").info("searching")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr", Terminal())
+    told = sys.stderr
+    with progress("placing", Namespace(quiet=True)):
+        pass
+    assert told.getvalue() == ""
