@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from cost_models.device_names import matches
 from placer.constraints import Constraints
 from placer.errors import UsageError
 from placer.formulation import formulate, peak_finder
@@ -15,7 +16,7 @@ from placer.pipeline import Workload, constraints_of, place_extraction, prepare
 from placer.plan import Plan
 from placer.prediction import predict
 from placer.problem import PlacementProblem
-from placer.request import Options
+from placer.request import DeviceFunction, Options
 from placer.solving.baselines import BASELINES
 from placer.solving.solution import SolverParameters
 from placer.solving.solver import solve
@@ -23,9 +24,6 @@ from placer.solving.tightening import solve_under_peaks
 
 OURS = "placer"
 EXPERT = "expert-annotation"
-
-DeviceFunction = Callable[[Op], str]
-"""From an op of the flat graph to a device string; ``""`` leaves it where TensorFlow puts it."""
 
 _IGNORES_CAPS = ("tensorflow-default",)
 _PEAK_SECONDS = 3.0
@@ -128,17 +126,28 @@ def _others(
     """The baselines, the expert and the user's functions (looked at first, since they may be
     wrong)."""
     graph = workload.extraction.graph
-    own = []
-    problem = _problem(workload, wanted)
-    free = replace(wanted, clear_devices=True)
     annotated = any(op.device for op in graph.ops.values())
     experts = {EXPERT: _own_device} if annotated else {}
-    unbound = _problem(workload, free) if {**experts, **functions} else problem
-    for name, function in {**experts, **functions}.items():
-        device_of, misplaced = follow(function, list(graph.ops.values()), unbound)
-        note = f"{misplaced:,} ops moved to a device that has a kernel" if misplaced else ""
-        own.append(_strategy(name, device_of, unbound, workload, note))
+    own = [
+        _followed(name, function, workload, wanted)
+        for name, function in {**experts, **functions}.items()
+    ]
+    problem = _problem(workload, wanted)
     return [*(_baseline(name, problem, workload) for name in BASELINES), *own]
+
+
+def _followed(name: str, function: DeviceFunction, workload: Workload, wanted: Options) -> Strategy:
+    """What TensorFlow makes of a device function under soft placement."""
+    problem = _problem(workload, replace(wanted, device_function=function))
+    device_of = BASELINES["tensorflow-default"](problem)
+    graph = workload.extraction.graph
+    asked = [
+        (function(op), problem.device_names[d])
+        for op, d in zip(graph.ops.values(), device_of, strict=True)
+    ]
+    moved = sum(bool(wish) and not matches(wish, device) for wish, device in asked)
+    note = f"{moved:,} ops are not where it asks: no kernel, fed, or colocated" if moved else ""
+    return _strategy(name, device_of, problem, workload, note)
 
 
 def _own_device(op: Op) -> str:
@@ -171,44 +180,6 @@ def _baseline(name: str, problem: PlacementProblem, workload: Workload) -> Strat
     if tightened.device_of is None:
         return found
     return _strategy(name, tightened.device_of, problem, workload)
-
-
-def follow(
-    function: DeviceFunction, ops: Sequence[Op], problem: PlacementProblem
-) -> tuple[tuple[int, ...], int]:
-    """The placement of a device function under soft placement, and how many ops it moves.
-
-    A colocation group follows its first member with a device; what has none, or one where the
-    group has no kernel, goes where TensorFlow puts it: the first device that is allowed.
-
-    Raises :class:`UsageError` if the function names a device that is not there.
-    """
-    from cost_models.device_names import matches
-
-    known: dict[str, int | None] = {"": None}
-    chosen: dict[int, int] = {}
-    for number, op in enumerate(ops):
-        text = function(op) or ""
-        if text not in known:
-            found = [d for d, name in enumerate(problem.device_names) if matches(text, name)]
-            if not found:
-                raise UsageError(
-                    f"{op.name} is to be on {text!r}, which matches none of "
-                    f"{', '.join(problem.device_names)}"
-                )
-            known[text] = found[0]
-        device = known[text]
-        if device is not None:
-            chosen.setdefault(problem.group[number], device)
-    device_of, misplaced = [], 0
-    for number, allowed in enumerate(problem.allowed):
-        device = chosen.get(problem.group[number])
-        spilled = device == problem.host and problem.spillable[number]
-        if device is not None and device not in allowed and not spilled:
-            misplaced += 1
-            device = None
-        device_of.append((allowed or (problem.host,))[0] if device is None else device)
-    return tuple(device_of), misplaced
 
 
 def _strategy(

@@ -176,14 +176,18 @@ def read_cluster(devices: str | Path, wanted: Options) -> Cluster:
 
 def constraints_of(extraction: Extraction, cluster: Cluster, wanted: Options) -> Constraints:
     """Where each op may run on ``cluster``."""
+    graph, asks = extraction.graph, wanted.device_function
+    if asks is not None:
+        ops = {name: replace(op, device=asks(op) or "") for name, op in graph.ops.items()}
+        graph = replace(graph, ops=ops)
     return find_constraints(
-        extraction.graph,
+        graph,
         cluster,
         ConstraintOptions(
             pins=wanted.pins,
             pin_types=wanted.pin_types,
             keep_together=wanted.keep_together,
-            clear_devices=wanted.clear_devices,
+            clear_devices=wanted.clear_devices and asks is None,
         ),
     )
 

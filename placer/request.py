@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from placer.costing import Costs
+from placer.graph.op_graph import Op
+
+DeviceFunction = Callable[[Op], str]
+"""From an op of the flat graph to a device string; ``""`` leaves it free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +20,9 @@ class Options:
 
     ``shapes`` maps input names to shapes (a dimension may be a name out of ``dims``),
     ``max_memory`` devices to caps (``"8GiB"`` or bytes), ``pins`` and ``pin_types`` globs to
-    devices; ``costs`` are measured costs or a path of them, seconds by op name, or ``"grappler"``.
+    devices; ``device_function`` gives device strings that take the place of the graph's own (ops
+    without a kernel there, and groups that contradict, go elsewhere); ``costs`` are measured costs
+    or a path of them, seconds by op name, or ``"grappler"``.
     """
 
     tag_set: str | None = None
@@ -33,6 +39,7 @@ class Options:
     pins: Mapping[str, str] = field(default_factory=dict)
     pin_types: Mapping[str, str] = field(default_factory=dict)
     keep_together: tuple[str, ...] = ()
+    device_function: DeviceFunction | None = None
     clear_devices: bool = False
     costs: Costs = None
     trip_count: int | None = None
@@ -43,7 +50,8 @@ class Options:
 def describe_request(devices: str | Path, wanted: Options) -> dict[str, Any]:
     """The devices and all options that are not their defaults, as JSON holds them.
 
-    Of costs only the path (or ``"grappler"``) can be kept: ``"given"`` stands for others.
+    Of costs only the path (or ``"grappler"``) can be kept: ``"given"`` stands for others, and for
+    a device function.
     """
     defaults = Options()
     request: dict[str, Any] = {"devices": str(devices)}
@@ -51,7 +59,9 @@ def describe_request(devices: str | Path, wanted: Options) -> dict[str, Any]:
         value = getattr(wanted, item.name)
         if value == getattr(defaults, item.name):
             continue
-        if item.name == "costs":
+        if item.name == "device_function":
+            value = "given"
+        elif item.name == "costs":
             value = str(value) if isinstance(value, str | Path) else "given"
         elif item.name == "max_memory" and isinstance(value, Mapping):
             value = ",".join(f"{_device_key(key)}={cap}" for key, cap in value.items())
@@ -79,6 +89,7 @@ def requested_options(request: Mapping[str, Any]) -> Options:
             values[key] = tuple(values[key])
     if "shapes" in values:
         values["shapes"] = {key: tuple(shape) for key, shape in values["shapes"].items()}
-    if values.get("costs") == "given":
-        del values["costs"]
+    for key in ("costs", "device_function"):
+        if values.get(key) == "given":
+            del values[key]
     return Options(**values)
