@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from placer.pipeline import place as place
     from placer.pipeline import report as report
     from placer.plan import Plan as Plan
+    from placer.strategies import data_parallel as data_parallel
     from placer.sweep import sweep as sweep
 
 _HOMES = {
@@ -32,6 +33,7 @@ _HOMES = {
     "apply": "placer.application",
     "calibrate": "placer.calibration",
     "compare": "placer.comparison",
+    "data_parallel": "placer.strategies",
     "diff_models": "placer.difference",
     "diff_plans": "placer.difference",
     "explain": "placer.explanation",

@@ -1,0 +1,101 @@
+"""Parts of a batch: along the first dimension, as even as can be, of known or unknown size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from placer.errors import UsageError
+
+
+def count_examples(batch: Any) -> Any:
+    """How many examples are in a structure of tensors: an int where it is known, else a tensor.
+
+    Raises :class:`UsageError` for scalars, for no tensor at all, and for sizes that differ.
+    """
+    import tensorflow as tf
+
+    tensors = _tensors(batch)
+    if not tensors:
+        raise UsageError("there is no batch to split: the step was given no tensor")
+    for tensor in tensors:
+        if tensor.shape.rank == 0:
+            raise UsageError(
+                f"{getattr(tensor, 'name', tensor)} is a scalar and cannot be split along the "
+                "batch; take it in from outside the function"
+            )
+    known = {t.shape[0] for t in tensors if t.shape.rank is not None and t.shape[0] is not None}
+    if len(known) > 1:
+        raise UsageError(
+            f"the tensors of the batch have {' and '.join(map(str, sorted(known)))} examples; "
+            "all need the same number"
+        )
+    if known:
+        return known.pop()
+    first = tensors[0]
+    if isinstance(first, tf.SparseTensor):
+        return tf.cast(first.dense_shape[0], tf.int32)
+    if isinstance(first, tf.RaggedTensor):
+        return tf.cast(first.nrows(), tf.int32)
+    return tf.shape(first)[0]
+
+
+def split_sizes(examples: Any, count: int) -> list[Any]:
+    """The sizes of ``count`` parts, the first ones larger by one where it does not come out even.
+
+    Raises :class:`UsageError` if the examples are known to be fewer than the parts; else an
+    assertion in the graph says so when it runs.
+    """
+    import tensorflow as tf
+
+    if isinstance(examples, int):
+        if examples < count:
+            raise UsageError(
+                f"a batch of {examples} cannot be split into {count} parts; use at most "
+                f"{max(1, examples)} devices or a batch of at least {count}"
+            )
+        return [examples // count + (number < examples % count) for number in range(count)]
+    check = tf.debugging.assert_greater_equal(
+        examples, count, message=f"the batch is smaller than the number of parts, {count}"
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        even, rest = examples // count, examples % count
+        return [even + tf.cast(rest > number, tf.int32) for number in range(count)]
+
+
+def split_batch(batch: Any, sizes: list[Any]) -> list[Any]:
+    """The batch in parts of the given sizes, each with the same structure."""
+    import tensorflow as tf
+
+    parts, start = [], 0
+    for size in sizes:
+        part = tf.nest.map_structure(
+            lambda value, begin=start, length=size: _rows(value, begin, length), batch
+        )
+        parts.append(part)
+        start = start + size
+    return parts
+
+
+def _rows(value: Any, start: Any, size: Any) -> Any:
+    import tensorflow as tf
+
+    if not _is_tensor(value):
+        return value
+    if isinstance(value, tf.SparseTensor):
+        shape = value.dense_shape
+        begin = tf.concat([[tf.cast(start, tf.int64)], tf.zeros_like(shape[1:])], axis=0)
+        length = tf.concat([[tf.cast(size, tf.int64)], shape[1:]], axis=0)
+        return tf.sparse.slice(value, begin, length)
+    return value[start : start + size]
+
+
+def _tensors(batch: Any) -> list[Any]:
+    import tensorflow as tf
+
+    return [value for value in tf.nest.flatten(batch) if _is_tensor(value)]
+
+
+def _is_tensor(value: Any) -> bool:
+    import tensorflow as tf
+
+    return isinstance(value, tf.Tensor | tf.SparseTensor | tf.RaggedTensor)

@@ -1,0 +1,47 @@
+"""Gradients of several towers, averaged into one per variable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+Pairs = list[tuple[Any, Any]]
+
+
+def average_gradients(towers: Sequence[Pairs], weights: Sequence[Any]) -> Pairs:
+    """One (variable, gradient) per variable: the sum over towers of weight x gradient.
+
+    A weight ``None`` is one.  Sparse gradients stay sparse if they are so in every tower that has
+    one (rows with the same index are for the optimizer to add, as within one tower); a tower
+    without a gradient adds nothing, and a variable without any is left out.
+    """
+    found: dict[int, tuple[Any, list[Any]]] = {}
+    for pairs, weight in zip(towers, weights, strict=True):
+        for variable, gradient in pairs:
+            _, terms = found.setdefault(id(variable), (variable, []))
+            if gradient is not None:
+                terms.append(_scaled(gradient, weight))
+    return [(variable, _sum(terms)) for variable, terms in found.values() if terms]
+
+
+def _scaled(gradient: Any, weight: Any) -> Any:
+    import tensorflow as tf
+
+    if weight is None:
+        return gradient
+    if isinstance(gradient, tf.IndexedSlices):
+        values = gradient.values * tf.cast(weight, gradient.dtype)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(weight, gradient.dtype)
+
+
+def _sum(terms: Sequence[Any]) -> Any:
+    import tensorflow as tf
+
+    if len(terms) == 1:
+        return terms[0]
+    if all(isinstance(term, tf.IndexedSlices) for term in terms):
+        values = tf.concat([term.values for term in terms], axis=0)
+        indices = tf.concat([term.indices for term in terms], axis=0)
+        return tf.IndexedSlices(values, indices, terms[0].dense_shape)
+    return tf.add_n([tf.convert_to_tensor(term) for term in terms])
