@@ -1,6 +1,7 @@
 """What a device reaches, fitted to measured times of ops.
 
-For every kind of op (an op type with enough samples, and every family) three numbers: the seconds
+For every kind of op (an op type with enough samples, and every family; those that run in place
+apart) three numbers: the seconds
 of a launch, and the fractions of the peaks that its roofline sits at.  They minimise the mean of
 ``|log(predicted / measured)|``, each op weighted by the square root of its time: ratios, so that
 small ops count, and absolute values, so that a few disturbed measurements do not.  The three are
@@ -115,15 +116,26 @@ def slowed(device: DeviceProperties, factor: float) -> DeviceProperties:
     )
 
 
-def _kinds(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
-    """Samples by family, and by op type where there are enough."""
-    samples = list(samples)
-    families: dict[str, list[Sample]] = defaultdict(list)
+def _kinds(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
+    """Samples by op type and by family, variants apart: every family, and of the rest those that
+    have enough.  Plain ones join their variants where they alone are too few."""
+    families = {sample.cost.family for sample in samples}
+    groups: dict[str, list[Sample]] = defaultdict(list)
+    whole: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
-        if sample.cost.family:
-            families[sample.cost.family].append(sample)
-    types = {k: found for k, found in _by_type(samples).items() if len(found) >= LEAST_SAMPLES}
-    return dict(sorted((families | types).items()))
+        cost = sample.cost
+        ending = f"-{cost.variant}" if cost.variant else ""
+        for kind in filter(None, (cost.op_type, cost.family)):
+            groups[kind + ending].append(sample)
+            whole[kind].append(sample)
+    for kind, found in whole.items():
+        if len(groups[kind]) < LEAST_SAMPLES:
+            groups[kind] = found
+    return {
+        kind: found
+        for kind, found in sorted(groups.items())
+        if len(found) >= LEAST_SAMPLES or kind in families
+    }
 
 
 def _by_type(samples: Iterable[Sample]) -> dict[str, list[Sample]]:

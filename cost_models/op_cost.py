@@ -24,7 +24,9 @@ class OpCost:
     ``launches`` is the number of kernels that one execution starts (many, for a loop), each of
     which a CPU cuts into ``pieces`` that run one after another (the groups of a convolution).
     ``packed_bytes`` are what a CPU kernel rearranges before it multiplies (unfolded images).
-    ``op_type`` and ``family`` (the family of its rule) say which efficiency of a device holds.
+    ``op_type`` and ``family`` (the family of its rule) say which efficiency of a device holds, and
+    so does ``variant``, for ops that the graph makes faster or slower than others of their type:
+    ``in-place`` where the output is written over an input, ``copy`` where a read copies.
     An op with bodies runs ``inner`` ``repeats`` times, one after another: their costs, of which
     the figures above are the sums.  ``measured_seconds`` has the time of one execution by the type
     of device that it was measured on, ``""`` being any.
@@ -44,6 +46,15 @@ class OpCost:
     packed_bytes: int = 0
     op_type: str = ""
     family: str = ""
+    variant: str = ""
     inner: tuple[OpCost, ...] = ()
     repeats: int = 1
     measured_seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What a device may have an efficiency for, the closest first."""
+        if not self.variant:
+            return self.op_type, self.family
+        of_type, of_family = f"{self.op_type}-{self.variant}", f"{self.family}-{self.variant}"
+        return of_type, self.op_type, of_family, self.family

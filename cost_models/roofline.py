@@ -15,8 +15,8 @@ _FULL = Efficiency()
 def op_seconds(cost: OpCost, device: DeviceProperties) -> float:
     """Seconds of one execution: its launches, and the longer of computing and moving bytes.
 
-    The device reaches the part of its peak that its ``efficiency`` says for the op type, or else
-    for the family.  An op without flops and without traffic (an alias, a handle, a constant)
+    The device reaches the part of its peak that its ``efficiency`` says for the first of the op's
+    ``kinds`` that it has.  An op without flops and without traffic (an alias, a handle, a constant)
     launches no kernel and takes the executor's own time for it.  An op with bodies takes as long
     as what runs in them.  A measured time is taken as it is, on devices of its type.
     """
@@ -25,7 +25,8 @@ def op_seconds(cost: OpCost, device: DeviceProperties) -> float:
         return measured
     if cost.inner:
         return cost.repeats * sum(op_seconds(inner, device) for inner in cost.inner)
-    reached = device.efficiency.get(cost.op_type) or device.efficiency.get(cost.family) or _FULL
+    known = device.efficiency
+    reached = next((known[kind] for kind in cost.kinds if kind in known), _FULL)
     launch = reached.launch_seconds
     if cost.flops == 0 and cost.bytes_accessed == 0:
         return device.dispatch_seconds if launch is None else launch

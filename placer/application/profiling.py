@@ -4,6 +4,9 @@ The flat graph runs in a session of a process of its own, every op under its fla
 full trace gives the time of every kernel (``RunMetadata.step_stats``), steps without a trace give
 the time of the whole.  Both kinds take turns, so that what else the machine does meets both.
 
+Freed memory stays with the process: else glibc gives it back to the system and asks for it again
+within a step, and the op that happens to be next pays for fresh pages, more than for its work.
+
 On a busy machine the process waits for the processor, mostly inside long ops, whose time would
 count that.  So with one thread the long ops of a traced step are scaled down, where the ops add up
 to more than the processor time of a step, until they do not.
@@ -35,6 +38,13 @@ from placer.measured_costs import MeasuredCosts
 
 _LONG_SECONDS = 5e-4
 """An op is long if it takes a good part of the time slice that Linux gives a process."""
+
+_KEEP_FREED_MEMORY = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 46),
+}
+"""One heap that grows and never shrinks (``mallopt(3)``)."""
 
 WARM_UP_STEPS = 3
 """The first steps allocate, choose algorithms and read constants."""
@@ -91,6 +101,7 @@ def _run(files: Sequence[Path], wanted: ProfileOptions) -> int:
     """The exit status of the process that measures."""
     root = str(Path(__file__).resolve().parents[2])
     environment = {
+        **_KEEP_FREED_MEMORY,
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
         "TF_ENABLE_ONEDNN_OPTS": str(int(wanted.onednn)),
@@ -163,11 +174,16 @@ def measure(source: str, choice: Mapping[str, Any], wanted: ProfileOptions) -> M
             "inter_op_threads": 1,
             "graph_optimisation": False,
             "onednn": wanted.onednn,
+            "freed_memory_kept": _keeps_freed_memory(),
         },
         machine=_machine(),
         tensorflow_version=tf.__version__,
         tool_version=__version__,
     )
+
+
+def _keeps_freed_memory() -> bool:
+    return all(os.environ.get(name) == value for name, value in _KEEP_FREED_MEMORY.items())
 
 
 def without_devices(graph_def: Any) -> Any:

@@ -16,6 +16,7 @@ from placer.prediction.control_flow import LOOPS, find_trip_count, loop_invarian
 from placer.prediction.live_moments import activation_peak
 from placer.prediction.tensor_lists import list_costs
 from placer.prediction.unrolling import follow_loop
+from placer.prediction.variants import variant_costs
 
 _BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 _HANDLES = frozenset({"VarHandleOp", "VariableV2", "Variable", "AutoReloadVariable"})
@@ -36,6 +37,7 @@ def estimate_costs(graph: OpGraph, trip_count: int | None = None) -> dict[str, O
     costs = estimate({op.name: op.info for op in graph.ops.values()})
     costs.update(list_costs(graph, costs))
     costs.update(_variable_costs(graph, costs))
+    costs.update(variant_costs(graph, costs))
     bodies = _Bodies(graph, trip_count)
     for op in graph.ops.values():
         if op.bodies:
@@ -184,6 +186,7 @@ class _Bodies:
         body = replace(function, functions=self.functions)
         costs = estimate({op.name: op.info for op in body.ops.values()})
         costs.update(list_costs(body, costs))
+        costs.update(variant_costs(body, costs))
         for op in body.ops.values():
             if op.bodies:
                 costs[op.name] = self.cost_of(op, body, costs[op.name])

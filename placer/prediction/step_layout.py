@@ -18,7 +18,7 @@ from placer.prediction.control_flow import LOOPS, loop_invariants
 from placer.prediction.routes import Place, Routes
 from placer.prediction.tensor_lists import ADDED_ITEM, cut_items
 
-_RESIDENT_OUTPUTS = frozenset(
+RESIDENT_OUTPUTS = frozenset(
     {"Const", "HostConst", "_HostConst", "Variable", "VariableV2", "AutoReloadVariable"}
 )
 _DENSE_UPDATES = ("AssignAddVariableOp", "AssignSubVariableOp", "ResourceApply")
@@ -61,7 +61,7 @@ _SHARING_EFFECTS = frozenset(
     }
 )
 _EFFECTS = {
-    **dict.fromkeys(_RESIDENT_OUTPUTS, Effect.RESIDENT),
+    **dict.fromkeys(RESIDENT_OUTPUTS, Effect.RESIDENT),
     **dict.fromkeys(ADDED_ITEM, Effect.ADD_ITEM),
     "ReadVariableOp": Effect.READ_VARIABLE,
     "AssignVariableOp": Effect.ASSIGN_VARIABLE,
@@ -211,12 +211,9 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
         for op in graph.ops.values()
         if op.op_type in LOOPS and op.bodies  # none where shapes could not be inferred
     }
-    copied: set[str] = set()
     for number, op in enumerate(graph.ops.values()):
         effect = _effect(op, op.name in feeds)
         layout.effects.append(effect)
-        if op.op_type.startswith(_SPARSE_ACCESS):
-            copied.update([variable_of[t] for t in op.inputs if t in variable_of])
         if effect in _VARIABLE_EFFECTS:
             layout.variables[number] = tuple(
                 [variable_of[t] for t in op.inputs if t in variable_of]
@@ -227,7 +224,7 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
             layout.item_counts[number] = cut_items(op.info) or 1
         if effect in _SHARING_EFFECTS:
             _add_sharing(layout, op, number, invariants.get(op.name, frozenset()))
-    layout.copied_on_read = frozenset(copied)
+    layout.copied_on_read = find_copied_variables(graph, variable_of)
     numbers = {name: number for number, name in enumerate(layout.names)}
     layout.feeds = tuple(numbers[name] for name in graph.feeds)
 
@@ -262,6 +259,17 @@ def _add_sharing(layout: StepLayout, op: Op, number: int, invariants: frozenset[
         over = [inputs[slot] for slot in overwritten_inputs(op.info, index)]
         if over:
             layout.overwritten[value] = tuple([s for s in over if layout.memory[s] == memory])
+
+
+def find_copied_variables(graph: OpGraph, variable_of: Mapping[str, str]) -> frozenset[str]:
+    """The variables that are also accessed row by row, so that a read copies them."""
+    return frozenset(
+        variable_of[tensor]
+        for op in graph.ops.values()
+        if op.op_type.startswith(_SPARSE_ACCESS)
+        for tensor in op.inputs
+        if tensor in variable_of
+    )
 
 
 def find_variables(graph: OpGraph) -> dict[str, str]:
