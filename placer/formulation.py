@@ -19,6 +19,7 @@ from placer.prediction.execution_orders import (
 from placer.prediction.live_moments import moment_finder, working_set_bytes
 from placer.prediction.memory import StepMemory, predict_memory
 from placer.prediction.metrics import MemoryTimeline
+from placer.prediction.possible_steps import PossibleSteps
 from placer.problem import PlacementProblem, ProblemTensor
 from placer.solving.tightening import DevicePeak
 
@@ -96,7 +97,10 @@ def peak_finder(
     the moment of the peak where that exceeds the device's cap."""
     number = {name: index for index, name in enumerate(problem.op_names)}
     host = problem.device_names[problem.host]
-    orders = executor_orders(graph, accelerated=uses_accelerator(problem.device_names))
+    accelerated = uses_accelerator(problem.device_names)
+    steps = PossibleSteps(graph, costs, accelerated=accelerated)
+    # A moment is one of the ops that are placed: of a loop as a whole.
+    orders = executor_orders(graph, accelerated=accelerated) if steps.owner else steps.orders
 
     @cache
     def moments_along(order: int) -> Callable[[str], dict[str, int]]:
@@ -104,9 +108,12 @@ def peak_finder(
 
     def find_peaks(device_of: Sequence[int]) -> tuple[DevicePeak, ...]:
         placement = problem.placement(device_of)
-        step = StepMemory(graph, costs, placement, problem.device_names, host)
-        along = peaks_along(step, orders)
+        step = steps.memory(placement, problem.device_names, host)
+        along = peaks_along(step, steps.orders)
         ranges = ranges_of_peaks(step, along)
+        if steps.owner:
+            step = StepMemory(graph, costs, placement, problem.device_names, host)
+            along = peaks_along(step, orders)
 
         def moment(name: str) -> dict[int, int]:
             worst = max(range(len(orders)), key=lambda index: along[index][name])

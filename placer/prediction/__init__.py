@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from placer.prediction.costs import estimate_costs as estimate_costs
-    from placer.prediction.execution_orders import predict_peak_ranges as predict_peak_ranges
     from placer.prediction.live_moments import live_moment as live_moment
     from placer.prediction.live_moments import moment_finder as moment_finder
     from placer.prediction.memory import predict_memory as predict_memory
+    from placer.prediction.possible_steps import predict_peak_ranges as predict_peak_ranges
     from placer.prediction.prediction import predict as predict
     from placer.prediction.schedule import predict_schedule as predict_schedule
     from placer.prediction.scoring import score as score
@@ -22,7 +22,7 @@ _HOMES = {
     "moment_finder": "live_moments",
     "predict": "prediction",
     "predict_memory": "memory",
-    "predict_peak_ranges": "execution_orders",
+    "predict_peak_ranges": "possible_steps",
     "predict_schedule": "schedule",
     "predict_transfers": "transfers",
     "score": "scoring",

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from statistics import median_low
 
-from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.prediction.collection import collection_paused
 from placer.prediction.executor import prepare, run_once
@@ -24,27 +23,12 @@ _MOST_ORDERS_ACCELERATED = 8
 """First in, first out, orders differ by less."""
 
 _OPS_IN_ALL = 60_000
-"""So many ops are run over all orders, which bounds the time that takes."""
+_OPS_IN_ALL_OF_LOOPS = 240_000
+"""So many ops are run over all orders, which bounds the time that takes; more of laid out loops,
+whose orders differ by more."""
 
 _UNSEEN_SHARE = 0.002
 """Of what is not resident: scalars that some kernels allocate, rounding of allocators."""
-
-
-@collection_paused()
-def predict_peak_ranges(
-    graph: OpGraph,
-    costs: Mapping[str, OpCost],
-    placement: Mapping[str, str],
-    device_names: Sequence[str],
-    host: str = "CPU:0",
-) -> dict[str, PeakRange]:
-    """The range of each device's peak over the executor's orders.
-
-    Raises :class:`~placer.errors.UsageError` if ``placement`` does not fit the graph.
-    """
-    step = StepMemory(graph, costs, placement, device_names, host)
-    orders = executor_orders(graph, accelerated=uses_accelerator(device_names))
-    return ranges_of_peaks(step, peaks_along(step, orders))
 
 
 def uses_accelerator(device_names: Iterable[str]) -> bool:
@@ -53,14 +37,18 @@ def uses_accelerator(device_names: Iterable[str]) -> bool:
 
 
 @collection_paused()
-def executor_orders(graph: OpGraph, *, accelerated: bool) -> list[tuple[str, ...]]:
+def executor_orders(
+    graph: OpGraph, *, accelerated: bool, laid_out: bool = False
+) -> list[tuple[str, ...]]:
     """Orders in which the executor may run ``graph``; the same ones at every call.
 
     On CPUs expensive ops go through the thread pool, beside accelerators every op is run first
-    in, first out.  There are 2 to 32 of them, fewer for large graphs and beside accelerators.
+    in, first out.  There are 2 to 32 of them, fewer for large graphs and beside accelerators, more
+    for those whose loops are ``laid_out``.
     """
     most = _MOST_ORDERS_ACCELERATED if accelerated else _MOST_ORDERS
-    count = min(max(_OPS_IN_ALL // max(len(graph.ops), 1), _FEWEST_ORDERS), most)
+    in_all = _OPS_IN_ALL_OF_LOOPS if laid_out else _OPS_IN_ALL
+    count = min(max(in_all // max(len(graph.ops), 1), _FEWEST_ORDERS), most)
     prepared = prepare(graph, accelerated)
     return [run_once(prepared, seed) for seed in range(count)]
 

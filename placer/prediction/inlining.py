@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from cost_models.op_cost import OpCost
 from cost_models.op_info import OpInfo, TensorProperties
@@ -33,11 +34,13 @@ _DEFAULT_PARALLEL_ITERATIONS = 10
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaidOutGraph:
     """A graph whose loops are iterations, with the costs of its ops; ``inlined`` maps the loops
-    and branches that it had to how often they run."""
+    and branches that it had to how often they run, ``owner`` the ops that came from those to
+    them."""
 
     graph: OpGraph
     costs: Mapping[str, OpCost]
     inlined: Mapping[str, int]
+    owner: Mapping[str, str]
 
 
 def lay_out_control_flow(
@@ -46,6 +49,7 @@ def lay_out_control_flow(
     body_costs: Mapping[str, Mapping[str, OpCost]],
     taken: Mapping[str, str] | None = None,
     session_targets: Collection[str] = (),
+    most_ops: int | None = None,
 ) -> LaidOutGraph:
     """``graph`` with its loops as iterations, and with the branches that are ``taken``.
 
@@ -53,19 +57,24 @@ def lay_out_control_flow(
     ``"then"`` or ``"else"``; ``session_targets`` are the ops that a session is asked to run by
     their names (a function has none: there the ``IdentityN`` is left out).  A loop whose trip count
     the graph does not tell exactly, and a branch that is not in ``taken``, stay one op, and so do
-    those whose bodies have no costs.
+    those whose bodies have no costs, and loops that would make it more than ``most_ops``.
     """
-    inliner = Inliner(graph.functions, body_costs, taken or {}, frozenset(session_targets))
+    targets = frozenset(session_targets)
+    inliner = Inliner(graph.functions, body_costs, taken, targets, most_ops)
     value_of = inliner.add_ops(graph, costs)
     laid_out = replace(
         graph, ops=inliner.ops, fetches=tuple(value_of[tensor] for tensor in graph.fetches)
     )
-    return LaidOutGraph(graph=laid_out, costs=inliner.cost_of, inlined=inliner.inlined)
+    return LaidOutGraph(
+        graph=laid_out, costs=inliner.cost_of, inlined=inliner.inlined, owner=inliner.owner
+    )
 
 
 class Inliner:
     """The laid out graph while it is built: its ``ops`` and the cost of each; ``executed`` has
-    the op that stands for each loop and branch where a control edge came from it."""
+    the op that stands for each loop and branch where a control edge came from it, ``owner`` the
+    loop or branch of the outermost graph that an op came from.  While it is ``repeating`` a body,
+    the constants in it are there already."""
 
     def __init__(
         self,
@@ -73,15 +82,19 @@ class Inliner:
         costs: Mapping[str, Mapping[str, OpCost]],
         taken: Mapping[str, str] | None = None,
         session_targets: frozenset[str] = frozenset(),
+        most_ops: int | None = None,
     ) -> None:
         self.functions = functions
         self.costs = costs
         self.taken = taken or {}
         self.session_targets = session_targets
+        self.most_ops = most_ops
         self.ops: dict[str, Op] = {}
         self.cost_of: dict[str, OpCost] = {}
         self.inlined: dict[str, int] = {}
         self.executed: dict[str, str] = {}
+        self.owner: dict[str, str] = {}
+        self.repeating = False
 
     def add_ops(
         self,
@@ -115,10 +128,16 @@ class Inliner:
                 inputs=tuple([value_of[tensor] for tensor in op.inputs]),
                 control_inputs=controls if waits else (start,),
             )
+            before = len(self.ops)
             results = self._inline(op, copy, graph) if op.bodies else None
+            if results is not None and not under:
+                self.owner.update(dict.fromkeys(islice(self.ops, before, None), op.name))
             if results is None:
                 self.ops[copy.name] = copy
-                self.cost_of[copy.name] = costs[op.name]
+                cost = costs[op.name]
+                if self.repeating and cost.persistent_bytes:
+                    cost = replace(cost, persistent_bytes=0)
+                self.cost_of[copy.name] = cost
                 results = [copy.output_name(index) for index in range(len(op.info.outputs))]
             for index, result in enumerate(results):
                 value_of[op.output_name(index)] = result
@@ -132,6 +151,8 @@ class Inliner:
         if op.op_type in LOOPS:
             found = find_trip_count(op, replace(graph, functions=self.functions))
             trips = found.count if found is not None and found.exact else None
+            if trips is not None and self._is_too_large(op, trips):
+                return None
         elif copy.name in self.taken:
             trips = 1
         if trips is None:
@@ -144,6 +165,12 @@ class Inliner:
             self._add_fetchable(copy.name, results)
         return results
 
+    def _is_too_large(self, op: Op, trips: int) -> bool:
+        """Would the iterations make the graph too large, those of loops within them aside?"""
+        bodies = (name for names in op.bodies.values() for name in names)
+        size = trips * sum(len(self.functions[name].ops) for name in bodies)
+        return self.most_ops is not None and len(self.ops) + size > self.most_ops
+
     def add_loop(self, op: Op, trips: int) -> list[str]:
         """The results of ``trips`` iterations of the loop ``op``, which reads what is there."""
         (condition,), (body,) = op.bodies["cond"], op.bodies["body"]
@@ -153,7 +180,9 @@ class Inliner:
         changing = [index for index in range(len(op.inputs)) if index not in invariants]
         values = list(op.inputs)
         done: list[str] = []
+        repeating = self.repeating
         for trip in range(trips + 1):
+            self.repeating = repeating or trip > 0
             after = (done[trip - limit],) if trip >= limit else op.control_inputs
             self._pass_on(values, changing, f"{op.name}/merge/{trip}", after)
             start = _producer(values[changing[0] if changing else 0])
@@ -169,6 +198,7 @@ class Inliner:
                 values[index] = results[index]
             self._add_barrier(f"{op.name}/done/{trip}", [values[index] for index in changing])
             done.append(f"{op.name}/done/{trip}")
+        self.repeating = repeating
         return values
 
     def _add_branch(self, op: Op) -> list[str]:

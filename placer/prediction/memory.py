@@ -8,6 +8,7 @@ buffers of Eigen, workspaces of cuDNN), and fragmentation.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
@@ -44,7 +45,10 @@ def predict_memory(
 
 
 class StepMemory:
-    """The memory of one placement, along any order; see :func:`predict_memory`."""
+    """The memory of one placement, along any order; see :func:`predict_memory`.
+
+    ``owner`` maps ops to the names that timelines give them, if these are others.
+    """
 
     @collection_paused()
     def __init__(
@@ -54,7 +58,9 @@ class StepMemory:
         placement: Mapping[str, str],
         device_names: Sequence[str],
         host: str = "CPU:0",
+        owner: Mapping[str, str] | None = None,
     ) -> None:
+        self.owner = owner or {}
         routes = find_routes(graph, placement, host)
         memory_of = _memories(routes, device_names, host)
         self.graph = graph
@@ -74,7 +80,7 @@ class StepMemory:
         for lifetime in find_lifetimes(self.layout, self.numbers(names)):
             lifetimes[lifetime.device].append(lifetime)
         return {
-            name: _timeline(name, roles, names, found, self.resident.get(name, {}))
+            name: _timeline(name, roles, names, found, self.resident.get(name, {}), self.owner)
             for name, found in lifetimes.items()
         }
 
@@ -148,6 +154,7 @@ def _timeline(
     order: tuple[str, ...],
     lifetimes: Iterable[Lifetime],
     resident: Mapping[str, int],
+    owner: Mapping[str, str],
 ) -> MemoryTimeline:
     """The sum of all buffers of one device, moment by moment."""
     resident_bytes = sum(resident.values())
@@ -158,25 +165,32 @@ def _timeline(
     in_use = tuple(accumulate(change[:-1], initial=resident_bytes))[1:]
     peak_bytes = max(in_use, default=resident_bytes)
     moment = in_use.index(peak_bytes) if in_use else -1
-    live = [
-        *(LiveBuffer(op=op, bytes=size, kind=roles.of_state(op)) for op, size in resident.items()),
-        *(
-            LiveBuffer(
-                op=lifetime.owner,
-                bytes=lifetime.bytes,
-                kind=roles.of_buffer(lifetime.owner, lifetime.kind),
-                until=order[lifetime.last],
-            )
-            for lifetime in lifetimes
-            if lifetime.first <= moment <= lifetime.last
-        ),
+    order_of_owners = tuple([owner.get(name, name) for name in order]) if owner else order
+    live: Counter[tuple[str, str, str]] = Counter()
+    single: list[LiveBuffer] = []
+
+    def add(op: str, size: int, kind: str, until: str) -> None:
+        if op in owner:
+            live[owner[op], kind, until] += size
+        else:
+            single.append(LiveBuffer(op=op, bytes=size, kind=kind, until=until))
+
+    for op, size in resident.items():
+        add(op, size, roles.of_state(op), "")
+    for found in lifetimes:
+        if found.first <= moment <= found.last:
+            kind = roles.of_buffer(found.owner, found.kind)
+            add(found.owner, found.bytes, kind, order_of_owners[found.last])
+    summed = [
+        LiveBuffer(op=op, bytes=size, kind=kind, until=until)
+        for (op, kind, until), size in live.items()
     ]
     return MemoryTimeline(
         device=device,
         resident_bytes=resident_bytes,
         peak_bytes=peak_bytes,
-        peak_op=order[moment] if in_use else "",
-        live_at_peak=tuple(sorted(live, key=lambda buffer: (-buffer.bytes, buffer.op))),
-        order=order,
+        peak_op=order_of_owners[moment] if in_use else "",
+        live_at_peak=tuple(sorted(single + summed, key=lambda buffer: (-buffer.bytes, buffer.op))),
+        order=order_of_owners,
         bytes=in_use,
     )

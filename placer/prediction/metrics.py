@@ -45,6 +45,7 @@ class MemoryTimeline:
 
     ``bytes`` is the memory in use while op number i of ``order`` runs (resident bytes included),
     so ``peak_bytes == max(bytes, default=resident_bytes)``; ``peak_op`` is the op running then.
+    A loop whose iterations were followed is in ``order`` once for every op that they run.
     """
 
     device: str

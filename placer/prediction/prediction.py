@@ -9,7 +9,6 @@ from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.prediction.collection import collection_paused
 from placer.prediction.execution_orders import (
-    executor_orders,
     peaks_along,
     ranges_of_peaks,
     typical_order,
@@ -17,6 +16,7 @@ from placer.prediction.execution_orders import (
 )
 from placer.prediction.memory import StepMemory, checked_order
 from placer.prediction.metrics import Metrics
+from placer.prediction.possible_steps import PossibleSteps
 from placer.prediction.schedule import predict_schedule
 from placer.prediction.transfers import predict_transfers
 
@@ -37,12 +37,12 @@ def predict(
     """
     host = cluster.host.name
     names = [device.name for device in cluster.devices]
-    step = StepMemory(graph, costs, placement, names, host)
-    orders = (
-        executor_orders(graph, accelerated=uses_accelerator(names))
-        if order is None
-        else [checked_order(graph, order)]
-    )
+    if order is None:
+        steps = PossibleSteps(graph, costs, accelerated=uses_accelerator(names))
+        step, orders = steps.memory(placement, names, host), steps.orders
+    else:
+        step = StepMemory(graph, costs, placement, names, host)
+        orders = [checked_order(graph, order)]
     peaks = peaks_along(step, orders)
     return Metrics(
         transfers=predict_transfers(graph, costs, placement, host),
