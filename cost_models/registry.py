@@ -27,8 +27,8 @@ class Work:
     ``flops`` counts a fused multiply-add as two.  ``bytes_accessed`` is what is read plus what is
     written; ``None`` means every input once and every output once.  ``temporary_bytes`` live only
     while the op runs.  ``output_bytes`` gives sizes that the shapes do not tell, by output number;
-    for ``pieces``, ``packed_bytes`` and ``family`` (by default the module of the rule) see
-    :class:`~cost_models.op_cost.OpCost`.  ``inaccurate`` says that no shape tells the work.
+    for ``pieces``, ``packed_bytes``, ``variant`` and ``family`` (by default the module of the rule)
+    see :class:`~cost_models.op_cost.OpCost`.  ``inaccurate`` says that no shape tells the work.
     """
 
     flops: int = 0
@@ -38,6 +38,7 @@ class Work:
     pieces: int = 1
     packed_bytes: int = 0
     family: str = ""
+    variant: str = ""
     inaccurate: bool = False
 
 
@@ -115,6 +116,7 @@ def op_cost(info: OpInfo) -> OpCost:
         packed_bytes=work.packed_bytes,
         op_type=info.op,
         family=work.family or _family(rule),
+        variant=work.variant,
     )
 
 

@@ -22,13 +22,17 @@ def reduction_work(info: OpInfo) -> Work:
     """One flop less per output element than there are inputs to it; two for the norm."""
     reduced = _reduced_elements(info)
     flops = 2 * element_count(info.inputs[0]) if info.op == "EuclideanNorm" else reduced
-    return Work(flops=flops, temporary_bytes=_transposed_bytes(info))
+    return Work(flops=flops, temporary_bytes=_transposed_bytes(info), variant=_variant(info))
 
 
 @cost_rule("Mean")
 def mean_work(info: OpInfo) -> Work:
     """The sum and one division per output element: one flop per input element."""
-    return Work(flops=element_count(info.inputs[0]), temporary_bytes=_transposed_bytes(info))
+    return Work(
+        flops=element_count(info.inputs[0]),
+        temporary_bytes=_transposed_bytes(info),
+        variant=_variant(info),
+    )
 
 
 @cost_rule("ArgMax ArgMin BiasAddGrad")
@@ -60,6 +64,13 @@ def running_logsumexp_work(info: OpInfo) -> Work:
 
 def _reduced_elements(info: OpInfo) -> int:
     return max(0, element_count(info.inputs[0]) - element_count(info.outputs[0]))
+
+
+def _variant(info: OpInfo) -> str:
+    """``inner`` where the last dimension is reduced: neighbours in memory are added up, which is
+    faster than adding up rows."""
+    shape, axes = info.inputs[0].shape, info.inputs[1].value if len(info.inputs) > 1 else None
+    return "inner" if shape and axes and (len(shape) - 1) in {a % len(shape) for a in axes} else ""
 
 
 def _transposed_bytes(info: OpInfo) -> int:

@@ -10,13 +10,13 @@ A variable that is also accessed row by row is copied when it is read as a whole
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import Op, OpGraph
 from placer.prediction.buffer_sharing import overwritten_inputs, shared_input
+from placer.prediction.executor import prepare, run
 from placer.prediction.step_layout import (
     RESIDENT_OUTPUTS,
     find_copied_variables,
@@ -48,19 +48,25 @@ def variant_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCo
 
 
 class _OwnedTensors:
-    """The tensors whose buffer nobody but one reader will have, op by op in graph order."""
+    """The tensors that may be written over, op by op in graph order, and who reads each last."""
 
     def __init__(self, graph: OpGraph) -> None:
         self.feeds = frozenset(graph.feeds)
-        self.readers = Counter(graph.fetches)
+        self.fetches = frozenset(graph.fetches)
+        position = _usual_positions(graph)
+        self.last_reader: dict[str, str] = {}
         for op in graph.ops.values():
-            self.readers.update(op.inputs)
+            for tensor in op.inputs:
+                known = self.last_reader.get(tensor)
+                if known is None or position[known] < position[op.name]:
+                    self.last_reader[tensor] = op.name
         self.owned: set[str] = set()
 
     def overwrites(self, op: Op) -> bool:
-        """Is output 0 surely written over an input?  Notes which outputs have one reader."""
+        """Is output 0 written over an input?  Notes which of its outputs may be written over."""
         slots = overwritten_inputs(op.info, 0) if op.info.outputs else ()
-        taken = any(op.inputs[slot] in self.owned for slot in slots if slot < len(op.inputs))
+        inputs = [op.inputs[slot] for slot in slots if slot < len(op.inputs)]
+        taken = any(t in self.owned and self.last_reader[t] == op.name for t in inputs)
         if op.name not in self.feeds and op.op_type not in RESIDENT_OUTPUTS and op.op_type != _READ:
             self.add(op)
         return taken
@@ -69,6 +75,17 @@ class _OwnedTensors:
         for index in range(len(op.info.outputs)):
             tensor = op.output_name(index)
             source = shared_input(op.info, index)
-            alias = source is not None and source < len(op.inputs)
-            if self.readers[tensor] == 1 and (not alias or op.inputs[source] in self.owned):
+            if source is not None and source < len(op.inputs):
+                of = op.inputs[source]
+                free = of in self.owned and self.last_reader[of] == op.name
+            else:
+                free = True
+            if free and tensor not in self.fetches:
                 self.owned.add(tensor)
+
+
+def _usual_positions(graph: OpGraph) -> dict[str, int]:
+    """Where in a step each op runs, if all edges are followed as they were added."""
+    prepared = prepare(graph)
+    order = run(prepared, [[consumer for _, consumer, _ in e] for e in prepared.successors])
+    return {prepared.names[op]: number for number, op in enumerate(order)}

@@ -112,6 +112,7 @@ def test_rules_and_free_ops_are_named_as_tensorflow_names_them():
 
 def test_an_op_that_its_rule_cannot_cope_with_is_unmodelled(my_op, caplog):
     """Malformed ops cost the bytes they touch, are listed, and are warned about once."""
+    registry._warn.cache_clear()
     malformed = OpInfo(op="MatMul", inputs=(tensor(2, 3),), outputs=(tensor(2, 4),))
     cost_rule(my_op)(lambda info: Work(flops=1 // 0))
     for info in (malformed, malformed, OpInfo(op=my_op, outputs=(tensor(2, 4),))):

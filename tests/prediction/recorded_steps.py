@@ -24,7 +24,7 @@ from tensorflow.core.config import flags
 from placer.extraction import extract
 from placer.graph.order import topological_order
 from placer.prediction import estimate_costs, executor, predict_memory, predict_transfers
-from placer.prediction.execution_orders import predict_peak_ranges
+from placer.prediction.possible_steps import predict_peak_ranges
 
 v1 = tf.compat.v1
 DEVICES = ("CPU:0", "CPU:1", "CPU:2")

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.graph.order import predecessors
-from placer.prediction.execution_orders import executor_orders, predict_peak_ranges
+from placer.prediction.execution_orders import executor_orders
 from placer.prediction.executor import prepare, run_once
 from placer.prediction.memory import predict_memory
+from placer.prediction.possible_steps import predict_peak_ranges
 
 
 def _branches():
