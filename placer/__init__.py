@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from placer.difference import diff_plans as diff_plans
     from placer.explanation import explain as explain
     from placer.extraction import extract as extract
+    from placer.fitting import fewest_pieces as fewest_pieces
     from placer.fitting import find_fixes as find_fixes
     from placer.pipeline import place as place
     from placer.pipeline import report as report
     from placer.plan import Plan as Plan
     from placer.strategies import data_parallel as data_parallel
+    from placer.strategies import micro_batches as micro_batches
     from placer.sweep import sweep as sweep
 
 _HOMES = {
@@ -38,7 +40,9 @@ _HOMES = {
     "diff_plans": "placer.difference",
     "explain": "placer.explanation",
     "extract": "placer.extraction",
+    "fewest_pieces": "placer.fitting",
     "find_fixes": "placer.fitting",
+    "micro_batches": "placer.strategies",
     "place": "placer.pipeline",
     "profile": "placer.application.profiling",
     "rehearsal_devices": "placer.application",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from placer.errors import PlacerError
+from placer.errors import NoSolutionError, PlacerError
 from placer.explanation import reopen
-from placer.pipeline import Workload, place_extraction, prepare, read_cluster
+from placer.pipeline import Workload, place, place_extraction, prepare, read_cluster
 from placer.plan import Plan
 from placer.request import Options
 
@@ -46,6 +47,37 @@ def find_fixes(
     """
     search = _Search(plan, source, time_limit, changes)
     return [*search.spill(), *search.pins(), *search.caps(), *search.batch()]
+
+
+def fewest_pieces(
+    build: Callable[[int], Any], devices: str | Path, *, most: int = 64, **options: Any
+) -> tuple[int, Plan]:
+    """The fewest micro-batches whose predicted peaks fit ``devices``, and the plan for them.
+
+    ``build`` gives the program for a number of pieces, such as ``lambda n: micro_batches(loss, n,
+    optimizer=optimizer).get_concrete_function(*specs)``; ``options`` as for
+    :func:`placer.pipeline.place`.  More pieces are taken to need no more memory.
+
+    Raises :class:`NoSolutionError` if even ``most`` pieces were not found to fit.
+    """
+    failing, pieces = 0, 1
+    plan = place(build(pieces), devices, **options)
+    while not plan.fits:
+        if pieces == most:
+            raise NoSolutionError(
+                f"{most} pieces were not found to fit {devices}: weights and their gradients are "
+                "there whatever the pieces; add devices, raise a cap, or allow more (most=)"
+            )
+        failing, pieces = pieces, min(most, 2 * pieces)
+        plan = place(build(pieces), devices, **options)
+    while pieces - failing > 1:
+        middle = (failing + pieces) // 2
+        found = place(build(middle), devices, **options)
+        if found.fits:
+            pieces, plan = middle, found
+        else:
+            failing = middle
+    return pieces, plan
 
 
 class _Search:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from placer.strategies.pieces import micro_batches
 from placer.strategies.towers import data_parallel
 
-__all__ = ["data_parallel"]
+__all__ = ["data_parallel", "micro_batches"]

@@ -8,7 +8,6 @@ variables go with the least transfer, and ``apply`` and ``verify`` treat it like
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +15,17 @@ from cost_models.device_names import canonical, full_name
 from placer.errors import UsageError
 from placer.strategies.batches import count_examples, split_batch, split_sizes
 from placer.strategies.gradients import average_gradients
+from placer.strategies.parts import (
+    REDUCTIONS,
+    combine,
+    converted,
+    known_combinations,
+    known_word,
+    run_backward,
+    variables_free,
+)
 
-REDUCTIONS = ("mean", "sum")
-COMBINATIONS = ("concat", "mean", "sum")
+_HOST = "/device:CPU:0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,42 +82,35 @@ def data_parallel(
     import tensorflow as tf
 
     request = _Request(
-        function=_converted(function),
+        function=converted(function),
         devices=_known_devices(devices),
         optimizer=optimizer,
         variables=variables,
-        reduction=_known(reduction, REDUCTIONS, "reduction"),
+        reduction=known_word(reduction, REDUCTIONS, "reduction"),
         clip=clip,
-        outputs=_known_combinations(outputs),
+        outputs=known_combinations(outputs),
         split=split,
     )
 
-    @tf.autograph.experimental.do_not_convert
     def step(*batch: Any) -> Any:
-        with _variables_free():
+        with variables_free():
             return _run(request, batch)
 
-    return tf.function(step, input_signature=input_signature, jit_compile=False)
-
-
-def _converted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` with its Python control flow read by AutoGraph, as in a ``tf.function``."""
-    import tensorflow as tf
-
-    autograph = tf.__internal__.autograph
-    converted: Callable[..., Any] = autograph.tf_convert(function, autograph.control_status_ctx())
-    return converted
+    return tf.function(step, autograph=False, input_signature=input_signature, jit_compile=False)
 
 
 def _run(request: _Request, batch: tuple[Any, ...]) -> Any:
     """The whole step, as it is traced."""
+    import tensorflow as tf
+
     parts, weights = _parts(request, batch)
     if request.optimizer is None:
         found = [_forward(request, device, part) for device, part in _towers(request, parts)]
-        return _combine(request.outputs, found, weights)
+        return combine(request.outputs, found, weights, _HOST)
     losses, outputs, gradients = [], [], []
     for device, part in _towers(request, parts):
-        loss, output, gradient = _backward(request, device, part)
+        with tf.name_scope(_scope(device)), tf.device(device):
+            loss, output, gradient = run_backward(request.function, part, request.variables)
         losses.append(loss)
         outputs.append(output)
         gradients.append(gradient)
@@ -120,10 +120,10 @@ def _run(request: _Request, batch: tuple[Any, ...]) -> Any:
     if request.clip is not None:
         averaged = request.clip(averaged)
     request.optimizer.apply_gradients(zip(averaged, kept, strict=True))
-    loss = _combine(request.reduction, losses, weights)
+    loss = combine(request.reduction, losses, weights, _HOST)
     if outputs[0] is None:
         return loss
-    return loss, _combine(request.outputs, outputs, weights)
+    return loss, combine(request.outputs, outputs, weights, _HOST)
 
 
 def _parts(request: _Request, batch: tuple[Any, ...]) -> tuple[list[tuple[Any, ...]], list[Any]]:
@@ -131,7 +131,7 @@ def _parts(request: _Request, batch: tuple[Any, ...]) -> tuple[list[tuple[Any, .
     import tensorflow as tf
 
     count = len(request.devices)
-    with tf.device("/device:CPU:0"):
+    with tf.device(_HOST):
         if request.split:
             sizes = split_sizes(count_examples(batch), count)
             parts = split_batch(batch, sizes)
@@ -166,74 +166,8 @@ def _forward(request: _Request, device: str, part: tuple[Any, ...]) -> Any:
         return request.function(*part)
 
 
-def _backward(
-    request: _Request, device: str, part: tuple[Any, ...]
-) -> tuple[Any, Any, list[tuple[Any, Any]]]:
-    """Loss, outputs (``None`` if there are none) and (variable, gradient) pairs of one tower."""
-    import tensorflow as tf
-
-    with tf.name_scope(_scope(device)), tf.device(device):
-        with tf.GradientTape() as tape:
-            found = request.function(*part)
-            loss, outputs = found if isinstance(found, tuple) else (found, None)
-        if loss.shape.rank not in (0, None):
-            raise UsageError(
-                f"the loss of a tower has shape {loss.shape}; give a scalar, such as its mean over "
-                "the examples"
-            )
-        variables = list(
-            tape.watched_variables() if request.variables is None else request.variables
-        )
-        if not variables:
-            raise UsageError("the loss depends on no trainable variable: nothing to train")
-        return loss, outputs, list(zip(variables, tape.gradient(loss, variables), strict=True))
-
-
 def _scope(device: str) -> str:
     return f"tower_{device.rpartition('device:')[2].replace(':', '_')}"
-
-
-def _combine(how: Any, found: Sequence[Any], weights: Sequence[Any]) -> Any:
-    """One structure out of those of all towers."""
-    import tensorflow as tf
-
-    with tf.device("/device:CPU:0"):
-        if isinstance(how, str):
-            return tf.nest.map_structure(
-                lambda *values: _combined(how, values, weights), *found, expand_composites=False
-            )
-        return tf.nest.map_structure(
-            lambda word, *values: _combined(word, values, weights), how, *found
-        )
-
-
-def _combined(how: str, values: Sequence[Any], weights: Sequence[Any]) -> Any:
-    import tensorflow as tf
-
-    if how == "concat":
-        if any(getattr(value, "shape", None) == () for value in values):
-            raise UsageError(
-                "a scalar output cannot be concatenated along the batch; say outputs='mean' or "
-                "'sum' (one word per output in the same structure)"
-            )
-        return tf.concat(values, axis=0)
-    if how == "sum":
-        return tf.add_n(list(values))
-    scaled = [value * tf.cast(w, value.dtype) for value, w in zip(values, weights, strict=True)]
-    return tf.add_n(scaled)
-
-
-@contextmanager
-def _variables_free() -> Iterator[None]:
-    """Ops that hold or touch a variable ask for no device: it goes where the plan puts it."""
-    import tensorflow as tf
-
-    def free(op: Any) -> str:
-        touches = any(tensor.dtype == tf.resource for tensor in (*op.inputs, *op.outputs))
-        return "" if touches else str(op.device)
-
-    with tf.compat.v1.device(free):
-        yield
 
 
 def _known_devices(devices: Sequence[str | int]) -> tuple[str, ...]:
@@ -246,17 +180,3 @@ def _known_devices(devices: Sequence[str | int]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise UsageError(f"a device is named twice: {', '.join(names)}")
     return tuple(full_name(name) for name in names)
-
-
-def _known(word: str, words: Sequence[str], name: str) -> str:
-    if word not in words:
-        raise UsageError(f"{name} is {word!r}; it can be {', '.join(words)}")
-    return word
-
-
-def _known_combinations(outputs: Any) -> Any:
-    import tensorflow as tf
-
-    for word in tf.nest.flatten(outputs):
-        _known(word, COMBINATIONS, "outputs")
-    return outputs

@@ -25,6 +25,7 @@ from placer.extraction import extract
 from placer.graph.order import topological_order
 from placer.prediction import estimate_costs, executor, predict_memory, predict_transfers
 from placer.prediction.possible_steps import predict_peak_ranges
+from placer.strategies import micro_batches
 
 v1 = tf.compat.v1
 DEVICES = ("CPU:0", "CPU:1", "CPU:2")
@@ -39,6 +40,8 @@ def main() -> None:
         "mlp_adam_ref": lambda: perceptron(v1.train.AdamOptimizer(0.01), use_resource=False),
         "loop": recurrent,
         "tied": tied_embedding,
+        "whole_batch": lambda: in_pieces(1),
+        "four_pieces": lambda: in_pieces(4),
     }
     json.dump({name: compare(*build()) for name, build in models.items()}, sys.stdout)
 
@@ -219,6 +222,29 @@ def perceptron(optimizer, use_resource=True):
         v1.global_variables_initializer()
         feeds = {"x:0": np.zeros(x.shape, np.float32), "labels:0": np.zeros(64, np.int32)}
         return feeds, [loss], [step]
+
+
+def in_pieces(pieces):
+    """A training step of six dense layers whose batch is run in pieces."""
+
+    class Descent:
+        def apply_gradients(self, pairs):
+            self.step = v1.train.GradientDescentOptimizer(0.1).apply_gradients(list(pairs))
+
+    with tf.Graph().as_default():
+        x = v1.placeholder(tf.float32, (512, 64), name="x")
+        weights = [variable((64, 64)) for _ in range(6)]
+
+        def loss_of(part):
+            for weight in weights:
+                part = tf.tanh(part @ weight)
+            return tf.reduce_mean(tf.square(part))
+
+        descent = Descent()
+        step = micro_batches(loss_of, pieces, optimizer=descent, variables=weights)
+        loss = step.python_function(x)
+        v1.global_variables_initializer()
+        return {"x:0": np.zeros(x.shape, np.float32)}, [loss], [descent.step]
 
 
 def tied_embedding():

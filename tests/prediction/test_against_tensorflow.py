@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-MODELS = ("cnn", "mlp_adam", "mlp_adam_ref", "loop", "tied")
+MODELS = ("cnn", "mlp_adam", "mlp_adam_ref", "loop", "tied", "whole_batch", "four_pieces")
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +63,12 @@ def test_control_edges_and_feeds_are_among_them(steps):
     sends = [tuple(send) for model in MODELS for send in steps[model]["recorded_sends"]]
     assert any(tensor.startswith("^") for tensor, _, _ in sends)
     assert any(tensor in ("x:0", "labels:0") for tensor, _, _ in sends)
+
+
+def test_pieces_of_a_batch_cut_the_recorded_peak_by_what_was_predicted(steps):
+    """Four pieces hold little more than a quarter of the activations, and the prediction says so
+    within 10%."""
+    whole, pieces = steps["whole_batch"], steps["four_pieces"]
+    saved = whole["recorded_bytes"] - pieces["recorded_bytes"]
+    assert saved > 0.5 * whole["recorded_bytes"]
+    assert whole["expected_bytes"] - pieces["expected_bytes"] == pytest.approx(saved, rel=0.1)

@@ -1,0 +1,106 @@
+"""What strategies share: one part of a batch run forward and backward, and parts made one again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from placer.errors import UsageError
+
+REDUCTIONS = ("mean", "sum")
+COMBINATIONS = ("concat", "mean", "sum")
+
+Function = Callable[..., Any]
+"""From the tensors of a batch to a loss, or (loss, outputs)."""
+
+
+def converted(function: Function) -> Function:
+    """``function`` with its Python control flow read by AutoGraph, as in a ``tf.function``."""
+    import tensorflow as tf
+
+    autograph = tf.__internal__.autograph
+    found: Function = autograph.tf_convert(function, autograph.control_status_ctx())
+    return found
+
+
+def run_backward(
+    function: Function, part: tuple[Any, ...], variables: Sequence[Any] | None
+) -> tuple[Any, Any, list[tuple[Any, Any]]]:
+    """Loss, outputs (``None`` if there are none) and (variable, gradient) pairs of one part.
+
+    ``variables`` are by default all trainable ones that are read.  Raises :class:`UsageError` for
+    a loss that is no scalar or depends on no variable.
+    """
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        found = function(*part)
+        loss, outputs = found if isinstance(found, tuple) else (found, None)
+    if loss.shape.rank not in (0, None):
+        raise UsageError(
+            f"the loss has shape {loss.shape}; give a scalar, such as its mean over the examples"
+        )
+    wanted = list(tape.watched_variables() if variables is None else variables)
+    if not wanted:
+        raise UsageError("the loss depends on no trainable variable: nothing to train")
+    return loss, outputs, list(zip(wanted, tape.gradient(loss, wanted), strict=True))
+
+
+def combine(how: Any, found: Sequence[Any], weights: Sequence[Any], device: str = "") -> Any:
+    """One structure out of those of all parts, combined on ``device`` (``""``: anywhere)."""
+    import tensorflow as tf
+
+    with tf.device(device or None):
+        if isinstance(how, str):
+            return tf.nest.map_structure(
+                lambda *values: _combined(how, values, weights), *found, expand_composites=False
+            )
+        return tf.nest.map_structure(
+            lambda word, *values: _combined(word, values, weights), how, *found
+        )
+
+
+def _combined(how: str, values: Sequence[Any], weights: Sequence[Any]) -> Any:
+    import tensorflow as tf
+
+    if how == "concat":
+        if any(getattr(value, "shape", None) == () for value in values):
+            raise UsageError(
+                "a scalar output cannot be concatenated along the batch; say outputs='mean' or "
+                "'sum' (one word per output in the same structure)"
+            )
+        return tf.concat(values, axis=0)
+    if how == "sum":
+        return tf.add_n(list(values))
+    scaled = [value * tf.cast(w, value.dtype) for value, w in zip(values, weights, strict=True)]
+    return tf.add_n(scaled)
+
+
+@contextmanager
+def variables_free() -> Iterator[None]:
+    """Ops that hold or touch a variable ask for no device: it goes where the plan puts it."""
+    import tensorflow as tf
+
+    def free(op: Any) -> str:
+        touches = any(tensor.dtype == tf.resource for tensor in (*op.inputs, *op.outputs))
+        return "" if touches else str(op.device)
+
+    with tf.compat.v1.device(free):
+        yield
+
+
+def known_word(word: str, words: Sequence[str], name: str) -> str:
+    """``word``, if it is one of ``words``; :class:`UsageError` with what ``name`` can be."""
+    if word not in words:
+        raise UsageError(f"{name} is {word!r}; it can be {', '.join(words)}")
+    return word
+
+
+def known_combinations(outputs: Any) -> Any:
+    """``outputs``, if every word in the structure is one of :data:`COMBINATIONS`."""
+    import tensorflow as tf
+
+    for word in tf.nest.flatten(outputs):
+        known_word(word, COMBINATIONS, "outputs")
+    return outputs

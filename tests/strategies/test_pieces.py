@@ -1,0 +1,103 @@
+"""Micro-batches against the whole batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from strategies.test_towers import STEPS, Recorded, optimizer, plain_losses, specs, tf_sgd
+from strategies.training_programs import PROGRAMS
+
+import placer
+from placer.errors import NoSolutionError, UsageError
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_pieces_train_as_the_whole_does(name):
+    """Seven examples in three pieces, the batch size unknown: 20 losses within 1e-4 of the whole
+    batch's (sums are taken in another order)."""
+    loss_of, variables, data = PROGRAMS[name](7)
+    step = placer.micro_batches(
+        loss_of, 3, optimizer=optimizer(), variables=variables, input_signature=specs(data)
+    )
+    losses = [float(step(*data)) for _ in range(STEPS)]
+    np.testing.assert_allclose(losses, plain_losses(PROGRAMS[name], 7), rtol=1e-4)
+    assert losses[-1] < losses[0]
+
+
+def test_a_piece_begins_when_the_one_before_has_ended():
+    """Every op of the second piece that computes something comes after the first one's gradient."""
+    loss_of, variables, data = PROGRAMS["recommender"](8)
+    step = placer.micro_batches(loss_of, 2, optimizer=Recorded(), variables=variables)
+    graph = placer.extract(step.get_concrete_function(*data)).graph
+    first = [op for op in graph.ops if "piece_0/" in op]
+    second = {op for op in graph.ops if "piece_1/" in op and graph.ops[op].inputs}
+    assert len(first) > 5
+    assert len(second) > 5
+    after: dict[str, set[str]] = {}
+    for op in graph.ops.values():
+        before = {name.rpartition(":")[0] for name in op.inputs} | set(op.control_inputs)
+        after[op.name] = before.union(*(after.get(name, set()) for name in before))
+    computing = {op for op in first if graph.ops[op].op_type == "MatMul"}
+    for op in second:
+        if graph.ops[op].op_type == "MatMul":
+            assert computing <= after[op]
+
+
+def test_outputs_of_inference_in_pieces_are_those_of_the_whole():
+    """Bit for bit, for a function of each example."""
+    weights = tf.random.stateless_normal((16, 4), seed=(1, 2))
+    x = tf.random.stateless_normal((10, 16), seed=(3, 4))
+    whole = tf.function(lambda x: tf.nn.relu(x) * weights[:, 0])(x)
+    pieces = placer.micro_batches(lambda x: tf.nn.relu(x) * weights[:, 0], 4)(x)
+    assert np.array_equal(whole, pieces)
+
+
+def test_a_step_in_pieces_is_placed_applied_and_verified_like_any_program():
+    """On two devices whose memory holds the pieces."""
+    loss_of, variables, data = PROGRAMS["transformer"](8)
+    step = placer.micro_batches(loss_of, 2, optimizer=optimizer(), variables=variables)
+    program = step.get_concrete_function(*data)
+    plan = placer.place(program, devices="2xGPU:1GiB", time_limit=5.0)
+    found = placer.verify(placer.apply(program, plan), plan, data)
+    found.raise_for_mismatch()
+    assert found.summary["matched_ops"] == found.summary["ops"]
+
+
+def test_the_fewest_pieces_that_fit_are_found():
+    """One device with room for the weights and a part of the activations: so many pieces fit, one
+    less does not, and where not even the weights fit nothing does."""
+    weights = [tf.Variable(tf.zeros((64, 64)), name=f"w{i}") for i in range(4)]
+
+    def loss_of(part):
+        for weight in weights:
+            part = tf.tanh(part @ weight)
+        return tf.reduce_mean(part)
+
+    def build(pieces):
+        step = placer.micro_batches(loss_of, pieces, optimizer=tf_sgd(weights), variables=weights)
+        return step.get_concrete_function(tf.TensorSpec((512, 64)))
+
+    request = {"spill": "never", "time_limit": 2.0}
+    pieces, plan = placer.fewest_pieces(build, "GPU:500KiB", **request)
+    assert plan.fits
+    assert 1 < pieces < 32
+    assert not placer.place(build(pieces - 1), "GPU:500KiB", **request).fits
+    with pytest.raises(NoSolutionError, match="weights and their gradients"):
+        placer.fewest_pieces(build, "GPU:60KiB", most=4, **request)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: placer.micro_batches(abs, 0), "cannot be run in 0 pieces"),
+        (lambda: placer.micro_batches(abs, 3)(tf.zeros((2, 2))), "at least 3"),
+        (lambda: placer.micro_batches(abs, 2, outputs="max"), "can be concat, mean, sum"),
+    ],
+)
+def test_wrong_requests_are_refused(call: Any, told: str):
+    """With what was found and what would work."""
+    with pytest.raises(UsageError, match=told):
+        call()
