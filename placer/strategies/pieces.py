@@ -1,8 +1,9 @@
-"""Micro-batches: one batch in several pieces, one after the other on the same devices.
+"""Micro-batches: one batch in several pieces, of which only so many are in flight at a time.
 
-The pieces take turns: no op of a piece starts before the piece before it has ended, so only one
-piece's activations are in memory at a time.  A training step adds its gradients up and updates
-once.
+With one in flight the pieces take turns: no op of a piece starts before the piece before it has
+ended, so only one piece's activations are in memory.  With more, and the layers on several devices,
+they form a pipeline: while a device works on one piece, the next device works on the piece before.
+A training step adds its gradients up and updates once.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def micro_batches(
     function: Function,
     pieces: int,
     *,
+    in_flight: int = 1,
     optimizer: Any = None,
     variables: Sequence[Any] | None = None,
     reduction: str = "mean",
@@ -36,9 +38,10 @@ def micro_batches(
     outputs: Any = "concat",
     input_signature: Sequence[Any] | None = None,
 ) -> Any:
-    """A ``tf.function`` that runs ``function`` on ``pieces`` parts of the batch, one at a time.
+    """A ``tf.function`` that runs ``function`` on ``pieces`` parts of the batch, ``in_flight`` of
+    them at a time.
 
-    Arguments as for :func:`~placer.strategies.towers.data_parallel`, the outputs and updates too:
+    Other arguments as for :func:`~placer.strategies.towers.data_parallel`.  Outputs and updates are
     those of the whole batch, but for the order in which sums are taken, for batch statistics, and
     for random ops.  The gradients that are kept between the pieces are those of the variables.
 
@@ -50,6 +53,8 @@ def micro_batches(
 
     if pieces < 1:
         raise UsageError(f"a batch cannot be run in {pieces} pieces; one or more")
+    if in_flight < 1:
+        raise UsageError(f"{in_flight} pieces cannot be in flight; one or more")
     known_word(reduction, REDUCTIONS, "reduction")
     known_combinations(outputs)
     run = converted(function)
@@ -60,9 +65,9 @@ def micro_batches(
         weights = [tf.cast(size, tf.float32) / total for size in sizes]
         parts = split_batch(batch, sizes)
         if optimizer is None:
-            return combine(outputs, _forward(run, parts), weights)
+            return combine(outputs, _forward(run, parts, in_flight), weights)
         shares = weights if reduction == "mean" else [None] * pieces
-        losses, given, pairs = _backward(run, parts, variables, shares)
+        losses, given, pairs = _backward(run, parts, variables, shares, in_flight)
         kept, averaged = [variable for variable, _ in pairs], [gradient for _, gradient in pairs]
         if clip is not None:
             averaged = clip(averaged)
@@ -73,36 +78,41 @@ def micro_batches(
     return tf.function(step, autograph=False, input_signature=input_signature, jit_compile=False)
 
 
-def _forward(run: Function, parts: Sequence[tuple[Any, ...]]) -> list[Any]:
+def _forward(run: Function, parts: Sequence[tuple[Any, ...]], in_flight: int) -> list[Any]:
     """What ``run`` gives for each part."""
     found: list[Any] = []
-    for number, part in enumerate(parts):
-        with _after(number, found[-1:]):
+    for part in parts:
+        with _piece(found, in_flight):
             found.append(run(*part))
     return found
 
 
 def _backward(
-    run: Function, parts: Sequence[tuple[Any, ...]], variables: Any, shares: Sequence[Any]
+    run: Function,
+    parts: Sequence[tuple[Any, ...]],
+    variables: Any,
+    shares: Sequence[Any],
+    in_flight: int,
 ) -> tuple[list[Any], list[Any], Pairs]:
     """Losses and outputs of the parts, and their gradients, added up part by part."""
-    losses, outputs, total = list[Any](), list[Any](), Pairs()
-    for number, (part, share) in enumerate(zip(parts, shares, strict=True)):
-        kept = [gradient for _, gradient in total]
-        with _after(number, [losses[-1:], outputs[-1:], kept]):
+    losses, outputs, total, ended = list[Any](), list[Any](), Pairs(), list[Any]()
+    for part, share in zip(parts, shares, strict=True):
+        with _piece(ended, in_flight):
             loss, output, pairs = run_backward(run, part, variables)
             total = average_gradients([total, pairs], [None, share])
         losses.append(loss)
         outputs.append(output)
+        ended.append((loss, output, [gradient for _, gradient in total]))
     return losses, outputs, total
 
 
 @contextmanager
-def _after(number: int, before: Any) -> Iterator[None]:
-    """Ops of piece ``number`` wait for all tensors in ``before``."""
+def _piece(ended: Sequence[Any], in_flight: int) -> Iterator[None]:
+    """The ops of the next piece: they wait for the results of the one ``in_flight`` before it."""
     import tensorflow as tf
 
+    before = ended[len(ended) - in_flight] if len(ended) >= in_flight else ()
     values = tf.nest.flatten(before, expand_composites=True)
     tensors = [value for value in values if isinstance(value, tf.Tensor)]
-    with tf.name_scope(f"piece_{number}"), tf.control_dependencies(tensors):
+    with tf.name_scope(f"piece_{len(ended)}"), tf.control_dependencies(tensors):
         yield
