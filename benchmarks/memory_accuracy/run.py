@@ -24,11 +24,11 @@ from cost_models.op_cost import OpCost
 from placer.extraction import extract
 from placer.graph.op_graph import OpGraph
 from placer.prediction.costs import estimate_body_costs, estimate_costs
-from placer.prediction.execution_orders import executor_orders, peaks_along, ranges_of_peaks
 from placer.prediction.inlining import lay_out_control_flow
 from placer.prediction.lifetimes import find_lifetimes
 from placer.prediction.memory import StepMemory
 from placer.prediction.metrics import PeakRange
+from placer.prediction.possible_steps import PossibleSteps
 from placer.prediction.recorded_orders import recorded_order, taken_branches
 
 HERE = Path(__file__).parent
@@ -133,11 +133,11 @@ def compare(path: Path) -> Comparison:
         json.loads(file.read_text())
         for file in sorted(path.parent.glob(f"{path.stem}.*.record.json"))
     ]
-    along = peaks_along(step, executor_orders(graph, accelerated=False))
+    steps = PossibleSteps(graph, costs, accelerated=False, session_targets=graph.targets)
     # Neither constants and variables nor fed values are in the records.
     aside = step.resident_bytes(DEVICE)
     aside += sum(size or 0 for name in graph.feeds for size in costs[name].output_bytes)
-    peak = ranges_of_peaks(step, along)[DEVICE]
+    peak = steps.ranges(dict.fromkeys(graph.ops, DEVICE), (DEVICE,))[DEVICE]
     variable_bytes = sum(costs[variable.handle].persistent_bytes for variable in graph.variables)
     return Comparison(
         name=path.stem,

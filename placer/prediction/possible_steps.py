@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
@@ -43,16 +43,28 @@ def predict_peak_ranges(
 class PossibleSteps:
     """The graph whose memory is followed, and the orders in which it may run, for any placement.
 
-    ``owner`` maps the ops of laid out loops to the loop, which they run with.
+    ``owner`` maps the ops of laid out loops to the loop, which they run with.  ``session_targets``
+    are ops that a session is asked to run by name (:mod:`placer.prediction.inlining`).
     """
 
     @collection_paused()
-    def __init__(self, graph: OpGraph, costs: Mapping[str, OpCost], *, accelerated: bool) -> None:
+    def __init__(
+        self,
+        graph: OpGraph,
+        costs: Mapping[str, OpCost],
+        *,
+        accelerated: bool,
+        session_targets: Collection[str] = (),
+    ) -> None:
         self.graph, self.costs = graph, costs
         self.owner: Mapping[str, str] = {}
         if any(op.bodies and op.op_type in LOOPS for op in graph.ops.values()):
             laid_out = lay_out_control_flow(
-                graph, costs, estimate_body_costs(graph), most_ops=_MOST_OPS
+                graph,
+                costs,
+                estimate_body_costs(graph),
+                session_targets=session_targets,
+                most_ops=_MOST_OPS,
             )
             self.graph, self.costs, self.owner = laid_out.graph, laid_out.costs, laid_out.owner
         self.orders = executor_orders(
