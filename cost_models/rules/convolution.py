@@ -26,6 +26,9 @@ _WORKING_SET_BYTES = 30 << 20
 _SMALLEST_THREAD_WORK_BYTES = 256 << 10
 """Below this much work per thread (an L2 cache) the input gradient unfolds many images at once."""
 
+_LINE_BYTES = 64
+"""A cache line."""
+
 _THREADS = 2
 """Threads taken for that comparison; the real number belongs to the machine that runs the op."""
 
@@ -171,7 +174,8 @@ def filter_gradient_work(info: OpInfo) -> Work:
 def input_gradient_work(info: OpInfo) -> Work:
     """The forward convolution's flops, and one unfolded image, or a shard of small ones.
 
-    The filter is packed again for every product, that is for every image or shard.
+    The filter is packed again for every product, that is for every image or shard, and against
+    the order in which it lies in memory: a cache line is moved for every element.
     """
     convolution = _convolution(info, image=-1, filter=1, result=2)
     unfolded, work_unit = _work_unit(convolution)
@@ -184,7 +188,8 @@ def input_gradient_work(info: OpInfo) -> Work:
     return Work(
         flops=convolution.flops,
         temporary_bytes=images * unfolded * size,
-        packed_bytes=2 * convolution.unfolded_bytes + products * counted_bytes(info.inputs[1]),
+        packed_bytes=2 * convolution.unfolded_bytes
+        + products * _LINE_BYTES // size * counted_bytes(info.inputs[1]),
     )
 
 
