@@ -3,8 +3,9 @@
     python benchmarks/estimate_time/run.py FOLDER [--ops 50000] [--rounds 5]
 
 The graph is the training step of a ResNet-50 of ``benchmarks/graphs.py``, several of them side by
-side in one step.  Each round is timed as a whole: costs of all ops, memory along every order that
-is followed (low, expected and high peak), and the timeline with what is alive at the peak.
+side in one step.  A round is the costs of all ops and their memory: along every order that is
+followed (low, expected and high peak), and the timeline with what is alive at the peak.  Transfers
+and the schedule are timed beside it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -22,9 +23,13 @@ from typing import TypeVar
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import graphs
 
+from cost_models.clusters import parse_cluster
+from cost_models.devices import Cluster
+from cost_models.op_cost import OpCost
 from placer.extraction import extract
 from placer.graph.op_graph import OpGraph
-from placer.prediction.costs import estimate_costs
+from placer.prediction import estimate_costs, predict_schedule, predict_transfers
+from placer.prediction.collection import collection_paused
 from placer.prediction.execution_orders import peaks_along, ranges_of_peaks, typical_order
 from placer.prediction.possible_steps import PossibleSteps
 
@@ -78,18 +83,32 @@ def estimate(graph: OpGraph) -> dict[str, tuple[float, float]]:
     """Everything that a report says of time and memory, timed part by part."""
     clock = Clock()
     placement = dict.fromkeys(graph.ops, DEVICE)
+    cluster = parse_cluster(f"{DEVICE}:64GiB")
 
-    def whole() -> None:
-        costs = clock.timed("costs", lambda: estimate_costs(graph))
-        steps = clock.timed("orders", lambda: PossibleSteps(graph, costs, accelerated=False))
-        memory = clock.timed("layout", lambda: steps.memory(placement, (DEVICE,)))
-        peaks = clock.timed("peaks", lambda: peaks_along(memory, steps.orders))
-        ranges_of_peaks(memory, peaks)
+    @collection_paused()
+    def memory(costs: Mapping[str, OpCost]) -> None:
+        steps = clock.timed("  orders", lambda: PossibleSteps(graph, costs, accelerated=False))
+        step = clock.timed("  layout", lambda: steps.memory(placement, (DEVICE,)))
+        peaks = clock.timed("  peaks", lambda: peaks_along(step, steps.orders))
+        ranges_of_peaks(step, peaks)
         order = typical_order(steps.orders, peaks)
-        clock.timed("timeline", lambda: memory.timelines(order))
+        clock.timed("  timeline", lambda: step.timelines(order))
 
-    clock.timed("all", whole)
+    def estimated() -> None:
+        costs = clock.timed("costs", lambda: estimate_costs(graph))
+        clock.timed("memory", lambda: memory(costs))
+
+    clock.timed("costs and memory", estimated)
+    costs = estimate_costs(graph)
+    clock.timed("transfers and schedule", lambda: _times(graph, costs, placement, cluster))
     return clock.seconds
+
+
+def _times(
+    graph: OpGraph, costs: Mapping[str, OpCost], placement: Mapping[str, str], cluster: Cluster
+) -> None:
+    predict_transfers(graph, costs, placement)
+    predict_schedule(graph, costs, placement, cluster)
 
 
 def main() -> None:
@@ -104,11 +123,11 @@ def main() -> None:
     graph = side_by_side(extract(str(path), outputs=outputs).graph, arguments.ops)
     rounds = [estimate(graph) for _ in range(arguments.rounds)]
     print(f"{len(graph.ops):,} ops, median (least) of {arguments.rounds} rounds")
-    print(f"{'':10} {'wall seconds':>16} {'processor seconds':>20}")
+    print(f"{'':24} {'wall seconds':>16} {'processor seconds':>20}")
     for part in rounds[0]:
         wall, processor = zip(*(found[part] for found in rounds), strict=True)
         print(
-            f"{part:10} {statistics.median(wall):8.2f} ({min(wall):.2f}) "
+            f"{part:24} {statistics.median(wall):8.2f} ({min(wall):.2f}) "
             f"{statistics.median(processor):12.2f} ({min(processor):.2f})"
         )
 

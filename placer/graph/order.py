@@ -9,13 +9,13 @@ from placer.errors import ModelError
 from placer.graph.op_graph import Op
 
 BACK_EDGE_SOURCES = frozenset({"NextIteration", "RefNextIteration"})
-_BACK_EDGE_TARGETS = frozenset({"Merge", "RefMerge"})
+BACK_EDGE_TARGETS = frozenset({"Merge", "RefMerge"})
 _MOST_OPS_SHOWN = 6
 
 
 def is_back_edge(producer_type: str, consumer_type: str) -> bool:
     """Does an edge between these op types carry a value of a v1 loop's previous iteration?"""
-    return consumer_type in _BACK_EDGE_TARGETS and producer_type in BACK_EDGE_SOURCES
+    return consumer_type in BACK_EDGE_TARGETS and producer_type in BACK_EDGE_SOURCES
 
 
 def predecessors(op: Op, ops: Mapping[str, Op]) -> list[str]:
@@ -27,9 +27,10 @@ def predecessors(op: Op, ops: Mapping[str, Op]) -> list[str]:
     names: Iterable[str] = dict.fromkeys(
         [name.rpartition(":")[0] for name in op.inputs] + list(op.control_inputs)
     )
-    return [
-        name for name in names if name in ops and not is_back_edge(ops[name].op_type, op.op_type)
-    ]
+    kind = op.op_type
+    if kind not in BACK_EDGE_TARGETS:
+        return [name for name in names if name in ops]
+    return [name for name in names if name in ops and not is_back_edge(ops[name].op_type, kind)]
 
 
 def topological_order(ops: Mapping[str, Op]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.graph.op_graph import OpGraph
-from placer.graph.order import is_back_edge
+from placer.graph.order import BACK_EDGE_TARGETS, is_back_edge
 
 _INEXPENSIVE = (
     "Const HostConst ImmutableConst Placeholder PlaceholderWithDefault NoOp ControlTrigger "
@@ -100,11 +100,11 @@ def _incoming(graph: OpGraph, name: str, number: Mapping[str, int]) -> list[tupl
     if name in graph.feeds:
         return []
     producers = [tensor.rpartition(":")[0] for tensor in op.inputs]
-    return [
-        (number[producer], False)
-        for producer in producers
-        if not is_back_edge(graph.ops[producer].op_type, op.op_type)
-    ] + [(number[producer], True) for producer in op.control_inputs]
+    if op.op_type in BACK_EDGE_TARGETS:
+        producers = [p for p in producers if not is_back_edge(graph.ops[p].op_type, op.op_type)]
+    return [(number[producer], False) for producer in producers] + [
+        (number[producer], True) for producer in op.control_inputs
+    ]
 
 
 def _order_of_creation(

@@ -15,8 +15,9 @@ from dataclasses import replace
 
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import Op, OpGraph
+from placer.graph.order import predecessors
 from placer.prediction.buffer_sharing import overwritten_inputs, shared_input
-from placer.prediction.executor import prepare, run
+from placer.prediction.executor import INEXPENSIVE, ExecutorGraph, run
 from placer.prediction.step_layout import (
     RESIDENT_OUTPUTS,
     find_copied_variables,
@@ -85,7 +86,19 @@ class _OwnedTensors:
 
 
 def _usual_positions(graph: OpGraph) -> dict[str, int]:
-    """Where in a step each op runs, if all edges are followed as they were added."""
-    prepared = prepare(graph)
-    order = run(prepared, [[consumer for _, consumer, _ in e] for e in prepared.successors])
-    return {prepared.names[op]: number for number, op in enumerate(order)}
+    """Where in a step each op runs, if all edges are followed in the order of the graph."""
+    names = tuple(graph.ops)
+    number = {name: index for index, name in enumerate(names)}
+    successors: list[list[int]] = [[] for _ in range(len(names) + 1)]
+    waiting = []
+    feeds = frozenset(graph.feeds)
+    for index, (name, op) in enumerate(graph.ops.items()):
+        before = [] if name in feeds else predecessors(op, graph.ops)
+        waiting.append(len(before) or 1)
+        for producer in before:
+            successors[number[producer]].append(index)
+        if not before:
+            successors[-1].append(index)
+    inexpensive = [op.op_type in INEXPENSIVE for op in graph.ops.values()]
+    executed = ExecutorGraph(names=names, successors=(), waiting=waiting, inexpensive=inexpensive)
+    return {names[op]: place for place, op in enumerate(run(executed, successors))}
