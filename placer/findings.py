@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cost_models.op_info import Shape
+from placer.files import write_text
 from placer.plan import Plan
 from placer.prediction.metrics import LiveBuffer
+
+if TYPE_CHECKING:
+    from placer.predicted_step import PredictedStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +161,8 @@ class Report:
 
     ``no_gpu_kernel`` and ``unmodelled`` count ops by op type.  ``unknown_share`` is the least part
     of the bytes of all tensors that ``unknown_shapes`` can have.  ``warnings`` are
-    (code, message) pairs.  ``plan`` is the placement on the devices asked for.
+    (code, message) pairs.  ``plan`` is the placement on the devices asked for.  ``step`` predicts
+    one step with everything on the reference device, op by op, for pictures.
     """
 
     model: ModelFacts
@@ -168,3 +175,21 @@ class Report:
     unknown_share: float = 0.0
     warnings: tuple[tuple[str, str], ...] = ()
     plan: Plan | None = None
+    step: Callable[[], PredictedStep] | None = field(
+        default=None, compare=False, repr=False, metadata={"in_file": False}
+    )
+
+    def to_html(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Nothing; ``path`` then holds the report as one HTML file that needs nothing else.
+
+        Raises ``UsageError`` if the file exists and ``force`` is false.
+        """
+        from placer.rendering.html.page import render_report_page
+
+        write_text(path, render_report_page(self), force=force)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from placer.rendering.html.notebook import report_in_notebook
+
+        return report_in_notebook(self)

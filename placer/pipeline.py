@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from placer.extraction import Extraction, extract
 from placer.findings import Report
 from placer.formulation import formulate, peak_finder
 from placer.plan import Plan
+from placer.predicted_step import describe_step
 from placer.prediction import predict
 from placer.request import Options, describe_request
 from placer.solving.solution import SolverParameters
@@ -83,7 +85,7 @@ def report_extraction(
             unplaced = ("not_placed", f"not placed: {error}", ())
             extraction = replace(extraction, warnings=(*extraction.warnings, unplaced))
     reference = _reference(cluster)
-    return analyse(
+    found = analyse(
         extraction,
         costs,
         metrics,
@@ -91,6 +93,10 @@ def report_extraction(
         reference=reference.model or reference.name,
         calibration_error=reference.relative_error,
     )
+    step = partial(
+        describe_step, extraction.graph, costs, constraints.first_choice, cluster, metrics
+    )
+    return replace(found, step=step)
 
 
 def place_extraction(
@@ -106,13 +112,16 @@ def place_extraction(
     searching = f"searching a placement of {len(graph.ops):,} ops"
     _LOG.info(searching, extra={"limit_seconds": wanted.time_limit})
     solution = solve_under_peaks(problem, peak_finder(graph, costs, problem), parameters)
-    metrics = None
+    metrics, step = None, None
     if solution.device_of is not None:
         _LOG.info("predicting memory and times")
-        metrics = predict(graph, costs, problem.placement(solution.device_of), cluster)
-    return assemble_plan(
+        placement = problem.placement(solution.device_of)
+        metrics = predict(graph, costs, placement, cluster)
+        step = partial(describe_step, graph, costs, placement, cluster, metrics)
+    plan = assemble_plan(
         extraction, cluster, costs, constraints, problem, solution, metrics, parameters
     )
+    return replace(plan, step=step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

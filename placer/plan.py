@@ -15,6 +15,8 @@ from placer.files import write_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from placer.predicted_step import PredictedStep
+
 SCHEMA = "placer.plan/1"
 
 
@@ -24,6 +26,7 @@ class Plan:
 
     ``placement`` maps every op of the flat graph to a device name, ``variables`` every variable.
     ``request`` are the options that the plan was made with, as far as JSON holds them.
+    ``step`` predicts one step op by op, for pictures; a plan out of a file has none.
     """
 
     model: Mapping[str, Any]
@@ -40,6 +43,9 @@ class Plan:
     request: Mapping[str, Any] = field(default_factory=dict)
     tensorflow_version: str = ""
     tool_version: str = ""
+    step: Callable[[], PredictedStep] | None = field(
+        default=None, compare=False, repr=False, metadata={"in_file": False}
+    )
 
     @property
     def fits(self) -> bool:
@@ -62,9 +68,29 @@ class Plan:
 
         return render_plan(self, width=width)
 
+    def to_html(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Nothing; ``path`` then holds the plan as one HTML file that needs nothing else.
+
+        A plan out of a file shows what the file holds; ``placer export --to html`` reads the model
+        again.  Raises ``UsageError`` if the file exists and ``force`` is false.
+        """
+        from placer.rendering.html.page import render_plan_page
+
+        write_text(path, render_plan_page(self), force=force)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from placer.rendering.html.notebook import plan_in_notebook
+
+        return plan_in_notebook(self)
+
     def to_json(self) -> str:
         """The content of ``plan.json``: sorted keys, one line per op, a newline at the end."""
-        data = {item.name: getattr(self, item.name) for item in fields(self)}
+        data = {
+            item.name: getattr(self, item.name)
+            for item in fields(self)
+            if item.metadata.get("in_file", True)
+        }
         text = json.dumps(
             {"schema": SCHEMA, **data}, sort_keys=True, indent=1, allow_nan=False, default=dict
         )

@@ -28,7 +28,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     options.add_search_options(parser)
     options.add_gate_options(parser)
     options.add_output_options(
-        parser, "write the report here instead of to stdout", formats=options.TABLE_FORMATS
+        parser, "write the report here instead of to stdout", formats=options.PAGE_FORMATS
     )
     parser.set_defaults(run=run)
 
@@ -68,6 +68,8 @@ def _sweep(arguments: argparse.Namespace) -> None:
     from placer.commands.terminal import emit, progress, style
     from placer.sweep import sweep
 
+    if arguments.format == "html":
+        raise UsageError("--format html shows one batch size; give one, or another format")
     if arguments.fail_over or arguments.fail_on or arguments.baseline:
         raise UsageError("gates need one batch size; give one --batch-size, or no gate")
     wanted = all_options(arguments)
@@ -113,6 +115,10 @@ def _render(report: Report, format_name: str, *, width: int, colour: bool) -> st
         from placer.rendering.json_text import report_json
 
         return report_json(report)
+    if format_name == "html":
+        from placer.rendering.html.page import render_report_page
+
+        return render_report_page(report)
     from placer.rendering.formats import render
     from placer.rendering.report_text import report_blocks, report_csv
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json")
 TABLE_FORMATS = ("text", "json", "csv", "markdown")
+PAGE_FORMATS = (*TABLE_FORMATS, "html")
 Value = TypeVar("Value")
 GATES = ("fallback", "unmodelled", "unknown-shape")
 

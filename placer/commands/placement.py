@@ -30,7 +30,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     options.add_output_options(
         parser,
         "write the plan here (without it, only stdout shows it)",
-        formats=options.TABLE_FORMATS,
+        formats=options.PAGE_FORMATS,
     )
     parser.set_defaults(run=run)
 
@@ -102,6 +102,11 @@ def _show(plan: Plan, arguments: argparse.Namespace) -> None:
         return
     if arguments.format == "csv":
         sys.stdout.write(to_csv(("op", "device"), plan.placement.items()))
+        return
+    if arguments.format == "html":
+        from placer.rendering.html.page import render_plan_page
+
+        sys.stdout.write(render_plan_page(plan))
         return
     shown = render(lambda width: whole_plan_blocks(plan, width), arguments.format, **style())
     sys.stdout.write(shown)

@@ -52,7 +52,11 @@ def to_json(value: Any) -> str:
 def _plain(value: Any) -> Any:
     """Dataclasses and mappings as dicts, sequences as lists, the rest as it is."""
     if is_dataclass(value):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+        return {
+            item.name: _plain(getattr(value, item.name))
+            for item in fields(value)
+            if item.metadata.get("in_file", True)
+        }
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

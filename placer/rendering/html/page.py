@@ -1,0 +1,124 @@
+"""A plan or a report as one HTML file that needs nothing else.
+
+Op names come from files of strangers.  They reach the page as JSON in a script element that the
+browser does not run, with every character escaped that could end it, and from there the scripts
+write them as text only; what the template writes is escaped by Jinja.  A content security policy
+with the hashes of our own script and style lets the browser run nothing else and load nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from placer.findings import Report
+from placer.plan import Plan
+from placer.predicted_step import PredictedStep
+from placer.rendering import quantities
+from placer.rendering.html.columns import placement_columns, step_columns
+from placer.rendering.json_text import report_json
+
+_FOLDER = Path(__file__).parent
+_SCRIPTS = (
+    "format",
+    "model",
+    "canvas",
+    "memory",
+    "treemap",
+    "layers",
+    "placement",
+    "schedule",
+    "tables",
+    "page",
+)
+"""In ``static/``, in the order in which they are joined: later ones use earlier ones."""
+
+_ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+
+
+def render_report_page(report: Report) -> str:
+    """The report as HTML: of the placement where it has one, else of the reference device."""
+    document = json.loads(report_json(report))
+    placed = report.plan is not None and report.plan.step is not None
+    source = report.plan if placed else report
+    return _render(document, source.step() if source and source.step else None)
+
+
+def render_plan_page(plan: Plan) -> str:
+    """The plan as HTML; without the step that it predicts, what the plan's file holds."""
+    document = json.loads(plan.to_json())
+    return _render({"plan": document}, plan.step() if plan.step else None)
+
+
+def _render(document: dict[str, Any], step: PredictedStep | None) -> str:
+    """``document`` is a report as JSON has it, or has a ``plan`` alone."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        amount_of_bytes=quantities.format_bytes,
+        seconds=quantities.format_seconds,
+        flops=quantities.format_flops,
+        shape=quantities.format_shape,
+    )
+    script = "".join(_read(f"static/{name}.js") for name in _SCRIPTS)
+    script = f'(() => {{\n"use strict";\n{script}}})();\n'
+    style = _read("static/page.css")
+    plan = document.get("plan")
+    data = {
+        "step": None if step is None else step_columns(step),
+        "plan": None if plan is None else {k: v for k, v in plan.items() if k != "placement"},
+        "placement": placement_columns(plan["placement"]) if plan and step is None else None,
+        "functions": document.get("model", {}).get("function_count", 0),
+    }
+    return environment.get_template("page.html.jinja").render(
+        report=document if "compute" in document else None,
+        plan=plan,
+        model=document.get("model") or (plan or {})["model"],
+        step=step,
+        op_counts=_op_counts(plan, step),
+        data=json_in_script(data),
+        script=script,
+        script_hash=_hash(script),
+        style=style,
+        style_hash=_hash(style),
+    )
+
+
+def json_in_script(value: Any) -> str:
+    """JSON that cannot end the script element it stands in."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
+
+
+def _op_counts(plan: Mapping[str, Any] | None, step: PredictedStep | None) -> dict[str, int]:
+    """Ops by device."""
+    names = (
+        plan["placement"].values()
+        if plan
+        else [step.devices[number] for number in step.device_of]
+        if step
+        else []
+    )
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """The hash of an inline script or style, as a content security policy names it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,88 @@
+// The data of the page: columns as placer/rendering/html/columns.py writes them.
+const data = JSON.parse(byId("data").textContent);
+const plan = data.plan;
+const step = data.step;
+const columns = step ?? data.placement;
+const opCount = columns ? columns.leaf.length : 0;
+const devices = columns ? columns.devices : [];
+
+const scopePaths = [""];
+const scopePath = (scope) => {
+  if (scopePaths[scope] === undefined) {
+    const outer = scopePath(columns.scope_parent[scope]);
+    const own = columns.strings[columns.scope_name[scope]];
+    scopePaths[scope] = columns.scope_parent[scope] === 0 ? own : `${outer}/${own}`;
+  }
+  return scopePaths[scope];
+};
+const opName = (op) => {
+  const leaf = columns.strings[columns.leaf[op]];
+  return columns.scope[op] === 0 ? leaf : `${scopePath(columns.scope[op])}/${leaf}`;
+};
+const opType = (op) => step ? step.strings[step.op_type[op]] : "";
+const sentName = (row) => step.sent.index[row] < 0 ? `^${opName(step.sent.op[row])}` : `${opName(step.sent.op[row])}:${step.sent.index[row]}`;
+
+// Scopes and ops below a scope, in graph order; an op is written as -1 - op.
+const scopeChildren = [];
+const fillScopes = () => {
+  for (let scope = 0; scope < columns.scope_parent.length; scope += 1) scopeChildren.push([]);
+  const seen = new Uint8Array(columns.scope_parent.length);
+  for (let op = 0; op < opCount; op += 1) {
+    let child = -1 - op;
+    let scope = columns.scope[op];
+    while (true) {
+      scopeChildren[scope].push(child);
+      if (scope === 0 || seen[scope]) break;
+      seen[scope] = 1;
+      child = scope;
+      scope = columns.scope_parent[scope];
+    }
+  }
+};
+const sumByScope = (amounts) => {
+  const sums = new Float64Array(columns.scope_parent.length);
+  for (let op = 0; op < opCount; op += 1) sums[columns.scope[op]] += amounts[op];
+  for (let scope = sums.length - 1; scope > 0; scope -= 1) sums[columns.scope_parent[scope]] += sums[scope];
+  return sums;
+};
+
+// What an op reads, and what reads it, as offsets into flat columns.
+let readOffset, readers, readerOffset;
+const fillEdges = () => {
+  readOffset = new Int32Array(opCount + 1);
+  for (let op = 0; op < opCount; op += 1) readOffset[op + 1] = readOffset[op] + step.read_count[op];
+  readerOffset = new Int32Array(opCount + 1);
+  for (const producer of step.reads) readerOffset[producer + 1] += 1;
+  for (let op = 0; op < opCount; op += 1) readerOffset[op + 1] += readerOffset[op];
+  const next = readerOffset.slice();
+  readers = new Int32Array(step.reads.length);
+  for (let op = 0; op < opCount; op += 1) {
+    for (let i = readOffset[op]; i < readOffset[op + 1]; i += 1) {
+      readers[next[step.reads[i]]] = op;
+      next[step.reads[i]] += 1;
+    }
+  }
+};
+if (columns) fillScopes();
+if (step) fillEdges();
+
+// Position of every op in the execution order.
+const positionOf = new Int32Array(opCount);
+if (step) step.order.forEach((op, position) => { positionOf[op] = position; });
+
+// A device has one colour everywhere; CPUs are grey.
+let accelerators = 0;
+const deviceClass = {};
+for (const name of plan ? plan.devices.map((row) => row.name).concat(devices) : devices) {
+  if (deviceClass[name]) continue;
+  deviceClass[name] = /CPU/i.test(name) ? "device-cpu" : `device-${accelerators++ % 10}`;
+}
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const deviceColour = (device) => colour(deviceClass[devices[device]]);
+const planRow = (device) => plan?.devices.find((row) => row.name === devices[device]) ?? null;
+
+// What is selected is told to whoever listens.
+const listeners = [];
+const onSelect = (listener) => listeners.push(listener);
+const selectOp = (op) => { for (const listener of listeners) listener(op); };
+const opButton = (op, width = 80) => element("button", { type: "button", class: "op", title: opName(op), onclick: () => selectOp(op) }, shorten(opName(op), width));

@@ -1,0 +1,86 @@
+"""A predicted step of a drawn graph on two GPUs, and the plan it belongs to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphs_by_hand import draw, draw_cluster, draw_costs
+from plans_by_hand import device_row, small_plan
+
+from placer.graph.op_graph import Variable
+from placer.plan import Plan
+from placer.predicted_step import PredictedStep, describe_step
+from placer.prediction import predict
+from placer.prediction.metrics import Metrics
+
+KIB = 1024
+
+
+def drawn_step(prefix: str = "") -> tuple[Metrics, PredictedStep, dict[str, str]]:
+    """Metrics, step and placement of
+
+        x ---> net/one/a --.--> net/two/b ---> net/two/c (fetched)
+        net/w (4 KiB) -----'                     ^
+                 net/one/a ........ control ....:
+
+    with one/ on GPU:0 and two/ on GPU:1; every op takes a second, every tensor is 2 KiB and on the
+    link 2 µs.  ``prefix`` stands before every name but x.
+    """
+    a, b, c, w = (f"{prefix}net/{name}" for name in ("one/a", "two/b", "two/c", "w"))
+    graph = draw(
+        f"x=Placeholder, {w}=VarHandleOp -> {a} -> {b} -> {c}",
+        f"{a} ..> {c}",
+        bytes={"x": 2 * KIB, a: 2 * KIB, b: 2 * KIB, c: 2 * KIB},
+        dtypes={w: "resource"},
+        feeds=["x"],
+        fetches=[f"{c}:0"],
+        variables=[Variable(name="weight", handle=w, dtype="float32", shape=(1024,))],
+    )
+    placement = {"x": "CPU:0", w: "GPU:0", a: "GPU:0", b: "GPU:1", c: "GPU:1"}
+    costs = draw_costs(graph, flops={a: 10**9, b: 10**9, c: 10**9}, persistent_bytes={w: 4 * KIB})
+    cluster = draw_cluster("GPU:0", "GPU:1")
+    metrics = predict(graph, costs, placement, cluster)
+    return metrics, describe_step(graph, costs, placement, cluster, metrics), placement
+
+
+def drawn_plan(prefix: str = "", **changes: Any) -> Plan:
+    """The plan of :func:`drawn_step`, its figures those predicted."""
+    metrics, step, placement = drawn_step(prefix)
+    rows = [
+        device_row(
+            device,
+            resident_bytes=timeline.resident_bytes,
+            peak_memory_bytes=metrics.peaks[device].high_bytes,
+            peak_expected_bytes=metrics.peaks[device].expected_bytes,
+            peak_low_bytes=metrics.peaks[device].low_bytes,
+            busy_seconds=metrics.schedule.busy_seconds[device],
+        )
+        for device, timeline in metrics.timelines.items()
+    ]
+    transfers = [
+        {
+            "tensor": t.tensor,
+            "from": t.source,
+            "to": t.target,
+            "bytes": t.bytes,
+            "kind": t.kind,
+            "memory": t.memory,
+        }
+        for t in metrics.transfers
+    ]
+    values = {
+        "transfer_bytes": metrics.bytes_of("data", "feed"),
+        "transfer_count": sum(t.kind in ("data", "feed") for t in metrics.transfers),
+        "fetch_bytes": metrics.bytes_of("fetch"),
+        "step_seconds": metrics.schedule.step_seconds,
+        "bottleneck_seconds": metrics.schedule.bottleneck_seconds,
+        "critical_path_seconds": metrics.schedule.critical_path_seconds,
+    }
+    plan = {
+        "devices": tuple(rows),
+        "placement": placement,
+        "transfers": tuple(transfers),
+        "metrics": values,
+        "step": lambda: step,
+    }
+    return small_plan(**(plan | changes))
