@@ -29,6 +29,12 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "placer explain plan.json encoder/layer_0/MatMul",
         "placer explain infeasible.json --time-limit 300",
     ),
+    "export": (
+        "placer export plan.json --to html -o plan.html",
+        "placer export plan.json --to trace -o plan.trace.json",
+        "placer export plan.json --to tensorboard -o logs/plan",
+        "placer export plan.json --to dot --nodes 60 --model model -o plan.dot",
+    ),
     "diff": (
         "placer diff plan.json new.json --format markdown",
         "placer diff old_model new_model --batch-size 32",

@@ -63,10 +63,12 @@ def console(driver: Any) -> list[str]:
 
 
 def requests(driver: Any) -> list[str]:
-    """Every address that was asked for since the page was opened."""
+    """Every address that a page out of a file asked for since it was opened, its own included
+    (the browser's own first page asks for many)."""
     messages = [json.loads(row["message"])["message"] for row in driver.get_log("performance")]
     return [
         message["params"]["request"]["url"]
         for message in messages
         if message["method"] == "Network.requestWillBeSent"
+        and message["params"]["documentURL"].startswith("file:")
     ]

@@ -1,0 +1,1 @@
+"""A predicted step in the formats of other tools."""

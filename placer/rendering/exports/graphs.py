@@ -1,0 +1,124 @@
+"""A predicted step as a graph file, collapsed by scope: GraphML, DOT, data for Model Explorer."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+from placer.collapsed_graph import CollapsedGraph, CollapsedNode, collapse
+from placer.predicted_step import PredictedStep
+from placer.rendering.quantities import format_bytes, format_count, format_seconds
+
+_COLOURS = (
+    "#6ba3e8", "#f0a35e", "#6cc3a0", "#d58bc6", "#d9c355",
+    "#e58484", "#62bfd0", "#a894e6", "#a5bf62", "#c4a484",
+)  # fmt: skip
+_CPU_COLOUR = "#a9b1bd"
+
+_NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold, escaped or not."""
+
+
+def graphml(step: PredictedStep, most_nodes: int) -> str:
+    """GraphML, as networkx reads it: nodes and edges with their sums as attributes."""
+    import networkx
+
+    collapsed = collapse(step, most_nodes)
+    graph: networkx.DiGraph[str] = networkx.DiGraph()
+    for number, node in enumerate(collapsed.nodes):
+        graph.add_node(
+            f"n{number}",
+            label=_NOT_IN_XML.sub("\ufffd", node.name),
+            device=node.device,
+            devices=" ".join(sorted(node.op_counts)),
+            op_count=node.op_count,
+            seconds=node.seconds,
+            flops=float(node.flops),
+            resident_bytes=node.resident_bytes,
+            output_bytes=node.output_bytes,
+        )
+    for edge in collapsed.edges:
+        ends = (f"n{edge.source}", f"n{edge.target}")
+        graph.add_edge(*ends, bytes=edge.bytes, transfer_bytes=edge.transfer_bytes)
+    target = io.BytesIO()
+    networkx.write_graphml(graph, target, named_key_ids=True)
+    return target.getvalue().decode()
+
+
+def dot(step: PredictedStep, most_nodes: int) -> str:
+    """DOT for Graphviz: nodes coloured by device, edges that cross devices bold."""
+    collapsed = collapse(step, most_nodes)
+    colours = device_colours(step)
+    lines = [
+        "digraph placement {",
+        "  rankdir=TB; node [shape=box, style=filled, fontname=Helvetica];",
+        *(
+            f"  n{number} [label={_quoted(_label(node))}, fillcolor={_fill(node, colours)}];"
+            for number, node in enumerate(collapsed.nodes)
+        ),
+        *_dot_edges(collapsed),
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def device_colours(step: PredictedStep) -> dict[str, str]:
+    """A colour for every device, grey for CPUs: those of the HTML page."""
+    from placer.prediction.routes import is_cpu
+
+    accelerators = [name for name in step.devices if not is_cpu(name)]
+    return {
+        name: _CPU_COLOUR if is_cpu(name) else _COLOURS[accelerators.index(name) % len(_COLOURS)]
+        for name in step.devices
+    }
+
+
+def _label(node: CollapsedNode) -> str:
+    places = ", ".join(f"{name}: {count:,}" for name, count in sorted(node.op_counts.items()))
+    amount = f"{format_count(node.op_count, 'op')}, {format_seconds(node.seconds)}"
+    return f"{node.name}\n{amount}\n{places}"
+
+
+def _fill(node: CollapsedNode, colours: dict[str, str]) -> str:
+    """One colour, or stripes in proportion to the ops on each device."""
+    if len(node.op_counts) == 1:
+        return f'"{colours[node.device]}"'
+    shares = ":".join(
+        f"{colours[name]};{count / node.op_count:.4f}" for name, count in node.op_counts.items()
+    )
+    return f'"{shares}", style=striped'
+
+
+def _dot_edges(collapsed: CollapsedGraph) -> list[str]:
+    return [
+        f"  n{edge.source} -> n{edge.target}"
+        + (
+            f' [label="{format_bytes(edge.transfer_bytes)}", penwidth=3];'
+            if edge.transfer_bytes
+            else ' [color="#99a1ad"];'
+        )
+        for edge in collapsed.edges
+    ]
+
+
+def _quoted(text: str) -> str:
+    """A quoted string of DOT: backslashes and quotes escaped, control characters replaced."""
+    text = "".join(sign if sign >= " " or sign == "\n" else "\ufffd" for sign in text)
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def model_explorer(step: PredictedStep) -> str:
+    """Node data for Model Explorer: of every op, by name, its seconds, from light to dark.
+
+    The file holds one graph's data without the graph's name, so that it can be laid over whatever
+    name the graph has there.
+    """
+    results = {
+        name: {"value": finish - start}
+        for name, start, finish in zip(
+            step.ops, step.start_seconds, step.finish_seconds, strict=True
+        )
+    }
+    gradient = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#d9822b"}]
+    return json.dumps({"results": results, "gradient": gradient}, allow_nan=False) + "\n"
