@@ -8,10 +8,11 @@ from graphs_by_hand import draw, draw_cluster, draw_costs
 from plans_by_hand import device_row, small_plan
 
 from placer.graph.op_graph import Variable
+from placer.graph.scope_tree import build_scope_tree
 from placer.plan import Plan
-from placer.predicted_step import PredictedStep, describe_step
+from placer.predicted_step import Edge, PredictedStep, Sent, StepBuffer, describe_step
 from placer.prediction import predict
-from placer.prediction.metrics import Metrics
+from placer.prediction.metrics import Metrics, Transfer
 
 KIB = 1024
 
@@ -41,6 +42,12 @@ def drawn_step(prefix: str = "") -> tuple[Metrics, PredictedStep, dict[str, str]
     cluster = draw_cluster("GPU:0", "GPU:1")
     metrics = predict(graph, costs, placement, cluster)
     return metrics, describe_step(graph, costs, placement, cluster, metrics), placement
+
+
+def empty_step() -> PredictedStep:
+    """The step of a graph without ops."""
+    graph, cluster = draw(), draw_cluster("GPU:0")
+    return describe_step(graph, {}, {}, cluster, predict(graph, {}, {}, cluster))
 
 
 def drawn_plan(prefix: str = "", **changes: Any) -> Plan:
@@ -84,3 +91,48 @@ def drawn_plan(prefix: str = "", **changes: Any) -> Plan:
         "step": lambda: step,
     }
     return small_plan(**(plan | changes))
+
+
+def long_step(layers: int, ops_per_layer: int = 20) -> PredictedStep:
+    """A chain of ops in ``layers`` scopes ``model/layer_0``, ..., half on GPU:0, half on GPU:1;
+    every op takes a millisecond and a kilobyte, which lives until the next has run."""
+    count = layers * ops_per_layer
+    names = tuple(
+        f"model/layer_{op // ops_per_layer}/op_{op % ops_per_layer}" for op in range(count)
+    )
+    half = count // 2
+    sent = Sent(
+        transfer=Transfer(
+            tensor=f"{names[half - 1]}:0", source="GPU:0", target="GPU:1", bytes=KIB, kind="data"
+        ),
+        op=half - 1,
+        start_seconds=half * 1e-3,
+        finish_seconds=half * 1e-3,
+        readers=(half,),
+    )
+    buffers = tuple(
+        StepBuffer(
+            op=op, device=int(op >= half), bytes=KIB, kind="activation", first=op, last=op + 1
+        )
+        for op in range(count - 1)
+    )
+    return PredictedStep(
+        ops=names,
+        op_types=("MatMul",) * count,
+        devices=("GPU:0", "GPU:1"),
+        device_of=tuple(int(op >= half) for op in range(count)),
+        edges=((), *((Edge(producer=op, index=0),) for op in range(count - 1))),
+        flops=(2 * KIB,) * count,
+        bytes_accessed=(2 * KIB,) * count,
+        output_bytes=((KIB,),) * count,
+        persistent_bytes=(0,) * count,
+        temporary_bytes=(0,) * count,
+        start_seconds=tuple(op * 1e-3 for op in range(count)),
+        finish_seconds=tuple((op + 1) * 1e-3 for op in range(count)),
+        order=tuple(range(count)),
+        buffers=buffers,
+        memory_bytes={},
+        sent=(sent,),
+        step_seconds=count * 1e-3,
+        scopes=build_scope_tree(names),
+    )

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from browser import chromium, console, open_page, requests
 from plans_by_hand import infeasible_plan, small_report
-from steps_by_hand import drawn_plan
+from steps_by_hand import drawn_plan, empty_step, long_step
 
 import placer
 from placer.predicted_step import KINDS
@@ -233,15 +233,34 @@ def test_a_narrow_window_scrolls_down_only(driver, show, report):
     assert width <= 380
 
 
+def test_a_graph_of_forty_thousand_ops_stays_usable(show):
+    """Less than 8 MB; of the tables and the graph only what is seen is drawn, search finds all."""
+    step = long_step(2000)
+    plan = drawn_plan(placement={name: "GPU:0" for name in step.ops}, step=lambda: step)
+    text = render_plan_page(plan)
+    assert len(text.encode()) < 8e6
+    page = show(text)
+    for query, most in (("#tables tbody tr", 60), (".part", 60), (".cell", 1500)):
+        assert 0 < page.execute_script(f"return document.querySelectorAll('{query}').length") < most
+    search = page.find_element("css selector", "#search")
+    search.send_keys("layer_1999/op_19", "\ue007")
+    panel = page.find_element("css selector", "#details")
+    assert panel.find_element("css selector", "h2").text == "model/layer_1999/op_19"
+    page.execute_script("document.querySelector('#details .tools button').click()")
+    assert "op_19" in page.find_element("css selector", "#placement .chosen").text
+
+
 @pytest.mark.parametrize(
     "text",
     [
         render_report_page(small_report()),
         render_plan_page(replace(drawn_plan(), step=None)),
         render_plan_page(infeasible_plan()),
+        render_report_page(replace(small_report(), step=empty_step)),
+        render_plan_page(drawn_plan(prefix="/")),
     ],
-    ids=["report without a step", "plan out of a file", "infeasible"],
+    ids=["report without a step", "plan out of a file", "infeasible", "no ops", "odd names"],
 )
-def test_pages_without_a_step_work(show, text):
+def test_pages_of_every_state_work(show, text):
     """Their scripts run to the end without an error."""
     assert show(text).find_element("css selector", "h1").text

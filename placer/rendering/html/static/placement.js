@@ -1,6 +1,7 @@
 // The placement as layers of the graph: scopes that open and close, coloured by device.
 // A part is a scope, an op (-1 - op), or a run of siblings where a scope has very many.
 const placementView = () => {
+  if (!opCount) { bodyOf("placement").append(element("p", { class: "note" }, "There are no ops.")); return { paint: () => {}, reveal: () => {} }; }
   const mostChildren = 24;
   const mostParts = 44;
   const parts = new Map();
@@ -19,12 +20,13 @@ const placementView = () => {
     part.ops = Int32Array.from(found.sort((a, b) => a - b));
     return part.ops;
   };
-  const partOf = (child, parent) => {
-    while (child >= 0 && scopeChildren[child].length === 1) child = scopeChildren[child][0];
+  const alone = (child) => { while (child >= 0 && scopeChildren[child].length === 1) child = scopeChildren[child][0]; return child; };
+  const partOf = (outer, parent) => {
+    const child = alone(outer);
     return makePart(`${child}`, child < 0 ? opName(-1 - child) : scopePath(child), [child], parent);
   };
   const short = (name) => name.split("/").pop();
-  const label = (name) => short(name).length > 13 ? shortenPart(short(name), 25) : shorten(name, 25);
+  const label = (name) => short(name).length > 13 ? shortenPart(short(name), 23) : shorten(name, 24);
   const innerParts = (part) => {
     if (part.inner) return part.inner;
     const members = part.members.length === 1 && part.members[0] >= 0 ? scopeChildren[part.members[0]] : part.members;
@@ -46,7 +48,7 @@ const placementView = () => {
     }
     return part.inner;
   };
-  const root = makePart("root", "everything", [0], null);
+  const root = makePart("root", "everything", [alone(0)], null);
   const open = new Set([root]);
   const canOpen = (part) => innerParts(part).length > 1;
   const visible = () => {
@@ -55,15 +57,28 @@ const placementView = () => {
     visit(root);
     return found;
   };
-  // To begin with, what takes most of the time is opened while it stays readable, and before that
-  // what more than one device shares.
-  const weight = (part) => part.weight ??= opsOf(part).reduce((sum, op) => sum + step.seconds[op], 0) * (new Set(Array.from(opsOf(part), (op) => step.device[op])).size > 1 ? 4 : 1);
-  while (true) {
-    const shown = visible();
-    const next = shown.filter((part) => canOpen(part) && shown.length + innerParts(part).length <= mostParts).sort((a, b) => weight(b) - weight(a))[0];
-    if (!next || shown.length > mostParts / 3 && weight(next) < weight(root) / 8) break;
-    open.add(next);
-  }
+  // To begin with, the scopes in which most bytes cross are opened while it stays readable, then
+  // those that take most of the time.
+  const crossing = (part) => {
+    if (part.crossing !== undefined) return part.crossing;
+    const inside = new Uint8Array(opCount);
+    for (const op of opsOf(part)) inside[op] = 1;
+    const { op, readers: readBy, bytes } = step.sent;
+    part.crossing = 0;
+    for (let row = 0; row < op.length; row += 1) if (inside[op[row]] && readBy[row].some((reader) => inside[reader])) part.crossing += bytes[row] ?? 0;
+    return part.crossing;
+  };
+  const seconds = (part) => part.seconds ??= opsOf(part).reduce((sum, op) => sum + step.seconds[op], 0);
+  const openLargest = (size, least, limit) => {
+    while (true) {
+      const shown = visible();
+      const next = shown.filter((part) => canOpen(part) && size(part) > least * size(root) && shown.length + innerParts(part).length <= mostParts).sort((a, b) => size(b) - size(a))[0];
+      if (!next || shown.length > limit) return;
+      open.add(next);
+    }
+  };
+  openLargest(crossing, 0.05, mostParts);
+  openLargest(seconds, 0.05, mostParts / 3);
   let chosen = null;
   let zoom = 1;
 
