@@ -18,6 +18,7 @@ from cost_models import device_names, kernels
 from cost_models.devices import Cluster
 from cost_models.tensor_size import tensor_bytes
 from placer.errors import UsageError
+from placer.graph.gradients import gradient_groups
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
 
 Warning_ = tuple[str, str, tuple[str, ...]]
@@ -32,13 +33,15 @@ class ConstraintOptions:
     """What the user asked for.
 
     ``pins`` map globs of op names, ``pin_types`` globs of op types, to device names;
-    ``keep_together`` are globs whose ops share one device.
+    ``keep_together`` are globs whose ops share one device; with ``colocate_gradients`` every
+    gradient op shares that of its forward op.
     """
 
     pins: Mapping[str, str] = field(default_factory=dict)
     pin_types: Mapping[str, str] = field(default_factory=dict)
     keep_together: tuple[str, ...] = ()
     clear_devices: bool = False
+    colocate_gradients: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +98,8 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
         restrictions[op.name] = restriction
         if op.device and restriction.code == "host_only_kernel":
             ignored.append(op.name)
-    groups = _merged_groups(graph, options.keep_together, restrictions)
+    gradients = gradient_groups(graph) if options.colocate_gradients else ()
+    groups = _merged_groups(graph, options.keep_together, restrictions, gradients)
     devices = tuple(_group_devices(group, restrictions, cluster) for group in groups)
     spillable = tuple(
         not any(restrictions[op].code == "pinned" for op in group.ops) for group in groups
@@ -249,7 +253,10 @@ def _asked_devices(op: Op, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _merged_groups(
-    graph: OpGraph, keep_together: Sequence[str], restrictions: Mapping[str, Restriction]
+    graph: OpGraph,
+    keep_together: Sequence[str],
+    restrictions: Mapping[str, Restriction],
+    gradients: Sequence[ColocationGroup] = (),
 ) -> tuple[ColocationGroup, ...]:
     """Every op in exactly one group, in graph order of the first members."""
     from networkx.utils import UnionFind
@@ -257,7 +264,7 @@ def _merged_groups(
     union: UnionFind[str] = UnionFind(graph.ops)
     reasons: dict[str, tuple[str, ...]] = {}
     extra = [_kept_together(graph, glob) for glob in keep_together]
-    extra += _small_constants(graph, restrictions)
+    extra += [*_small_constants(graph, restrictions), *gradients]
     for group in (*graph.colocation_groups, *extra):
         union.union(*group.ops)
         reasons[group.ops[0]] = (*reasons.get(group.ops[0], ()), *group.reasons)

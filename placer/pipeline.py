@@ -197,6 +197,7 @@ def constraints_of(extraction: Extraction, cluster: Cluster, wanted: Options) ->
             pin_types=wanted.pin_types,
             keep_together=wanted.keep_together,
             clear_devices=wanted.clear_devices and asks is None,
+            colocate_gradients=wanted.colocate_gradients,
         ),
     )
 

@@ -14,6 +14,9 @@ from placer.files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from placer.application.model_binding import BoundModel
 
     from placer.predicted_step import PredictedStep
 
@@ -61,6 +64,20 @@ class Plan:
 
         full_names = {name: full_name(name) for name in set(self.placement.values())}
         return lambda op: full_names.get(self.placement.get(op.name, ""), "")
+
+    def bind(self, model: Any, *, strict: bool = False) -> AbstractContextManager[BoundModel]:
+        """A context in which a compiled Keras model trains, evaluates and predicts as planned; see
+        :func:`placer.application.model_binding.bind_model`."""
+        from placer.application.model_binding import bind_model
+
+        return bind_model(self, model, strict=strict)
+
+    def scope(self, *, values: bool = True) -> AbstractContextManager[None]:
+        """A context in which variables are created on their planned devices; see
+        :func:`placer.application.variable_scopes.planned_variables`."""
+        from placer.application.variable_scopes import planned_variables
+
+        return planned_variables(self, values=values)
 
     def summary(self, *, width: int = 80) -> str:
         """What was found, how good it is and what it costs, as plain text of ``width`` columns."""

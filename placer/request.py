@@ -41,6 +41,7 @@ class Options:
     keep_together: tuple[str, ...] = ()
     device_function: DeviceFunction | None = None
     clear_devices: bool = False
+    colocate_gradients: bool = False
     costs: Costs = None
     trip_count: int | None = None
     time_limit: float = 30.0

@@ -35,7 +35,12 @@ def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str
 
 
 def check_fingerprint(program: FlatProgram, plan: Any) -> None:
-    """Raises :class:`UsageError` unless ``plan`` was made for ``program``."""
+    """Raises :class:`UsageError` unless ``plan`` was made for ``program`` and places it."""
+    if not plan.placement:
+        raise UsageError(
+            f"the plan has no placement, its status is {plan.solver['status']}: plan.summary() "
+            f"says what contradicts"
+        )
     wanted = plan.model.get("fingerprint", "")
     if wanted != program.fingerprint:
         raise UsageError(

@@ -13,10 +13,12 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from placer.application.captured_variables import captured_variables
 from placer.application.device_mapping import (
     DeviceMapping,
     configure_logical_cpus,
     has_accelerators,
+    own_mapping,
     process_mapping,
 )
 from placer.application.function_graphs import build_function, find_ends
@@ -73,10 +75,13 @@ def verify_live(
     bindings = {} if plan is None else plan.bindings
     values = list(input_values(program, inputs, bindings, options.seed).values())
     wanted = set(subject.requested.values()) - {""}
-    mapping = process_mapping(wanted, on_hardware=options.on_hardware)
+    if options.cluster is not None:
+        mapping = own_mapping(wanted)
+    else:
+        mapping = process_mapping(wanted, on_hardware=options.on_hardware)
     original = original_function(source) if given is None else given.original
-    stuck = stuck_captures(program.captures, original.graph.variables)
-    if _runs_here(mapping, stuck, options):
+    stuck = stuck_captures(program.captures, captured_variables(program, original))
+    if options.cluster is None and _runs_here(mapping, stuck, options):
         if given is None and plan is not None:
             given = place_function(source, program, plan)
         result = _run_here(subject, mapping, given, original, values, options)
@@ -163,12 +168,13 @@ def _run_here(
     if program.chosen_outputs:
         original = build_function(unplaced_graph, ends, program.captures)
     originals = list(
-        {id(v): v for v in (*original.variables, *(m.original for m in moved))}.values()
+        {id(v.handle): v for v in (*original.variables, *(m.original for m in moved))}.values()
     )
-    with restored(originals), restored([variable.copy for variable in moved]):
+    with restored(originals):
         for variable in moved:
             variable.original.assign(variable.copy)
         unplaced = run_flat(original, values, keys, optimised=options.optimised)
+    with restored([variable.copy for variable in moved]):
         strict = options.strict or (given is not None and given.strict)
         constants = hardware_like_constants() if mapping.rehearsed else nullcontext()
         with constants, soft_placement(not strict):
@@ -200,7 +206,7 @@ def _run_elsewhere(
     placement = subject.requested if plan is None else plan.placement
     devices = {name: mapping.stand_in(placement[name]) for name in program.captures}
     if given is None:
-        captures = capture_values(program.captures, original.graph.variables, devices)
+        captures = capture_values(program.captures, captured_variables(program, original), devices)
     else:
         captures = capture_values(given.captures, given.variables, devices)
     nowhere = {name: replace(value, device="") for name, value in captures.items()}
@@ -224,5 +230,6 @@ def _run_elsewhere(
         hide_accelerators=mapping.rehearsed,
         strict=options.strict,
         optimised=options.optimised,
+        cluster=options.cluster,
     )
     return run_in_child(request, time_limit_seconds=options.time_limit_seconds)

@@ -2,7 +2,8 @@
 
 The placed flat graph becomes a ConcreteFunction with the signature of the original.  TensorFlow
 variables cannot move, so each captured one is copied to its planned device and the copy is
-captured instead; tables and other resources stay where they are.
+captured instead, unless all are there already (``plan.scope()`` creates them so); tables and other
+resources stay where they are.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from placer.application.captured_variables import captured_variables
 from placer.application.device_mapping import (
     DeviceMapping,
     configure_logical_cpus,
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MovedVariable:
-    """One variable: its name in the plan, the original, and the copy that the function uses."""
+    """One variable: its name in the plan, the original, and the copy that the function uses
+    (the original itself where that is on its planned device already)."""
 
     name: str
     original: Any
@@ -82,22 +85,30 @@ class PlacedFunction:
     def copy_back(self) -> None:
         """Assigns the values of the copies to the original variables, one at a time."""
         for variable in self.moved:
-            variable.original.assign(variable.copy)
+            if variable.copy is not variable.original:
+                variable.original.assign(variable.copy)
 
 
 def place_function(
-    source: Any, program: FlatProgram, plan: Plan, *, strict: bool = False
+    source: Any,
+    program: FlatProgram,
+    plan: Plan,
+    *,
+    strict: bool = False,
+    copies: dict[int, Any] | None = None,
 ) -> PlacedFunction:
     """``source`` (a ConcreteFunction, ``tf.function`` or Keras model) running as ``plan`` says.
 
-    ``program`` is its flat program.  Raises :class:`UsageError` for a function with
+    ``program`` is its flat program.  With ``copies``, which maps ``id(variable.handle)`` to a
+    copy and grows here, several functions share their copies, and a variable that is on its
+    planned device is used as it is.  Raises :class:`UsageError` for a function with
     ``jit_compile``, :class:`PlacerError` if devices to rehearse on are missing.
     """
     refuse_compilation(source, program)
     mapping = process_mapping(set(plan.placement.values()))
     configure_logical_cpus(mapping.cpu_count)
     original = original_function(source)
-    moved = _move_variables(program, original, plan.placement, mapping)
+    moved = _move_variables(program, original, plan.placement, mapping, copies)
     captures = _new_captures(program, moved, plan, mapping)
     function = build_function(
         placed_graph(program, plan, mapping),
@@ -147,21 +158,36 @@ def refuse_compilation(source: Any, program: FlatProgram) -> None:
 
 
 def _move_variables(
-    program: FlatProgram, original: Any, placement: Mapping[str, str], mapping: DeviceMapping
+    program: FlatProgram,
+    original: Any,
+    placement: Mapping[str, str],
+    mapping: DeviceMapping,
+    copies: dict[int, Any] | None,
 ) -> list[MovedVariable]:
-    """A copy of every captured variable on its planned device, made one after the other."""
-    by_handle = {id(variable.handle): variable for variable in original.graph.variables}
-    moved = []
-    for variable in program.variables:
-        found = by_handle.get(id(program.captures.get(variable.handle)))
-        if found is not None:
-            device = mapping.stand_in(placement[variable.handle])
-            copy = _copy_variable(found, device)
-            moved.append(MovedVariable(name=variable.name, original=found, copy=copy))
-    return moved
+    """A copy of every captured variable on its planned device, made one after the other.
+
+    Without ``copies`` either all are copied or, if all are on their devices, none.
+    """
+    by_handle = {id(v.handle): v for v in captured_variables(program, original)}
+    captured = [
+        (variable.name, found, mapping.stand_in(placement[variable.handle]))
+        for variable in program.variables
+        if (found := by_handle.get(id(program.captures.get(variable.handle)))) is not None
+    ]
+    in_place = all(variable.device == device for _, variable, device in captured)
+    known = {} if copies is None else copies
+    for _, variable, device in captured:
+        if id(variable.handle) not in known:
+            share = in_place or (copies is not None and variable.device == device)
+            known[id(variable.handle)] = variable if share else copy_variable(variable, device)
+    return [
+        MovedVariable(name=name, original=variable, copy=known[id(variable.handle)])
+        for name, variable, _ in captured
+    ]
 
 
-def _copy_variable(variable: Any, device: str) -> Any:
+def copy_variable(variable: Any, device: str) -> Any:
+    """A variable with the value of ``variable`` on ``device``."""
     import tensorflow as tf
 
     with tf.init_scope(), tf.device(device):

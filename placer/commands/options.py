@@ -156,6 +156,11 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--clear-devices", action="store_true", help="ignore device strings in the graph"
     )
+    group.add_argument(
+        "--colocate-gradients",
+        action="store_true",
+        help="every gradient op on the device of its forward op",
+    )
     add_time_limit(group, 30.0, "of the search (30)")
     group.add_argument("--seed", type=_count, default=0, metavar="N", help="of the search (0)")
 
@@ -232,7 +237,8 @@ def add_fallback(parser: argparse._ActionsContainer) -> None:
         "--fallback",
         choices=("soft", "strict"),
         default="soft",
-        help="may TensorFlow move an op whose device has no kernel for it (soft)",
+        help="may TensorFlow move an op whose device has no kernel for it (soft); strict ends with "
+        "exit code 8 where one is",
     )
 
 
@@ -291,6 +297,7 @@ def search_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "pin_types": _unique(arguments.pin_type, "--pin-type"),
         "keep_together": tuple(arguments.keep_together),
         "clear_devices": arguments.clear_devices,
+        "colocate_gradients": arguments.colocate_gradients,
         "time_limit": arguments.time_limit,
         "seed": arguments.seed,
     }

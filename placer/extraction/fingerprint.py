@@ -8,15 +8,16 @@ from typing import Any
 
 from placer.extraction.op_definitions import OpDefinitions, functions_of
 
-IGNORED_ATTRIBUTES = frozenset({"_class", "_output_shapes"})
+IGNORED_ATTRIBUTES = frozenset({"_class", "_output_shapes", "_gradient_op_type"})
 
 
 def fingerprint_graph(graph_def: Any, definitions: OpDefinitions) -> str:
     """The hash of a flat GraphDef as hexadecimal text (BLAKE2b, 128 bits).
 
     Nodes count with name, op type, inputs and attributes, in the order of their names.  Devices,
-    ``_class``, ``_output_shapes``, attributes at their default, and the names of functions (their
-    bodies count instead) are left out, so a placed or cloned program has the same fingerprint.
+    ``_class``, ``_output_shapes``, ``_gradient_op_type`` (a number of one process), attributes at
+    their default, and the names of functions (their bodies count instead) are left out, so a
+    placed, cloned or newly traced program has the same fingerprint.
     """
     library = {f.signature.name: f for f in graph_def.library.function}
     return str(_Hasher(library, definitions).nodes(graph_def.node).hexdigest())
@@ -29,11 +30,16 @@ class _Hasher:
         self.known: dict[str, bytes] = {}
         self.defaults: dict[str, dict[str, bytes]] = {}
 
-    def nodes(self, nodes: Any) -> Any:
+    def nodes(self, nodes: Any, arguments: Mapping[str, str] | None = None) -> Any:
+        """The digest of nodes; ``arguments`` are numbers that stand for a body's argument names,
+        in which TensorFlow writes numbers of one process."""
+        known = arguments or {}
         digest = hashlib.blake2b(digest_size=16)
         for node in sorted(nodes, key=lambda node: node.name):
             op = self.function(node.op).hex() if node.op in self.library else node.op
-            data = [_tensor(name) for name in node.input if not name.startswith("^")]
+            data = [
+                known.get(name, _tensor(name)) for name in node.input if not name.startswith("^")
+            ]
             control = sorted(name for name in node.input if name.startswith("^"))
             _feed(digest, node.name, op, *data, *control)
             for key, value in sorted(node.attr.items()):
@@ -66,10 +72,12 @@ class _Hasher:
             self.known[name] = name.encode()
             if name in self.library:
                 function = self.library[name]
-                digest = self.nodes(function.node_def)
-                arguments = [f"{a.name}:{a.type}" for a in function.signature.input_arg]
+                names = {a.name: f"<{n}>" for n, a in enumerate(function.signature.input_arg)}
+                digest = self.nodes(function.node_def, names)
+                types = [str(a.type) for a in function.signature.input_arg]
                 returns = [function.ret[a.name] for a in function.signature.output_arg]
-                _feed(digest, *arguments, *returns, *sorted(function.control_ret.values()))
+                returns = [names.get(name, name) for name in returns]
+                _feed(digest, *types, *returns, *sorted(function.control_ret.values()))
                 self.known[name] = digest.digest()
         return self.known[name]
 

@@ -10,6 +10,7 @@ from placer.errors import ModelError, UsageError
 from placer.extraction.program import ProgramInput
 from placer.extraction.raw_program import RawProgram, dtype_name
 from placer.extraction.signatures import choose_outputs
+from placer.extraction.training_steps import keras_variables
 
 
 def read_live(source: Any, outputs: Sequence[str] | None) -> RawProgram | None:
@@ -29,7 +30,11 @@ def read_live(source: Any, outputs: Sequence[str] | None) -> RawProgram | None:
         function = trace_keras_model(source)
         return _read_func_graph(function.graph, outputs, source_format="keras", names=names)
     function = concrete_function(source)
-    return _read_func_graph(function.graph, outputs, source_format="function", function=function)
+    model = getattr(function, "model", None)  # of a training step: Keras's names are paths
+    paths = {id(v.value.handle): v.path for v in keras_variables(model)} if model else None
+    return _read_func_graph(
+        function.graph, outputs, source_format="function", function=function, names=paths
+    )
 
 
 def concrete_function(source: Any) -> Any:
@@ -104,8 +109,12 @@ def _read_func_graph(
     names: dict[int, str] | None = None,
 ) -> RawProgram:
     graph_def = graph.as_graph_def(add_shapes=True)
+    new_names = _stable_names(graph)
+    _rename(graph_def, new_names)
     captures = {
-        inner.op.name: outer for outer, inner in graph.captures if inner.op.type == "Placeholder"
+        new_names.get(inner.op.name, inner.op.name): outer
+        for outer, inner in graph.captures
+        if inner.op.type == "Placeholder"
     }
     captured = {inner.op.name for _, inner in graph.captures}  # small values became constants
     inputs = [tensor for tensor in graph.inputs if tensor.op.name not in captured]
@@ -129,6 +138,34 @@ def _read_func_graph(
         variable_names=variable_names | (names or {}),
         chosen_outputs=tuple(outputs or ()),
     )
+
+
+def _stable_names(graph: Any) -> dict[str, str]:
+    """New names for captures that bear a number of this process (``embedding_lookup/12925``),
+    which another trace of the same function has not; in the order of the captures."""
+    taken = {op.name for op in graph.get_operations()}
+    found: dict[str, str] = {}
+    for _, inner in graph.captures:
+        scope, slash, last = inner.op.name.rpartition("/")
+        if last.isdecimal():
+            base = f"{scope}{slash}capture"
+            names = itertools.chain((base,), _numbered(base))
+            found[inner.op.name] = next(name for name in names if name not in taken)
+            taken.add(found[inner.op.name])
+    return found
+
+
+def _rename(graph_def: Any, new_names: dict[str, str]) -> None:
+    """Renames nodes and every reference to them, in place."""
+    if not new_names:
+        return
+    for node in graph_def.node:
+        node.name = new_names.get(node.name, node.name)
+        for number, reference in enumerate(node.input):
+            name, colon, output = reference.lstrip("^").partition(":")
+            if name in new_names:
+                mark = "^" if reference.startswith("^") else ""
+                node.input[number] = f"{mark}{new_names[name]}{colon}{output}"
 
 
 def _program_inputs(tensors: Sequence[Any]) -> Iterator[ProgramInput]:

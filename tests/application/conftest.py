@@ -1,4 +1,4 @@
-"""Three logical CPU devices for the whole run, and no oneDNN, before TensorFlow starts."""
+"""Four logical CPU devices for the whole run, and no oneDNN, before TensorFlow starts."""
 
 import os
 
@@ -6,4 +6,4 @@ os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 
 from placer.application.device_mapping import rehearsal_devices
 
-rehearsal_devices(2)
+rehearsal_devices(3)
