@@ -5,6 +5,8 @@
 ``parallel_ops``, ``relative_error`` and, by op type or family, ``[device.efficiency.Conv2D]``
 with ``compute`` and ``memory`` (fractions of the peaks) and ``launch_seconds``: a calibration
 writes those.
+``[[task]]`` has ``name`` (``/job:worker/task:0``) and ``address`` (``host:port``): where the server
+of that task of a TensorFlow cluster answers.
 ``[[link]]`` has ``from``, ``to``, ``bandwidth`` (bytes/s) and ``latency`` (seconds), and holds in
 both directions unless the other one is given too.  ``[default_link]`` has the last two.
 """
@@ -48,6 +50,29 @@ def read_cluster_file(path: Path) -> tuple[list[DeviceDraft], dict[tuple[str, st
     return drafts, _toml_links(tables.get("link", []), names, path), default
 
 
+def read_task_addresses(path: Path) -> dict[str, dict[int, str]]:
+    """The addresses of the file's ``[[task]]`` tables by job and task, as ``tf.train.ClusterSpec``
+    takes them.
+
+    ``ValueError`` if there is none, or one is wrong or given twice.
+    """
+    found: dict[str, dict[int, str]] = {}
+    for row in _tables(path).get("task", []):
+        where = f"{path}: task {row.get('name', '')!r}"
+        _check_keys(row, {"name", "address"}, where)
+        name = device_names.parse(str(row.get("name", "")))
+        host, _, port = str(row.get("address", "")).rpartition(":")
+        if name.job is None or name.task is None or not host or not port.isdecimal():
+            raise ValueError(
+                f"{where}: write name = '/job:worker/task:0' and address = '10.0.0.1:2222'"
+            )
+        if found.setdefault(name.job, {}).setdefault(name.task, row["address"]) != row["address"]:
+            raise ValueError(f"{where} has two addresses; name each task once")
+    if not found:
+        raise ValueError(f"{path} has no [[task]] table; add one per server of the cluster")
+    return found
+
+
 def _tables(path: Path) -> Mapping[str, Any]:
     """The tables of the file, none but the known ones, each of the right kind."""
     try:
@@ -58,8 +83,8 @@ def _tables(path: Path) -> Mapping[str, Any]:
         raise ValueError(f"the cluster file {path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
-    _check_keys(tables, {"device", "link", "default_link"}, str(path))
-    for name in ("device", "link"):
+    _check_keys(tables, {"device", "link", "task", "default_link"}, str(path))
+    for name in ("device", "link", "task"):
         rows = tables.get(name, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ValueError(f"{path}: write {name} tables with two brackets, [[{name}]]")

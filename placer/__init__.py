@@ -11,16 +11,26 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from placer.application import ClusterSession as ClusterSession
     from placer.application import apply as apply
+    from placer.application import connect_cluster as connect_cluster
+    from placer.application import load_placed as load_placed
+    from placer.application import read_addresses as read_addresses
     from placer.application import rehearsal_devices as rehearsal_devices
+    from placer.application import serve_task as serve_task
     from placer.application import verify as verify
+    from placer.application.checkpoints import load_checkpoint as load_checkpoint
     from placer.application.profiling import profile as profile
+    from placer.application.runtime_settings import configure_runtime as configure_runtime
+    from placer.application.runtime_settings import session_config as session_config
+    from placer.application.variable_scopes import empty_variables as empty_variables
     from placer.calibration import calibrate as calibrate
     from placer.comparison import compare as compare
     from placer.difference import diff_models as diff_models
     from placer.difference import diff_plans as diff_plans
     from placer.explanation import explain as explain
     from placer.extraction import extract as extract
+    from placer.extraction.training_steps import training_step as training_step
     from placer.fitting import fewest_pieces as fewest_pieces
     from placer.fitting import find_fixes as find_fixes
     from placer.pipeline import place as place
@@ -31,23 +41,33 @@ if TYPE_CHECKING:
     from placer.sweep import sweep as sweep
 
 _HOMES = {
+    "ClusterSession": "placer.application",
     "Plan": "placer.plan",
     "apply": "placer.application",
     "calibrate": "placer.calibration",
     "compare": "placer.comparison",
     "data_parallel": "placer.strategies",
+    "configure_runtime": "placer.application.runtime_settings",
+    "connect_cluster": "placer.application",
     "diff_models": "placer.difference",
     "diff_plans": "placer.difference",
+    "empty_variables": "placer.application.variable_scopes",
     "explain": "placer.explanation",
     "extract": "placer.extraction",
     "fewest_pieces": "placer.fitting",
     "find_fixes": "placer.fitting",
     "micro_batches": "placer.strategies",
+    "load_checkpoint": "placer.application.checkpoints",
+    "load_placed": "placer.application",
     "place": "placer.pipeline",
     "profile": "placer.application.profiling",
+    "read_addresses": "placer.application",
     "rehearsal_devices": "placer.application",
     "report": "placer.pipeline",
+    "serve_task": "placer.application",
+    "session_config": "placer.application.runtime_settings",
     "sweep": "placer.sweep",
+    "training_step": "placer.extraction.training_steps",
     "verify": "placer.application",
 }
 

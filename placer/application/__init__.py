@@ -1,7 +1,23 @@
 """A placement becomes a running TensorFlow program, and what ran is checked."""
 
+from placer.application.cluster_runs import (
+    ClusterSession,
+    connect_cluster,
+    read_addresses,
+    serve_task,
+)
 from placer.application.device_mapping import rehearsal_devices
 from placer.application.placed_programs import apply
+from placer.application.serving import load_placed
 from placer.application.verification import verify
 
-__all__ = ["apply", "rehearsal_devices", "verify"]
+__all__ = [
+    "ClusterSession",
+    "apply",
+    "connect_cluster",
+    "load_placed",
+    "read_addresses",
+    "rehearsal_devices",
+    "serve_task",
+    "verify",
+]

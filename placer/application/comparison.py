@@ -72,13 +72,16 @@ class _Reasons:
         if node.name in self._fed or node.name in self._upstream:
             return "fed"
         if not actual:
-            return self._absence_code(node.name)
+            return self._absence_code(node)
         return self._moved_code(node, requested, actual)
 
-    def _absence_code(self, name: str) -> str:
+    def _absence_code(self, node: Any) -> str:
         """The code of an op that was not seen at all."""
+        name = node.name
         if name in self._fused:
             return "fused"
+        if node.op == "Const" and name in self._comparison.execution.inner_devices:
+            return "replicated"
         if self._comparison.optimised:
             return "removed_by_optimiser"
         return "inside_control_flow" if name in self._pruned else UNEXPLAINED
@@ -210,6 +213,7 @@ class _TransferCodes:
         fed = {item.tensor.partition(":")[0] for item in comparison.program.inputs}
         self._replaced = only_upstream(comparison.program) | fed
         self._pruned = pruned_with_loops(comparison)
+        self._constants = {n.name for n in comparison.program.graph_def.node if n.op == "Const"}
 
     def missing(self, kind: str, key: TransferKey) -> str:
         """The code of a predicted transfer that was not seen."""
@@ -224,6 +228,8 @@ class _TransferCodes:
             return "fed"
         if comparison.optimised:
             return "removed_by_optimiser"
+        if producer in comparison.execution.inner_devices and producer in self._constants:
+            return "replicated"
         if producer in self._pruned or (there and set(there) <= self._pruned):
             return "inside_control_flow"
         return self._off_device(producer)

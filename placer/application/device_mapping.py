@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cost_models.device_names import canonical, full_name, parse
+from cost_models.device_names import DeviceName, canonical, full_name, parse
 from placer.errors import PlacerError, UsageError
 
 HOST = "CPU:0"
@@ -25,7 +25,10 @@ class DeviceMapping:
     @property
     def rehearsed(self) -> bool:
         """True where some device is stood in for by another one."""
-        return any(device != stand_in for device, stand_in in self.stand_ins.items())
+        return any(
+            device != stand_in and is_local(parse(stand_in))
+            for device, stand_in in self.stand_ins.items()
+        )
 
     @property
     def uses_accelerators(self) -> bool:
@@ -40,9 +43,9 @@ class DeviceMapping:
 
     @property
     def cpu_count(self) -> int:
-        """How many logical CPU devices the process needs."""
+        """How many logical CPU devices the process needs of its own."""
         names = [parse(name) for name in (HOST, *self.stand_ins.values())]
-        return 1 + max(name.index or 0 for name in names if name.type == "CPU")
+        return 1 + max(n.index or 0 for n in names if n.type == "CPU" and is_local(n))
 
     def stand_in(self, device: str) -> str:
         """The full name of the device that runs what asks for ``device``.
@@ -78,19 +81,33 @@ def _rehearsal_order(device: str) -> tuple[bool, str, int, str, int]:
     return name.type == "CPU", name.job or "", name.task or 0, name.type or "", name.index or 0
 
 
+def is_local(name: DeviceName) -> bool:
+    """Whether a device belongs to the process that feeds and fetches."""
+    return name.job in (None, "localhost")
+
+
+def own_mapping(devices: Iterable[str], *, host: str = HOST) -> DeviceMapping:
+    """Every device as itself: they are all there; the host may have another name."""
+    names = sorted(canonical(device) for device in devices)
+    return DeviceMapping(stand_ins={**{name: name for name in names}, HOST: host})
+
+
 def process_mapping(devices: Iterable[str], *, on_hardware: bool = False) -> DeviceMapping:
     """Every device as itself if this machine has them all, else the rehearsal of ``devices``.
 
-    Looks at physical devices only, so that logical ones can still be configured.  With
+    Looks at physical devices, so that logical ones can still be configured, and at those of a
+    cluster that the process has joined (:func:`placer.connect_cluster`).  With
     ``on_hardware`` absent devices raise :class:`UsageError` instead.
     """
     wanted = {canonical(device) for device in devices}
-    present = _physical_devices()
+    present = _physical_devices() | _remote_devices()
     absent = sorted(
-        device for device in wanted if device not in present and parse(device).type != "CPU"
+        device
+        for device in wanted - present
+        if parse(device).type != "CPU" or not is_local(parse(device))
     )
-    if not absent and all(parse(device).job in (None, "localhost") for device in wanted):
-        return DeviceMapping(stand_ins={device: device for device in sorted({HOST, *wanted})})
+    if not absent:
+        return own_mapping(wanted)
     if on_hardware:
         raise UsageError(
             f"the plan uses {', '.join(absent or sorted(wanted))}, this machine has "
@@ -107,6 +124,17 @@ def _physical_devices() -> set[str]:
         canonical(device.name.replace("/physical_device:", "/device:"))
         for device in tf.config.list_physical_devices()
     }
+
+
+def _remote_devices() -> set[str]:
+    """The devices of other tasks that this process has joined; none before TensorFlow started."""
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    if not context.context()._initialized:
+        return set()
+    names = {canonical(device.name) for device in tf.config.list_logical_devices()}
+    return {name for name in names if not is_local(parse(name))}
 
 
 def has_accelerators() -> bool:

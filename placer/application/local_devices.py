@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
+
+from placer.application.gpu_memory import GpuMemory, read_gpus, seen_by_cuda
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,7 +14,8 @@ class PhysicalDevice:
 
     ``visible`` devices may be used by this process; ``logical`` are the names (``GPU:0``) that
     graphs know it by, several when it is divided, none when it is not visible.  ``model`` is
-    what the driver calls it (``""`` for a CPU).
+    what the driver calls it (``""`` for a CPU).  ``memory`` is what the driver says of a GPU's
+    (``None`` where it does not tell: nvidia-ml-py is not installed, or the GPU cannot be told).
     """
 
     name: str
@@ -19,6 +23,7 @@ class PhysicalDevice:
     model: str
     visible: bool
     logical: tuple[str, ...] = ()
+    memory: GpuMemory | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +36,11 @@ class LocalDevices:
 
 
 def find_local_devices() -> LocalDevices:
-    """The devices of this machine.  Starts TensorFlow's runtime, but takes no GPU memory ahead."""
+    """The devices of this machine.
+
+    TensorFlow only lists them, and the driver is asked for their memory: no GPU is initialised, so
+    full and taken ones are shown too.
+    """
     import tensorflow as tf
 
     from cost_models.devices import host_memory_bytes
@@ -43,23 +52,34 @@ def find_local_devices() -> LocalDevices:
         memory_bytes: int | None = host_memory_bytes()
     except ValueError:
         memory_bytes = None
+    gpus = iter(seen_by_cuda(read_gpus()))
     return LocalDevices(
         tensorflow_version=tf.__version__,
         physical=tuple(
-            PhysicalDevice(
-                name=device.name.removeprefix("/physical_device:"),
-                type=device.device_type,
-                model=tf.config.experimental.get_device_details(device).get("device_name", ""),
-                visible=device.name in visible,
-                logical=_logical_names(device) if device.name in visible else (),
-            )
+            _describe(device, visible, next(gpus, None) if device.device_type == "GPU" else None)
             for device in tf.config.list_physical_devices()
         ),
         host_memory_bytes=memory_bytes,
     )
 
 
-def _logical_names(device: object) -> tuple[str, ...]:
+def _describe(device: Any, visible: set[str], memory: GpuMemory | None) -> PhysicalDevice:
+    import tensorflow as tf
+
+    model = memory.model if memory else ""
+    if device.device_type != "CPU" and not model:
+        model = tf.config.experimental.get_device_details(device).get("device_name", "")
+    return PhysicalDevice(
+        name=device.name.removeprefix("/physical_device:"),
+        type=device.device_type,
+        model=model,
+        visible=device.name in visible,
+        logical=_logical_names(device) if device.name in visible else (),
+        memory=memory,
+    )
+
+
+def _logical_names(device: Any) -> tuple[str, ...]:
     """Names of the logical devices that a visible physical device is divided into.
 
     TensorFlow numbers them type by type, over the visible devices in order.
@@ -67,7 +87,7 @@ def _logical_names(device: object) -> tuple[str, ...]:
     import tensorflow as tf
 
     number = 0
-    for other in tf.config.get_visible_devices(device.device_type):  # type: ignore[attr-defined]
+    for other in tf.config.get_visible_devices(device.device_type):
         parts = len(tf.config.get_logical_device_configuration(other) or [None])
         if other == device:
             kind = other.device_type

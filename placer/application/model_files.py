@@ -20,6 +20,7 @@ from placer.application.saved_model import (
     complete_program,
     map_devices,
     place_meta_graph,
+    soft_link,
     write_saved_model,
 )
 from placer.application.verification_process import RunRequest
@@ -103,7 +104,7 @@ class ModelFile:
             if place:
                 place_meta_graph(meta_graph, *complete_program(self.program, self.plan.placement))
             map_devices(meta_graph, translate)
-            write_saved_model(self.path, message, target, bring=_soft_link)
+            write_saved_model(self.path, message, target, bring=soft_link)
             return
         if place:
             graph_def = place_graph_def(self.program, self.plan.placement)
@@ -144,7 +145,3 @@ class ModelFile:
             name if ":" in name else f"{name}:0" for name in call.input if not name.startswith("^")
         )
         return replace(names, prefix=f"{call_name}/", arguments=arguments)
-
-
-def _soft_link(source: Path, target: Path) -> None:
-    target.symlink_to(source)

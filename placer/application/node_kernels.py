@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cost_models.device_names import parse
-from cost_models.kernels import gpu_kernel, known
+from cost_models.kernels import gpu_kernel, known, snapshot
 from cost_models.op_info import OpInfo
 from placer.extraction.building import plain_value
 
@@ -20,3 +20,14 @@ def has_kernel(node: Any, device: str) -> bool:
     attributes = {key: plain_value(value) for key, value in node.attr.items()}
     info = OpInfo(op=node.op, attributes={k: v for k, v in attributes.items() if v is not None})
     return gpu_kernel(info) is not None
+
+
+def gpu_dtypes(op_type: str) -> tuple[str, ...]:
+    """The dtypes that the op type has GPU kernels for; none if it has no GPU kernel at all."""
+    if not known(op_type):
+        return ()
+    rows = snapshot()[op_type].kernels
+    found: set[str] = set()
+    for kernel in (*rows.get("GPU", ()), *rows.get("DEFAULT", ())):
+        found |= {str(value) for values in kernel.constraints.values() for value in values}
+    return tuple(sorted(found))

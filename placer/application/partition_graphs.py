@@ -20,8 +20,9 @@ SEND_TYPES = frozenset({"_Send", "_HostSend"})
 RECEIVE_TYPES = frozenset({"_Recv", "_HostRecv"})
 FUSED_PREFIXES = ("_Mkl", "_Fused")
 
-_CONTROL_CONSTANT = re.compile(r"(.+)/ctrl/_\d+")
+_CONTROL_CONSTANT = re.compile(r"(.+)/ctrl(?:/_|_S)\d+")  # _S on a cluster (master_session.cc)
 _SESSION_FEED = re.compile(r"_arg_(.+)_\d+_\d+")
+_CLUSTER_FEED = re.compile(r"_recv_(.+)_(\d+)")
 _LOWERED_EXIT = re.compile(r"(.+)/exit/_(\d+)")
 _LOWERED_CONDITION = re.compile(r"(.+)/LoopCond/_(\d+)")
 _RUNTIME_SUFFIX = re.compile(r"/_\d+$")
@@ -45,9 +46,10 @@ class ActualTransfer:
 @dataclass(frozen=True, kw_only=True)
 class Execution:
     """``devices`` maps flat op names to the canonical device they ran on; ``inner_devices`` maps
-    a control-flow op to the devices of what it was lowered to.  ``fused`` are flat ops that ran as
-    one kernel with ops before them (``mkl_layout_pass.cc`` in ``core/common_runtime`` does so in
-    the partitions, where oneDNN is on)."""
+    a control-flow op to the devices of what it was lowered to, a constant to those that it was
+    copied to.  ``fused`` are flat ops that ran as one kernel with ops before them
+    (``mkl_layout_pass.cc`` in ``core/common_runtime`` does so in the partitions, where oneDNN is
+    on)."""
 
     devices: Mapping[str, str]
     inner_devices: Mapping[str, frozenset[str]]
@@ -130,8 +132,10 @@ class _Reader:
         """(tensor_name, receiving device) pairs whose receivers only hand a value back."""
         readers: dict[str, set[str]] = {}
         for node in self.nodes.values():
+            ends = node.op in SEND_TYPES and node.attr["client_terminated"].b
             for name in node.input:
-                readers.setdefault(name.lstrip("^").split(":")[0], set()).add(node.op)
+                source = name.lstrip("^").split(":")[0]
+                readers.setdefault(source, set()).add("_Retval" if ends else node.op)
         return frozenset(
             (node.attr["tensor_name"].s.decode(), node.attr["recv_device"].s.decode())
             for node in self.nodes.values()
@@ -189,6 +193,9 @@ class _Reader:
             return self._argument(node), ""
         if node.name in self.exits:
             return self.exits[node.name], ""
+        fed = _CLUSTER_FEED.fullmatch(node.name)
+        if fed and node.op in RECEIVE_TYPES and node.attr["client_terminated"].b:
+            return f"{fed[1]}:{fed[2]}", ""
         flat = self.names.prefix + node.name
         if flat in self.names.ops:
             return f"{flat}:{index}", ""

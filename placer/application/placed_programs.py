@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from placer.application.device_mapping import rehearsal_mapping
+from placer.application.fallback import SHOWN, Move, foresee_moves, refuse_moves
 from placer.application.graph_placement import (
     check_fingerprint,
     map_graph_devices,
@@ -15,7 +18,9 @@ from placer.application.graph_placement import (
 )
 from placer.application.placed_function import place_function
 from placer.application.saved_model import (
+    META_SUFFIX,
     map_devices,
+    write_placed_meta_graph,
     write_placed_saved_model,
     write_saved_model,
 )
@@ -40,31 +45,39 @@ def apply(
     *,
     force: bool = False,
     strict: bool = False,
+    rehearse: bool = False,
     allow_unsafe_keras: bool = False,
     **choice: Any,
 ) -> Any:
     """The placed program: what ``source`` is, running where ``plan`` says.
 
     A path (SavedModel folder, GraphDef file) needs ``out``, the folder or file to write, and gives
-    it back as a ``Path``; what is written of a Keras file is a SavedModel.  A ``tf.function``,
-    ConcreteFunction or Keras model gives a
+    it back as a ``Path``.  What is written of a Keras file is a SavedModel; of a MetaGraphDef all
+    of it (initialisers, saver, collections) if ``out`` ends in ``.meta``, else a GraphDef.  A
+    ``tf.function``, ConcreteFunction or Keras model gives a
     :class:`~placer.application.placed_function.PlacedFunction` whose variables were copied to
     their devices; with ``strict`` TensorFlow may not move its ops elsewhere.  A ``tf.Graph`` or
-    GraphDef gives a GraphDef.  ``choice`` are ``tag_set``, ``signature`` and ``outputs`` where
-    they differ from what the plan says.
+    GraphDef gives a GraphDef.  With ``rehearse`` a file or GraphDef names logical CPU devices in
+    place of the plan's accelerators, to run where those are absent.  ``choice`` are ``tag_set``,
+    ``signature`` and ``outputs`` where they differ from what the plan says.
+
+    Ops that TensorFlow would move off their planned devices are logged as warnings; with
+    ``strict`` they raise :class:`VerificationError`, and nothing is written.
 
     Raises :class:`UsageError` for a plan of another model, a missing ``out``, an existing one
     without ``force``, or a function with ``jit_compile``.
     """
     if not isinstance(source, str | os.PathLike):
-        return _apply(source, plan, out, force=force, strict=strict, **choice)
+        return _apply(source, plan, out, force=force, strict=strict, rehearse=rehearse, **choice)
     if out is None:
         raise UsageError(
             f"a file is applied into another one: give the folder or file to write, as in "
             f"apply({str(source)!r}, plan, 'placed')"
         )
     with local_model(source, allow_unsafe_keras=allow_unsafe_keras) as model:
-        return _apply(model.path, plan, out, force=force, strict=strict, **choice)
+        return _apply(
+            model.path, plan, out, force=force, strict=strict, rehearse=rehearse, **choice
+        )
 
 
 def _apply(
@@ -74,21 +87,41 @@ def _apply(
     *,
     force: bool,
     strict: bool,
+    rehearse: bool,
     **choice: Any,
 ) -> Any:
     program = load_planned_program(source, plan, **choice)
+    _tell_moves(foresee_moves(program, plan.placement), strict=strict)
+    stand_in = rehearsal_mapping(set(plan.placement.values())).stand_in if rehearse else None
     if program.source_format == "saved_model":
         assert out is not None
-        for _, message, _ in write_placed_saved_model(program, plan.placement, out, force=force):
+        for _, message, _ in write_placed_saved_model(
+            program, plan.placement, out, force=force, translate=stand_in
+        ):
             _LOG.warning(message)
         return Path(out)
     if program.source_format in ("function", "keras"):
         return place_function(source, program, plan, strict=strict)
+    if out is not None and Path(out).suffix == META_SUFFIX:
+        write_placed_meta_graph(program, plan.placement, out, force=force, translate=stand_in)
+        return Path(out)
     placed = place_graph_def(program, plan.placement)
+    if stand_in is not None:
+        map_graph_devices(placed, stand_in)
     if out is None:
         return placed
     write_graph_def(placed, out, force=force)
     return Path(out)
+
+
+def _tell_moves(moves: Sequence[Move], *, strict: bool) -> None:
+    """Warns of ops that TensorFlow will move; refuses them if ``strict``."""
+    if strict:
+        refuse_moves(moves, "would move")
+    for move in moves[:SHOWN]:
+        _LOG.warning("TensorFlow will move %s", move)
+    if len(moves) > SHOWN:
+        _LOG.warning("and %d more ops", len(moves) - SHOWN)
 
 
 def clear(
@@ -96,11 +129,16 @@ def clear(
 ) -> Path:
     """Writes the SavedModel or GraphDef ``source`` without any device strings to ``out``.
 
-    Raises :class:`UsageError` if ``out`` exists and ``force`` is not given.
+    Of a MetaGraphDef all of it is written if ``out`` ends in ``.meta``, else its graph.  Raises
+    :class:`UsageError` if ``out`` exists and ``force`` is not given.
     """
     path = Path(source)
     message = read_source(path)
-    if message.DESCRIPTOR.name == "SavedModel":
+    if message.DESCRIPTOR.name == "MetaGraphDef" and Path(out).suffix == META_SUFFIX:
+        map_devices(message, lambda _: "")
+        with replaced(out, force=force) as file:
+            file.write_bytes(message.SerializeToString())
+    elif message.DESCRIPTOR.name == "SavedModel":
         for meta_graph in message.meta_graphs:
             map_devices(meta_graph, lambda _: "")
         with replaced(out, force=force) as folder:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from placer.application.cluster_runs import local_master
 from placer.application.generated_inputs import stand_in_weights
 from placer.extraction.saved_functions import find_function
 from placer.extraction.signatures import choose_meta_graph
@@ -252,6 +253,7 @@ class SessionRequest:
     cpu_count: int = 1
     strict: bool = False
     optimised: bool = False
+    cluster: Mapping[str, Mapping[int, str]] | None = None
 
 
 def run_saved_model_session(path: Path, tags: Sequence[str], request: SessionRequest) -> Run:
@@ -260,7 +262,8 @@ def run_saved_model_session(path: Path, tags: Sequence[str], request: SessionReq
 
     v1 = tf.compat.v1
     stored = (path / "variables" / "variables.index").exists()
-    with tf.Graph().as_default() as graph, v1.Session(config=_config(request)) as session:
+    target, config = _config(request)
+    with tf.Graph().as_default() as graph, v1.Session(target, config=config) as session:
         v1.saved_model.load(session, list(tags), str(path))
         notes = () if stored else invent_state(session, graph)
         return replace(_run_session(session, request), notes=notes)
@@ -271,13 +274,15 @@ def run_graph_session(graph_def: Any, request: SessionRequest) -> Run:
     import tensorflow as tf
 
     v1 = tf.compat.v1
-    with tf.Graph().as_default() as graph, v1.Session(config=_config(request)) as session:
+    target, config = _config(request)
+    with tf.Graph().as_default() as graph, v1.Session(target, config=config) as session:
         tf.graph_util.import_graph_def(graph_def, name="")
         notes = invent_state(session, graph)
         return replace(_run_session(session, request), notes=notes)
 
 
-def _config(request: SessionRequest) -> Any:
+def _config(request: SessionRequest) -> tuple[str, Any]:
+    """(target, ConfigProto) of the session: this process, or it and the servers of a cluster."""
     import tensorflow as tf
 
     config = tf.compat.v1.ConfigProto(
@@ -286,7 +291,12 @@ def _config(request: SessionRequest) -> Any:
     if not request.optimised:
         config.graph_options.rewrite_options.disable_meta_optimizer = True
         config.graph_options.optimizer_options.opt_level = -1
-    return config
+    if request.cluster is None:
+        return "", config
+    target, cluster = local_master(request.cluster)
+    config.cluster_def.CopyFrom(cluster)
+    config.isolate_session_state = True
+    return target, config
 
 
 def _run_session(session: Any, request: SessionRequest) -> Run:

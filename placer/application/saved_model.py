@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cost_models.device_names import full_name
 from placer.application.control_flow_placement import (
     CLONE_MARK,
     CONTROL_FLOW_TYPES,
@@ -24,7 +25,7 @@ from placer.application.function_bodies import function_attributes
 from placer.application.graph_placement import full_devices, map_graph_devices, placed_nodes
 from placer.application.shared_variables import follow_variables, touched_handles
 from placer.application.signature_flattening import flatten_function
-from placer.errors import ModelError
+from placer.errors import ModelError, UsageError
 from placer.extraction.inlining import CALL_TYPES
 from placer.extraction.loading import load_program
 from placer.extraction.op_definitions import OpDefinitions
@@ -36,6 +37,9 @@ from placer.files import replaced
 
 Warnings = tuple[tuple[str, str, tuple[str, ...]], ...]
 
+META_SUFFIX = ".meta"
+"""What the name of a MetaGraphDef file ends in."""
+
 
 def write_placed_saved_model(
     program: FlatProgram,
@@ -43,13 +47,15 @@ def write_placed_saved_model(
     out: str | os.PathLike[str],
     *,
     force: bool = False,
+    translate: Callable[[str], str] | None = None,
 ) -> Warnings:
     """Writes the SavedModel behind ``program`` with ``placement``; (code, message, ops) warnings.
 
     The signature of ``program`` becomes one flat function with a device on every op; other
-    signatures keep their bodies, and their ops follow the variables they touch.  The output
-    appears whole or not at all.  Raises :class:`UsageError` if ``out`` exists and ``force`` is not
-    given, :class:`ModelError` if the program is not a SavedModel's.
+    signatures keep their bodies, and their ops follow the variables they touch.  ``translate``
+    replaces each full device name that is written.  The output appears whole or not at all.
+    Raises :class:`UsageError` if ``out`` exists and ``force`` is not given, :class:`ModelError`
+    if the program is not a SavedModel's.
     """
     if program.source_format != "saved_model":
         raise ModelError(f"a {program.source_format} is no SavedModel; apply it as what it is")
@@ -58,9 +64,37 @@ def write_placed_saved_model(
     saved_model = read_source(source)
     meta_graph = choose_meta_graph(saved_model, source, ",".join(program.tags))
     warnings = place_meta_graph(meta_graph, program, placement)
+    if translate is not None:
+        map_devices(meta_graph, translate)
     with replaced(out, force=force) as folder:
         write_saved_model(source, saved_model, folder)
     return warnings
+
+
+def write_placed_meta_graph(
+    program: FlatProgram,
+    placement: Mapping[str, str],
+    out: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    translate: Callable[[str], str] | None = None,
+) -> None:
+    """Writes the MetaGraphDef behind ``program`` with ``placement``, as a training script of
+    TensorFlow 1 imports it: initialisers, saver and collections are kept, and what touches a
+    variable follows it.  Raises :class:`UsageError` as :func:`write_placed_saved_model` does, and
+    if the program comes from no MetaGraphDef.
+    """
+    meta_graph = read_source(Path(program.path)) if program.path else None
+    if meta_graph is None or meta_graph.DESCRIPTOR.name != "MetaGraphDef":
+        raise UsageError(
+            f"{os.fspath(out)} is the name of a MetaGraphDef, and {program.path or 'the source'} "
+            f"is none: give a name that ends in .pb or .pbtxt"
+        )
+    place_meta_graph(meta_graph, program, placement)
+    if translate is not None:
+        map_devices(meta_graph, translate)
+    with replaced(out, force=force) as file:
+        file.write_bytes(meta_graph.SerializeToString())
 
 
 def complete_program(
@@ -121,6 +155,11 @@ def hard_link(source: Path, target: Path) -> None:
         _link_file(str(source), str(target))
 
 
+def soft_link(source: Path, target: Path) -> None:
+    """Makes ``target`` a symbolic link to ``source``, wherever that is."""
+    target.symlink_to(source.resolve())
+
+
 def _link_file(source: str, target: str) -> None:
     try:
         os.link(source, target)
@@ -131,9 +170,22 @@ def _link_file(source: str, target: str) -> None:
 def place_meta_graph(
     meta_graph: Any, program: FlatProgram, placement: Mapping[str, str]
 ) -> Warnings:
-    """Writes ``placement`` into a MetaGraphDef, in place; returns warnings."""
+    """Writes ``placement`` into a MetaGraphDef, in place; returns warnings.
+
+    Devices of an earlier placement that this one does not use go.
+    """
+    used = {full_name(device) for device in placement.values()} | {full_name(HOST)}
+    map_devices(meta_graph, lambda device: device if _is_used(device, used) else "")
     with exported_function(meta_graph, program.signature):
         return _place_meta_graph(meta_graph, program, placement)
+
+
+def _is_used(device: str, used: set[str]) -> bool:
+    """Whether a device string names one of ``used`` (full names), or no single device."""
+    try:
+        return not device or full_name(device) in used
+    except ValueError:
+        return True
 
 
 def _place_meta_graph(

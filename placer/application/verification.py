@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placer.application.device_mapping import process_mapping
+from placer.application.cluster_runs import read_addresses, require_tasks, session_host
+from placer.application.device_mapping import HOST, own_mapping, process_mapping
 from placer.application.generated_inputs import guesses, input_values
 from placer.application.judgement import judge
 from placer.application.live_verification import verify_live
@@ -37,6 +38,7 @@ def verify(
     optimised: bool = False,
     time_limit_seconds: float = TIME_LIMIT_SECONDS,
     seed: int = 0,
+    cluster: Any = None,
     allow_unsafe_keras: bool = False,
     **choice: Any,
 ) -> Verification:
@@ -48,12 +50,15 @@ def verify(
     against the device strings in the graph.  ``inputs`` are arrays by input name, or in order,
     made up where missing (``seed``), of the plan's batch size.  Where the devices are absent the
     run is a rehearsal on logical CPU devices, unless ``on_hardware``.  ``strict`` switches
-    TensorFlow's soft placement off; ``optimised`` leaves its graph optimisation on.  ``choice``
-    are ``tag_set``, ``signature`` and ``outputs``.  Variables have their old values afterwards.
+    TensorFlow's soft placement off; ``optimised`` leaves its graph optimisation on.  ``cluster``
+    (a ``cluster.toml`` with ``[[task]]`` tables, or addresses by job) runs the placed program on
+    the servers there.  ``choice`` are ``tag_set``, ``signature`` and ``outputs``.  Variables have
+    their old values afterwards.
 
     Raises :class:`UsageError` for a plan of another model and, with ``on_hardware``, for absent
     devices; :class:`ModelError` if the model does not even run unplaced;
-    :class:`VerificationError` if it runs unplaced but not placed.
+    :class:`VerificationError` if it runs unplaced but not placed, or with ``strict`` if an op ran
+    elsewhere than it was asked to.
     """
     options = RunOptions(
         on_hardware=on_hardware,
@@ -61,7 +66,10 @@ def verify(
         optimised=optimised,
         time_limit_seconds=time_limit_seconds,
         seed=seed,
+        cluster=None if cluster is None else read_addresses(cluster),
     )
+    if options.cluster is not None:
+        require_tasks(options.cluster)
     chosen = planned_choice(plan, choice)
     if isinstance(source, str | os.PathLike):
         with local_model(source, allow_unsafe_keras=allow_unsafe_keras) as model:
@@ -91,9 +99,11 @@ def _verify_file(
     model: ModelFile, inputs: Mapping[str, Any] | Sequence[Any] | None, options: RunOptions
 ) -> Verification:
     subject = model.subject
-    mapping = process_mapping(
-        set(subject.requested.values()) - {""}, on_hardware=options.on_hardware
-    )
+    wanted = set(subject.requested.values()) - {""}
+    if options.cluster is not None:
+        mapping = own_mapping(wanted, host=HOST if model.is_eager else session_host())
+    else:
+        mapping = process_mapping(wanted, on_hardware=options.on_hardware)
     bindings = {} if model.plan is None else model.plan.bindings
     values = input_values(model.program, inputs, bindings, options.seed)
     with tempfile.TemporaryDirectory(prefix="placer-models-") as name:
@@ -106,6 +116,7 @@ def _verify_file(
             hide_accelerators=mapping.rehearsed,
             strict=options.strict,
             optimised=options.optimised,
+            cluster=options.cluster,
         )
         try:
             result = run_in_child(request, time_limit_seconds=options.time_limit_seconds)

@@ -32,6 +32,7 @@ class RunRequest:
     ``unplaced`` and ``placed`` are paths of SavedModels or GraphDefs, or PortableFunctions
     (``kind`` says which); ``inputs`` arrays by signature key or, for a session, by tensor name.
     ``fetches`` and ``targets`` (sessions only) are pairs: of the unplaced and of the placed graph.
+    The placed program runs on the servers of ``cluster``, if given.
     """
 
     kind: str
@@ -46,6 +47,7 @@ class RunRequest:
     hide_accelerators: bool = True
     strict: bool = False
     optimised: bool = False
+    cluster: Mapping[str, Mapping[int, str]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +136,12 @@ def execute(request: RunRequest, mark: Path) -> RunResult | tuple[str, str]:
     ``mark`` is made when the unplaced one has run.
     """
     from placer.application import program_runs
+    from placer.application.cluster_runs import connect_cluster
     from placer.application.device_mapping import configure_logical_cpus
 
     configure_logical_cpus(request.cpu_count)
+    if request.cluster is not None and request.kind in ("function", "saved_model"):
+        connect_cluster(request.cluster)
     stage = "unplaced"
     try:
         unplaced = _run(request, request.unplaced, 0).outputs
@@ -180,6 +185,7 @@ def _run(request: RunRequest, program: Any, which: int) -> Any:
         cpu_count=request.cpu_count,
         strict=request.strict and which == 1,
         optimised=request.optimised,
+        cluster=request.cluster if which == 1 else None,
     )
     if request.kind == "saved_model_session":
         return program_runs.run_saved_model_session(Path(program), request.tags, session)

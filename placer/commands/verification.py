@@ -40,6 +40,16 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "plan is there to be compared)",
     )
     options.add_fallback(group)
+    group.add_argument(
+        "--cluster",
+        metavar="cluster.toml",
+        help="run on the servers that its [[task]] tables name",
+    )
+    group.add_argument(
+        "--record",
+        metavar="FILE",
+        help="write PLAN with the ops that TensorFlow moved, as warnings 'fallback'",
+    )
     options.add_time_limit(group, 600.0, "of both runs, unplaced and placed (600)")
     options.add_fail_on(parser.add_argument_group("gates (exit code 7)"), ("fallback",))
     options.add_output_options(parser, "write the result here instead of to stdout")
@@ -60,8 +70,13 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.output:
         check_writable(arguments.output, force=arguments.force)
     plan = Plan.load(arguments.plan) if arguments.plan else None
+    if arguments.record:
+        if plan is None:
+            raise UsageError("--record writes a plan with what was found: give PLAN too")
+        check_writable(arguments.record, force=arguments.force)
     inputs = _read_inputs(arguments.inputs) if arguments.inputs else None
     from placer.application import verify
+    from placer.application.fallback import record_moves, refuse_moves, seen_moves
 
     with progress(f"running {arguments.model}", arguments):
         found = verify(
@@ -72,10 +87,15 @@ def run(arguments: argparse.Namespace) -> None:
             strict=arguments.fallback == "strict",
             optimised=arguments.optimised,
             time_limit_seconds=arguments.time_limit,
+            cluster=arguments.cluster,
             **options.choice_options(arguments),
         )
     emit(_render(found, arguments, **style(to_file=bool(arguments.output))), arguments)
+    if plan is not None and arguments.record:
+        record_moves(plan, seen_moves(found)).save(arguments.record, force=arguments.force)
     found.raise_for_mismatch()
+    if arguments.fallback == "strict":
+        refuse_moves(seen_moves(found), "moved")
     gates.require(gates.check_moved(arguments.fail_on, found))
 
 

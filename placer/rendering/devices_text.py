@@ -12,7 +12,7 @@ from placer.rendering.layout import Column, facts, table, title, to_text
 from placer.rendering.quantities import format_bytes, format_rate
 
 if TYPE_CHECKING:
-    from placer.application.local_devices import LocalDevices
+    from placer.application.local_devices import LocalDevices, PhysicalDevice
 
 
 def render_devices(
@@ -39,6 +39,9 @@ def _local_table(local: LocalDevices, width: int) -> RenderableType:
         Column(header="Visible", number=False),
         Column(header="Logical", number=False),
         Column(header="Model", number=False),
+        Column(header="Memory"),
+        Column(header="Used"),
+        Column(header="Free"),
     ]
     rows = [
         (
@@ -46,10 +49,21 @@ def _local_table(local: LocalDevices, width: int) -> RenderableType:
             "yes" if device.visible else "no",
             ", ".join(device.logical) or "-",
             device.model or device.type,
+            *_memory(device),
         )
         for device in local.physical
     ]
     return table(columns, rows, width=width)
+
+
+def _memory(device: PhysicalDevice) -> tuple[str, str, str]:
+    """Total, used and free memory; dashes where the driver does not tell."""
+    memory = device.memory
+    if memory is None:
+        return "-", "-", "-"
+    sizes = memory.total_bytes, memory.used_bytes, memory.free_bytes
+    total, used, free = (format_bytes(size) for size in sizes)
+    return total, used, free
 
 
 def _preset_table(presets: Mapping[str, DevicePreset], width: int) -> RenderableType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cost_models.devices import preset
+from placer.application.gpu_memory import GpuMemory
 from placer.application.local_devices import LocalDevices, PhysicalDevice
 from placer.rendering.devices_text import render_devices
 
@@ -10,11 +11,11 @@ MACHINE = """\
 Devices of this machine
 TensorFlow 2.21.0
 
-Physical  Visible  Logical       Model
-──────────────────────────────────────────
-CPU:0     yes      CPU:0         CPU
-GPU:0     yes      GPU:0, GPU:1  NVIDIA T4
-GPU:1     no       -             NVIDIA T4
+Physical  Visible  Logical       Model        Memory      Used      Free
+────────────────────────────────────────────────────────────────────────
+CPU:0     yes      CPU:0         CPU               -         -         -
+GPU:0     yes      GPU:0, GPU:1  NVIDIA T4  15.0 GiB  3.00 GiB  12.0 GiB
+GPU:1     no       -             NVIDIA T4         -         -         -
 
 Host
   memory  64.0 GiB
@@ -41,6 +42,13 @@ def test_a_machine_reads_like_this():
                 model="NVIDIA T4",
                 visible=True,
                 logical=("GPU:0", "GPU:1"),
+                memory=GpuMemory(
+                    uuid="GPU-1",
+                    model="NVIDIA T4",
+                    total_bytes=15 << 30,
+                    free_bytes=12 << 30,
+                    used_bytes=3 << 30,
+                ),
             ),
             PhysicalDevice(name="GPU:1", type="GPU", model="NVIDIA T4", visible=False),
         ),
