@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -9,7 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from placer.errors import UsageError
+from placer.errors import PlacerError, UsageError
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A folder that is copied fails with one error that quotes those of its files."""
 
 
 def check_writable(path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -34,7 +38,7 @@ def replaced(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[P
 
     The block creates a file or a folder there.  An old file or folder is replaced only with
     ``force``; after an exception it is as it was, and nothing of the new one is left.  Raises
-    ``UsageError`` as :func:`check_writable` does.
+    ``UsageError`` as :func:`check_writable` does, ``PlacerError`` where the disk is full.
     """
     target = Path(path)
     check_writable(target, force=force)
@@ -46,6 +50,13 @@ def replaced(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[P
     try:
         yield workspace / target.name
         _put(workspace / target.name, target, workspace / "replaced")
+    except OSError as error:
+        if any(os.strerror(number) in str(error) for number in _NO_SPACE):
+            raise PlacerError(
+                f"{target} was not written, and nothing is left of it: {error}; free space in "
+                f"{parent}, or choose another folder"
+            ) from error
+        raise
     finally:
         shutil.rmtree(workspace, ignore_errors=True)
 

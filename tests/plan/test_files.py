@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from placer.errors import UsageError
+from placer.errors import PlacerError, UsageError
 from placer.files import check_writable, replaced, write_text
 
 
@@ -44,3 +44,26 @@ def test_nothing_is_overwritten_unasked(tmp_path):
     with pytest.raises(UsageError, match=r"folder of .* does not exist"):
         check_writable(tmp_path / "absent" / "plan.json", force=True)
     check_writable(tmp_path / "new")
+
+
+def test_a_full_disk_leaves_nothing_and_says_what_to_do(tmp_path):
+    """A file that grows too large for its limit, as on a full disk: one message, no litter."""
+    import resource
+    import signal
+
+    path = tmp_path / "model"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    def write_much() -> None:
+        with replaced(path) as temporary:
+            temporary.write_bytes(b"x" * 100_000)
+
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+        with pytest.raises(PlacerError, match="free space"):
+            write_much()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert list(tmp_path.iterdir()) == []
