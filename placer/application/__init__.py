@@ -7,13 +7,14 @@ from placer.application.cluster_runs import (
     serve_task,
 )
 from placer.application.device_mapping import rehearsal_devices
-from placer.application.placed_programs import apply
+from placer.application.placed_programs import apply, clear
 from placer.application.serving import load_placed
 from placer.application.verification import verify
 
 __all__ = [
     "ClusterSession",
     "apply",
+    "clear",
     "connect_cluster",
     "load_placed",
     "read_addresses",

@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
     plan = None if arguments.clear else Plan.load(arguments.plan)
     if plan is not None:
         require_placement(plan)
-    from placer.application.placed_programs import apply, clear
+    from placer.application import apply, clear
 
     with progress(f"writing {arguments.output}", arguments):
         if plan is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -11,14 +13,16 @@ import pytest
 from plans_by_hand import infeasible_plan, small_plan
 from verifications_by_hand import failed_verification, small_verification
 
+import placer
 from placer.__main__ import main
+from placer.plan import Plan
 
 
 @pytest.fixture
 def application(monkeypatch, tmp_path):
     """Stands in for ``placer.application``, beside a plan and inputs on disk."""
     module = ModuleType("placer.application")
-    module.__path__ = []
+    module.__path__ = [str(Path(placer.__file__).parent / "application")]
     module.calls = []
     module.result = small_verification()
 
@@ -26,7 +30,7 @@ def application(monkeypatch, tmp_path):
         module.calls.append((arguments, options))
         return module.result
 
-    module.apply = module.verify = answer
+    module.apply = module.clear = module.verify = answer
     monkeypatch.setitem(sys.modules, "placer.application", module)
     monkeypatch.chdir(tmp_path)
     small_plan().save("plan.json")
@@ -49,6 +53,7 @@ def test_verify_passes_everything_on(application, capsys):
         "strict": True,
         "optimised": True,
         "time_limit_seconds": 90.0,
+        "cluster": None,
         "tag_set": None,
         "signature": "s",
         "allow_unsafe_keras": False,
@@ -99,6 +104,9 @@ def test_fail_on_fallback_is_a_gate(application, capsys):
         (["verify", "m", "--fail-on", "unmodelled"], "known: fallback"),
         (["apply", "m", "plan.json"], "-o/--output"),
         (["apply", "m", "plan.json", "-o", "plan.json"], "plan.json exists already"),
+        (["apply", "m", "-o", "placed"], "give a PLAN to apply, or --clear"),
+        (["apply", "m", "plan.json", "--clear", "-o", "placed"], "and only one"),
+        (["verify", "m", "--record", "new.json"], "give PLAN too"),
         (["apply", "m", "inputs.npz", "-o", "placed"], "cannot read the plan inputs.npz"),
     ],
 )
@@ -107,6 +115,36 @@ def test_wrong_usage_exits_2_before_any_work(application, capsys, argv, message)
     assert main(argv) == 2
     assert message in capsys.readouterr().err
     assert application.calls == []
+
+
+def moved_verification():
+    """A run in which soft placement moved one op for want of a kernel."""
+    found = small_verification()
+    moved = replace(found.ops[1], actual="CPU:0", code="host_only_kernel")
+    return replace(found, ops=(found.ops[0], moved, *found.ops[2:]))
+
+
+def test_a_moved_op_exits_8_if_strict_and_is_recorded_if_soft(application, capsys):
+    """Requested and actual device and the reason are told, or written into a plan."""
+    application.result = moved_verification()
+    assert main(["verify", "m", "plan.json", "--fallback", "strict"]) == 8
+    assert "moved 1 ops off the device they ask for: a: GPU:0 -> CPU:0" in capsys.readouterr().err
+    assert main(["verify", "m", "plan.json", "--record", "moved.json"]) == 0
+    rows = [row for row in Plan.load("moved.json").warnings if row["code"] == "fallback"]
+    assert [(row["count"], row["ops"]) for row in rows] == [(1, ["a"])]
+    assert "from GPU:0 to CPU:0: host_only_kernel" in rows[0]["message"]
+
+
+def test_apply_clears_and_rehearses(application, capsys):
+    """--clear needs no plan; --rehearse and --fallback reach the application."""
+    assert main(["apply", "model", "--clear", "-o", "bare"]) == 0
+    assert application.calls == [(("model", "bare"), {"force": False})]
+    assert "Program without devices written to bare" in capsys.readouterr().out
+    argv = "apply model plan.json -o placed --rehearse --fallback strict"
+    assert main(argv.split()) == 0
+    options = application.calls[1][1]
+    assert options["rehearse"]
+    assert options["strict"]
 
 
 def test_apply_writes_where_it_is_told(application, capsys):
