@@ -17,13 +17,16 @@ from placer.application.device_mapping import HOST
 from placer.application.node_kernels import gpu_dtypes, has_kernel
 from placer.application.shared_variables import touched_handles
 from placer.errors import VerificationError
+from placer.extraction.op_definitions import OpDefinitions
 from placer.extraction.program import FlatProgram
+from placer.extraction.tensor_types import input_types
 
 if TYPE_CHECKING:
     from placer.application.verification_result import Verification
     from placer.plan import Plan
 
 SHOWN = 5
+_REFERENCES = frozenset({"VariableV2", "Variable"})
 HARMLESS = frozenset(
     {"", "fed", "inside_control_flow", "fused", "replicated", "removed_by_optimiser"}
 )
@@ -55,7 +58,7 @@ def foresee_moves(program: FlatProgram, placement: Mapping[str, str]) -> tuple[M
     Fed values are left out: they arrive on the host whatever their placeholder asks for.
     """
     fed = {item.tensor.partition(":")[0] for item in program.inputs} | set(program.captures)
-    handles = dict(touched_handles(program.graph_def.node))
+    handles = _bound_handles(program)
     moves: dict[str, Move] = {}
     for node in program.graph_def.node:
         requested = placement.get(node.name, "")
@@ -72,6 +75,27 @@ def foresee_moves(program: FlatProgram, placement: Mapping[str, str]) -> tuple[M
         if move is not None and move.actual != requested:
             moves[node.name] = move
     return tuple(moves.values())
+
+
+def _bound_handles(program: FlatProgram) -> dict[str, list[str]]:
+    """The handles whose device an op must share: resources that it touches, and variables of
+    TensorFlow 1 that it takes by reference (a read by value may be anywhere)."""
+    nodes = {node.name: node for node in program.graph_def.node}
+    found = {
+        op: [name for name in handles if nodes[name].op not in _REFERENCES]
+        for op, handles in touched_handles(nodes.values())
+    }
+    definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
+    for node in nodes.values():
+        data = [name.partition(":")[0] for name in node.input if not name.startswith("^")]
+        if any(nodes[name].op in _REFERENCES for name in data):
+            expected = input_types(node, definitions) or ()
+            found[node.name] = found.get(node.name, []) + [
+                name
+                for name, wanted in zip(data, expected, strict=False)
+                if wanted.is_ref and nodes[name].op in _REFERENCES
+            ]
+    return found
 
 
 def _without_kernel(node: Any, requested: str) -> Move:

@@ -19,7 +19,9 @@ class Network(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([4, 32], name="x")])
     def run(self, x):
-        return tf.matmul(tf.matmul(x, self.first, name="a"), self.second, True, name="b")
+        return tf.matmul(
+            tf.matmul(x, self.first, name="a"), self.second, transpose_b=True, name="b"
+        )
 
 
 @pytest.fixture
