@@ -15,6 +15,7 @@ from placer.errors import ModelError, UsageError
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "VARIABLE_VALUE"
+SHOWN = 3
 
 Progress = Callable[[int, int, str], None]
 
@@ -96,21 +97,22 @@ def _match(target: Any, reader: Any, prefix: str, *, partial: bool) -> list[Stor
     found = {id(_tensorflow_variable(variable)) for variable in keys.values()}
     missing = sorted(name for name, v in wanted.items() if id(_tensorflow_variable(v)) not in found)
     if (missing or extra) and not partial:
-        sides = (("no value for", missing), ("values that the model has no variable for:", extra))
-        told = "; ".join(
-            f"{len(names)} {what} {', '.join(names[:3])}".replace(f"{len(names)} no", "no", 1)
-            + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            for what, names in sides
-            if names
-        )
+        told = [f"no value for {_listed(missing)}"] if missing else []
+        told += [f"values for {_listed(extra)}, which the model lacks"] if extra else []
         raise ModelError(
-            f"the checkpoint {prefix!r} does not fit the model: it has {told}; nothing was loaded "
+            f"the checkpoint {prefix!r} does not fit the model: it has {' and '.join(told)}; "
+            f"nothing was loaded "
             f"(partial=True loads what both have)"
         )
     return [
         _checked(key, _tensorflow_variable(variable), shapes[key], dtypes[key])
         for key, variable in keys.items()
     ]
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
 
 
 def _checked(key: str, variable: Any, shape: list[int], dtype: Any) -> StoredVariable:
