@@ -144,6 +144,10 @@ def test_checkpoints_go_both_ways(cnn_plan, tmp_path):
     placer.training_step(plain, data)
     tf.train.Checkpoint(model=plain).restore(saved).assert_existing_objects_matched()
     assert values_of(plain) == weights
+    one_by_one = programs.fresh(programs.cnn)
+    placer.training_step(one_by_one, data)
+    placer.load_checkpoint(tf.train.Checkpoint(model=one_by_one), saved)
+    assert values_of(one_by_one) == weights
     loaded = keras.models.load_model(tmp_path / "placed.keras")
     assert list(values_of(loaded).values()) == list(weights.values())
     fresh = programs.fresh(programs.cnn)
