@@ -67,7 +67,7 @@ def load(prefix: str, layers: int) -> dict[str, Any]:
     placer.rehearsal_devices(DEVICES)
     with placer.empty_variables():
         plan_model = build(layers)
-    gpus = f"{DEVICES}xGPU:{math.ceil(layers / DEVICES) * LAYER_BYTES + 2**28}"
+    gpus = f"{DEVICES}xGPU:{math.ceil(layers / DEVICES) * LAYER_BYTES // 2**20 + 256}MiB"
     pins = {f"layer_{n}": f"GPU:{n * DEVICES // layers}" for n in range(layers)}
     plan = placer.place(plan_model.run, gpus, pins=pins, time_limit=2)
     del plan_model
@@ -100,7 +100,7 @@ def child(action: str, prefix: str, layers: int) -> dict[str, Any]:
     """What ``action`` returns, in a process of its own."""
     command = [sys.executable, __file__, "--action", action, "--prefix", prefix]
     done = subprocess.run(
-        [*command, "--layers", str(layers)], check=True, capture_output=True, text=True
+        [*command, "--layers", str(layers)], check=True, stdout=subprocess.PIPE, text=True
     )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
