@@ -158,7 +158,8 @@ def test_options_reach_the_pipeline(pipeline, capsys):
     argv = "place model --devices 2xT4 --tag-set serve --signature s --outputs a,b:1 -q"
     argv += " --batch-size 8 --shape x:32x128 --shape y:: --max-memory GPU:0=1GiB"
     argv += " --max-memory CPU:0=2GiB --reserve 1GiB+10% --spill never --pin a=b=GPU:1"
-    argv += " --pin-type Hash*=CPU:0 --keep-together enc/* --clear-devices --time-limit 5 --seed 3"
+    argv += " --pin-type Hash*=CPU:0 --keep-together enc/* --clear-devices --colocate-gradients"
+    argv += " --time-limit 5 --seed 3"
     argv += " --allow-unsafe-keras --shape z:Bx?x3 --dim B=8"
     argv = argv.replace("y::", "scope/y:")
     assert main(argv.split()) == 0
@@ -182,6 +183,7 @@ def test_options_reach_the_pipeline(pipeline, capsys):
         "pin_types": {"Hash*": "CPU:0"},
         "keep_together": ("enc/*",),
         "clear_devices": True,
+        "colocate_gradients": True,
         "time_limit": 5.0,
         "seed": 3,
     }
