@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from placer.application.model_binding import BoundModel
-
     from placer.predicted_step import PredictedStep
 
 SCHEMA = "placer.plan/1"
