@@ -35,7 +35,7 @@ def add_program_options(
     add_choice_options(group)
     group.add_argument(
         "--batch-size",
-        type=_counts if sweeps else _count,
+        type=_counts if sweeps else count,
         metavar="N,..." if sweeps else "N",
         help="binds unknown leading dimensions of inputs"
         + ("; several sizes give a table and the largest that fits" if sweeps else ""),
@@ -64,7 +64,7 @@ def add_program_options(
 def _add_cost_options(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--trip-count",
-        type=_count,
+        type=count,
         metavar="N",
         help="iterations of loops whose number is not in the graph",
     )
@@ -162,7 +162,7 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
         help="every gradient op on the device of its forward op",
     )
     add_time_limit(group, 30.0, "of the search (30)")
-    group.add_argument("--seed", type=_count, default=0, metavar="N", help="of the search (0)")
+    group.add_argument("--seed", type=count, default=0, metavar="N", help="of the search (0)")
 
 
 def add_time_limit(group: argparse._ActionsContainer, seconds: float, what: str) -> None:
@@ -316,7 +316,8 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """A whole number of zero or more; raises ``ArgumentTypeError``."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of zero or more")
     return int(text)
@@ -325,12 +326,12 @@ def _count(text: str) -> int:
 def _counts(text: str) -> int | tuple[int, ...]:
     """One whole number, or several with commas between them."""
     counts = tuple(positive(part.strip()) for part in text.split(","))
-    return counts if len(counts) > 1 else _count(text)
+    return counts if len(counts) > 1 else count(text)
 
 
 def positive(text: str) -> int:
     """A whole number of one or more.  Raises ``ArgumentTypeError`` for anything else."""
-    if _count(text) < 1:
+    if count(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of one or more")
     return int(text)
 

@@ -39,6 +39,20 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     group.add_argument("--seed", type=int, default=0, metavar="N", help="of the search (0)")
     options.add_time_limit(group, 30.0, "of the search (30)")
+    group.add_argument(
+        "--workers",
+        type=options.count,
+        default=0,
+        metavar="N",
+        help="threads of the search (0: one per core)",
+    )
+    group.add_argument(
+        "--work-limit",
+        type=options.count,
+        metavar="N",
+        help="cycles of each search instead of seconds: with --workers 1 and the same seed the "
+        "answer is the same everywhere",
+    )
     options.add_output_options(parser, "write the solution here, as JSON")
     parser.set_defaults(run=run)
 
@@ -62,7 +76,12 @@ def run(arguments: argparse.Namespace) -> None:
     problem = read_problem(Path(arguments.problem))
     if arguments.objective:
         problem = replace(problem, objective=arguments.objective)
-    parameters = SolverParameters(time_limit_seconds=arguments.time_limit, seed=arguments.seed)
+    parameters = SolverParameters(
+        time_limit_seconds=arguments.time_limit,
+        seed=arguments.seed,
+        workers=arguments.workers,
+        work_limit=arguments.work_limit,
+    )
     with progress(f"solving {arguments.problem}", arguments):
         solution = solve(problem, parameters, solver=arguments.solver)
     content = describe(problem, solution)

@@ -21,6 +21,9 @@ from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.coarsening import coarsen
 
 _POPULATION = 6
+_SAME = 1e-4
+"""Placements whose values differ by this share or less count as one."""
+
 _FRESH_SHARE = 0.4
 _CROSSING_SHARE = 0.5
 _LEAST_SHRINK = 0.9
@@ -31,7 +34,7 @@ _MOST_IDLE_CYCLES = 100
 OnBetter = Callable[[Sequence[int]], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Found:
     """A placement of the units with its value; infinite if it breaks a row."""
 
@@ -102,19 +105,32 @@ class AnnealingSearch(ABC):
             and cycles != most_cycles
             and self.idle_cycles < _MOST_IDLE_CYCLES
         ):
-            known = list(self.population)
-            if not known or self.random.random() < _FRESH_SHARE:
-                self.cycle(None, self.fresh_temperature, deadline)
-            else:
-                parents = [known[self.random.integers(len(known))] for _ in range(2)]
-                parent = min(parents, key=lambda found: found.value)
-                apart = parent.device_of
-                if self.random.random() < _CROSSING_SHARE:
-                    devices = self.arrays.units.allowed.shape[1]
-                    apart = parents[0].device_of * devices + parents[1].device_of
-                heat = float(self.random.choice(self.temperatures))
-                self.cycle(parent, heat, deadline, apart)
+            self.step(deadline)
             cycles += 1
+
+    def step(self, deadline: float) -> None:
+        """One cycle: from nothing, from one placement, or from two."""
+        if not self.population or self.random.random() < _FRESH_SHARE:
+            self.cycle(None, self.fresh_temperature, deadline)
+        else:
+            self.vary(deadline)
+
+    def parents(self) -> list[Found]:
+        """Two of the population (or one twice), the better first."""
+        known = list(self.population)
+        chosen = [known[self.random.integers(len(known))] for _ in range(2)]
+        return sorted(chosen, key=lambda found: found.value)
+
+    def vary(self, deadline: float) -> None:
+        """One cycle from a placement, or from what two have in common."""
+        parents = self.parents()
+        parent = parents[0]
+        apart = parent.device_of
+        if self.random.random() < _CROSSING_SHARE:
+            devices = self.arrays.units.allowed.shape[1]
+            apart = parents[0].device_of * devices + parents[1].device_of
+        heat = float(self.random.choice(self.temperatures))
+        self.cycle(parent, heat, deadline, apart)
 
     def cycle(
         self,
@@ -180,9 +196,11 @@ class AnnealingSearch(ABC):
             if not self.population or found.value < self.population[0].value:
                 self.on_better(found.device_of.tolist())
                 self.idle_cycles = 0
-            known = any(abs(found.value - other.value) < 1e-12 for other in self.population)
-            if not known:
-                self.population = sorted([*self.population, found], key=lambda each: each.value)
+            near = _SAME * abs(found.value)
+            alike = [each for each in self.population if abs(each.value - found.value) <= near]
+            if all(found.value < each.value for each in alike):
+                others = [each for each in self.population if each not in alike]
+                self.population = sorted([*others, found], key=lambda each: each.value)
                 del self.population[_POPULATION:]
 
 

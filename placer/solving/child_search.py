@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 import placer
 from placer.solving.solution import SolverParameters, Status
 
-GRACE_SECONDS = 1.0
+GRACE_SECONDS = 0.5
 """How long a child may overrun its limit before it is killed."""
 
 _BOOTSTRAP = """
@@ -82,12 +83,16 @@ def search_in_child(
                 f"--deadline={deadline}",
                 f"--seed={parameters.seed}",
                 f"--workers={parameters.workers}",
+                *_work_limit(parameters),
                 "--stop-with-parent",
             ],
             time_limit_seconds + GRACE_SECONDS - (time.monotonic() - started),
         )
         return _read(paths[1], problem, warnings)
 
+
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""The search has threads of its own; those of numpy's linear algebra would only wait for them."""
 
 _SHUTDOWN_SECONDS = 0.3
 """What the child needs to end once its search is over."""
@@ -103,12 +108,21 @@ def child_command() -> list[str]:
     return [sys.executable, "-P", "-c", _BOOTSTRAP.format(root=root)]
 
 
+def _work_limit(parameters: SolverParameters) -> list[str]:
+    limit = parameters.work_limit
+    return [] if limit is None else [f"--work-limit={limit}"]
+
+
 def _run(command: Sequence[str], limit_seconds: float) -> Warnings:
     """Run the child; why it did not end well, if so."""
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            env={**os.environ, **_ONE_THREAD},
         ) as child,
     ):
         try:

@@ -1,8 +1,7 @@
-"""A first placement without OR-Tools, in a second or two for ten thousand units.
+"""A first placement without OR-Tools and without compiled code, in a second or two.
 
-Rough placements (:mod:`placer.solving.drafts`) are improved by local search; then the problem is
-solved again at several scales (:mod:`placer.solving.multilevel`), from scratch and from the best
-so far.  The best of all is the answer.
+Rough placements (:mod:`placer.solving.drafts`) and hints, improved by local search.  What the
+search in the solver process makes of them is far better; this is what is left if it fails.
 """
 
 from __future__ import annotations
@@ -12,17 +11,13 @@ from collections.abc import Sequence
 
 from placer.solving.drafts import drafts, promising
 from placer.solving.local_search import improve
-from placer.solving.multilevel import Levels
 from placer.solving.occupancy import Incidence, Occupancy
 from placer.solving.reduced_problem import ReducedProblem
 from placer.solving.repair import repair
 
-_FRESH_STARTS = 3
-_MOST_CYCLES = 6
-
 
 def initial_placement(
-    problem: ReducedProblem, deadline: float, hints: Sequence[Sequence[int]] = (), seed: int = 0
+    problem: ReducedProblem, deadline: float, hints: Sequence[Sequence[int]] = ()
 ) -> tuple[int, ...] | None:
     """The best feasible placement found, one device per unit, or ``None``.
 
@@ -32,25 +27,8 @@ def initial_placement(
     incidence = Incidence(problem)
     candidates = [state for hint in hints if (state := _from_hint(incidence, hint)) is not None]
     candidates += _improved_drafts(incidence, deadline)
-    for start in range(_FRESH_STARTS):
-        if _is_settled(candidates, deadline):
-            break
-        levels = Levels(incidence, seed + start)
-        if not levels.maps:
-            break
-        found = levels.solve(deadline)
-        candidates += [found] if found is not None else []
     best = min(candidates, key=_value, default=None)
-    if best is None:
-        return None
-    for cycle in range(_MOST_CYCLES):
-        if _is_settled([best], deadline):
-            break
-        before = best.value
-        best = Levels(incidence, seed + cycle, best.device_of).improve(best, deadline)
-        if best.value == before and cycle:
-            break
-    return tuple(best.device_of)
+    return None if best is None else tuple(best.device_of)
 
 
 def _value(state: Occupancy) -> int:

@@ -25,6 +25,9 @@ class SolverParameters:
     seed: int = 0
     workers: int = 0
     """CP-SAT workers; 0 takes one per core, and eight at least: each is a strategy of its own."""
+    work_limit: int | None = None
+    """Cycles of each heuristic search and deterministic seconds of CP-SAT.  With one worker the
+    answer then depends on the problem and the seed alone, unless the time limit comes first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

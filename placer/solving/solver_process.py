@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,27 @@ from placer.solving.throughput import problem as load_problem
 _LEAST_WORKERS = 8
 """CP-SAT runs one strategy per worker, and the strategies that prove bounds come late in its list:
 on two cores eight workers prove in a second what two do not in twenty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How long and how to search: until ``deadline`` (a time of ``time.time()``, so that what it
+    takes to come this far counts), and ``work_limit`` cycles or deterministic seconds at most."""
+
+    deadline: float
+    seed: int
+    workers: int
+    work_limit: int | None = None
+
+    @property
+    def threads(self) -> int:
+        """Of the heuristic searches."""
+        return self.workers or os.cpu_count() or 1
+
+    def until(self, share: float) -> float:
+        """When that share of the time that is left will be over."""
+        now = time.time()
+        return now + (1.0 if self.work_limit is not None else share) * (self.deadline - now)
 
 
 Expand = Callable[[Sequence[int]], Sequence[int]]
@@ -60,6 +82,10 @@ class ResultFile:
             draft.write_text(json.dumps(self.content))
             os.replace(draft, self.path)
 
+    def keep(self, device_of: Sequence[int]) -> None:
+        """A better placement was found."""
+        self.update(status="FEASIBLE", device_of=list(device_of))
+
 
 class _Progress(cp_model.CpSolverSolutionCallback):  # type: ignore[misc] # ortools: no types
     """Writes each improved placement."""
@@ -78,101 +104,89 @@ class _Progress(cp_model.CpSolverSolutionCallback):  # type: ignore[misc] # orto
         )
 
 
-def search(
-    problem_path: Path, result: ResultFile, deadline: float, seed: int, workers: int
-) -> None:
-    """Solve the problem in ``problem_path`` into ``result`` until ``deadline`` (a time of
-    ``time.time()``, so that what it takes to come this far counts)."""
+def search(problem_path: Path, result: ResultFile, effort: Effort) -> None:
+    """Solve the problem in ``problem_path`` into ``result``."""
     text = problem_path.read_text()
     schema = json.loads(text).get("schema")
     if schema == load_problem.SCHEMA:
-        search_loads(*load_problem.from_json(text), result, deadline, seed, workers)
-        return
-    if schema == step_problem.SCHEMA:
-        search_steps(*step_problem.from_json(text), result, deadline, seed)
-        return
-    search_transfer(*reduced_problem.from_json(text), result, deadline, seed, workers)
+        search_loads(*load_problem.from_json(text), result, effort)
+    elif schema == step_problem.SCHEMA:
+        search_steps(*step_problem.from_json(text), result, effort)
+    else:
+        search_transfer(*reduced_problem.from_json(text), result, effort)
 
 
 def search_transfer(
     problem: reduced_problem.ReducedProblem,
     hint: Sequence[int] | None,
     result: ResultFile,
-    deadline: float,
-    seed: int,
-    workers: int,
+    effort: Effort,
 ) -> None:
-    """The least transfer: annealing where the problem is large, then CP-SAT from the best on what
-    it leaves to decide."""
-    if problem.unit_count > _LEAST_ANNEALED_UNITS:
+    """The least transfer: a heuristic search where the problem is large, then CP-SAT from the best
+    on what it leaves to decide."""
+    if problem.unit_count > _LEAST_SEARCHED_UNITS:
         from placer.solving.transfer_search import TransferSearch
 
-        searcher = TransferSearch(
-            problem, hint, seed, lambda best: result.update(status="FEASIBLE", device_of=best)
-        )
-        now = time.time()
+        searcher = TransferSearch(problem, hint, effort.seed, result.keep)
         share = next(s for units, s in _TRANSFER_SHARES if problem.unit_count <= units)
-        searcher.run(now + share * (deadline - now), workers=workers or os.cpu_count() or 1)
+        searcher.run(effort.until(share), effort.work_limit, effort.threads)
         hint = result.content["device_of"] or hint
-    if time.time() > deadline:
+    if time.time() > effort.deadline:
         return
-    is_known = hint is not None and problem.is_feasible(hint)
-    smaller = contract(problem, problem.value(hint)) if hint and is_known else problem
+    known = hint if hint is not None and problem.is_feasible(hint) else None
+    smaller = problem if known is None else contract(problem, problem.value(known))
     model = PlacementModel(smaller)
     if hint is not None:
         model.hint(smaller.project(hint))
-    run_cp_sat(model, result, deadline, seed, workers, smaller.expand)
+
+    def expand(units: Sequence[int]) -> Sequence[int]:
+        """CP-SAT may come by worse placements than the one it was given."""
+        candidates = [smaller.expand(units), *([] if known is None else [known])]
+        return min(candidates, key=problem.value)
+
+    run_cp_sat(model, result, effort, expand)
 
 
-_LEAST_ANNEALED_UNITS = 150
+_LEAST_SEARCHED_UNITS = 150
 _TRANSFER_SHARES = ((2_000, 0.2), (10_000, 0.4), (sys.maxsize, 0.85))
-"""Up to so many units, the share of the time that annealing gets."""
+"""Up to so many units, the share of the time that the heuristic search gets."""
 
 
 def search_loads(
     problem: load_problem.LoadProblem,
     hint: Sequence[int] | None,
     result: ResultFile,
-    deadline: float,
-    seed: int,
-    workers: int,
+    effort: Effort,
 ) -> None:
     """The least bottleneck: annealing first, then CP-SAT from the best, for a bound too."""
     from placer.solving.throughput.model import LoadModel
     from placer.solving.throughput.search import LoadSearch
 
     result.update(lower_bound=problem.least_load())
-    now = time.time()
     variables = (problem.unit_count + len(problem.streams)) * problem.device_count
     proves = variables <= _MOST_VARIABLES
-    searcher = LoadSearch(
-        problem, hint, seed, lambda best: result.update(status="FEASIBLE", device_of=best)
-    )
+    searcher = LoadSearch(problem, hint, effort.seed, result.keep)
     share = _ANNEALING_SHARE if proves else 1.0
-    searcher.run(now + (deadline - now) * share, workers=workers or os.cpu_count() or 1)
+    searcher.run(effort.until(share), effort.work_limit, effort.threads)
     best = result.content["device_of"]
-    if proves and best is not None and time.time() < deadline:
-        run_cp_sat(LoadModel(problem, best), result, deadline, seed, workers)
+    if proves and best is not None and time.time() < effort.deadline:
+        run_cp_sat(LoadModel(problem, best), result, effort)
 
 
 def search_steps(
     step: step_problem.StepProblem,
     hint: Sequence[int] | None,
     result: ResultFile,
-    deadline: float,
-    seed: int,
+    effort: Effort,
 ) -> None:
     """The least step time: baselines, then annealing of simulated steps."""
     from placer.solving.step_time.search import StepSearch
 
     bound = step.least_step()
     result.update(lower_bound=bound)
-    searcher = StepSearch(
-        step, hint, seed, lambda best: result.update(status="FEASIBLE", device_of=best)
-    )
-    now = time.time()
-    searcher.start(now + _BASELINE_SHARE * (deadline - now))
-    searcher.run(deadline)
+    searcher = StepSearch(step, hint, effort.seed, result.keep)
+    searcher.start(effort.until(_BASELINE_SHARE))
+    searcher.run(effort.deadline, effort.work_limit)
 
 
 _BASELINE_SHARE = 0.4
@@ -181,22 +195,17 @@ _MOST_VARIABLES = 60_000
 """Beyond, CP-SAT neither improves what annealing found nor proves much in a minute."""
 
 
-def run_cp_sat(
-    model: Any,
-    result: ResultFile,
-    deadline: float,
-    seed: int,
-    workers: int,
-    expand: Expand = tuple,
-) -> None:
+def run_cp_sat(model: Any, result: ResultFile, effort: Effort, expand: Expand = tuple) -> None:
     """Run CP-SAT on a model that knows its ``lower_bound`` and ``device_of``; bounds only rise.
 
     ``expand`` turns a placement of the model into one of the problem.
     """
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = max(0.1, deadline - time.time())
-    solver.parameters.random_seed = seed
-    solver.parameters.num_workers = workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
+    solver.parameters.max_time_in_seconds = max(0.1, effort.deadline - time.time())
+    if effort.work_limit is not None:
+        solver.parameters.max_deterministic_time = effort.work_limit
+    solver.parameters.random_seed = effort.seed
+    solver.parameters.num_workers = effort.workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
     solver.best_bound_callback = lambda bound: result.update(lower_bound=model.lower_bound(bound))
     status = solver.solve(model.model, _Progress(model, result, expand))
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -233,6 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--deadline", type=float, help="seconds since the epoch, instead")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=0, help="0: one per core, eight at least")
+    parser.add_argument("--work-limit", type=int, help="cycles, deterministic seconds")
     parser.add_argument("--stop-with-parent", action="store_true")
     options = parser.parse_args(arguments)
     if options.stop_with_parent:
@@ -241,7 +251,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _end_soon_after(deadline)
     result = ResultFile(options.result)
     result.update()
-    search(options.problem, result, deadline, options.seed, options.workers)
+    effort = Effort(
+        deadline=deadline,
+        seed=options.seed,
+        workers=options.workers,
+        work_limit=options.work_limit,
+    )
+    search(options.problem, result, effort)
     return 0
 
 

@@ -12,9 +12,10 @@ from placer.solving.initial import initial_placement
 from placer.solving.reduced_problem import ReducedProblem
 from placer.solving.solution import SolverParameters, Status
 
-_INITIAL_SHARE = 0.2
-_INITIAL_MOST_SECONDS = 5.0
+_INITIAL_SHARE = 0.1
+_INITIAL_MOST_SECONDS = 2.0
 _LEAST_CHILD_SECONDS = 1.0
+_MOST_RESERVED_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +37,16 @@ def solve_stage(
 ) -> StageResult:
     """The best placement of ``units`` until ``deadline`` (of ``time.monotonic()``).
 
-    ``hints`` are placements of the ops that may be good.
+    ``hints`` are placements of the ops that may be good.  To expand and judge the placement found
+    takes about as long as to reduce the problem: so much is kept back.
     """
+    began = time.monotonic()
     problem = contract(units)
+    deadline -= min(time.monotonic() - began, _MOST_RESERVED_SHARE * max(0.0, deadline - began))
     if cannot_fit(problem):
         return StageResult(status=Status.INFEASIBLE)
-    start = initial_placement(
-        problem, _initial_deadline(deadline), _project(problem, hints), parameters.seed
-    )
+    until = deadline if parameters.work_limit is not None else _initial_deadline(deadline)
+    start = initial_placement(problem, until, _project(problem, hints))
     if start is not None:
         value = problem.value(start)
         if value == 0 or _is_fixed(problem):

@@ -62,7 +62,8 @@ class _Rounds:
     ``given`` is the problem, ``tightened`` what the next round solves; ``relaxed`` is the best
     solution with nothing reserved on a guess, whose bound is proven, ``infeasible`` the proof that
     there is none, ``best`` the best placement that fits, ``last`` the last one that did not, with
-    its ``overruns``.
+    its ``overruns``.  ``overhead_seconds`` is the longest that a prediction took: the next round
+    must leave as much.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class _Rounds:
         self.overruns: dict[int, DevicePeak] = {}
         self.loosened = 0
         self.finished = False
+        self.overhead_seconds = 0.0
 
     def seconds_left(self) -> float:
         return self.started + self.parameters.time_limit_seconds - time.monotonic()
@@ -93,7 +95,8 @@ class _Rounds:
         """Whether another round begins; the first one always does."""
         if self.relaxed is None and self.infeasible is None:
             return True
-        return not self.finished and self.seconds_left() >= _LEAST_ROUND_SECONDS
+        needed = _LEAST_ROUND_SECONDS + self.overhead_seconds
+        return not self.finished and self.seconds_left() >= needed
 
     def run(self) -> None:
         """One round: solve, predict, and keep the placement or tighten."""
@@ -101,7 +104,9 @@ class _Rounds:
         if solution.device_of is None:
             self.loosen(solution)
             return
+        began = time.monotonic()
         peaks = self.find_peaks(solution.device_of)
+        self.overhead_seconds = max(self.overhead_seconds, time.monotonic() - began)
         self.overruns = {
             device: peak
             for device, peak in enumerate(peaks)
@@ -117,7 +122,7 @@ class _Rounds:
             self.finished = solution.value == solution.lower_bound
 
     def solve(self) -> Solution:
-        left = self.seconds_left()
+        left = self.seconds_left() - self.overhead_seconds
         share = _FIRST_SHARE if self.relaxed is None else _NEXT_SHARE
         share = share if self.best is None else 1.0
         known = self.best or self.last

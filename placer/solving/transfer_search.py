@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from placer.problem import ProblemTensor
 from placer.solving.annealing_search import AnnealingSearch, Found, OnBetter
 from placer.solving.compiled.arrays import (
     Arrays,
@@ -25,14 +24,15 @@ from placer.solving.compiled.transfers import (
     new_transfer_state,
     transfer_bytes,
 )
-from placer.solving.drafts import drafts
-from placer.solving.occupancy import Incidence
-from placer.solving.reduced_problem import ReducedProblem, Row
+from placer.solving.recursive_bisection import bisect_recursively, redraw, refine
+from placer.solving.reduced_problem import ReducedProblem
 
-_MOST_DRAFTS = 8
-_FIRST_STEPS_PER_UNIT = 100
-_MOST_FIRST_STEPS = 30_000
-_STEPS_PER_UNIT = 10
+_MOST_ANNEALED_UNITS = 1_000
+_FRESH_SHARE = 0.2
+_REDRAWN_SHARE = 0.5
+
+_STEPS_PER_UNIT = 100
+_MOST_STEPS = 30_000
 """Many short rounds from fresh starts find more than few long ones."""
 
 
@@ -70,15 +70,14 @@ def to_arrays(problem: ReducedProblem) -> Arrays:
 class TransferSearch(AnnealingSearch):
     """The search over one problem; ``on_better`` is told of every better placement."""
 
-    coarsest_units = 120
-    cluster_share = 0.1
+    coarsest_units = 240
+    cluster_share = 0.05
     fresh_temperature = 0.5
     temperatures = (0.05, 0.3, 1.0)
 
     def __init__(
         self, problem: ReducedProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
     ) -> None:
-        self.problem = problem
         super().__init__(to_arrays(problem), hint, seed, on_better)
 
     def judge(self, arrays: Arrays, device_of: Ints) -> Found:
@@ -88,9 +87,15 @@ class TransferSearch(AnnealingSearch):
         return Found(float(transfer_bytes(arrays, state)) if fits else np.inf, device_of)
 
     def anneal(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
-        """Annealing from ``temperature`` times the mean size of a net that is cut."""
-        steps = min(_MOST_FIRST_STEPS, _FIRST_STEPS_PER_UNIT * len(free))
-        steps += _STEPS_PER_UNIT * len(free)
+        """At coarse levels annealing from ``temperature`` times the mean size of a net that is
+        cut; at every level moves of single units."""
+        if len(free) <= _MOST_ANNEALED_UNITS:
+            device_of = self.anneal_units(arrays, device_of, free, temperature)
+        return refine(arrays, device_of, self.random)
+
+    def anneal_units(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
+        """Annealing only."""
+        steps = min(_MOST_STEPS, _STEPS_PER_UNIT * len(free))
         state = new_transfer_state(arrays, device_of)
         home = state.device_of[arrays.nets.producer]
         elsewhere = state.readers > 0
@@ -98,47 +103,33 @@ class TransferSearch(AnnealingSearch):
         cut = elsewhere.any(axis=1)
         mean = float(arrays.nets.bytes[cut].mean()) if cut.any() else 1.0
         heat = temperature * max(1.0, mean)
-        _, best = anneal_transfer(arrays, device_of, free, self.next_seed(), steps, heat)
-        return best
+        return anneal_transfer(arrays, device_of, free, self.next_seed(), steps, heat)[1]
 
     def sizes(self, arrays: Arrays) -> Floats:
         """Each unit's largest share of a row."""
         totals = np.maximum(1.0, arrays.units.weights.sum(axis=1, keepdims=True))
         return np.asarray((arrays.units.weights / totals).max(axis=0), np.float64)
 
+    def step(self, deadline: float) -> None:
+        """A placement from nothing, some devices of a good one drawn anew, or a cycle."""
+        kind = self.random.random()
+        if not self.population or kind < _FRESH_SHARE:
+            self.keep(self.fresh(self.arrays)[0])
+        elif kind < _FRESH_SHARE + _REDRAWN_SHARE:
+            self.redraw()
+        else:
+            self.vary(deadline)
+
+    def redraw(self) -> None:
+        """Two devices of a good placement, or a few more, are drawn anew."""
+        device_of = self.parents()[0].device_of
+        count = self.arrays.units.allowed.shape[1]
+        devices = self.random.permutation(count)[: 1 + self.random.geometric(0.5)]
+        sizes = self.sizes(self.arrays)
+        self.keep(
+            self.judge(self.arrays, redraw(self.arrays, sizes, device_of, devices, self.random))
+        )
+
     def fresh(self, arrays: Arrays) -> list[Found]:
-        """Segments of spectral and given orders, and first fits."""
-        coarse = _to_problem(arrays, self.problem)
-        found = []
-        for device_of in drafts(Incidence(coarse)):
-            if device_of is not None:
-                found.append(self.judge(arrays, np.array(device_of, np.int64)))
-            if len(found) == _MOST_DRAFTS:
-                break
-        return [each for each in found if np.isfinite(each.value)]
-
-
-def _to_problem(arrays: Arrays, origin: ReducedProblem) -> ReducedProblem:
-    """A coarser problem as the drafts read it."""
-    units, nets = arrays.units, arrays.nets
-    count = len(units.seconds)
-    return ReducedProblem(
-        device_count=origin.device_count,
-        host=origin.host,
-        allowed=tuple(tuple(np.flatnonzero(row).tolist()) for row in units.allowed),
-        nets=tuple(
-            ProblemTensor(
-                producer=int(nets.producer[net]),
-                consumers=tuple(nets.pins[nets.pin_start[net] : nets.pin_start[net + 1]].tolist()),
-                bytes=int(nets.bytes[net]),
-            )
-            for net in range(len(nets.producer))
-        ),
-        rows=tuple(
-            Row(weights=tuple(map(int, weights)), capacity=row.capacity)
-            for weights, row in zip(units.weights.tolist(), origin.rows, strict=True)
-        ),
-        host_cost=tuple(map(int, units.seconds[:, origin.host].tolist())),
-        unit_of=tuple(range(count)),
-        anchor=tuple(range(count)),
-    )
+        """A placement by recursive bisection."""
+        return [self.judge(arrays, bisect_recursively(arrays, self.sizes(arrays), self.random))]

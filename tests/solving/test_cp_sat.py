@@ -22,9 +22,10 @@ from placer.solving.reduced_problem import ReducedProblem, SpillRules, reduce_to
 BATCH = """
 import sys, time
 from pathlib import Path
-from placer.solving.solver_process import ResultFile, search
+from placer.solving.solver_process import Effort, ResultFile, search
 for problem in sorted(Path(sys.argv[1]).glob("*.problem")):
-    search(problem, ResultFile(problem.with_suffix(".json")), time.time() + 20.0, 0, 1)
+    effort = Effort(deadline=time.time() + 20.0, seed=0, workers=1)
+    search(problem, ResultFile(problem.with_suffix(".json")), effort)
 """
 
 

@@ -7,7 +7,6 @@ import time
 
 from small_problems import best_by_enumeration, problem_of, random_problem
 
-from placer.problem import PlacementProblem
 from placer.solving.contraction import contract
 from placer.solving.initial import initial_placement
 from placer.solving.local_search import improve
@@ -79,38 +78,3 @@ def test_repair_moves_the_cheapest_unit() -> None:
     state = Occupancy(Incidence(reduce_to_units(problem)), [0, 0, 0])
     assert repair(state)
     assert state.device_of == [0, 0, 1]
-
-
-def layered_problem(layers: int, width: int, devices: int) -> PlacementProblem:
-    """Layers of ops that read the layer before, and some the one two before."""
-    rng = random.Random(0)
-    tensors = [
-        (
-            layer * width + i,
-            [
-                (layer + step) * width + rng.randrange(width)
-                for step in (1, 1, 2)
-                if layer + step < layers
-            ],
-            rng.randint(1, 100) * 1000,
-        )
-        for layer in range(layers - 1)
-        for i in range(width)
-    ]
-    ops = layers * width
-    resident = [rng.choice([0, 10, 1000]) for _ in range(ops)]
-    capacity = [sum(resident) * 11 // (10 * devices)] * devices
-    return problem_of(resident=resident, tensors=tensors, capacity=capacity)
-
-
-def test_seven_thousand_groups_take_seconds() -> None:
-    """7,000 units on four devices: feasible, and under 60% of what segments in order cost."""
-    problem = layered_problem(700, 10, 4)
-    reduced = reduce_to_units(problem)
-    started = time.monotonic()
-    found = initial_placement(reduced, started + 8.0)
-    assert time.monotonic() - started < 20.0
-    assert found is not None
-    assert reduced.is_feasible(found)
-    order = Occupancy(Incidence(reduced), [op * 4 // 7000 for op in range(7000)])
-    assert reduced.value(found) < 0.6 * order.value

@@ -26,9 +26,10 @@ from placer.solving.throughput.problem import LoadProblem, from_json, to_loads
 BATCH = """
 import sys, time
 from pathlib import Path
-from placer.solving.solver_process import ResultFile, search
+from placer.solving.solver_process import Effort, ResultFile, search
 for problem in sorted(Path(sys.argv[1]).glob("*.problem")):
-    search(problem, ResultFile(problem.with_suffix(".json")), time.time() + 60.0, 0, 1)
+    effort = Effort(deadline=time.time() + 60.0, seed=0, workers=1)
+    search(problem, ResultFile(problem.with_suffix(".json")), effort)
 """
 
 

@@ -7,8 +7,9 @@ import random
 import time
 
 import numpy as np
-from small_problems import best_by_enumeration, random_problem
+from small_problems import best_by_enumeration, problem_of, random_problem
 
+from placer.problem import PlacementProblem
 from placer.solving.compiled.coarsening import coarsen
 from placer.solving.compiled.transfers import (
     change_by_move,
@@ -17,6 +18,7 @@ from placer.solving.compiled.transfers import (
     transfer_bytes,
 )
 from placer.solving.contraction import contract
+from placer.solving.recursive_bisection import bisect_recursively, redraw
 from placer.solving.reduced_problem import reduce_to_units
 from placer.solving.transfer_search import TransferSearch, to_arrays
 
@@ -74,3 +76,48 @@ def test_annealing_finds_what_enumeration_finds() -> None:
             missed += problem.value(units) > best[1]
     assert found > 45
     assert missed <= found / 20
+
+
+def layered_problem(layers: int, width: int, devices: int) -> PlacementProblem:
+    """Layers of ops that read the layer before, and some the one two before."""
+    rng = random.Random(0)
+    tensors = [
+        (
+            layer * width + i,
+            [
+                (layer + step) * width + rng.randrange(width)
+                for step in (1, 1, 2)
+                if layer + step < layers
+            ],
+            rng.randint(1, 100) * 1000,
+        )
+        for layer in range(layers - 1)
+        for i in range(width)
+    ]
+    ops = layers * width
+    resident = [rng.choice([0, 10, 1000]) for _ in range(ops)]
+    capacity = [sum(resident) * 11 // (10 * devices)] * devices
+    return problem_of(resident=resident, tensors=tensors, capacity=capacity)
+
+
+def test_a_fresh_placement_of_seven_thousand_units() -> None:
+    """7,000 units on four devices: two steps are feasible, and cost under 60% of segments in
+    order."""
+    problem = reduce_to_units(layered_problem(700, 10, 4))
+    search = TransferSearch(problem, None, 0, lambda units: None)
+    search.run(time.time() + 60.0, most_cycles=2)
+    best = search.population[0].device_of.tolist()
+    assert problem.is_feasible(best)
+    assert problem.value(best) < 0.6 * problem.value([unit * 4 // 7000 for unit in range(7000)])
+
+
+def test_a_redrawn_placement_keeps_what_is_elsewhere() -> None:
+    """Units on devices that are not drawn anew stay, unless a move of single units pays."""
+    problem = reduce_to_units(layered_problem(60, 10, 4))
+    arrays = to_arrays(problem)
+    random = np.random.default_rng(0)
+    start = bisect_recursively(arrays, np.ones(600), random)
+    for devices in ([0, 1], [1, 3], [0, 2, 3]):
+        drawn = redraw(arrays, np.ones(600), start, np.array(devices), random)
+        elsewhere = ~np.isin(start, devices)
+        assert (drawn[elsewhere] == start[elsewhere]).mean() > 0.9

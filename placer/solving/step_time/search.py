@@ -26,6 +26,9 @@ _CLUSTER_SHARE = 0.5
 _ROUND_SECONDS = 0.4
 """Of annealing at one level before the next one has its turn."""
 
+_COUNTED_STEPS = 2_000
+"""Instead, where the same placement must come out every time."""
+
 _TEMPERATURES = (0.03, 0.005, 0.0005)
 """Shares of the step time at which a round begins."""
 
@@ -73,6 +76,7 @@ class StepSearch:
         self.random = np.random.default_rng(seed)
         self.on_better = on_better
         self.population: list[Found] = []
+        self.counted = False
         if hint is not None:
             self.keep(np.array(hint, np.int64))
 
@@ -89,7 +93,11 @@ class StepSearch:
                 self.keep(np.array(units, np.int64))
 
     def run(self, deadline: float, most_cycles: int | None = None) -> None:
-        """Cycles until ``deadline`` (of ``time.time()``), ``most_cycles``, or no hope."""
+        """Cycles until ``deadline`` (of ``time.time()``), ``most_cycles``, or no hope.
+
+        With ``most_cycles`` a round has so many steps, else it takes so many seconds.
+        """
+        self.counted = most_cycles is not None
         cycles = idle = 0
         while self.population and time.time() < deadline and cycles != most_cycles:
             least = self.population[0].value
@@ -127,6 +135,7 @@ class StepSearch:
         value = self.seconds(program, device_of)
         each = max(1e-6, time.perf_counter() - started)
         budget = max(0.0, min(_ROUND_SECONDS, deadline - time.time()))
+        steps = _COUNTED_STEPS if self.counted else int(budget / each) + 1
         _, best, _, _ = anneal_step(
             program,
             arrays.units,
@@ -134,7 +143,7 @@ class StepSearch:
             device_of,
             free,
             int(self.random.integers(1 << 31)),
-            min(int(budget / each) + 1, _MOST_STEPS_PER_UNIT * len(free)),
+            min(steps, _MOST_STEPS_PER_UNIT * len(free)),
             (heat * value + 1e-300, _COOLED * heat * value + 1e-301),
         )
         return best

@@ -1,0 +1,218 @@
+"""Moves of single units, downhill and up again, of which the best prefix stays.
+
+C. M. Fiduccia, R. M. Mattheyses, A Linear-Time Heuristic for Improving Network Partitions, DAC
+1982, doi:10.1109/DAC.1982.1585498, for any number of devices; searches begin at a few units and
+grow (V. Osipov, P. Sanders, n-Level Graph Partitioning, ESA 2010,
+doi:10.1007/978-3-642-15775-2_24).  A device may hold too much for a while: the next unit to move
+is then one of its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placer.solving.compiled.arrays import Arrays, Flags, Ints
+from placer.solving.compiled.gain_table import (
+    GainTable,
+    apply_move,
+    best_target,
+    most_crowded,
+    new_gain_table,
+)
+from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.priority_queues import (
+    Queues,
+    clear,
+    fullest_first,
+    new_queues,
+    put,
+    remove,
+)
+
+_MOST_PINS = 64
+"""Units that share a larger net are not told of each other's moves."""
+
+_MOST_ROUNDS = 10
+_LEAST_GAIN = 1e-4
+"""Another round follows if one saves at least this share of the transfer."""
+
+_FEELERS = 16
+"""Units of an overfull device that are tried when the search knows none of them."""
+
+
+@compiled
+def refine_transfer(
+    arrays: Arrays,
+    device_of: Ints,
+    free: Ints,
+    seed: int,
+    seeds_per_search: int,
+    patience: int,
+    overfull: float,
+) -> Ints:
+    """A placement of no more transfer; ``free`` are the units that may move.
+
+    ``device_of`` keeps all rows.  A search begins at ``seeds_per_search`` units and ends
+    ``patience`` moves after its best; on the way one device may hold ``overfull`` times its
+    capacity.
+    """
+    np.random.seed(seed)
+    table = new_gain_table(arrays, device_of)
+    count = device_of.shape[0]
+    queues = new_queues(table.used.shape[1], count)
+    may_move = np.zeros(count, np.bool_)
+    log = np.zeros((2, count), np.int64)
+    total = 0.0
+    for net in range(arrays.nets.producer.shape[0]):
+        for device in range(table.used.shape[1]):
+            if table.pins[net, device] > 0:
+                total += arrays.nets.bytes[net]
+        total -= arrays.nets.bytes[net]
+    for _ in range(_MOST_ROUNDS):
+        may_move[free] = True
+        border = _border(arrays, table, free)
+        saved = 0.0
+        begin = 0
+        while begin < border.shape[0]:
+            end = min(begin + seeds_per_search, border.shape[0])
+            for unit in border[begin:end]:
+                if may_move[unit]:
+                    _enqueue(arrays, table, queues, unit, overfull)
+            begin = end
+            saved += _search(arrays, table, queues, may_move, log, free, patience, overfull)
+        total -= saved
+        if saved <= _LEAST_GAIN * total:
+            break
+    return table.device_of
+
+
+@compiled
+def _border(arrays: Arrays, table: GainTable, free: Ints) -> Ints:
+    """The free units with a small net that is cut or a cost where they are, in random order."""
+    chosen = np.zeros(free.shape[0], np.bool_)
+    units = arrays.units
+    for index in range(free.shape[0]):
+        unit = free[index]
+        chosen[index] = (
+            units.seconds[unit, table.device_of[unit]] > 0.0
+            or _any_cut(arrays, table, unit, units.outs, units.out_start)
+            or _any_cut(arrays, table, unit, units.ins, units.in_start)
+        )
+    border = free[chosen]
+    np.random.shuffle(border)
+    return border
+
+
+@compiled
+def _any_cut(arrays: Arrays, table: GainTable, unit: int, numbers: Ints, start: Ints) -> bool:
+    """Whether one of a unit's nets, unless it is large, has pins elsewhere."""
+    nets = arrays.nets
+    for net in numbers[start[unit] : start[unit + 1]]:
+        readers = nets.pin_start[net + 1] - nets.pin_start[net]
+        if readers < _MOST_PINS and table.pins[net, table.device_of[unit]] <= readers:
+            return True
+    return False
+
+
+@compiled
+def _search(
+    arrays: Arrays,
+    table: GainTable,
+    queues: Queues,
+    may_move: Flags,
+    log: Ints,
+    free: Ints,
+    patience: int,
+    overfull: float,
+) -> float:
+    """What the best prefix of moves from the queued units saves; the moves after it are undone."""
+    length = best_length = 0
+    saved = best = 0.0
+    crowded = -1
+    while length - best_length < patience:
+        device = crowded
+        if crowded < 0:
+            device = fullest_first(queues)
+            if device < 0:
+                break
+        elif queues.size[device] == 0:
+            _feel(arrays, table, queues, may_move, free, device, overfull)
+            if queues.size[device] == 0:
+                break
+        unit = queues.items[device, 0]
+        key = queues.key[unit]
+        target, value = best_target(arrays, table, unit, overfull)
+        if target < 0:
+            remove(queues, device, unit)
+            continue
+        if value < key:
+            put(queues, device, unit, value)
+            continue
+        remove(queues, device, unit)
+        may_move[unit] = False
+        log[0, length] = unit
+        log[1, length] = device
+        length += 1
+        apply_move(arrays, table, unit, target)
+        saved += value
+        crowded = most_crowded(arrays, table)
+        if crowded < 0 and (saved > best or (saved == best and np.random.random() < 0.5)):
+            best = saved
+            best_length = length
+        _enqueue_neighbours(arrays, table, queues, may_move, unit, overfull)
+    for step in range(length - 1, best_length - 1, -1):
+        apply_move(arrays, table, log[0, step], log[1, step])
+    clear(queues)
+    return best
+
+
+@compiled
+def _enqueue(arrays: Arrays, table: GainTable, queues: Queues, unit: int, overfull: float) -> None:
+    target, value = best_target(arrays, table, unit, overfull)
+    if target >= 0:
+        put(queues, table.device_of[unit], unit, value)
+
+
+@compiled
+def _enqueue_neighbours(
+    arrays: Arrays,
+    table: GainTable,
+    queues: Queues,
+    may_move: Flags,
+    unit: int,
+    overfull: float,
+) -> None:
+    """The units that share a small net with a unit that has moved."""
+    units, nets = arrays.units, arrays.nets
+    for side in range(2):
+        numbers = (
+            units.outs[units.out_start[unit] : units.out_start[unit + 1]]
+            if side
+            else units.ins[units.in_start[unit] : units.in_start[unit + 1]]
+        )
+        for net in numbers:
+            first, last = nets.pin_start[net], nets.pin_start[net + 1]
+            if last - first >= _MOST_PINS:
+                continue
+            if may_move[nets.producer[net]]:
+                _enqueue(arrays, table, queues, nets.producer[net], overfull)
+            for other in nets.pins[first:last]:
+                if may_move[other]:
+                    _enqueue(arrays, table, queues, other, overfull)
+
+
+@compiled
+def _feel(
+    arrays: Arrays,
+    table: GainTable,
+    queues: Queues,
+    may_move: Flags,
+    free: Ints,
+    device: int,
+    overfull: float,
+) -> None:
+    """Some units of a device that the search has not met."""
+    for _ in range(_FEELERS):
+        unit = free[np.random.randint(free.shape[0])]
+        if may_move[unit] and table.device_of[unit] == device:
+            _enqueue(arrays, table, queues, unit, overfull)
