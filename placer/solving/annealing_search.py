@@ -27,8 +27,9 @@ _SAME = 1e-4
 _FRESH_SHARE = 0.4
 _CROSSING_SHARE = 0.5
 _LEAST_SHRINK = 0.9
+_GENERATIONS = 3
 _TEMPERATURE_FALL = 0.6
-_MOST_IDLE_CYCLES = 100
+_MOST_IDLE_CYCLES = 200
 """Without any improvement, the rest of the time is better spent on a proof."""
 
 OnBetter = Callable[[Sequence[int]], None]
@@ -45,14 +46,16 @@ class Found:
 class AnnealingSearch(ABC):
     """The search over one problem; ``on_better`` is told of every better placement.
 
-    ``coarsest_units`` is where coarsening stops; no cluster is larger than ``cluster_share`` of an
-    equal share of all sizes.
+    ``coarsest_units`` is where coarsening stops; no cluster is larger than ``cluster_share`` of
+    an equal share of all sizes.  After ``patience`` cycles without improvement a population is left
+    for a new one; every third one is made of the best of those before.
     """
 
     coarsest_units = 16
     cluster_share = 0.5
     fresh_temperature = 0.2
     temperatures: tuple[float, ...] = (0.02, 0.1)
+    patience = 1 << 60
 
     def __init__(
         self, arrays: Arrays, hint: Sequence[int] | None, seed: int, on_better: OnBetter
@@ -62,7 +65,11 @@ class AnnealingSearch(ABC):
         self.on_better = on_better
         self.population: list[Found] = []
         self.lock = threading.Lock()
+        self.best: Found | None = None
+        self.champions: list[Found] = []
         self.idle_cycles = 0
+        self.stale_cycles = 0
+        self.restarts = 0
         if hint is not None:
             self.keep(self.judge(self.arrays, np.array(hint, np.int64)))
 
@@ -97,6 +104,8 @@ class AnnealingSearch(ABC):
         self._work(deadline, most_cycles)
         for helper in helpers:
             helper.join(max(0.0, deadline - time.time()))
+        if self.best is not None:
+            self._insert(self.best)
 
     def _work(self, deadline: float, most_cycles: int | None) -> None:
         cycles = 0
@@ -107,6 +116,22 @@ class AnnealingSearch(ABC):
         ):
             self.step(deadline)
             cycles += 1
+            if self.stale_cycles >= self.patience:
+                self._restart()
+
+    def _restart(self) -> None:
+        """Leave the population, or make one of the best of the last few."""
+        with self.lock:
+            if self.stale_cycles < self.patience:
+                return  # another worker was faster
+            self.champions += self.population[:1]
+            self.population = []
+            self.stale_cycles = 0
+            self.restarts += 1
+            if self.restarts % _GENERATIONS == 0:
+                champions, self.champions = self.champions, []
+                for champion in champions:
+                    self._insert(champion)
 
     def step(self, deadline: float) -> None:
         """One cycle: from nothing, from one placement, or from two."""
@@ -191,17 +216,24 @@ class AnnealingSearch(ABC):
         """Among the best few different ones, if it is."""
         with self.lock:
             self.idle_cycles += 1
+            self.stale_cycles += 1
             if not np.isfinite(found.value):
                 return
-            if not self.population or found.value < self.population[0].value:
+            if self.best is None or found.value < self.best.value:
+                self.best = found
                 self.on_better(found.device_of.tolist())
                 self.idle_cycles = 0
-            near = _SAME * abs(found.value)
-            alike = [each for each in self.population if abs(each.value - found.value) <= near]
-            if all(found.value < each.value for each in alike):
-                others = [each for each in self.population if each not in alike]
-                self.population = sorted([*others, found], key=lambda each: each.value)
-                del self.population[_POPULATION:]
+            if not self.population or found.value < self.population[0].value:
+                self.stale_cycles = 0
+            self._insert(found)
+
+    def _insert(self, found: Found) -> None:
+        near = _SAME * abs(found.value)
+        alike = [each for each in self.population if abs(each.value - found.value) <= near]
+        if all(found.value < each.value for each in alike):
+            others = [each for each in self.population if each not in alike]
+            self.population = sorted([*others, found], key=lambda each: each.value)
+            del self.population[_POPULATION:]
 
 
 def carry(values: Ints, new_of: Ints) -> Ints:

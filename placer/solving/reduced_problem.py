@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from placer.problem import PlacementProblem, ProblemTensor
 from placer.solving.nets import merge_nets
 
-SCHEMA = "placer.reduced/1"
+SCHEMA = "placer.reduced/2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +94,17 @@ class ReducedProblem:
     def to_json(self, hint: Sequence[int] | None = None) -> str:
         """The problem and a placement to start from as JSON text, without the ops that it
         came from (and ``ties``)."""
-        data = {"schema": SCHEMA, **asdict(self), "hint": hint}
-        del data["unit_of"], data["anchor"], data["ties"]
-        return json.dumps(data)
+        content = {
+            "schema": SCHEMA,
+            "device_count": self.device_count,
+            "host": self.host,
+            "allowed": self.allowed,
+            "nets": [(net.producer, net.consumers, net.bytes) for net in self.nets],
+            "rows": [(row.weights, row.capacity) for row in self.rows],
+            "host_cost": self.host_cost,
+            "hint": hint,
+        }
+        return json.dumps(content)
 
 
 def from_json(text: str) -> tuple[ReducedProblem, tuple[int, ...] | None]:
@@ -113,14 +121,12 @@ def from_json(text: str) -> tuple[ReducedProblem, tuple[int, ...] | None]:
         host=data["host"],
         allowed=tuple(map(tuple, data["allowed"])),
         nets=tuple(
-            ProblemTensor(
-                producer=net["producer"], consumers=tuple(net["consumers"]), bytes=net["bytes"]
-            )
-            for net in data["nets"]
+            ProblemTensor(producer=producer, consumers=tuple(consumers), bytes=size)
+            for producer, consumers, size in data["nets"]
         ),
         rows=tuple(
-            Row(weights=tuple(row["weights"]), capacity=tuple(row["capacity"]))
-            for row in data["rows"]
+            Row(weights=tuple(weights), capacity=tuple(capacity))
+            for weights, capacity in data["rows"]
         ),
         host_cost=tuple(data["host_cost"]),
         unit_of=tuple(range(len(data["allowed"]))),

@@ -28,8 +28,8 @@ from placer.solving.recursive_bisection import bisect_recursively, redraw, refin
 from placer.solving.reduced_problem import ReducedProblem
 
 _MOST_ANNEALED_UNITS = 1_000
-_FRESH_SHARE = 0.2
-_REDRAWN_SHARE = 0.5
+_FRESH_SHARE = 0.1
+_REDRAWN_SHARE = 0.65
 
 _STEPS_PER_UNIT = 100
 _MOST_STEPS = 30_000
@@ -74,6 +74,7 @@ class TransferSearch(AnnealingSearch):
     cluster_share = 0.05
     fresh_temperature = 0.5
     temperatures = (0.05, 0.3, 1.0)
+    patience = 25
 
     def __init__(
         self, problem: ReducedProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
