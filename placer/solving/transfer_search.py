@@ -1,5 +1,5 @@
-"""The search for the least transfer: annealing at several scales, begun at segments of orders in
-which neighbours share many bytes."""
+"""The search for the least transfer: placements from nothing by recursive bisection, some devices
+of a good one drawn anew, and cycles through all scales."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from placer.solving.annealing_search import AnnealingSearch, Found, OnBetter
 from placer.solving.compiled.arrays import (
     Arrays,
     Devices,
@@ -18,22 +17,13 @@ from placer.solving.compiled.arrays import (
     incidence,
     ragged,
 )
-from placer.solving.compiled.transfers import (
-    anneal_transfer,
-    keeps_capacity,
-    new_transfer_state,
-    transfer_bytes,
-)
+from placer.solving.compiled.gain_table import excess, transfer_of
+from placer.solving.multilevel_search import Found, MultilevelSearch, OnBetter
 from placer.solving.recursive_bisection import bisect_recursively, redraw, refine
 from placer.solving.reduced_problem import ReducedProblem
 
-_MOST_ANNEALED_UNITS = 1_000
 _FRESH_SHARE = 0.1
 _REDRAWN_SHARE = 0.65
-
-_STEPS_PER_UNIT = 100
-_MOST_STEPS = 30_000
-"""Many short rounds from fresh starts find more than few long ones."""
 
 
 def to_arrays(problem: ReducedProblem) -> Arrays:
@@ -67,13 +57,11 @@ def to_arrays(problem: ReducedProblem) -> Arrays:
     return Arrays(units, nets, machine)
 
 
-class TransferSearch(AnnealingSearch):
+class TransferSearch(MultilevelSearch):
     """The search over one problem; ``on_better`` is told of every better placement."""
 
     coarsest_units = 240
     cluster_share = 0.05
-    fresh_temperature = 0.5
-    temperatures = (0.05, 0.3, 1.0)
     patience = 25
 
     def __init__(
@@ -83,28 +71,12 @@ class TransferSearch(AnnealingSearch):
 
     def judge(self, arrays: Arrays, device_of: Ints) -> Found:
         """The placement with its transfer in bytes."""
-        state = new_transfer_state(arrays, device_of)
-        fits = all(keeps_capacity(arrays, state, d) for d in range(state.used.shape[1]))
-        return Found(float(transfer_bytes(arrays, state)) if fits else np.inf, device_of)
+        fits = excess(arrays, device_of) == 0.0
+        return Found(float(transfer_of(arrays, device_of)) if fits else np.inf, device_of)
 
-    def anneal(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
-        """At coarse levels annealing from ``temperature`` times the mean size of a net that is
-        cut; at every level moves of single units."""
-        if len(free) <= _MOST_ANNEALED_UNITS:
-            device_of = self.anneal_units(arrays, device_of, free, temperature)
+    def improve(self, arrays: Arrays, device_of: Ints, _free: Ints, _temperature: float) -> Ints:
+        """Moves of single units."""
         return refine(arrays, device_of, self.random)
-
-    def anneal_units(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
-        """Annealing only."""
-        steps = min(_MOST_STEPS, _STEPS_PER_UNIT * len(free))
-        state = new_transfer_state(arrays, device_of)
-        home = state.device_of[arrays.nets.producer]
-        elsewhere = state.readers > 0
-        elsewhere[np.arange(len(home)), home] = False
-        cut = elsewhere.any(axis=1)
-        mean = float(arrays.nets.bytes[cut].mean()) if cut.any() else 1.0
-        heat = temperature * max(1.0, mean)
-        return anneal_transfer(arrays, device_of, free, self.next_seed(), steps, heat)[1]
 
     def sizes(self, arrays: Arrays) -> Floats:
         """Each unit's largest share of a row."""

@@ -18,7 +18,7 @@ from placer.problem import PlacementProblem
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.solver import solve
 
-LIMITED = SolverParameters(time_limit_seconds=60.0, workers=1, work_limit=2)
+LIMITED = SolverParameters(time_limit_seconds=60.0, workers=1, work_limit=1)
 
 
 def tangle(seed: int, units: int = 400) -> PlacementProblem:
@@ -57,7 +57,7 @@ def test_a_child_killed_at_any_moment_loses_nothing() -> None:
     problem = tangle(1)
     at_once = solve(problem, SolverParameters(time_limit_seconds=0.5))
     assert at_once.value is not None
-    moments = [0.0, *(random.Random(2).uniform(0.1, 6.0) for _ in range(3))]
+    moments = [0.0, *(random.Random(2).uniform(0.1, 4.0) for _ in range(2))]
     for seconds in moments:
         killer = threading.Thread(target=kill_a_child_after, args=(seconds,), daemon=True)
         killer.start()
@@ -86,7 +86,7 @@ def test_a_work_limit_gives_the_same_answer_every_time() -> None:
     """One worker, one seed and a limit in work instead of seconds: placement, value, bound and
     status are the same, whatever the machine does meanwhile; for step time too."""
     for objective in ("transfer", "step-time"):
-        problem = replace(tangle(3, units=200), objective=objective)
+        problem = replace(tangle(3, units=160), objective=objective)
         first, second = (replace(solve(problem, LIMITED), seconds=0.0) for _ in range(2))
         assert first.seconds < LIMITED.time_limit_seconds
         assert first == second
@@ -94,9 +94,9 @@ def test_a_work_limit_gives_the_same_answer_every_time() -> None:
 
 
 def test_time_limits_are_kept_within_a_second() -> None:
-    """From half a second to five, with a search that would take far longer."""
+    """Half a second and three, with a search that would take far longer."""
     problem = tangle(4, units=1500)
-    for seconds in (0.5, 2.0, 5.0):
+    for seconds in (0.5, 3.0):
         began = time.monotonic()
         solution = solve(problem, SolverParameters(time_limit_seconds=seconds))
         assert time.monotonic() - began < seconds + 1.0 + busy_allowance()

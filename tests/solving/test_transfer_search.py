@@ -1,5 +1,5 @@
-"""Annealing of the transfer: it counts as the reduced problem does, keeps all rows, and finds what
-enumeration finds."""
+"""The search for the least transfer: it counts as the reduced problem does, keeps all rows, and
+finds what enumeration finds."""
 
 from __future__ import annotations
 
@@ -11,35 +11,11 @@ from small_problems import best_by_enumeration, problem_of, random_problem
 
 from placer.problem import PlacementProblem
 from placer.solving.compiled.coarsening import coarsen
-from placer.solving.compiled.transfers import (
-    change_by_move,
-    new_transfer_state,
-    shift,
-    transfer_bytes,
-)
+from placer.solving.compiled.gain_table import transfer_of
 from placer.solving.contraction import contract
 from placer.solving.recursive_bisection import bisect_recursively, redraw
 from placer.solving.reduced_problem import reduce_to_units
 from placer.solving.transfer_search import TransferSearch, to_arrays
-
-
-def test_moves_change_the_transfer_by_what_they_say() -> None:
-    """The value, and its change by a move, are those of the reduced problem, after any moves."""
-    for seed in range(60):
-        problem = reduce_to_units(random_problem(seed, most_ops=12))
-        arrays = to_arrays(problem)
-        rng = random.Random(seed)
-        units = [rng.randrange(problem.device_count) for _ in problem.allowed]
-        state = new_transfer_state(arrays, np.array(units))
-        for _ in range(10):
-            before = transfer_bytes(arrays, state)
-            assert before == problem.value(state.device_of.tolist())
-            unit = rng.randrange(problem.unit_count)
-            target = rng.randrange(problem.device_count)
-            if target != state.device_of[unit]:
-                change = change_by_move(arrays, state, unit, target)
-                shift(arrays, state, unit, target)
-                assert transfer_bytes(arrays, state) == before + change
 
 
 def test_a_coarser_problem_costs_the_same() -> None:
@@ -52,11 +28,11 @@ def test_a_coarser_problem_costs_the_same() -> None:
         coarser, new_of = coarsen(arrays, size, 1e9, 1, seed, apart)
         rng = random.Random(seed)
         coarse = np.array([rng.randrange(problem.device_count) for _ in coarser.units.seconds])
-        value = transfer_bytes(coarser, new_transfer_state(coarser, coarse))
+        value = transfer_of(coarser, coarse)
         assert value == problem.value(coarse[new_of].tolist())
 
 
-def test_annealing_finds_what_enumeration_finds() -> None:
+def test_the_search_finds_what_enumeration_finds() -> None:
     """From no start at all, on small problems that have a placement.  It is a heuristic: where caps
     are so tight that three units must change places at once it may miss, one in twenty at most."""
     found = missed = 0

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from placer.problem import PlacementProblem
-from placer.solving.annealing_search import Found, OnBetter, carry
 from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.baselines.tasks import Tasks
 from placer.solving.compiled.arrays import Arrays, Floats, Ints, ragged
 from placer.solving.compiled.coarsening import coarsen
 from placer.solving.compiled.schedule import Program, Timing, step_seconds
 from placer.solving.compiled.step_annealing import anneal_step
+from placer.solving.multilevel_search import Found, OnBetter, carry
 from placer.solving.step_time.problem import StepProblem
 from placer.solving.throughput.search import to_arrays
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from placer.solving.annealing_search import AnnealingSearch, Found, OnBetter
 from placer.solving.compiled.annealing import anneal
 from placer.solving.compiled.arrays import (
     Arrays,
@@ -21,6 +20,7 @@ from placer.solving.compiled.arrays import (
 )
 from placer.solving.compiled.loads import keeps_rows, new_state
 from placer.solving.compiled.segments import split_by_load
+from placer.solving.multilevel_search import Found, MultilevelSearch, OnBetter
 from placer.solving.throughput.problem import LoadProblem
 
 _MOST_SPLIT_UNITS = 700
@@ -65,7 +65,7 @@ def to_arrays(problem: LoadProblem) -> Arrays:
     return Arrays(units, nets, machine)
 
 
-class LoadSearch(AnnealingSearch):
+class LoadSearch(MultilevelSearch):
     """The search over one problem; ``on_better`` is told of every better placement."""
 
     def __init__(
@@ -81,7 +81,7 @@ class LoadSearch(AnnealingSearch):
         fits = all(keeps_rows(arrays, state, device) for device in range(len(state.load)))
         return Found(float(state.load.max()) if fits else np.inf, device_of)
 
-    def anneal(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
+    def improve(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
         """Annealing of a power mean of the loads."""
         steps = min(_MOST_FIRST_STEPS, _FIRST_STEPS_PER_UNIT * len(free))
         steps += _STEPS_PER_UNIT * len(free)

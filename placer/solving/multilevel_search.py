@@ -1,10 +1,11 @@
-"""A population of placements, improved by annealing at several scales.
+"""A population of placements, improved at several scales.
 
 Cycles run until the deadline: from a fresh placement of the coarsest level; from one of the best,
 with only units of one device joined; or from two of the best, with only units joined that neither
 parts (P. Sanders, C. Schulz, Distributed Evolutionary Graph Partitioning, ALENEX 2012,
-doi:10.1137/1.9781611972924.2).  Each cycle anneals at every level from the coarsest on.  What is
-least, how it is annealed and where fresh placements come from is up to the subclass.
+doi:10.1137/1.9781611972924.2).  Each cycle improves the placement at every level from the coarsest
+on.  What is least, how it is improved (by annealing, say, from a temperature that falls from level
+to level) and where fresh placements come from is up to the subclass.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Found:
     device_of: Ints
 
 
-class AnnealingSearch(ABC):
+class MultilevelSearch(ABC):
     """The search over one problem; ``on_better`` is told of every better placement.
 
     ``coarsest_units`` is where coarsening stops; no cluster is larger than ``cluster_share`` of
@@ -78,7 +79,7 @@ class AnnealingSearch(ABC):
         """The placement with its value."""
 
     @abstractmethod
-    def anneal(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
+    def improve(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
         """A better placement of the units ``free``, or the same."""
 
     @abstractmethod
@@ -184,7 +185,7 @@ class AnnealingSearch(ABC):
         for depth in range(len(levels) - 1, -1, -1):
             free = np.flatnonzero(levels[depth].units.allowed.sum(axis=1) > 1)
             if len(free) and time.time() < deadline:
-                device_of = self.anneal(levels[depth], device_of, free, temperature)
+                device_of = self.improve(levels[depth], device_of, free, temperature)
             temperature *= _TEMPERATURE_FALL
             if depth:
                 device_of = device_of[maps[depth - 1]]
