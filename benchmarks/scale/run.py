@@ -60,7 +60,8 @@ def measure(depth: int, limits: list[float], percent: int, folder: Path) -> dict
     work = prepare(model, f"{DEVICES}xA100-80GB,CPU:256GiB", wanted)
     together = constraints_of(work.extraction, work.cluster, wanted).first_choice
     metrics = predict(work.extraction.graph, work.costs, together, work.cluster)
-    peak = max(metrics.timelines[d.name].peak_bytes for d in work.cluster.devices if d.type == "GPU")
+    accelerators = [d.name for d in work.cluster.devices if d.type == "GPU"]
+    peak = max(metrics.timelines[name].peak_bytes for name in accelerators)
     cap = peak * percent // (100 * DEVICES)
     wanted = replace(wanted, max_memory={number: cap for number in range(DEVICES)})
     work = prepare(model, f"{DEVICES}xA100-80GB,CPU:256GiB", wanted)

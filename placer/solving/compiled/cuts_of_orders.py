@@ -59,18 +59,19 @@ def cut_order(arrays: Arrays, order: Ints, devices: Ints, room: Floats, used: Fl
     weights = arrays.units.weights
     best = np.full(count + 1, np.inf)
     best[0] = 0.0
+    left = np.zeros(weights.shape[0])
     choices = np.zeros((devices.shape[0], count + 1), np.int64)
     for stage in range(devices.shape[0]):
         device = devices[stage]
         extended = best.copy()
         choices[stage] = np.arange(count + 1)
-        left = room[:, device] - used[:, device]
+        for row in range(left.shape[0]):
+            left[row] = room[row, device] - used[row, device]
         begin = 0
         for end in range(1, count + 1):
-            unit = order[end - 1]
-            left -= weights[:, unit]
+            _add_weights(weights, order[end - 1], -1.0, left)
             while begin < end and left.min() < 0.0:
-                left += weights[:, order[begin]]
+                _add_weights(weights, order[begin], 1.0, left)
                 begin += 1
             for start in range(begin, end):
                 value = best[start] + crossing[start]
@@ -86,6 +87,12 @@ def cut_order(arrays: Arrays, order: Ints, devices: Ints, room: Floats, used: Fl
         device_at[choices[stage, end] : end] = devices[stage]
         end = choices[stage, end]
     return device_at
+
+
+@compiled
+def _add_weights(weights: Floats, unit: int, sign: float, total: Floats) -> None:
+    for row in range(total.shape[0]):
+        total[row] += sign * weights[row, unit]
 
 
 @compiled

@@ -180,12 +180,11 @@ def transfer_of(arrays: Arrays, device_of: Ints) -> float:
     return total
 
 
-@compiled
 def excess(arrays: Arrays, device_of: Ints) -> float:
     """By how much rows are broken, in shares of their capacity."""
-    used = np.zeros_like(arrays.devices.capacity)
-    for unit in range(device_of.shape[0]):
-        for row in range(used.shape[0]):
-            used[row, device_of[unit]] += arrays.units.weights[row, unit]
-    over = np.maximum(0.0, used - arrays.devices.capacity)
-    return float((over / np.maximum(1.0, arrays.devices.capacity)).sum())
+    capacity = arrays.devices.capacity
+    used = np.zeros_like(capacity)
+    for row, weights in enumerate(arrays.units.weights):
+        used[row] = np.bincount(device_of, weights, minlength=capacity.shape[1])
+    over = np.maximum(0.0, used - capacity)
+    return float((over / np.maximum(1.0, capacity)).sum())
