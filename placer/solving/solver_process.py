@@ -128,7 +128,8 @@ def search_transfer(
         from placer.solving.transfer_search import TransferSearch
 
         searcher = TransferSearch(problem, hint, effort.seed, result.keep)
-        share = next(s for units, s in _TRANSFER_SHARES if problem.unit_count <= units)
+        variables = (problem.unit_count + len(problem.nets)) * problem.device_count
+        share = next(s for most, s in _TRANSFER_SHARES if variables <= most)
         searcher.run(effort.until(share), effort.work_limit, effort.threads)
         hint = result.content["device_of"] or hint
     if time.time() > effort.deadline:
@@ -148,8 +149,9 @@ def search_transfer(
 
 
 _LEAST_SEARCHED_UNITS = 150
-_TRANSFER_SHARES = ((2_000, 0.2), (10_000, 0.4), (sys.maxsize, 0.85))
-"""Up to so many units, the share of the time that the heuristic search gets."""
+_TRANSFER_SHARES = ((8_000, 0.2), (60_000, 0.4), (120_000, 0.8), (sys.maxsize, 1.0))
+"""Up to so many variables of CP-SAT, the share of the time that the heuristic search gets before
+it; beyond, CP-SAT would not be done with its presolve."""
 
 
 def search_loads(
