@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="of Mt-KaHyPar")
     parser.add_argument("--rows", type=Path, help="instead of FOLDER/rows.json")
     parser.add_argument("--table", action="store_true", help="print it and run nothing")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     rows = Rows(options.rows or options.folder / "rows.json")
     if not options.table:
         for path in sorted(options.folder.glob("*.json"), key=lambda path: path.stat().st_size):
