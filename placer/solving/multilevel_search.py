@@ -22,16 +22,11 @@ from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.coarsening import coarsen
 
 _POPULATION = 6
-_SAME = 1e-4
-"""Placements whose values differ by this share or less count as one."""
-
 _FRESH_SHARE = 0.4
 _CROSSING_SHARE = 0.5
 _LEAST_SHRINK = 0.9
 _GENERATIONS = 3
 _TEMPERATURE_FALL = 0.6
-_MOST_IDLE_CYCLES = 200
-"""Without any improvement, the rest of the time is better spent on a proof."""
 
 OnBetter = Callable[[Sequence[int]], None]
 
@@ -49,7 +44,9 @@ class MultilevelSearch(ABC):
 
     ``coarsest_units`` is where coarsening stops; no cluster is larger than ``cluster_share`` of
     an equal share of all sizes.  After ``patience`` cycles without improvement a population is left
-    for a new one; every third one is made of the best of those before.
+    for a new one; every third one is made of the best of those before.  After ``most_idle_cycles``
+    without a better placement the rest of the time is better spent on a proof.  Placements whose
+    values differ by ``alike_share`` or less count as one.
     """
 
     coarsest_units = 16
@@ -57,6 +54,8 @@ class MultilevelSearch(ABC):
     fresh_temperature = 0.2
     temperatures: tuple[float, ...] = (0.02, 0.1)
     patience = 1 << 60
+    most_idle_cycles = 100
+    alike_share = 1e-12
 
     def __init__(
         self, arrays: Arrays, hint: Sequence[int] | None, seed: int, on_better: OnBetter
@@ -113,7 +112,7 @@ class MultilevelSearch(ABC):
         while (
             time.time() < deadline
             and cycles != most_cycles
-            and self.idle_cycles < _MOST_IDLE_CYCLES
+            and self.idle_cycles < self.most_idle_cycles
         ):
             self.step(deadline)
             cycles += 1
@@ -142,8 +141,9 @@ class MultilevelSearch(ABC):
             self.vary(deadline)
 
     def parents(self) -> list[Found]:
-        """Two of the population (or one twice), the better first."""
-        known = list(self.population)
+        """Two of the population (or one twice), the better first; another worker may just have left
+        it, so that only the best of all is known."""
+        known = list(self.population) or [each for each in [self.best] if each is not None]
         chosen = [known[self.random.integers(len(known))] for _ in range(2)]
         return sorted(chosen, key=lambda found: found.value)
 
@@ -229,7 +229,7 @@ class MultilevelSearch(ABC):
             self._insert(found)
 
     def _insert(self, found: Found) -> None:
-        near = _SAME * abs(found.value)
+        near = self.alike_share * abs(found.value)
         alike = [each for each in self.population if abs(each.value - found.value) <= near]
         if all(found.value < each.value for each in alike):
             others = [each for each in self.population if each not in alike]

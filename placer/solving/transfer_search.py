@@ -63,6 +63,8 @@ class TransferSearch(MultilevelSearch):
     coarsest_units = 240
     cluster_share = 0.05
     patience = 25
+    most_idle_cycles = 200
+    alike_share = 1e-4
 
     def __init__(
         self, problem: ReducedProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
