@@ -149,7 +149,7 @@ def search_transfer(
 
 
 _LEAST_SEARCHED_UNITS = 150
-_TRANSFER_SHARES = ((8_000, 0.2), (60_000, 0.4), (120_000, 0.8), (sys.maxsize, 1.0))
+_TRANSFER_SHARES = ((4_000, 0.2), (40_000, 0.5), (120_000, 0.8), (sys.maxsize, 1.0))
 """Up to so many variables of CP-SAT, the share of the time that the heuristic search gets before
 it; beyond, CP-SAT would not be done with its presolve."""
 
