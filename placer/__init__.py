@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from placer.alternatives import compare_strategies as compare_strategies
     from placer.application import ClusterSession as ClusterSession
     from placer.application import apply as apply
     from placer.application import connect_cluster as connect_cluster
@@ -46,6 +47,7 @@ _HOMES = {
     "apply": "placer.application",
     "calibrate": "placer.calibration",
     "compare": "placer.comparison",
+    "compare_strategies": "placer.alternatives",
     "data_parallel": "placer.strategies",
     "configure_runtime": "placer.application.runtime_settings",
     "connect_cluster": "placer.application",

@@ -8,7 +8,7 @@ them sends it there (or the solver spills it).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import chain, islice
@@ -264,7 +264,8 @@ def _merged_groups(
     union: UnionFind[str] = UnionFind(graph.ops)
     reasons: dict[str, tuple[str, ...]] = {}
     extra = [_kept_together(graph, glob) for glob in keep_together]
-    extra += [*_small_constants(graph, restrictions), *gradients]
+    constants = _small_constants(graph, restrictions)
+    extra += [*constants, *_returned(graph, restrictions), *gradients]
     for group in (*graph.colocation_groups, *extra):
         union.union(*group.ops)
         reasons[group.ops[0]] = (*reasons.get(group.ops[0], ()), *group.reasons)
@@ -310,6 +311,17 @@ def _small_constants(
             ops = (tensor.producer, tensor.consumers[0])
             found.append(ColocationGroup(ops=ops, reasons=("small_constant",)))
     return found
+
+
+def _returned(graph: OpGraph, restrictions: Mapping[str, Restriction]) -> Iterator[ColocationGroup]:
+    """What only hands a fetched tensor on, as every function does with its results, each with the
+    op that gives it: apart from it, it could only send a tensor away that comes back."""
+    for name in graph.fetches:
+        op = graph.ops[name.rpartition(":")[0]]
+        if op.op_type == "Identity" and op.inputs and not restrictions[op.name].code:
+            producer = op.inputs[0].rpartition(":")[0]
+            if producer in graph.ops and not graph.tensors[name].consumers:
+                yield ColocationGroup(ops=(producer, op.name), reasons=("returned",))
 
 
 def _group_devices(

@@ -151,3 +151,27 @@ def test_a_pin_needs_a_kernel():
     assert devices_of(constraints, "a") == ("GPU:1",)
     assert devices_of(constraints, "t") == ("CPU:0",)
     assert ("pin_without_kernel", ("t",)) in [(code, ops) for code, _, ops in constraints.warnings]
+
+
+def test_what_hands_a_result_on_stays_with_the_op_that_gives_it():
+    """x is made on the host for lack of a kernel, and fetched through an Identity: that stays
+    there, while one that somebody reads may go anywhere.
+
+        s=StringLength -> out=Identity (fetched)
+        a -> kept=Identity -> b
+    """
+    graph = draw(
+        "t=Placeholder -> s=StringLength -> out=Identity",
+        "a -> kept=Identity -> b",
+        dtypes={"t": "string", "s": "int32", "out": "int32"},
+        fetches=["out:0"],
+        feeds=["t"],
+    )
+    found = find_constraints(graph, parse_cluster("2xGPU:1GiB"), ConstraintOptions())
+    devices = {
+        op: d for g, d in zip(found.groups, found.group_devices, strict=True) for op in g.ops
+    }
+    assert devices["out"] == ("CPU:0",)
+    assert devices["kept"] == ("GPU:0", "GPU:1")
+    (group,) = [group for group in found.groups if "out" in group.ops]
+    assert (group.ops, group.reasons) == (("s", "out"), ("returned",))

@@ -39,6 +39,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "placer diff plan.json new.json --format markdown",
         "placer diff old_model new_model --batch-size 32",
     ),
+    "strategies": ("placer strategies model --batch-size 256 --devices 4xT4",),
     "profile": ("placer profile model --batch-size 32 -o costs.json",),
     "calibrate": (
         "placer calibrate costs.json -o cpu.toml",

@@ -16,6 +16,7 @@ from placer.commands import (
     placement,
     profiling,
     solving,
+    strategies,
     verification,
 )
 from placer.commands.examples import add_examples
@@ -56,6 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
         explaining,
         exporting,
         differing,
+        strategies,
         profiling,
         solving,
         hardware,

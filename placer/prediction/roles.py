@@ -43,9 +43,14 @@ class Roles:
         return "gradient" if kind == "activation" and op in self.gradients else kind
 
 
+def is_update(op: Op) -> bool:
+    """Whether ``op`` writes a variable."""
+    return _UPDATE.match(op.op_type) is not None
+
+
 def find_roles(graph: OpGraph) -> Roles:
     """The roles of the ops of ``graph``; none where nothing is fetched or nothing is updated."""
-    updates = [op for op in graph.ops.values() if _UPDATE.match(op.op_type)]
+    updates = [op for op in graph.ops.values() if is_update(op)]
     forward = _before((tensor.rpartition(":")[0] for tensor in graph.fetches), graph)
     forward -= {op.name for op in updates}
     variables = frozenset(variable.handle for variable in graph.variables)

@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from placer.alternatives import Alternatives
     from placer.comparison import Comparison
     from placer.findings import Report
     from placer.sweep import Sweep
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 REPORT_SCHEMA = "placer.report/1"
 COMPARISON_SCHEMA = "placer.comparison/1"
 SWEEP_SCHEMA = "placer.sweep/1"
+STRATEGIES_SCHEMA = "placer.strategies/1"
 
 
 def report_json(report: Report) -> str:
@@ -33,6 +35,14 @@ def comparison_json(comparison: Comparison) -> str:
         row["fits"] = strategy.fits
     data["plan"] = json.loads(comparison.plan.to_json())
     return to_json({"schema": COMPARISON_SCHEMA, **data})
+
+
+def alternatives_json(found: Alternatives) -> str:
+    """The strategies as JSON text."""
+    data = _plain(found)
+    for row, alternative in zip(data["rows"], found.rows, strict=True):
+        row["fits"] = alternative.fits
+    return to_json({"schema": STRATEGIES_SCHEMA, **data})
 
 
 def sweep_json(sweep: Sweep) -> str:

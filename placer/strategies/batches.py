@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from placer.errors import UsageError
@@ -62,18 +63,16 @@ def split_sizes(examples: Any, count: int) -> list[Any]:
         return [even + tf.cast(rest > number, tf.int32) for number in range(count)]
 
 
-def split_batch(batch: Any, sizes: list[Any]) -> list[Any]:
-    """The batch in parts of the given sizes, each with the same structure."""
+def split_batch(batch: Any, sizes: Sequence[Any]) -> Iterator[Any]:
+    """The batch in parts of the given sizes, each with the same structure, one at a time."""
     import tensorflow as tf
 
-    parts, start = [], 0
+    start: Any = 0
     for size in sizes:
-        part = tf.nest.map_structure(
+        yield tf.nest.map_structure(
             lambda value, begin=start, length=size: _rows(value, begin, length), batch
         )
-        parts.append(part)
         start = start + size
-    return parts
 
 
 def _rows(value: Any, start: Any, size: Any) -> Any:

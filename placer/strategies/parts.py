@@ -11,6 +11,9 @@ from placer.errors import UsageError
 REDUCTIONS = ("mean", "sum")
 COMBINATIONS = ("concat", "mean", "sum")
 
+HOST = "/device:CPU:0"
+"""Where feeds arrive: batches are divided there, and joined again."""
+
 Function = Callable[..., Any]
 """From the tensors of a batch to a loss, or (loss, outputs)."""
 
@@ -47,11 +50,11 @@ def run_backward(
     return loss, outputs, list(zip(wanted, tape.gradient(loss, wanted), strict=True))
 
 
-def combine(how: Any, found: Sequence[Any], weights: Sequence[Any], device: str = "") -> Any:
-    """One structure out of those of all parts, combined on ``device`` (``""``: anywhere)."""
+def combine(how: Any, found: Sequence[Any], weights: Sequence[Any]) -> Any:
+    """One structure out of those of all parts."""
     import tensorflow as tf
 
-    with tf.device(device or None):
+    with tf.device(HOST):
         if isinstance(how, str):
             return tf.nest.map_structure(
                 lambda *values: _combined(how, values, weights), *found, expand_composites=False

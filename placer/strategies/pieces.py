@@ -16,6 +16,7 @@ from placer.errors import UsageError
 from placer.strategies.batches import count_examples, split_batch, split_sizes
 from placer.strategies.gradients import Pairs, average_gradients
 from placer.strategies.parts import (
+    HOST,
     REDUCTIONS,
     Function,
     combine,
@@ -60,12 +61,13 @@ def micro_batches(
     run = converted(function)
 
     def step(*batch: Any) -> Any:
-        sizes = split_sizes(count_examples(batch), pieces)
-        total = tf.cast(tf.add_n([tf.convert_to_tensor(size) for size in sizes]), tf.float32)
-        weights = [tf.cast(size, tf.float32) / total for size in sizes]
+        with tf.device(HOST):
+            sizes = split_sizes(count_examples(batch), pieces)
+            total = tf.cast(tf.add_n([tf.convert_to_tensor(size) for size in sizes]), tf.float32)
+            weights = [tf.cast(size, tf.float32) / total for size in sizes]
         parts = split_batch(batch, sizes)
         if optimizer is None:
-            return combine(outputs, _forward(run, parts, in_flight), weights)
+            return combine(outputs, _forward(run, parts, pieces, in_flight), weights)
         shares = weights if reduction == "mean" else [None] * pieces
         losses, given, pairs = _backward(run, parts, variables, shares, in_flight)
         kept, averaged = [variable for variable, _ in pairs], [gradient for _, gradient in pairs]
@@ -78,32 +80,42 @@ def micro_batches(
     return tf.function(step, autograph=False, input_signature=input_signature, jit_compile=False)
 
 
-def _forward(run: Function, parts: Sequence[tuple[Any, ...]], in_flight: int) -> list[Any]:
+def _forward(
+    run: Function, parts: Iterator[tuple[Any, ...]], pieces: int, in_flight: int
+) -> list[Any]:
     """What ``run`` gives for each part."""
     found: list[Any] = []
-    for part in parts:
+    while len(found) < pieces:
         with _piece(found, in_flight):
-            found.append(run(*part))
+            found.append(run(*_next(parts)))
     return found
 
 
 def _backward(
     run: Function,
-    parts: Sequence[tuple[Any, ...]],
+    parts: Iterator[tuple[Any, ...]],
     variables: Any,
     shares: Sequence[Any],
     in_flight: int,
 ) -> tuple[list[Any], list[Any], Pairs]:
     """Losses and outputs of the parts, and their gradients, added up part by part."""
     losses, outputs, total, ended = list[Any](), list[Any](), Pairs(), list[Any]()
-    for part, share in zip(parts, shares, strict=True):
+    for share in shares:
         with _piece(ended, in_flight):
-            loss, output, pairs = run_backward(run, part, variables)
+            loss, output, pairs = run_backward(run, _next(parts), variables)
             total = average_gradients([total, pairs], [None, share])
         losses.append(loss)
         outputs.append(output)
         ended.append((loss, output, [gradient for _, gradient in total]))
     return losses, outputs, total
+
+
+def _next(parts: Iterator[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """The next part, cut out when its turn comes and not before."""
+    import tensorflow as tf
+
+    with tf.device(HOST):
+        return next(parts)
 
 
 @contextmanager

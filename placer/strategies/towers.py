@@ -16,6 +16,7 @@ from placer.errors import UsageError
 from placer.strategies.batches import count_examples, split_batch, split_sizes
 from placer.strategies.gradients import average_gradients
 from placer.strategies.parts import (
+    HOST,
     REDUCTIONS,
     combine,
     converted,
@@ -24,8 +25,6 @@ from placer.strategies.parts import (
     run_backward,
     variables_free,
 )
-
-_HOST = "/device:CPU:0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +105,7 @@ def _run(request: _Request, batch: tuple[Any, ...]) -> Any:
     parts, weights = _parts(request, batch)
     if request.optimizer is None:
         found = [_forward(request, device, part) for device, part in _towers(request, parts)]
-        return combine(request.outputs, found, weights, _HOST)
+        return combine(request.outputs, found, weights)
     losses, outputs, gradients = [], [], []
     for device, part in _towers(request, parts):
         with tf.name_scope(_scope(device)), tf.device(device):
@@ -120,10 +119,10 @@ def _run(request: _Request, batch: tuple[Any, ...]) -> Any:
     if request.clip is not None:
         averaged = request.clip(averaged)
     request.optimizer.apply_gradients(zip(averaged, kept, strict=True))
-    loss = combine(request.reduction, losses, weights, _HOST)
+    loss = combine(request.reduction, losses, weights)
     if outputs[0] is None:
         return loss
-    return loss, combine(request.outputs, outputs, weights, _HOST)
+    return loss, combine(request.outputs, outputs, weights)
 
 
 def _parts(request: _Request, batch: tuple[Any, ...]) -> tuple[list[tuple[Any, ...]], list[Any]]:
@@ -131,10 +130,10 @@ def _parts(request: _Request, batch: tuple[Any, ...]) -> tuple[list[tuple[Any, .
     import tensorflow as tf
 
     count = len(request.devices)
-    with tf.device(_HOST):
+    with tf.device(HOST):
         if request.split:
             sizes = split_sizes(count_examples(batch), count)
-            parts = split_batch(batch, sizes)
+            parts = list(split_batch(batch, sizes))
         else:
             parts = _given_parts(batch, count)
             sizes = [count_examples(part) for part in parts]

@@ -1,0 +1,306 @@
+"""Ways to run one program on several devices, side by side, by prediction.
+
+Nothing is built here: a strategy that runs the batch in parts is predicted from the placement of
+one part.  With B examples, N parts, D accelerators, s(b) the predicted step of b examples, w(b) the
+busiest device's work in it, p(b) its peak, r the resident bytes of a device and h the time in which
+the host divides the inputs and joins the outputs:
+
+- *one placement*: s(B), p(B).
+- *towers*, one per accelerator: h + the largest s(B/D) of one accelerator, or the time in which it
+  receives the variables (beside computing) if that is longer; p(B/D).
+- *micro-batches*: h + N s(B/N); p(B/N).
+- *pipeline*, D pieces in flight: h + s(B/N) + (N - 1) w(B/N), the time of a pipeline whose slowest
+  stage is always busy; r + D (p(B/N) - r), as many pieces' activations as are in flight.
+
+:mod:`placer.strategies` builds them; the tests hold these formulas against the predictions for what
+it builds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cost_models.devices import Cluster
+from cost_models.roofline import transfer_seconds
+from placer.errors import UsageError
+from placer.pipeline import Workload, place_extraction, prepare
+from placer.plan import Plan
+from placer.prediction.roles import is_update
+from placer.request import Options
+
+MICRO_BATCHES = (2, 4, 8)
+PIECES_PER_STAGE = 4
+"""A pipeline of four times as many pieces as stages keeps its devices busy four fifths of the time
+or more (Y. Huang et al., GPipe, NeurIPS 2019, section 2.3)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """One way to run the program.
+
+    ``parts`` of ``part_size`` examples at most, ``in_flight`` of them at a time.  All figures are
+    of a whole batch, and ``None`` where there is no placement (``note`` says why).
+    ``peak_bytes`` and ``over_bytes`` as in :class:`placer.comparison.Strategy`.  ``changes`` is
+    what is different for the user, ``call`` the Python that builds it.
+    """
+
+    name: str
+    parts: int
+    part_size: int
+    in_flight: int
+    changes: str
+    call: str
+    note: str = ""
+    step_seconds: float | None = None
+    samples_per_second: float | None = None
+    transfer_bytes: int | None = None
+    peak_bytes: Mapping[str, int] = field(default_factory=dict)
+    over_bytes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def fits(self) -> bool:
+        """There is a placement within all caps."""
+        return self.step_seconds is not None and not self.over_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternatives:
+    """All of them; ``recommended`` is the name of the one with the most samples per second among
+    those that fit, ``None`` if none does."""
+
+    model: Mapping[str, Any]
+    batch_size: int
+    caps: Mapping[str, int]
+    rows: tuple[Alternative, ...]
+    recommended: str | None
+
+
+def compare_strategies(source: Any, devices: str | Path, **options: Any) -> Alternatives:
+    """Every way to run ``source`` on ``devices`` that :mod:`placer.strategies` can build.
+
+    ``options`` as for :func:`placer.pipeline.place`; ``batch_size`` is needed.  Raises
+    :class:`UsageError` without one, where it binds nothing, or for a program that updates
+    variables (its strategies are built from its loss), and what ``place`` raises.
+    """
+    wanted = Options(**options)
+    size = wanted.batch_size
+    if size is None:
+        raise UsageError("strategies divide the batch: say how large it is with --batch-size N")
+    parts = _Parts(source, devices, wanted)
+    workload = parts.workload(size)
+    _require_batch(workload)
+    accelerators = [d.name for d in workload.cluster.devices if d.type != "CPU"]
+    rows = [_one_placement(parts, size)]
+    if len(accelerators) > 1:
+        rows.append(_towers(parts, size, accelerators))
+    rows += [_micro_batches(parts, size, count) for count in MICRO_BATCHES if count <= size]
+    if len(accelerators) > 1 and PIECES_PER_STAGE * len(accelerators) <= size:
+        rows.append(_pipeline(parts, size, len(accelerators)))
+    fitting = [row for row in rows if row.fits]
+    best = max(fitting, key=lambda row: row.samples_per_second or 0.0, default=None)
+    return Alternatives(
+        model=workload.extraction.model,
+        batch_size=size,
+        caps={device.name: device.usable_bytes for device in workload.cluster.devices},
+        rows=tuple(rows),
+        recommended=best.name if best else None,
+    )
+
+
+class _Parts:
+    """Workloads by batch size, each prepared once."""
+
+    def __init__(self, source: Any, devices: str | Path, wanted: Options) -> None:
+        self.source, self.devices, self.wanted = source, devices, wanted
+        self.known: dict[int, Workload] = {}
+
+    def workload(self, size: int) -> Workload:
+        if size not in self.known:
+            wanted = replace(self.wanted, batch_size=size)
+            self.known[size] = prepare(self.source, self.devices, wanted)
+        return self.known[size]
+
+    def place(self, size: int, objective: str, cluster: Cluster | None = None) -> Plan:
+        workload = self.workload(size)
+        wanted = replace(self.wanted, batch_size=size, objective=objective)
+        return place_extraction(
+            workload.extraction, workload.costs, cluster or workload.cluster, wanted
+        )
+
+
+def _require_batch(workload: Workload) -> None:
+    """Nothing, if the program can be divided along the batch.
+
+    Raises :class:`UsageError` if the batch binds nothing or variables are updated.
+    """
+    extraction = workload.extraction
+    unbound = [message for code, message, _ in extraction.warnings if code == "unbound_batch"]
+    if unbound:
+        raise UsageError(f"{unbound[0]}: there is nothing to divide")
+    graph = extraction.graph
+    parts = (graph, *graph.functions.values())
+    updates = [op.name for part in parts for op in part.ops.values() if is_update(op)]
+    if updates:
+        raise UsageError(
+            f"the program updates variables ({updates[0]}), and each part of it would; build "
+            "strategies from its loss with placer.data_parallel or placer.micro_batches, and place "
+            "what they give"
+        )
+
+
+def _one_placement(parts: _Parts, size: int) -> Alternative:
+    row = Alternative(
+        name="one-placement",
+        parts=1,
+        part_size=size,
+        in_flight=1,
+        changes="nothing",
+        call="placer.place(model, devices, objective='step-time')",
+    )
+    plan = parts.place(size, "step-time")
+    return _measured(row, plan, plan.metrics["step_seconds"], size)
+
+
+def _towers(parts: _Parts, size: int, accelerators: list[str]) -> Alternative:
+    part = math.ceil(size / len(accelerators))
+    row = Alternative(
+        name="towers",
+        parts=len(accelerators),
+        part_size=part,
+        in_flight=len(accelerators),
+        changes="batch statistics per tower",
+        call=f"placer.data_parallel(function, {accelerators})",
+    )
+    if size < len(accelerators):
+        return replace(row, note=f"{size} examples are fewer than {len(accelerators)} towers")
+    cluster = parts.workload(part).cluster
+    plans = {name: parts.place(part, "transfer", _alone(cluster, name)) for name in accelerators}
+    failed = [name for name, plan in plans.items() if not plan.fits]
+    if failed:
+        return replace(row, note=f"{failed[0]} alone does not hold a tower of {part} examples")
+    costs, graph = parts.workload(part).costs, parts.workload(part).extraction.graph
+    variables = [costs[variable.handle].persistent_bytes for variable in graph.variables]
+    holder = accelerators[0]
+    steps = [
+        max(plan.metrics["step_seconds"], _receive_seconds(variables, cluster, holder, name))
+        for name, plan in plans.items()
+    ]
+    peaks = {name: _peaks(plan)[name] for name, plan in plans.items()}
+    peaks[cluster.host.name] = sum(_peaks(plan)[cluster.host.name] for plan in plans.values())
+    transfer = sum(plan.metrics["transfer_bytes"] for plan in plans.values())
+    step = max(steps) + _divide_seconds(parts.workload(size))
+    return replace(
+        row,
+        step_seconds=step,
+        samples_per_second=size / step,
+        transfer_bytes=transfer + (len(accelerators) - 1) * sum(variables),
+        peak_bytes=peaks,
+        over_bytes=_over(peaks, cluster),
+    )
+
+
+def _receive_seconds(variables: Sequence[int], cluster: Cluster, holder: str, device: str) -> float:
+    """In which ``device`` gets the variables from the device that holds them."""
+    if device == holder:
+        return 0.0
+    return sum(transfer_seconds(each, cluster.link(holder, device)) for each in variables)
+
+
+def _micro_batches(parts: _Parts, size: int, count: int) -> Alternative:
+    part = math.ceil(size / count)
+    row = Alternative(
+        name=f"micro-batches:{count}",
+        parts=count,
+        part_size=part,
+        in_flight=1,
+        changes="batch statistics per piece",
+        call=f"placer.micro_batches(function, {count})",
+    )
+    plan = parts.place(part, "transfer")
+    step = plan.metrics["step_seconds"]
+    if step is not None:
+        step = count * step + _divide_seconds(parts.workload(size))
+    return _measured(row, plan, step, size, times=count)
+
+
+def _pipeline(parts: _Parts, size: int, stages: int) -> Alternative:
+    count = PIECES_PER_STAGE * stages
+    part = math.ceil(size / count)
+    row = Alternative(
+        name=f"pipeline:{count}",
+        parts=count,
+        part_size=part,
+        in_flight=stages,
+        changes="batch statistics per piece",
+        call=f"placer.micro_batches(function, {count}, in_flight={stages})",
+    )
+    plan = parts.place(part, "throughput")
+    step = None
+    if plan.placement:
+        metrics = plan.metrics
+        step = metrics["step_seconds"] + (count - 1) * metrics["bottleneck_seconds"]
+        step += _divide_seconds(parts.workload(size))
+    found = _measured(row, plan, step, size, times=count)
+    resident = {each["name"]: each["resident_bytes"] or 0 for each in plan.devices}
+    peaks = {
+        name: resident[name] + stages * max(0, peak - resident[name])
+        for name, peak in found.peak_bytes.items()
+    }
+    return replace(found, peak_bytes=peaks, over_bytes=_over(peaks, parts.workload(part).cluster))
+
+
+def _measured(
+    row: Alternative, plan: Plan, step_seconds: float | None, size: int, times: int = 1
+) -> Alternative:
+    """The row with the figures of ``plan``, which runs ``times`` per batch."""
+    if not plan.placement or step_seconds is None:
+        return replace(row, note=f"no placement of {row.part_size} examples was found")
+    peaks = _peaks(plan)
+    return replace(
+        row,
+        step_seconds=step_seconds,
+        samples_per_second=size / step_seconds if step_seconds else None,
+        transfer_bytes=times * plan.metrics["transfer_bytes"],
+        peak_bytes=peaks,
+        over_bytes={
+            each["name"]: peaks[each["name"]] - each["usable_bytes"]
+            for each in plan.devices
+            if peaks[each["name"]] > each["usable_bytes"]
+        },
+    )
+
+
+def _divide_seconds(workload: Workload) -> float:
+    """In which the host reads and writes all inputs and outputs once."""
+    graph, costs = workload.extraction.graph, workload.costs
+    fed = sum(sum(size or 0 for size in costs[op].output_bytes) for op in graph.feeds)
+    fetched = 0
+    for name in graph.fetches:
+        tensor = graph.tensors[name]
+        fetched += costs[tensor.producer].output_bytes[tensor.index] or 0
+    return 2 * (fed + fetched) / workload.cluster.host.memory_bandwidth
+
+
+def _alone(cluster: Cluster, name: str) -> Cluster:
+    """The host and one accelerator, which is called what it is called."""
+    kept = tuple(d for d in cluster.devices if d.name in (name, cluster.host.name))
+    return replace(cluster, devices=kept)
+
+
+def _peaks(plan: Plan) -> dict[str, int]:
+    return {row["name"]: row["peak_memory_bytes"] for row in plan.devices}
+
+
+def _over(peaks: Mapping[str, int], cluster: Cluster) -> dict[str, int]:
+    return dict(_overruns(peaks, cluster))
+
+
+def _overruns(peaks: Mapping[str, int], cluster: Cluster) -> Iterator[tuple[str, int]]:
+    for name, peak in peaks.items():
+        usable = cluster.device(name).usable_bytes
+        if peak > usable:
+            yield name, peak - usable

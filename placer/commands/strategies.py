@@ -1,0 +1,68 @@
+"""``placer strategies``: replicas, pipelines and micro-batches beside one placement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from placer.commands import options
+
+if TYPE_CHECKING:
+    import argparse
+
+    from placer.alternatives import Alternatives
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the command to the parser."""
+    parser = commands.add_parser(
+        "strategies",
+        help="replicas, pipelines, micro-batches beside one placement",
+        description="Predict how MODEL would run on the devices as one placement, as data-parallel "
+        "towers, in micro-batches and as a pipeline: samples per second, memory against the caps, "
+        "traffic, what changes, and the Python call that builds it.",
+    )
+    options.add_model_options(parser)
+    options.add_device_options(parser, required=True)
+    options.add_search_options(parser)
+    options.add_output_options(
+        parser, "write the table here instead of to stdout", formats=options.TABLE_FORMATS
+    )
+    parser.set_defaults(run=run, time_limit=5.0)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Predicts and prints.
+
+    Raises ``UsageError`` for an existing file, or a program that cannot be divided;
+    ``NoSolutionError`` after the table is printed if nothing fits; and what the pipeline raises.
+    """
+    from placer.commands.placement import all_options
+    from placer.commands.terminal import emit, progress, style
+    from placer.errors import NoSolutionError
+    from placer.files import check_writable
+
+    if arguments.output:
+        check_writable(arguments.output, force=arguments.force)
+    from placer.alternatives import compare_strategies
+
+    with progress(f"comparing strategies for {arguments.model}", arguments):
+        found = compare_strategies(arguments.model, arguments.devices, **all_options(arguments))
+    emit(_render(found, arguments.format, **style(to_file=bool(arguments.output))), arguments)
+    if found.recommended is None:
+        raise NoSolutionError("no strategy was found to fit; see the table")
+
+
+def _render(found: Alternatives, format_name: str, *, width: int, colour: bool) -> str:
+    from placer.rendering.alternatives_text import alternatives_blocks, alternatives_csv
+
+    if format_name == "json":
+        from placer.rendering.json_text import alternatives_json
+
+        return alternatives_json(found)
+    if format_name == "csv":
+        return alternatives_csv(found)
+    from placer.rendering.formats import render
+
+    return render(
+        lambda columns: alternatives_blocks(found, columns), format_name, width=width, colour=colour
+    )
