@@ -86,6 +86,7 @@ def _category_by_type() -> dict[str, str]:
     return {op_type: category for category, listed in FREE.items() for op_type in listed.split()}
 
 
+@cache
 def free_category(op_type: str) -> str | None:
     """Why ``op_type`` costs nothing, or ``None`` if it is not free.
 

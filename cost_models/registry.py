@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 
 from cost_models.free_ops import free_category
@@ -100,10 +100,12 @@ def op_cost(info: OpInfo) -> OpCost:
     outputs = list(map(tensor_bytes, info.outputs))
     for index, size in work.output_bytes.items():
         outputs[index] = size
-    unsized = any(_is_unsized(tensor) for tensor in info.inputs) or any(
-        size is None and _is_unsized(tensor)
-        for size, tensor in zip(outputs, info.outputs, strict=True)
-    )
+    unsized = any([_is_unsized(tensor) for tensor in info.inputs if not is_known(tensor.shape)])
+    if not unsized and None in outputs:
+        unsized = any(
+            size is None and _is_unsized(tensor)
+            for size, tensor in zip(outputs, info.outputs, strict=True)
+        )
     return OpCost(
         flops=work.flops,
         bytes_accessed=bytes_touched(info) if work.bytes_accessed is None else work.bytes_accessed,
@@ -147,12 +149,15 @@ def _family(rule: Rule | None) -> str:
 
 def _free_cost(info: OpInfo) -> OpCost:
     """No work: the sizes of the outputs, and what a variable or constant keeps."""
-    kept = persistent_bytes(info)
+    sizes = tuple(map(tensor_bytes, info.outputs))
+    return _cost_without_work(info.op, sizes, persistent_bytes(info))
+
+
+@lru_cache(maxsize=4096)
+def _cost_without_work(op_type: str, sizes: tuple[int | None, ...], kept: int | None) -> OpCost:
+    """Half of the ops of a graph are free, and few of them differ in more than their names."""
     return OpCost(
-        output_bytes=tuple(map(tensor_bytes, info.outputs)),
-        persistent_bytes=kept or 0,
-        inaccurate=kept is None,
-        op_type=info.op,
+        output_bytes=sizes, persistent_bytes=kept or 0, inaccurate=kept is None, op_type=op_type
     )
 
 

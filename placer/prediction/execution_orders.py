@@ -12,7 +12,7 @@ from statistics import median_low
 
 from placer.graph.op_graph import OpGraph
 from placer.prediction.collection import collection_paused
-from placer.prediction.executor import prepare, run_once
+from placer.prediction.executor import prepare, run_once, run_reversed
 from placer.prediction.memory import StepMemory
 from placer.prediction.metrics import PeakRange
 from placer.prediction.routes import is_cpu
@@ -44,13 +44,15 @@ def executor_orders(
 
     On CPUs expensive ops go through the thread pool, beside accelerators every op is run first
     in, first out.  There are 2 to 32 of them, fewer for large graphs and beside accelerators, more
-    for those whose loops are ``laid_out``.
+    for those whose loops are ``laid_out``: for these the reversed order, too, since the loop of a
+    gradient runs ahead in a few orders only, and then holds twice as much.
     """
     most = _MOST_ORDERS_ACCELERATED if accelerated else _MOST_ORDERS
     in_all = _OPS_IN_ALL_OF_LOOPS if laid_out else _OPS_IN_ALL
     count = min(max(in_all // max(len(graph.ops), 1), _FEWEST_ORDERS), most)
     prepared = prepare(graph, accelerated)
-    return [run_once(prepared, seed) for seed in range(count)]
+    orders = [run_once(prepared, seed) for seed in range(count)]
+    return [*orders, run_reversed(prepared)] if laid_out else orders
 
 
 @collection_paused()

@@ -141,6 +141,13 @@ def run_once(graph: ExecutorGraph, seed: int) -> tuple[str, ...]:
     return tuple(graph.names[op] for op in run(graph, successors))
 
 
+def run_reversed(graph: ExecutorGraph) -> tuple[str, ...]:
+    """The order if every op tells its consumers the other way round, which no process does: what
+    usually comes early, such as the zeros that gradients are added to, comes late."""
+    successors = [[consumer for _, consumer, _ in reversed(e)] for e in graph.successors]
+    return tuple(graph.names[op] for op in run(graph, successors))
+
+
 def _block_addresses(graph: ExecutorGraph, rng: random.Random) -> list[int]:
     """Where in memory each block of edges may lie."""
     last = max((edges[-1][0] for edges in graph.successors if edges), default=0)

@@ -58,15 +58,22 @@ def find_roles(graph: OpGraph) -> Roles:
         return Roles(variables=variables)
     variable_of = _variables(graph)
     backward = _before((op.name for op in updates), graph) - forward
+    consumers = _consumers(graph)
     return Roles(
         variables=variables,
-        gradients=frozenset(backward & _after(graph.feeds, graph)),
-        optimizer_state=frozenset(_optimizer_state(graph, updates, forward, variable_of)),
+        gradients=frozenset(backward & _after(graph.feeds, consumers)),
+        optimizer_state=frozenset(
+            _optimizer_state(graph, updates, forward, variable_of, consumers)
+        ),
     )
 
 
 def _optimizer_state(
-    graph: OpGraph, updates: Iterable[Op], forward: set[str], variable_of: Mapping[str, str]
+    graph: OpGraph,
+    updates: Iterable[Op],
+    forward: set[str],
+    variable_of: Mapping[str, str],
+    consumers: Mapping[str, Iterable[str]],
 ) -> set[str]:
     """Variables that the forward pass does not read, but the update of another variable does."""
     readers: dict[str, list[str]] = {}
@@ -82,7 +89,6 @@ def _optimizer_state(
         if tensor in variable_of
     }
     updated = {op.name: variable_of.get(op.inputs[0], "") for op in updates if op.inputs}
-    consumers = _consumers(graph)
     found = set()
     for variable, names in readers.items():
         if not forward.isdisjoint(names):
@@ -135,9 +141,8 @@ def _before(names: Iterable[str], graph: OpGraph) -> set[str]:
     return seen
 
 
-def _after(names: Iterable[str], graph: OpGraph) -> set[str]:
+def _after(names: Iterable[str], consumers: Mapping[str, Iterable[str]]) -> set[str]:
     """``names`` and everything that depends on their values."""
-    consumers = _consumers(graph)
     seen = set(names)
     stack = list(seen)
     while stack:

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import cache
 
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.order import is_back_edge
-from placer.prediction.buffer_sharing import overwritten_inputs, shared_input
+from placer.prediction.buffer_sharing import may_share, overwritten_inputs, shared_input
 from placer.prediction.control_flow import LOOPS, loop_invariants
 from placer.prediction.routes import Place, Routes
-from placer.prediction.tensor_lists import ADDED_ITEM, cut_items
+from placer.prediction.tensor_lists import ADDED_ITEM, CUT, cut_items
 
 RESIDENT_OUTPUTS = frozenset(
     {"Const", "HostConst", "_HostConst", "Variable", "VariableV2", "AutoReloadVariable"}
@@ -222,7 +223,7 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
             layout.items[number] = layout.inputs[number][ADDED_ITEM[op.op_type]]
         elif effect == Effect.CUT_INTO_LIST:
             layout.item_counts[number] = cut_items(op.info) or 1
-        if effect in _SHARING_EFFECTS:
+        if effect in _SHARING_EFFECTS and (op.op_type in LOOPS or may_share(op.op_type)):
             _add_sharing(layout, op, number, invariants.get(op.name, frozenset()))
     layout.copied_on_read = find_copied_variables(graph, variable_of)
     numbers = {name: number for number, name in enumerate(layout.names)}
@@ -232,16 +233,29 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
 def _effect(op: Op, is_fed: bool) -> Effect:
     if is_fed:
         return Effect.FED
-    found = _EFFECTS.get(op.op_type)
-    if found is not None:
-        return found
-    if op.op_type.startswith(_DENSE_UPDATES):
-        return Effect.UPDATE_VARIABLE
+    effect = _effect_of_type(op.op_type)
+    if effect is not None:
+        return effect
     if cut_items(op.info):
         return Effect.CUT_INTO_LIST
     if op.op_type in _LIST_ARITHMETIC and op.info.outputs[0].dtype == "variant":
         return _LIST_ARITHMETIC[op.op_type]
     return Effect.PLAIN
+
+
+@cache
+def _effect_of_type(op_type: str) -> Effect | None:
+    """The effect of all ops of a type, ``None`` where shapes or dtypes decide."""
+    if op_type in _EFFECTS:
+        return _EFFECTS[op_type]
+    if op_type.startswith(_DENSE_UPDATES):
+        return Effect.UPDATE_VARIABLE
+    return None if op_type in (*_LIST_ARITHMETIC, *CUT) else Effect.PLAIN
+
+
+@cache
+def _accesses_rows(op_type: str) -> bool:
+    return op_type.startswith(_SPARSE_ACCESS)
 
 
 def _add_sharing(layout: StepLayout, op: Op, number: int, invariants: frozenset[int]) -> None:
@@ -266,7 +280,7 @@ def find_copied_variables(graph: OpGraph, variable_of: Mapping[str, str]) -> fro
     return frozenset(
         variable_of[tensor]
         for op in graph.ops.values()
-        if op.op_type.startswith(_SPARSE_ACCESS)
+        if _accesses_rows(op.op_type)
         for tensor in op.inputs
         if tensor in variable_of
     )

@@ -14,7 +14,7 @@ from cost_models.op_cost import OpCost
 from cost_models.op_info import OpInfo
 from placer.graph.op_graph import OpGraph
 
-_CUT = frozenset(
+CUT = frozenset(
     {"TensorListFromTensor", "TensorListScatter", "TensorListScatterV2", "TensorListSplit"}
 )
 ADDED_ITEM = {"TensorListSetItem": 2, "TensorListPushBack": 1}
@@ -32,7 +32,7 @@ def list_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]
     """The costs of the ops that cut a tensor into a list, which holds the copies from then on."""
     found = {}
     for op in graph.ops.values():
-        if op.op_type in _CUT and op.inputs:
+        if op.op_type in CUT and op.inputs:
             producer, _, index = op.inputs[0].rpartition(":")
             size = costs[producer].output_bytes[int(index)] or 0
             found[op.name] = replace(costs[op.name], held_bytes=(size,), temporary_bytes=0)

@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import Op, OpGraph
-from placer.graph.order import predecessors
-from placer.prediction.buffer_sharing import overwritten_inputs, shared_input
+from placer.graph.order import BACK_EDGE_TARGETS, predecessors
+from placer.prediction.buffer_sharing import may_share, overwritten_inputs, shared_input
 from placer.prediction.executor import INEXPENSIVE, ExecutorGraph, run
 from placer.prediction.step_layout import (
     RESIDENT_OUTPUTS,
@@ -54,6 +54,7 @@ class _OwnedTensors:
     def __init__(self, graph: OpGraph) -> None:
         self.feeds = frozenset(graph.feeds)
         self.fetches = frozenset(graph.fetches)
+        self.output_names = graph.output_names
         position = _usual_positions(graph)
         self.last_reader: dict[str, str] = {}
         for op in graph.ops.values():
@@ -65,7 +66,7 @@ class _OwnedTensors:
 
     def overwrites(self, op: Op) -> bool:
         """Is output 0 written over an input?  Notes which of its outputs may be written over."""
-        slots = overwritten_inputs(op.info, 0) if op.info.outputs else ()
+        slots = overwritten_inputs(op.info, 0) if op.info.outputs and may_share(op.op_type) else ()
         inputs = [op.inputs[slot] for slot in slots if slot < len(op.inputs)]
         taken = any(t in self.owned and self.last_reader[t] == op.name for t in inputs)
         if op.name not in self.feeds and op.op_type not in RESIDENT_OUTPUTS and op.op_type != _READ:
@@ -73,6 +74,10 @@ class _OwnedTensors:
         return taken
 
     def add(self, op: Op) -> None:
+        """Notes which outputs of ``op`` nobody holds but their readers."""
+        if not may_share(op.op_type):
+            self.owned.update([t for t in self.output_names[op.name] if t not in self.fetches])
+            return
         for index in range(len(op.info.outputs)):
             tensor = op.output_name(index)
             source = shared_input(op.info, index)
@@ -93,12 +98,16 @@ def _usual_positions(graph: OpGraph) -> dict[str, int]:
     waiting = []
     feeds = frozenset(graph.feeds)
     for index, (name, op) in enumerate(graph.ops.items()):
-        before = [] if name in feeds else predecessors(op, graph.ops)
+        if op.op_type in BACK_EDGE_TARGETS:
+            before = predecessors(op, graph.ops)
+        else:
+            before = [tensor.rpartition(":")[0] for tensor in op.inputs] + [*op.control_inputs]
+        if name in feeds or not before:
+            before = []
+            successors[-1].append(index)
         waiting.append(len(before) or 1)
         for producer in before:
             successors[number[producer]].append(index)
-        if not before:
-            successors[-1].append(index)
     inexpensive = [op.op_type in INEXPENSIVE for op in graph.ops.values()]
     executed = ExecutorGraph(names=names, successors=(), waiting=waiting, inexpensive=inexpensive)
     return {names[op]: place for place, op in enumerate(run(executed, successors))}

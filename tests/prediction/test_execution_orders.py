@@ -124,3 +124,16 @@ def test_where_the_order_does_not_matter_the_range_is_narrow():
     found = predict_peak_ranges(graph, costs, placement, ("CPU:0",))["CPU:0"]
     assert found.expected_bytes == 1_080_000
     assert (found.low_bytes, found.high_bytes) == (1_080_000 - 160, 1_080_000 + 160)
+
+
+def test_laid_out_graphs_are_also_followed_in_reverse():
+    """One more order, in which the consumers of x run in the order they were added: the pool takes
+    what came last.
+
+    x --> a, b, c
+    """
+    graph = draw("x=Placeholder -> a, b, c", feeds=["x"])
+    usual = executor_orders(graph, accelerated=False)
+    found = executor_orders(graph, accelerated=False, laid_out=True)
+    assert found[:-1] == usual
+    assert (usual[0], found[-1]) == (("x", "c", "b", "a"), ("x", "a", "b", "c"))
