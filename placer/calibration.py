@@ -150,7 +150,7 @@ def _step(measured: MeasuredCosts) -> MeasuredStep:
         shapes=measured.bindings.get("shapes") or None,
     )
     measured.check_graph(found.graph.fingerprint, f"the costs file of {path}")
-    return measured_step(estimate_costs(found.graph), measured)
+    return measured_step(estimate_costs(found.graph, in_place=True), measured)
 
 
 def _check_alike(measured: Sequence[MeasuredCosts]) -> None:

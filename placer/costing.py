@@ -36,7 +36,8 @@ def cost_ops(
     Raises :class:`UsageError` for costs of another graph, or that name no op of this one.
     """
     graph = extraction.graph
-    found = estimate_costs(graph, trip_count)
+    calibrated = any(device.efficiency for device in cluster.devices)
+    found = estimate_costs(graph, trip_count, in_place=calibrated)
     if costs is None:
         return found, extraction
     by_type: Mapping[str, Mapping[str, float]]

@@ -98,7 +98,7 @@ def read_cases(out: Path) -> list[Case]:
                 kind=facts["kind"],
                 held_back=graphs.is_held_back(path.stem.rpartition("-b")[0]),
                 graph=graph,
-                costs=estimate_costs(graph),
+                costs=estimate_costs(graph, in_place=True),
                 measured=measured,
             )
         )

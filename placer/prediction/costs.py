@@ -16,7 +16,7 @@ from placer.prediction.control_flow import LOOPS, find_trip_count, loop_invarian
 from placer.prediction.live_moments import activation_peak
 from placer.prediction.tensor_lists import list_costs
 from placer.prediction.unrolling import follow_loop
-from placer.prediction.variants import variant_costs
+from placer.prediction.variants import copied_reads, in_place_costs
 
 _BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 _HANDLES = frozenset({"VarHandleOp", "VariableV2", "Variable", "AutoReloadVariable"})
@@ -26,8 +26,13 @@ _ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
 
 @collection_paused()
-def estimate_costs(graph: OpGraph, trip_count: int | None = None) -> dict[str, OpCost]:
+def estimate_costs(
+    graph: OpGraph, trip_count: int | None = None, *, in_place: bool = False
+) -> dict[str, OpCost]:
     """The cost of one execution of every op of ``graph``.
+
+    ``in_place`` also finds the ops that write over an input, which takes a fifth longer: only
+    calibrated devices know how much faster that is.
 
     A loop costs its condition and body times the trip count
     that the graph tells, else ``trip_count``, else once and flagged inaccurate; a branch op costs
@@ -37,7 +42,9 @@ def estimate_costs(graph: OpGraph, trip_count: int | None = None) -> dict[str, O
     costs = estimate({op.name: op.info for op in graph.ops.values()})
     costs.update(list_costs(graph, costs))
     costs.update(_variable_costs(graph, costs))
-    costs.update(variant_costs(graph, costs))
+    costs.update(copied_reads(graph, costs))
+    if in_place:
+        costs.update(in_place_costs(graph, costs))
     bodies = _Bodies(graph, trip_count)
     for op in graph.ops.values():
         if op.bodies:
@@ -186,7 +193,8 @@ class _Bodies:
         body = replace(function, functions=self.functions)
         costs = estimate({op.name: op.info for op in body.ops.values()})
         costs.update(list_costs(body, costs))
-        costs.update(variant_costs(body, costs))
+        costs.update(copied_reads(body, costs))
+        costs.update(in_place_costs(body, costs))
         for op in body.ops.values():
             if op.bodies:
                 costs[op.name] = self.cost_of(op, body, costs[op.name])

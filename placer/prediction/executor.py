@@ -214,29 +214,31 @@ def _hash_order(
     slots = _BUCKET
     while not grows and len(edges) >= _FULL * slots:
         slots *= 2
-    table: dict[int, tuple[int, int, bool]] = {}
-    for edge in edges:
-        if len(table) >= int(_FULL * slots):
-            slots *= 2
-            table, old = {}, table
-            for index in sorted(old):
-                _insert(table, old[index], blocks, slots - 1)
-        _insert(table, edge, blocks, slots - 1)
-    return [table[index] for index in sorted(table)]
+    hashes = []
+    for number, _, _ in edges:
+        block, offset = divmod(number, _EDGES_PER_BLOCK)
+        address = blocks[block] + offset * _EDGE_BYTES
+        hashes.append((address + (address >> 6)) >> 8)
+    held: list[int] = []
+    while True:
+        there = len(held)
+        some = range(there, min(int(_FULL * slots), len(edges)))
+        held = _hash_table([*held, *some], hashes, slots)
+        if len(held) == len(edges):
+            return [edges[index] for index in held]
+        slots *= 2
 
 
-def _insert(
-    table: dict[int, tuple[int, int, bool]],
-    edge: tuple[int, int, bool],
-    blocks: Sequence[int],
-    mask: int,
-) -> None:
-    """Puts the edge into the first free slot of its hash, probing quadratically."""
-    block, offset = divmod(edge[0], _EDGES_PER_BLOCK)
-    address = blocks[block] + offset * _EDGE_BYTES
-    index = (address + (address >> 6)) >> 8 & mask
-    probes = 1
-    while index in table:
-        index = index + probes & mask
-        probes += 1
-    table[index] = edge
+def _hash_table(inserted: Sequence[int], hashes: Sequence[int], slots: int) -> list[int]:
+    """What is ``inserted``, in the order of the slots: each in the first free one of its hash,
+    probing quadratically."""
+    table = [-1] * slots
+    mask = slots - 1
+    for item in inserted:
+        index = hashes[item] & mask
+        probes = 1
+        while table[index] >= 0:
+            index = index + probes & mask
+            probes += 1
+        table[index] = item
+    return [item for item in table if item >= 0]

@@ -29,22 +29,33 @@ COPY = "copy"
 _READ = "ReadVariableOp"
 
 
-def variant_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
-    """The costs of the ops that run in place, and of the reads that copy."""
+def copied_reads(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
+    """The costs of the reads that copy their variable."""
     variable_of = find_variables(graph)
     copied = find_copied_variables(graph, variable_of)
+    if not copied:
+        return {}
+    return {
+        op.name: replace(
+            costs[op.name],
+            bytes_accessed=2 * (costs[op.name].output_bytes[0] or 0),
+            variant=COPY,
+            family="data_movement",
+        )
+        for op in graph.ops.values()
+        if op.op_type == _READ and op.inputs and variable_of.get(op.inputs[0]) in copied
+    }
+
+
+def in_place_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
+    """The costs of the ops that run in place; ``costs`` know of the reads that copy."""
     own = _OwnedTensors(graph)
     found = {}
     for op in graph.ops.values():
-        cost = costs[op.name]
-        if op.op_type == _READ and op.inputs and variable_of.get(op.inputs[0]) in copied:
+        if costs[op.name].variant == COPY:
             own.add(op)
-            traffic = 2 * (cost.output_bytes[0] or 0)
-            found[op.name] = replace(
-                cost, bytes_accessed=traffic, variant=COPY, family="data_movement"
-            )
         elif own.overwrites(op):
-            found[op.name] = replace(cost, variant=IN_PLACE)
+            found[op.name] = replace(costs[op.name], variant=IN_PLACE)
     return found
 
 

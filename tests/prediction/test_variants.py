@@ -1,13 +1,13 @@
 """Which ops run in place, and which reads copy."""
 
-from graphs_by_hand import draw, draw_costs
+from graphs_by_hand import draw
 
 from placer.prediction.costs import estimate_costs
-from placer.prediction.variants import COPY, IN_PLACE, variant_costs
+from placer.prediction.variants import COPY, IN_PLACE
 
 
 def _in_place(graph):
-    found = variant_costs(graph, draw_costs(graph))
+    found = estimate_costs(graph, in_place=True)
     return {name for name, cost in found.items() if cost.variant == IN_PLACE}
 
 
