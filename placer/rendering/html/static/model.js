@@ -75,7 +75,7 @@ let accelerators = 0;
 const deviceClass = {};
 for (const name of plan ? plan.devices.map((row) => row.name).concat(devices) : devices) {
   if (deviceClass[name]) continue;
-  deviceClass[name] = /CPU/i.test(name) ? "device-cpu" : `device-${accelerators++ % 10}`;
+  deviceClass[name] = /(^|[:/])CPU:\d+$/i.test(name) ? "device-cpu" : `device-${accelerators++ % 10}`;
 }
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const deviceColour = (device) => colour(deviceClass[devices[device]]);
