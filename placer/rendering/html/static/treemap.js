@@ -110,7 +110,7 @@ const treemapView = (memory) => {
         if (drawn) group.append(drawn);
       }
     }
-    const letters = Math.floor((width - 10) / 6.2);
+    const letters = Math.floor((width - 10) / 7);
     if (letters >= (level ? 7 : 4) && height > 15 && (level === 0 || height > 20)) {
       const own = cell.rest ? `${formatCount(cell.rest)} smaller` : level ? nameOf(cell.child).split("/").pop() : label(cell.child);
       const value = ` ${measure.format(cell.value)}`;
