@@ -44,6 +44,7 @@ def find_routes(graph: OpGraph, placement: Mapping[str, str], host: str) -> Rout
     on_cpu = {name: is_cpu(name) for name in {*device_of.values()}}
     home: dict[str, Place] = {}
     reads: dict[str, tuple[Place, ...]] = {}
+    output_names = graph.output_names
     for op in graph.ops.values():
         device = device_of[op.name]
         if on_cpu[device]:
@@ -54,8 +55,7 @@ def find_routes(graph: OpGraph, placement: Mapping[str, str], host: str) -> Rout
             inputs = _places(device, len(op.inputs), kernel.host_inputs)
             outputs = _places(device, len(op.info.outputs), kernel.host_outputs)
         reads[op.name] = inputs
-        for index, place in enumerate(outputs):
-            home[op.output_name(index)] = place
+        home.update(zip(output_names[op.name], outputs, strict=True))
     routes = Routes(device_of=device_of, home=home, reads=reads)
     _check_handles(graph, routes)
     return routes
