@@ -26,7 +26,10 @@ const placementView = () => {
     return makePart(`${child}`, child < 0 ? opName(-1 - child) : scopePath(child), [child], parent);
   };
   const short = (name) => name.split("/").pop();
-  const label = (name) => short(name).length > 13 ? shortenPart(short(name), 23) : shorten(name, 24);
+  const label = ({ name, members }) => {
+    if (members.length > 1 && name.includes(" … ")) return `${shortenPart(name.split(" … ")[0], 17)} +${formatCount(members.length - 1)}`;
+    return short(name).length > 13 ? shortenPart(short(name), 23) : shorten(name, 24);
+  };
   const innerParts = (part) => {
     if (part.inner) return part.inner;
     const members = part.members.length === 1 && part.members[0] >= 0 ? scopeChildren[part.members[0]] : part.members;
@@ -43,7 +46,7 @@ const placementView = () => {
       for (let i = 0; i < members.length; i += size) {
         const run = members.slice(i, i + size);
         const [first, last] = [run[0], run[run.length - 1]].map((c) => short(c < 0 ? opName(-1 - c) : scopePath(c)));
-        part.inner.push(run.length === 1 ? partOf(run[0], part) : makePart(`${part.key}:${i}:${size}`, `${shortenPart(first, 12)} … ${shortenPart(last, 12)}`, run, part));
+        part.inner.push(run.length === 1 ? partOf(run[0], part) : makePart(`${part.key}:${i}:${size}`, `${first} … ${last}`, run, part));
       }
     }
     return part.inner;
@@ -162,7 +165,7 @@ const placementView = () => {
       } },
     ...bar, element("svg:rect", { x: node.x, y: node.y, width: boxWidth, height: boxHeight, rx: 3, class: "outline" }),
     element("svg:svg", { x: node.x, y: node.y, width: boxWidth - 4, height: boxHeight },
-      element("svg:text", { x: 8, y: 17 }, label(node.part.name)),
+      element("svg:text", { x: 8, y: 17 }, label(node.part)),
       element("svg:text", { x: 8, y: 32, class: "value" }, node.count === 1 ? opType(opsOf(node.part)[0]) : `${canOpen(node.part) ? "▸ " : ""}${formatCount(node.count)} ops`)));
     node.element = group;
     return group;
@@ -200,7 +203,7 @@ const placementView = () => {
     picture.setAttribute("width", width * zoom);
     picture.setAttribute("height", height * zoom);
     const opened = [...open].filter((part) => part !== root);
-    trail.replaceChildren("Open: ", ...(opened.length ? opened.slice(-12).flatMap((part) => [element("button", { type: "button", title: `Close ${part.name}`, onclick: () => close(part) }, `${shorten(part.name, 30)} ✕`), " "]) : ["the whole graph"]));
+    trail.replaceChildren("Open: ", ...(opened.length ? opened.slice(-12).flatMap((part) => [element("button", { type: "button", title: `Close ${part.name}`, onclick: () => close(part) }, `${label(part)} ✕`), " "]) : ["the whole graph"]));
     const sentNow = edges.reduce((sum, edge) => sum + edge.count, 0);
     caption.textContent = `${formatCount(nodes.length)} parts of ${formatCount(opCount)} ops. ` + (devices.length < 2 || !step.sent.op.length ? "Nothing crosses between devices." :
       sentNow ? `Ribbons are transfers, as wide as the root of their bytes (widest ${formatBytes(most)}), coloured by where they go.` + (within ? ` ${formatBytes(within)} more cross inside closed parts.` : "") : `${formatBytes(within)} cross inside closed parts: open them to see where.`);

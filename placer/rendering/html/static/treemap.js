@@ -111,7 +111,7 @@ const treemapView = (memory) => {
       }
     }
     const letters = Math.floor((width - 10) / 7);
-    if (letters >= (level ? 7 : 4) && height > 15 && (level === 0 || height > 20)) {
+    if (letters >= (cell.rest ? 14 : level ? 7 : 4) && height > 15 && (level === 0 || height > 20)) {
       const own = cell.rest ? `${formatCount(cell.rest)} smaller` : level ? nameOf(cell.child).split("/").pop() : label(cell.child);
       const value = ` ${measure.format(cell.value)}`;
       group.append(element("svg:text", { x: x + 5, y: y + 13 }, own.length + value.length <= letters ? own : (level ? shortenPart : shorten)(own, letters),
