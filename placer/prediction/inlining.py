@@ -107,7 +107,7 @@ class Inliner:
         """The new name of every tensor of ``graph``, whose ops are added with ``under`` in front.
 
         ``arguments`` are the values of the feeds of a function; its ops that wait for nothing wait
-        for the op ``start``.
+        for the op ``start``.  What a ``Merge`` of a v1 loop reads may be added after it.
         """
         value_of = dict(arguments or {})
         given = frozenset(graph.feeds) if arguments is not None else frozenset()
@@ -125,7 +125,7 @@ class Inliner:
             copy = replace(
                 op,
                 name=under + op.name,
-                inputs=tuple([value_of[tensor] for tensor in op.inputs]),
+                inputs=tuple([value_of.get(tensor, under + tensor) for tensor in op.inputs]),
                 control_inputs=controls if waits else (start,),
             )
             before = len(self.ops)

@@ -167,3 +167,17 @@ def test_a_loop_that_a_session_runs_by_name_keeps_its_lists(asked_for, kept):
     found = find_lifetimes(step.layout, step.numbers(order))
     lists = [f for f in found if f.owner.endswith("/item") and f.first <= at <= f.last]
     assert sum(lifetime.bytes for lifetime in lists) == kept
+
+
+@pytest.mark.usefixtures("three_trips")
+def test_a_v1_loop_beside_it_stays_as_it_is():
+    """The back edge of ``next`` to ``merge`` reads what comes later."""
+    graph = _loop()
+    other = draw(
+        "enter=Enter -> merge=Merge -> switch=Switch -> next=NextIteration -> merge",
+        "switch:1 -> exit=Exit",
+    )
+    both = replace(graph, ops={**other.ops, **graph.ops})
+    laid_out = _laid_out(both).graph
+    assert laid_out.ops["merge"].inputs == ("enter:0", "next:0")
+    assert "while/body/2/product" in laid_out.ops
