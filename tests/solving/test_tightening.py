@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -170,3 +171,20 @@ def test_receive_buffers_are_reserved() -> None:
     solution = solve_under_peaks(problem, find_peaks, QUICK)
     assert solution.status is Status.FEASIBLE
     assert (solution.value, solution.lower_bound) == (3, 2)
+
+
+@pytest.mark.usefixtures("perfect_child")
+def test_a_round_begins_only_if_the_prediction_after_it_fits_too() -> None:
+    """Predictions that take three seconds, in a limit of five and a half, of a problem that would be
+    tightened for ever: the limit holds."""
+    problem = problem_of(
+        resident=[2, 2, 2, 2], tensors=[(0, [1], 9), (1, [2], 1), (2, [3], 9)], capacity=[6, 6]
+    )
+
+    def slow(device_of: Sequence[int]) -> list[DevicePeak]:
+        time.sleep(3.0)
+        return [DevicePeak(peak_bytes=7, moment=dict.fromkeys(range(4), 1)) for _ in range(2)]
+
+    began = time.monotonic()
+    solve_under_peaks(problem, slow, SolverParameters(time_limit_seconds=5.5, workers=1))
+    assert time.monotonic() - began < 5.5
