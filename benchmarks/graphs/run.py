@@ -32,6 +32,8 @@ COLUMNS = (
     *("Mt-KaHyPar, MB", "blocks", "s", "ratio", "all blocks, MB", "ratio"),
 )
 PLACER_WORSE = 1.001
+NO_PLACEMENT = (5, 6)
+"""Exit codes: proven infeasible, none found in time; what is known is written all the same."""
 
 
 class Rows:
@@ -63,7 +65,9 @@ def solve(solver: str, problem: Path, options: argparse.Namespace) -> dict[str, 
     else:
         command = ["-m", "placer", "solve", str(problem), "-q", "--force", "-o", str(result)]
         command += [f"--time-limit={options.time_limit}"]
-    subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run([sys.executable, *command], stdout=subprocess.DEVNULL)
+    if done.returncode not in (0, *NO_PLACEMENT):
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}")
     content = json.loads(result.read_text())
     if solver == "peer":
         return content
@@ -101,12 +105,14 @@ def table(rows: Rows) -> Iterator[str]:
     ):
         ours, peer = row.get("placer"), row.get("peer")
         if not ours or not peer or ours["value"] == 0:
-            continue
+            continue  # not run yet, or the optimum is zero
         blocks = {int(count): value for count, value in peer["blocks"].items() if value is not None}
         count = min(blocks, key=lambda each: blocks[each], default=0)
         full = blocks.get(row["devices"])
-        best_ratios += [_ratio(ours, blocks[count])] if count and blocks[count] else []
-        full_ratios += [_ratio(ours, full)] if full and row["percent"] == PERCENTS[-1] else []
+        found = ours["value"] is not None
+        best_ratios += [_ratio(ours, blocks[count])] if found and count else []
+        is_roomy = row["percent"] == PERCENTS[-1]
+        full_ratios += [_ratio(ours, full)] if found and full and is_roomy else []
         yield "| " + " | ".join(_cells(row, ours, peer, count, blocks.get(count), full)) + " |"
     yield ""
     worse = [ratio for ratio in best_ratios if ratio > PLACER_WORSE]
@@ -135,9 +141,9 @@ def _cells(
     yield "" if bound is None or not ours["value"] else f"{1 - bound / ours['value']:.1%}"
     yield from (ours["status"], f"{ours['seconds']:.0f}", _megabytes(best), str(count or ""))
     yield f"{peer['seconds']:.0f}"
-    yield f"{_ratio(ours, best):.4f}" if best else ""
+    yield f"{_ratio(ours, best):.4f}" if best and ours["value"] else ""
     yield _megabytes(full)
-    yield f"{_ratio(ours, full):.4f}" if full else ""
+    yield f"{_ratio(ours, full):.4f}" if full and ours["value"] else ""
 
 
 def _megabytes(value: float | None) -> str:

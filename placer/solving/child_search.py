@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import placer
 from placer.solving.solution import SolverParameters, Status
 
-GRACE_SECONDS = 0.5
+GRACE_SECONDS = 0.7
 """How long a child may overrun its limit before it is killed."""
 
 _BOOTSTRAP = """
@@ -94,7 +94,7 @@ def search_in_child(
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """The search has threads of its own; those of numpy's linear algebra would only wait for them."""
 
-_SHUTDOWN_SECONDS = 0.3
+_SHUTDOWN_SECONDS = 0.5
 """What the child needs to end once its search is over."""
 
 

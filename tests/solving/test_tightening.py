@@ -175,7 +175,7 @@ def test_receive_buffers_are_reserved() -> None:
 
 @pytest.mark.usefixtures("perfect_child")
 def test_a_round_begins_only_if_the_prediction_after_it_fits_too() -> None:
-    """Predictions that take three seconds, in a limit of five and a half, of a problem that would be
+    """Predictions of three seconds, in a limit of five and a half, of a problem that would be
     tightened for ever: the limit holds."""
     problem = problem_of(
         resident=[2, 2, 2, 2], tensors=[(0, [1], 9), (1, [2], 1), (2, [3], 9)], capacity=[6, 6]
