@@ -31,9 +31,12 @@ with tf.Graph().as_default(), v1.Session(config=config) as session:
     y = session.run(signature.outputs["y"].name, feeds, options, metadata)
 handles = {n.attr["shared_name"].s.decode(): n.device[-5:]
            for g in metadata.partition_graphs for n in g.node if n.op == "VarHandleOp"}
+sends = [(n.input[0], n.attr["send_device"].s.decode()[-5:], n.attr["recv_device"].s.decode()[-5:])
+         for g in metadata.partition_graphs for n in g.node if n.op in ("_Send", "_HostSend")]
 kernels = {d.device[-5:] for d in metadata.step_stats.dev_stats
            for n in d.node_stats if "MatMul" in n.timeline_label}
-print(json.dumps({"y": y.tolist(), "devices": handles, "kernels": sorted(kernels)}))
+print(json.dumps({"y": y.tolist(), "devices": handles, "kernels": sorted(kernels),
+                  "sends": [send for send in sends if "/ctrl/" not in send[0]]}))
 """
 
 SERVE_V2 = """
@@ -85,6 +88,21 @@ def on_stand_ins(plan):
     return {name: stand_ins[device] for name, device in plan.variables.items()}
 
 
+def predicted_sends(plan):
+    """(op, from, to) of the plan's data, feed and fetch transfers, as a session names them."""
+    stand_ins = {"CPU:0": "CPU:0", **{f"GPU:{n}": f"CPU:{n + 1}" for n in range(3)}}
+    argument = "Func/StatefulPartitionedCall/input/_1"  # a feed enters the inlined function there
+    return sorted(
+        (
+            argument if row["kind"] == "feed" else row["tensor"].removesuffix(":0"),
+            stand_ins[row["from"]],
+            stand_ins[row["to"]],
+        )
+        for row in plan.transfers
+        if row["kind"] != "control"
+    )
+
+
 def test_a_session_serves_it_with_variables_on_their_devices(saved_model, plan, expected, tmp_path):
     """A fresh process with the loader of servers: handles and kernels are on three devices."""
     placed = placer.apply(saved_model, plan, tmp_path / "placed", rehearse=True)
@@ -92,6 +110,7 @@ def test_a_session_serves_it_with_variables_on_their_devices(saved_model, plan, 
     assert np.array_equal(np.float32(found["y"]), expected)
     assert found["devices"] == on_stand_ins(plan)
     assert found["kernels"] == ["CPU:1", "CPU:2", "CPU:3"]
+    assert sorted(map(tuple, found["sends"])) == predicted_sends(plan)
 
 
 def test_tensorflow_2_serves_it_with_variables_on_their_devices(
