@@ -1,5 +1,6 @@
 """A device is found again from times that it would give."""
 
+import tomllib
 from dataclasses import replace
 
 import pytest
@@ -119,3 +120,30 @@ def test_a_slowed_device_takes_so_much_longer_for_everything():
     slow = slowed(TRUE, 1.5)
     for cost in _costs():
         assert op_seconds(cost, slow) == pytest.approx(1.5 * op_seconds(cost, TRUE), rel=1e-3)
+
+
+def test_ops_that_run_in_place_are_fitted_apart():
+    """In place they take a fifth of the time; a type with too few samples joins its variant, and
+    what a device file says of a variant is read again."""
+    fast = [
+        Sample(
+            cost=OpCost(
+                bytes_accessed=2**power, op_type="Mul", family="elementwise", variant="in-place"
+            ),
+            seconds=1e-6 + 2**power / 5e10,
+        )
+        for power in range(8, 24)
+    ]
+    slow = [
+        replace(sample, cost=replace(sample.cost, variant=""), seconds=5 * sample.seconds)
+        for sample in fast
+    ]
+    device, fits = fit_device(HOST, fast + slow)
+    assert {fit.kind for fit in fits} >= {"Mul", "Mul-in-place", "elementwise-in-place"}
+    assert _worst_error(device, fast + slow) < 0.1
+    few, _ = fit_device(HOST, fast + slow[:3])
+    assert "Mul" in few.efficiency
+    other = OpCost(bytes_accessed=2**20, op_type="Sub", family="elementwise", variant="in-place")
+    assert op_seconds(other, device) == pytest.approx(op_seconds(fast[12].cost, device), rel=0.1)
+    read = tomllib.loads(cluster_toml(Cluster(devices=(device,))))
+    assert "Mul-in-place" in read["device"][0]["efficiency"]
