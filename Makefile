@@ -13,6 +13,8 @@ $(VENV)/.installed: setup.cfg pyproject.toml
 	$(BIN)/python -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed, found " + sys.version'
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@echo 'compiling the search (once, under a minute)'
+	$(BIN)/python -m placer.solving.warm_up
 	touch $@
 
 demo: setup

@@ -18,12 +18,13 @@ from small_problems import best_by_enumeration, problem_of, random_problem
 
 from placer.errors import UsageError
 from placer.prediction.scoring import score
-from placer.problem import PlacementProblem, from_json, to_json
+from placer.problem import PlacementProblem, check, from_json, to_json
 from placer.solving import child_search, stage
 from placer.solving.child_search import ChildResult
 from placer.solving.reduced_problem import ReducedProblem
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import register_solver, solve, solver_names
+from placer.solving.warm_up import sample_problem, warm_up
 
 QUICK = SolverParameters(time_limit_seconds=10.0, workers=1)
 
@@ -292,3 +293,13 @@ def test_problems_survive_json() -> None:
     for seed in range(20):
         problem = random_problem(seed, spill="auto")
         assert from_json(to_json(problem)) == problem
+
+
+def test_the_search_is_compiled_ahead_on_a_problem_of_its_own():
+    """The sample is valid, large enough to be searched, and has a placement for every objective."""
+    problem = sample_problem()
+    check(problem)
+    solution = solve(problem, SolverParameters(time_limit_seconds=2.0))
+    assert solution.device_of is not None
+    assert not score(problem, solution.device_of).violations
+    warm_up(0.2)
