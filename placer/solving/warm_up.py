@@ -1,4 +1,4 @@
-"""Compiles the search ahead of its first use::
+"""Compiles the search ahead of its first use.
 
     python -m placer.solving.warm_up
 
