@@ -13,6 +13,7 @@ from placer.problem import PlacementProblem, check
 from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.conflict import explain_conflict
 from placer.solving.reduced_problem import reduce_to_units
+from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.spilling import may_spill, solve_with_spilling
 from placer.solving.stage import StageResult, solve_stage
@@ -128,12 +129,13 @@ def _solution(problem: PlacementProblem, result: StageResult) -> Solution:
             warnings=result.warnings,
             conflict=explain_conflict(problem) if infeasible else {},
         )
-    scored = score(problem, result.device_of)
+    device_of = settle_signals(problem, result.device_of)
+    scored = score(problem, device_of)
     if scored.violations:
         raise AssertionError(f"the solver broke a constraint: {scored.violations[0]}")
     return Solution(
         status=result.status,
-        device_of=result.device_of,
+        device_of=device_of,
         value=scored.transfer_bytes,
         lower_bound=result.lower_bound,
         spilled_bytes=scored.spilled_bytes,
