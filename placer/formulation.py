@@ -9,7 +9,7 @@ from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
 from placer.constraints import Constraints
-from placer.graph.op_graph import OpGraph
+from placer.graph.op_graph import Op, OpGraph
 from placer.prediction.execution_orders import (
     executor_orders,
     peaks_along,
@@ -51,10 +51,11 @@ def formulate(
     capacity = tuple(device.usable_bytes for device in cluster.devices)
     group, allowed, spillable = _group_arrays(constraints, number, device_names)
     widths = working_set_bytes(graph, costs)
+    loops = any(op.op_type in ("Enter", "RefEnter") for op in graph.ops.values())
     allowed, homeless = _wide_enough(
         allowed,
         group,
-        [widths[name] for name in names],
+        [0 if loops else _certain_width(graph.ops[name], widths) for name in names],
         capacity,
         host if spill == "auto" else None,
         spillable,
@@ -129,6 +130,12 @@ def peak_finder(
         )
 
     return find_peaks
+
+
+def _certain_width(op: Op, widths: Mapping[str, int]) -> int:
+    """What the device of ``op`` holds whatever the order: 0 for functional loops and branches,
+    whose bodies are laid out op by op, as v1 loops are."""
+    return 0 if op.bodies else widths[op.name]
 
 
 def _wide_enough(
