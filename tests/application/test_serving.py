@@ -94,13 +94,18 @@ def predicted_sends(plan):
     argument = "Func/StatefulPartitionedCall/input/_1"  # a feed enters the inlined function there
     return sorted(
         (
-            argument if row["kind"] == "feed" else row["tensor"].removesuffix(":0"),
+            argument if row["kind"] == "feed" else result(row["tensor"].removesuffix(":0")),
             stand_ins[row["from"]],
             stand_ins[row["to"]],
         )
         for row in plan.transfers
         if row["kind"] != "control"
     )
+
+
+def result(name):
+    """The name of an op; of a chain of Identity that hands a result on, Grappler keeps any one."""
+    return "Identity" if name.endswith("/Identity") else name
 
 
 def test_a_session_serves_it_with_variables_on_their_devices(saved_model, plan, expected, tmp_path):
@@ -110,7 +115,8 @@ def test_a_session_serves_it_with_variables_on_their_devices(saved_model, plan, 
     assert np.array_equal(np.float32(found["y"]), expected)
     assert found["devices"] == on_stand_ins(plan)
     assert found["kernels"] == ["CPU:1", "CPU:2", "CPU:3"]
-    assert sorted(map(tuple, found["sends"])) == predicted_sends(plan)
+    sends = [(result(name), source, target) for name, source, target in found["sends"]]
+    assert sorted(sends) == predicted_sends(plan)
 
 
 def test_tensorflow_2_serves_it_with_variables_on_their_devices(
