@@ -19,7 +19,7 @@ it builds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from cost_models.devices import Cluster
 from cost_models.roofline import transfer_seconds
 from placer.errors import UsageError
 from placer.pipeline import Workload, place_extraction, prepare
-from placer.plan import Plan
+from placer.plan import Plan, over_caps
 from placer.prediction.roles import is_update
 from placer.request import Options
 
@@ -105,7 +105,7 @@ def compare_strategies(source: Any, devices: str | Path, **options: Any) -> Alte
     return Alternatives(
         model=workload.extraction.model,
         batch_size=size,
-        caps={device.name: device.usable_bytes for device in workload.cluster.devices},
+        caps=_caps(workload.cluster),
         rows=tuple(rows),
         recommended=best.name if best else None,
     )
@@ -189,8 +189,8 @@ def _towers(parts: _Parts, size: int, accelerators: list[str]) -> Alternative:
         max(plan.metrics["step_seconds"], _receive_seconds(variables, cluster, holder, name))
         for name, plan in plans.items()
     ]
-    peaks = {name: _peaks(plan)[name] for name, plan in plans.items()}
-    peaks[cluster.host.name] = sum(_peaks(plan)[cluster.host.name] for plan in plans.values())
+    peaks = {name: plan.peak_bytes[name] for name, plan in plans.items()}
+    peaks[cluster.host.name] = sum(plan.peak_bytes[cluster.host.name] for plan in plans.values())
     transfer = sum(plan.metrics["transfer_bytes"] for plan in plans.values())
     step = max(steps) + _divide_seconds(parts.workload(size))
     return replace(
@@ -199,7 +199,7 @@ def _towers(parts: _Parts, size: int, accelerators: list[str]) -> Alternative:
         samples_per_second=size / step,
         transfer_bytes=transfer + (len(accelerators) - 1) * sum(variables),
         peak_bytes=peaks,
-        over_bytes=_over(peaks, cluster),
+        over_bytes=over_caps(peaks, _caps(cluster)),
     )
 
 
@@ -250,7 +250,8 @@ def _pipeline(parts: _Parts, size: int, stages: int) -> Alternative:
         name: resident[name] + stages * max(0, peak - resident[name])
         for name, peak in found.peak_bytes.items()
     }
-    return replace(found, peak_bytes=peaks, over_bytes=_over(peaks, parts.workload(part).cluster))
+    caps = _caps(parts.workload(part).cluster)
+    return replace(found, peak_bytes=peaks, over_bytes=over_caps(peaks, caps))
 
 
 def _measured(
@@ -259,18 +260,13 @@ def _measured(
     """The row with the figures of ``plan``, which runs ``times`` per batch."""
     if not plan.placement or step_seconds is None:
         return replace(row, note=f"no placement of {row.part_size} examples was found")
-    peaks = _peaks(plan)
     return replace(
         row,
         step_seconds=step_seconds,
         samples_per_second=size / step_seconds if step_seconds else None,
         transfer_bytes=times * plan.metrics["transfer_bytes"],
-        peak_bytes=peaks,
-        over_bytes={
-            each["name"]: peaks[each["name"]] - each["usable_bytes"]
-            for each in plan.devices
-            if peaks[each["name"]] > each["usable_bytes"]
-        },
+        peak_bytes=plan.peak_bytes,
+        over_bytes=plan.over_bytes,
     )
 
 
@@ -291,16 +287,5 @@ def _alone(cluster: Cluster, name: str) -> Cluster:
     return replace(cluster, devices=kept)
 
 
-def _peaks(plan: Plan) -> dict[str, int]:
-    return {row["name"]: row["peak_memory_bytes"] for row in plan.devices}
-
-
-def _over(peaks: Mapping[str, int], cluster: Cluster) -> dict[str, int]:
-    return dict(_overruns(peaks, cluster))
-
-
-def _overruns(peaks: Mapping[str, int], cluster: Cluster) -> Iterator[tuple[str, int]]:
-    for name, peak in peaks.items():
-        usable = cluster.device(name).usable_bytes
-        if peak > usable:
-            yield name, peak - usable
+def _caps(cluster: Cluster) -> dict[str, int]:
+    return {device.name: device.usable_bytes for device in cluster.devices}

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from cost_models.device_names import matches
-from placer.constraints import Constraints
 from placer.errors import UsageError
-from placer.formulation import formulate, peak_finder
+from placer.formulation import peak_finder
 from placer.graph.op_graph import Op
-from placer.pipeline import Workload, constraints_of, place_extraction, prepare
-from placer.plan import Plan
+from placer.pipeline import Workload, place_extraction, pose, prepare
+from placer.plan import Plan, over_caps
 from placer.prediction import predict
 from placer.problem import PlacementProblem
 from placer.request import DeviceFunction, Options
@@ -110,12 +109,8 @@ def _ours(plan: Plan) -> Strategy:
         transfer_count=plan.metrics["transfer_count"],
         step_seconds=plan.metrics["step_seconds"],
         bottleneck_seconds=plan.metrics["bottleneck_seconds"],
-        peak_bytes={row["name"]: row["peak_memory_bytes"] for row in plan.devices},
-        over_bytes={
-            row["name"]: row["peak_memory_bytes"] - row["usable_bytes"]
-            for row in plan.devices
-            if row["peak_memory_bytes"] > row["usable_bytes"]
-        },
+        peak_bytes=plan.peak_bytes,
+        over_bytes=plan.over_bytes,
         lower_bound=plan.solver["lower_bound"],
     )
 
@@ -132,13 +127,18 @@ def _others(
         _followed(name, function, workload, wanted)
         for name, function in {**experts, **functions}.items()
     ]
-    problem = _problem(workload, wanted)
+    _, problem = pose(workload.extraction, workload.costs, workload.cluster, wanted)
     return [*(_baseline(name, problem, workload) for name in BASELINES), *own]
 
 
 def _followed(name: str, function: DeviceFunction, workload: Workload, wanted: Options) -> Strategy:
     """What TensorFlow makes of a device function under soft placement."""
-    problem = _problem(workload, replace(wanted, device_function=function))
+    _, problem = pose(
+        workload.extraction,
+        workload.costs,
+        workload.cluster,
+        replace(wanted, device_function=function),
+    )
     device_of = BASELINES["tensorflow-default"](problem)
     graph = workload.extraction.graph
     asked = [
@@ -152,18 +152,6 @@ def _followed(name: str, function: DeviceFunction, workload: Workload, wanted: O
 
 def _own_device(op: Op) -> str:
     return op.device
-
-
-def _problem(workload: Workload, wanted: Options) -> PlacementProblem:
-    constraints: Constraints = constraints_of(workload.extraction, workload.cluster, wanted)
-    return formulate(
-        workload.extraction.graph,
-        workload.costs,
-        workload.cluster,
-        constraints,
-        objective=wanted.objective,
-        spill=wanted.spill,
-    )
 
 
 def _baseline(name: str, problem: PlacementProblem, workload: Workload) -> Strategy:
@@ -203,5 +191,5 @@ def _strategy(
         step_seconds=metrics.schedule.step_seconds,
         bottleneck_seconds=metrics.schedule.bottleneck_seconds,
         peak_bytes=peaks,
-        over_bytes={d: peak - caps[d] for d, peak in peaks.items() if peak > caps[d]},
+        over_bytes=over_caps(peaks, caps),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -101,10 +100,8 @@ def _plan_figures(before: Plan, after: Plan) -> Iterator[Change]:
             before=before.metrics[key],
             after=after.metrics.get(key),
         )
-    peaks = [
-        {row["name"]: row["peak_memory_bytes"] for row in plan.devices} for plan in (before, after)
-    ]
-    for device in dict.fromkeys([*peaks[0], *peaks[1]]):
+    peaks = [plan.peak_bytes for plan in (before, after)]
+    for device in dict.fromkeys(row["name"] for plan in (before, after) for row in plan.devices):
         yield Change(
             name=f"peak {device}",
             unit="bytes",
@@ -152,10 +149,3 @@ def _changed(before: OpGraph, after: OpGraph) -> Iterator[str]:
             or set(op.control_inputs) != set(other.control_inputs)
         ):
             yield name
-
-
-def count_by_scope(names: tuple[str, ...], depth: int = 2) -> dict[str, int]:
-    """How many names lie in each name scope, most first."""
-    from placer.graph.name_scopes import scope_of
-
-    return dict(Counter(scope_of(name, depth) for name in names).most_common())

@@ -12,7 +12,7 @@ from placer.constraints import Constraints
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
 from placer.pipeline import Workload, constraints_of, prepare
-from placer.plan import Plan
+from placer.plan import Plan, over_caps
 from placer.prediction import predict
 from placer.prediction.metrics import Metrics
 from placer.request import Options, requested_options
@@ -226,7 +226,7 @@ def _moves(
             device=device.name,
             transfer_bytes=after.bytes_of("data", "feed") - before.bytes_of("data", "feed"),
             step_seconds=after.schedule.step_seconds - before.schedule.step_seconds,
-            over_bytes={d: peak - caps[d] for d, peak in peaks.items() if peak > caps[d]},
+            over_bytes=over_caps(peaks, caps),
         )
 
 

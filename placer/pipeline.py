@@ -23,6 +23,7 @@ from placer.formulation import formulate, peak_finder
 from placer.plan import Plan
 from placer.predicted_step import describe_step
 from placer.prediction import predict
+from placer.problem import PlacementProblem
 from placer.request import Options, describe_request
 from placer.solving.solution import SolverParameters
 from placer.solving.tightening import solve_under_peaks
@@ -104,10 +105,7 @@ def place_extraction(
 ) -> Plan:
     """The plan for a program that is extracted and costed already."""
     graph = extraction.graph
-    constraints = constraints_of(extraction, cluster, wanted)
-    problem = formulate(
-        graph, costs, cluster, constraints, objective=wanted.objective, spill=wanted.spill
-    )
+    constraints, problem = pose(extraction, costs, cluster, wanted)
     parameters = SolverParameters(time_limit_seconds=wanted.time_limit, seed=wanted.seed)
     searching = f"searching a placement of {len(graph.ops):,} ops"
     _LOG.info(searching, extra={"limit_seconds": wanted.time_limit})
@@ -122,6 +120,22 @@ def place_extraction(
         extraction, cluster, costs, constraints, problem, solution, metrics, parameters
     )
     return replace(plan, step=step)
+
+
+def pose(
+    extraction: Extraction, costs: Mapping[str, OpCost], cluster: Cluster, wanted: Options
+) -> tuple[Constraints, PlacementProblem]:
+    """Where each op may run, and the problem of choosing."""
+    constraints = constraints_of(extraction, cluster, wanted)
+    problem = formulate(
+        extraction.graph,
+        costs,
+        cluster,
+        constraints,
+        objective=wanted.objective,
+        spill=wanted.spill,
+    )
+    return constraints, problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,6 +56,18 @@ class Plan:
         return bool(self.placement) and self.solver["status"] in ("OPTIMAL", "FEASIBLE")
 
     @property
+    def peak_bytes(self) -> dict[str, int]:
+        """The highest predicted peak by device; empty where nothing is placed."""
+        peaks = {row["name"]: row["peak_memory_bytes"] for row in self.devices}
+        return {name: peak for name, peak in peaks.items() if peak is not None}
+
+    @property
+    def over_bytes(self) -> dict[str, int]:
+        """What the peaks exceed their caps by, of the devices where they do."""
+        caps = {row["name"]: row["usable_bytes"] for row in self.devices}
+        return over_caps(self.peak_bytes, caps)
+
+    @property
     def device_function(self) -> Callable[[Any], str]:
         """A function from an op (anything with ``.name``) to its full device string, for
         ``tf.compat.v1.device``; ops the plan does not know get ``""``."""
@@ -141,6 +153,11 @@ class Plan:
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"cannot read the plan {os.fspath(path)}: {error}") from error
         return cls.from_json(text, source=os.fspath(path))
+
+
+def over_caps(peak_bytes: Mapping[str, int], caps: Mapping[str, int]) -> dict[str, int]:
+    """What peaks exceed their caps by, of the devices where they do."""
+    return {name: peak - caps[name] for name, peak in peak_bytes.items() if peak > caps[name]}
 
 
 def plan_schema() -> dict[str, Any]:

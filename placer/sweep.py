@@ -100,11 +100,10 @@ class _Trials:
                 flops=found.compute.flops,
             )
         plan = found.plan
-        peaks = {row["name"]: row["peak_memory_bytes"] for row in plan.devices}
         return SweepRow(
             batch_size=batch_size,
             fits=plan.fits,
-            peak_bytes={name: peak for name, peak in peaks.items() if peak is not None},
+            peak_bytes=plan.peak_bytes,
             step_seconds=plan.metrics["step_seconds"] or 0.0,
             flops=found.compute.flops,
             transfer_bytes=plan.metrics["transfer_bytes"],

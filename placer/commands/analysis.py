@@ -80,18 +80,19 @@ def _sweep(arguments: argparse.Namespace) -> None:
 
 
 def _render_sweep(found: Sweep, format_name: str, *, width: int, colour: bool) -> str:
+    from functools import partial
+
+    from placer.rendering.formats import render
+    from placer.rendering.json_text import sweep_json
     from placer.rendering.sweep_text import sweep_blocks, sweep_csv
 
-    if format_name == "json":
-        from placer.rendering.json_text import sweep_json
-
-        return sweep_json(found)
-    if format_name == "csv":
-        return sweep_csv(found)
-    from placer.rendering.formats import render
-
     return render(
-        lambda columns: sweep_blocks(found, columns), format_name, width=width, colour=colour
+        partial(sweep_blocks, found),
+        format_name,
+        width=width,
+        colour=colour,
+        json=partial(sweep_json, found),
+        csv=partial(sweep_csv, found),
     )
 
 
@@ -111,22 +112,27 @@ def _require_devices(arguments: argparse.Namespace) -> None:
 
 
 def _render(report: Report, format_name: str, *, width: int, colour: bool) -> str:
-    if format_name == "json":
-        from placer.rendering.json_text import report_json
+    from functools import partial
 
-        return report_json(report)
-    if format_name == "html":
-        from placer.rendering.html.page import render_report_page
-
-        return render_report_page(report)
     from placer.rendering.formats import render
+    from placer.rendering.json_text import report_json
     from placer.rendering.report_text import report_blocks, report_csv
 
-    if format_name == "csv":
-        return report_csv(report)
     return render(
-        lambda columns: report_blocks(report, columns), format_name, width=width, colour=colour
+        partial(report_blocks, report),
+        format_name,
+        width=width,
+        colour=colour,
+        json=partial(report_json, report),
+        csv=partial(report_csv, report),
+        html=partial(_page, report),
     )
+
+
+def _page(report: Report) -> str:
+    from placer.rendering.html.page import render_report_page
+
+    return render_report_page(report)
 
 
 def _check_gates(

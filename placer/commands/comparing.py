@@ -52,16 +52,17 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _render(found: Comparison, format_name: str, *, width: int, colour: bool) -> str:
+    from functools import partial
+
     from placer.rendering.comparison_text import comparison_blocks, comparison_csv
-
-    if format_name == "json":
-        from placer.rendering.json_text import comparison_json
-
-        return comparison_json(found)
-    if format_name == "csv":
-        return comparison_csv(found)
     from placer.rendering.formats import render
+    from placer.rendering.json_text import comparison_json
 
     return render(
-        lambda columns: comparison_blocks(found, columns), format_name, width=width, colour=colour
+        partial(comparison_blocks, found),
+        format_name,
+        width=width,
+        colour=colour,
+        json=partial(comparison_json, found),
+        csv=partial(comparison_csv, found),
     )

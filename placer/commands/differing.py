@@ -67,17 +67,17 @@ def _compare(arguments: argparse.Namespace, *, are_plans: bool) -> Difference:
 
 
 def _render(found: Difference, arguments: argparse.Namespace, *, width: int, colour: bool) -> str:
+    from functools import partial
+
     from placer.rendering.difference_text import difference_blocks, difference_csv
-
-    if arguments.format == "json":
-        from placer.rendering.json_text import to_json
-
-        return to_json(found)
-    if arguments.format == "csv":
-        return difference_csv(found)
     from placer.rendering.formats import render
+    from placer.rendering.json_text import to_json
 
-    def document(columns: int) -> list:  # type: ignore[type-arg]
-        return difference_blocks(found, arguments.before, arguments.after, columns)
-
-    return render(document, arguments.format, width=width, colour=colour)
+    return render(
+        partial(difference_blocks, found, arguments.before, arguments.after),
+        arguments.format,
+        width=width,
+        colour=colour,
+        json=partial(to_json, found),
+        csv=partial(difference_csv, found),
+    )

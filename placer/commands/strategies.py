@@ -53,16 +53,17 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _render(found: Alternatives, format_name: str, *, width: int, colour: bool) -> str:
+    from functools import partial
+
     from placer.rendering.alternatives_text import alternatives_blocks, alternatives_csv
-
-    if format_name == "json":
-        from placer.rendering.json_text import alternatives_json
-
-        return alternatives_json(found)
-    if format_name == "csv":
-        return alternatives_csv(found)
     from placer.rendering.formats import render
+    from placer.rendering.json_text import alternatives_json
 
     return render(
-        lambda columns: alternatives_blocks(found, columns), format_name, width=width, colour=colour
+        partial(alternatives_blocks, found),
+        format_name,
+        width=width,
+        colour=colour,
+        json=partial(alternatives_json, found),
+        csv=partial(alternatives_csv, found),
     )
