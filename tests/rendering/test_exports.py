@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import defaultdict
 from itertools import pairwise
 
 import pytest
 from jsonschema import Draft202012Validator
+from perfetto import perfetto
 from steps_by_hand import drawn_step
 
 from placer.application.event_files import TAG, write_event_file
@@ -100,22 +100,50 @@ def test_the_trace_is_in_trace_event_format(named):
 
 
 def test_perfetto_reads_the_trace(tmp_path):
-    """Perfetto's trace processor finds the slices, counters and arrows."""
-    binary = shutil.which("trace_processor_shell")
-    if binary is None:
-        pytest.skip("no trace_processor_shell: the perfetto package would load it over the network")
-    perfetto = pytest.importorskip("perfetto.trace_processor")
-    _, step, _ = drawn_step()
-    path = tmp_path / "trace.json"
-    path.write_text(trace_json(step))
-    config = perfetto.TraceProcessorConfig(bin_path=binary)
-    with perfetto.TraceProcessor(trace=str(path), config=config) as processor:
-        (row,) = processor.query("select count(*) as n from slice")
-        assert row.n == len(step.ops) + len(step.sent)
-        (row,) = processor.query("select count(*) as n from flow")
-        assert row.n > 0
-        (row,) = processor.query("select value from stats where name = 'json_parser_failure'")
-        assert row.value == 0
+    """Perfetto finds every op with its device and times, every counter at the predicted peak and
+    every arrow, and complains of nothing."""
+    metrics, step, _ = drawn_step(HOSTILE)
+    (tmp_path / "trace.json").write_text(trace_json(step))
+    with perfetto(tmp_path / "trace.json", tmp_path) as query:
+        slices = query(
+            "select slice.name, process.name, ts - (select min(ts) from slice), dur from slice"
+            " join thread_track on track_id = thread_track.id join thread using (utid)"
+            " join process using (upid) where process.name != 'links'"
+        )
+        flows = query(
+            "select a.name, b.name from flow"
+            " join slice a on slice_out = a.id join slice b on slice_in = b.id"
+        )
+        counters = query(
+            "select process.name, ts, sum(value) from counter"
+            " join process_counter_track t on track_id = t.id join process using (upid)"
+            " group by process.name, ts"
+        )
+        errors = query("select name, value from stats where severity = 'error' and value > 0")
+    assert sorted(slices) == sorted(
+        [name, step.devices[step.device_of[op]], start, finish - start]
+        for op, name in enumerate(step.ops)
+        for start, finish in [_nanoseconds(step.start_seconds[op], step.finish_seconds[op])]
+    )
+    arrows = [
+        pair
+        for sent in step.sent
+        for path in [[sent.op, *sorted(sent.readers, key=lambda op: step.start_seconds[op])[:1]]]
+        for pair in _pairs(step, sent, path)
+    ]
+    assert sorted(flows) == sorted(arrows)
+    peaks = {name: max(v for n, _, v in counters if n == name) for name, _, _ in counters}
+    assert peaks == {n: t.peak_bytes for n, t in metrics.timelines.items() if t.peak_bytes}
+    assert errors == []
+
+
+def _nanoseconds(*seconds):
+    return [int(each * 1e9) for each in seconds]
+
+
+def _pairs(step, sent, path):
+    names = [step.ops[path[0]], sent.transfer.tensor, *(step.ops[op] for op in path[1:])]
+    return [list(pair) for pair in pairwise(names)]
 
 
 def test_networkx_reads_the_graphml(named):
