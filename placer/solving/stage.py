@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from placer.solving.child_search import ChildResult, search_in_child
 from placer.solving.contraction import contract
+from placer.solving.forced_transfer import forced_bytes
 from placer.solving.initial import initial_placement
 from placer.solving.reduced_problem import ReducedProblem
 from placer.solving.solution import SolverParameters, Status
@@ -49,7 +50,7 @@ def solve_stage(
     start = initial_placement(problem, until, _project(problem, hints))
     if start is not None:
         value = problem.value(start)
-        if value == 0 or _is_fixed(problem):
+        if value <= forced_bytes(problem) or _is_fixed(problem):
             return _judge(problem, start, value)
         known = problem.expand(start)
         problem = contract(problem, value)
@@ -110,24 +111,23 @@ def _search(
     if not candidates:
         status = Status.INFEASIBLE if found.status is Status.INFEASIBLE else Status.UNKNOWN
         return StageResult(status=status, warnings=found.warnings)
-    return _judge(problem, min(candidates, key=problem.value), found.lower_bound, found.warnings)
+    bound = max(found.lower_bound or 0, forced_bytes(problem))
+    return _judge(problem, min(candidates, key=problem.value), bound, found.warnings)
 
 
 def _judge(
     problem: ReducedProblem,
     best: tuple[int, ...],
-    bound: float | None,
+    bound: float,
     warnings: tuple[tuple[str, str], ...] = (),
 ) -> StageResult:
     """The placement with what is proven about it."""
     value = problem.value(best)
-    is_optimal = bound is not None and bound >= value
+    is_optimal = bound >= value
     return StageResult(
         status=Status.OPTIMAL if is_optimal else Status.FEASIBLE,
         device_of=problem.expand(best),
         value=value,
-        lower_bound=(min(bound, value) if is_optimal else bound or None)
-        if bound is not None
-        else None,
+        lower_bound=value if is_optimal else bound or None,
         warnings=warnings,
     )

@@ -138,8 +138,14 @@ def no_child(*_: object) -> ChildResult:
         problem_of(resident=[1, 2], tensors=[], capacity=[2, 2]),
         problem_of(resident=[], tensors=[], capacity=[1]),
         problem_of(resident=[5], tensors=[], capacity=[4, 4]),
+        problem_of(
+            resident=[1, 1, 1],
+            tensors=[(0, [1], 5), (1, [2], 3)],
+            capacity=[9, 9, 9],
+            allowed=[[2], [0, 1], [0, 1]],
+        ),
     ],
-    ids=["one device", "all pinned", "no tensors", "no ops", "too large"],
+    ids=["one device", "all pinned", "no tensors", "no ops", "too large", "fed"],
 )
 def test_trivial_problems_need_no_child(
     problem: PlacementProblem, monkeypatch: pytest.MonkeyPatch
