@@ -12,7 +12,15 @@ if TYPE_CHECKING:
 
     from placer.plan import Plan
 
-KINDS = ("html", "trace", "tensorboard", "graphml", "dot", "model-explorer")
+KINDS = (
+    "html",
+    "trace",
+    "tensorboard",
+    "graphml",
+    "dot",
+    "model-explorer",
+    "model-explorer-data",
+)
 
 MOST_NODES = 300
 """Nodes of a graph file that a person can still look at."""
@@ -27,7 +35,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "again, from where it was unless --model says otherwise; its fingerprint must be the "
         "plan's.  html: one page for any browser; trace: ui.perfetto.dev; tensorboard: a folder "
         "for tensorboard --logdir; graphml, dot: the graph, its scopes collapsed; model-explorer: "
-        "node data.",
+        "the graph with every op; model-explorer-data: node data for it.",
     )
     parser.add_argument("plan", metavar="PLAN", help="plan.json of placer place")
     parser.add_argument("--to", required=True, choices=KINDS, help="the format")
@@ -90,12 +98,13 @@ def _export(plan: Plan, arguments: argparse.Namespace) -> None:
 
         write_event_file(step, arguments.output, force=arguments.force)
         return
-    from placer.rendering.exports import graphs, trace
+    from placer.rendering.exports import graphs, model_explorer, trace
 
     writers = {
         "trace": lambda: trace.trace_json(step),
         "graphml": lambda: graphs.graphml(step, arguments.nodes),
         "dot": lambda: graphs.dot(step, arguments.nodes),
-        "model-explorer": lambda: graphs.model_explorer(step),
+        "model-explorer": lambda: model_explorer.model_explorer(step),
+        "model-explorer-data": lambda: model_explorer.node_data(step),
     }
     write_text(arguments.output, writers[arguments.to](), force=arguments.force)

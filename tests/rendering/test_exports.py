@@ -14,7 +14,8 @@ from steps_by_hand import drawn_step
 from placer.application.event_files import TAG, write_event_file
 from placer.collapsed_graph import collapse
 from placer.errors import UsageError
-from placer.rendering.exports.graphs import dot, graphml, model_explorer
+from placer.rendering.exports.graphs import dot, graphml
+from placer.rendering.exports.model_explorer import model_explorer, node_data
 from placer.rendering.exports.trace import trace_json
 
 HOSTILE = '<&">]]>\\n"; evil [\\"\x07\u202e\n/'
@@ -185,11 +186,27 @@ def test_pydot_reads_the_dot(named):
     assert all("op" in node.get_label() for node in nodes)
 
 
-def test_model_explorer_data_name_every_op(named):
-    """Values by node name, in seconds, and a gradient from 0 to 1."""
+def test_model_explorer_has_every_op_and_transfer(named):
+    """Nodes are the ops under their scopes with their devices, edges what they read; the overlay
+    is the transfers, and the data name the nodes."""
     _, step = named
-    data = json.loads(model_explorer(step))
-    assert data["results"].keys() == set(step.ops)
+    (graph,) = json.loads(model_explorer(step))["graphs"]
+    nodes = {node["id"]: node for node in graph["nodes"]}
+    assert list(nodes) == list(step.ops)
+    for number, (name, node) in enumerate(nodes.items()):
+        assert "/".join(filter(None, [node["namespace"], node["label"]])) == name
+        attributes = {row["key"]: row["value"] for row in node["attrs"]}
+        assert attributes["device"] == step.devices[step.device_of[number]]
+        sources = [step.ops[edge.producer] for edge in step.edges[number]]
+        assert [edge["sourceNodeId"] for edge in node["incomingEdges"]] == sources
+    (found,) = graph["tasksData"]["edgeOverlaysDataListLeftPane"]
+    (overlay,) = found["overlays"]
+    sent = [(s.op, reader) for s in step.sent for reader in s.readers]
+    assert [(e["sourceNodeId"], e["targetNodeId"]) for e in overlay["edges"]] == [
+        (step.ops[source], step.ops[target]) for source, target in sent
+    ]
+    data = json.loads(node_data(step))
+    assert data["results"].keys() == nodes.keys()
     assert sum(row["value"] for row in data["results"].values()) == pytest.approx(3.0)
     assert [stop["stop"] for stop in data["gradient"]] == [0, 1]
 

@@ -1,9 +1,8 @@
-"""A predicted step as a graph file, collapsed by scope: GraphML, DOT, data for Model Explorer."""
+"""A predicted step as a graph file, collapsed by scope: GraphML and DOT."""
 
 from __future__ import annotations
 
 import io
-import json
 import re
 
 from placer.collapsed_graph import CollapsedGraph, CollapsedNode, collapse
@@ -106,19 +105,3 @@ def _quoted(text: str) -> str:
     """A quoted string of DOT: backslashes and quotes escaped, control characters replaced."""
     text = "".join(sign if sign >= " " or sign == "\n" else "\ufffd" for sign in text)
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
-
-
-def model_explorer(step: PredictedStep) -> str:
-    """Node data for Model Explorer: of every op, by name, its seconds, from light to dark.
-
-    The file holds one graph's data without the graph's name, so that it can be laid over whatever
-    name the graph has there.
-    """
-    results = {
-        name: {"value": finish - start}
-        for name, start, finish in zip(
-            step.ops, step.start_seconds, step.finish_seconds, strict=True
-        )
-    }
-    gradient = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#d9822b"}]
-    return json.dumps({"results": results, "gradient": gradient}, allow_nan=False) + "\n"
