@@ -31,6 +31,7 @@ from placer.pipeline import Workload, place_extraction, prepare
 from placer.plan import Plan, over_caps
 from placer.prediction.roles import is_update
 from placer.request import Options
+from placer.summaries import Summarised
 
 MICRO_BATCHES = (2, 4, 8)
 PIECES_PER_STAGE = 4
@@ -68,7 +69,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alternatives:
+class Alternatives(Summarised):
     """All of them; ``recommended`` is the name of the one with the most samples per second among
     those that fit, ``None`` if none does."""
 

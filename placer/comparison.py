@@ -20,6 +20,7 @@ from placer.solving.baselines import BASELINES
 from placer.solving.solution import SolverParameters
 from placer.solving.solver import solve
 from placer.solving.tightening import solve_under_peaks
+from placer.summaries import Summarised
 
 OURS = "placer"
 EXPERT = "expert-annotation"
@@ -54,7 +55,7 @@ class Strategy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Summarised):
     """Strategies for one model on the same devices; ``plan`` is what the solver found.
 
     ``caps`` are the usable bytes by device.

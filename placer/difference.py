@@ -11,6 +11,7 @@ from placer.graph.op_graph import OpGraph
 from placer.pipeline import extract_program, report_extraction
 from placer.plan import Plan
 from placer.request import Options
+from placer.summaries import Summarised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Summarised):
     """Figures, and names that are only in one of two plans or models.
 
     ``moved`` are (op or variable, device before, device after) of plans; ``only_before`` and

@@ -16,6 +16,7 @@ from placer.plan import Plan, over_caps
 from placer.prediction import predict
 from placer.prediction.metrics import Metrics
 from placer.request import Options, requested_options
+from placer.summaries import Summarised
 
 CHOSEN = "chosen"
 SPILLED = "spilled"
@@ -40,7 +41,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpExplanation:
+class OpExplanation(Summarised):
     """Why one op sits on ``device``.
 
     ``code`` is ``fed``, ``pinned``, ``host_only_kernel`` or ``device_string`` (the op itself is

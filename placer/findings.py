@@ -11,6 +11,7 @@ from cost_models.op_info import Shape
 from placer.files import write_text
 from placer.plan import Plan
 from placer.prediction.metrics import LiveBuffer
+from placer.summaries import Summarised
 
 if TYPE_CHECKING:
     from placer.predicted_step import PredictedStep
@@ -155,8 +156,8 @@ class UnknownShape:
     is_origin: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Report(Summarised):
     """What a person needs to know of a model, and of its placement where there is one.
 
     ``no_gpu_kernel`` and ``unmodelled`` count ops by op type.  ``unknown_share`` is the least part
@@ -187,6 +188,10 @@ class Report:
         from placer.rendering.html.page import render_report_page
 
         write_text(path, render_report_page(self), force=force)
+
+    def __repr__(self) -> str:
+        """One line; :meth:`summary` has the rest."""
+        return f"<Report: {self.model.op_count} ops, peak of {self.memory.peak_bytes} bytes>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

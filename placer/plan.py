@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from placer.errors import UsageError
 from placer.files import write_text
+from placer.summaries import Summarised
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 SCHEMA = "placer.plan/1"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Plan(Summarised):
     """What ``plan.json`` holds, field by field (see ``docs/plan.md`` and the JSON Schema).
 
     ``placement`` maps every op of the flat graph to a device name, ``variables`` every variable.
@@ -90,12 +91,6 @@ class Plan:
 
         return planned_variables(self, values=values)
 
-    def summary(self, *, width: int = 80) -> str:
-        """What was found, how good it is and what it costs, as plain text of ``width`` columns."""
-        from placer.rendering.plan_text import render_plan
-
-        return render_plan(self, width=width)
-
     def to_html(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Nothing; ``path`` then holds the plan as one HTML file that needs nothing else.
 
@@ -105,6 +100,11 @@ class Plan:
         from placer.rendering.html.page import render_plan_page
 
         write_text(path, render_plan_page(self), force=force)
+
+    def __repr__(self) -> str:
+        """One line; :meth:`summary` has the rest."""
+        figures = f"{len(self.placement)} ops, {self.metrics['transfer_bytes']} bytes transferred"
+        return f"<Plan {self.solver['status']}: {figures if self.placement else 'no placement'}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

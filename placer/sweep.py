@@ -11,6 +11,7 @@ from placer.findings import Report
 from placer.pipeline import REFERENCE_DEVICE, read_cluster
 from placer.pipeline import report as report_model
 from placer.request import Options
+from placer.summaries import Summarised
 
 MAX_TRIALS = 10
 _LARGEST_BATCH = 1 << 20
@@ -37,7 +38,7 @@ class SweepRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
+class Sweep(Summarised):
     """The rows, and the largest batch size that fits: ``largest_fitting`` fits (``None``: none was
     found), ``smallest_failing`` is the least that was tried and does not (``None``: all fit)."""
 

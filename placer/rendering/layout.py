@@ -39,6 +39,7 @@ def to_text(blocks: Iterable[RenderableType], *, width: int, colour: bool) -> st
         file=target,
         width=max(width, MINIMUM_WIDTH),
         force_terminal=colour,
+        force_jupyter=False,
         no_color=not colour,
         color_system="standard" if colour else None,
         legacy_windows=False,

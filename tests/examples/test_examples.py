@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLACER = (sys.executable, "-m", "placer")
@@ -61,6 +64,20 @@ def test_the_gate_passes_a_model_that_did_not_grow_and_stops_one_that_did(saved_
     ]
     assert codes == [0, 7]
     assert "| Figure | Before | After |" in (tmp_path / "summary.md").read_text()
+
+
+def test_the_notebook_trains_a_keras_model_as_planned():
+    """Every cell runs; report and plan are shown as pages, the step ran where it was planned."""
+    nbformat = pytest.importorskip("nbformat")
+    client = pytest.importorskip("nbclient")
+    notebook = nbformat.read(EXAMPLES / "keras_training.ipynb", as_version=4)
+    client.NotebookClient(notebook, timeout=300).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    pages = [o["data"]["text/html"] for o in outputs if "text/html" in o.get("data", {})]
+    told = "".join(o["text"] for o in outputs if o.get("name") == "stdout")
+    assert [page.startswith("<iframe srcdoc=") for page in pages] == [True, True]
+    assert "Placement\n  status" in told
+    assert re.search(r"^[1-9]\d* ops ran as planned$", told, re.MULTILINE)
 
 
 def run(script, *arguments):

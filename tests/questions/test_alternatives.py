@@ -89,7 +89,7 @@ def test_more_pieces_hold_less_and_take_longer(found):
 
 def test_tables_carry_all_rows(found):
     """Text, Markdown and CSV."""
-    text = render(lambda w: alternatives_blocks(found, w), "text", width=100, colour=False)
+    text = found.summary(width=100)
     assert f"Recommended: {found.recommended}" in text
     assert render(lambda w: alternatives_blocks(found, w), "markdown", width=100, colour=False)
     table = list(csv.DictReader(io.StringIO(alternatives_csv(found))))

@@ -110,7 +110,7 @@ def test_device_strings_of_the_graph_are_an_expert():
 
 def test_all_formats_carry_the_same_figures(found):
     """Text marks the best, Markdown has a table, CSV and JSON have plain numbers."""
-    text = render(lambda w: comparison_blocks(found, w), "text", width=100, colour=False)
+    text = found.summary(width=100)
     assert OURS in text
     assert "no single device" in text
     markdown = render(lambda w: comparison_blocks(found, w), "markdown", width=80, colour=False)

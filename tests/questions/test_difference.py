@@ -61,7 +61,8 @@ def test_a_plan_does_not_differ_from_itself():
     """No figure, no op, no transfer."""
     found = diff_plans(small_plan(), small_plan())
     assert found.is_empty
-    text = render(lambda w: difference_blocks(found, "a", "b", w), "text", width=80, colour=False)
+    text = found.summary()
+    assert text.startswith("before -> after\n")
     assert text.endswith("Nothing differs.\n")
 
 

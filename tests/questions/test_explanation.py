@@ -101,6 +101,9 @@ def test_explanations_have_a_text(plan, network):
     """Every block renders at a narrow width and as Markdown."""
     op = explain_op(plan, op_named(plan, "layer_0/product"), network)
     whole = explain_plan(plan, network)
+    assert op.summary(width=50) == render(
+        lambda w: op_blocks(op, w), "text", width=50, colour=False
+    )
     for document in (lambda w: op_blocks(op, w), lambda w: plan_explanation_blocks(plan, whole, w)):
         text = render(document, "text", width=50, colour=False)
         assert max(map(len, text.splitlines())) <= 50

@@ -8,8 +8,7 @@ import io
 import pytest
 
 from placer.pipeline import report
-from placer.rendering.formats import render
-from placer.rendering.sweep_text import sweep_blocks, sweep_csv
+from placer.rendering.sweep_text import sweep_csv
 from placer.sweep import sweep
 
 
@@ -47,7 +46,7 @@ def test_rows_are_sorted_and_rendered(saved_model):
     assert [row.batch_size for row in found.rows] == [4, 16]
     small, large = found.rows
     assert large.flops == pytest.approx(4 * small.flops)
-    text = render(lambda w: sweep_blocks(found, w), "text", width=100, colour=False)
+    text = found.summary(width=100)
     assert "Every batch size tried fits, up to 16" in text
     rows = list(csv.DictReader(io.StringIO(sweep_csv(found))))
     assert [row["batch_size"] for row in rows] == ["4", "16"]

@@ -15,6 +15,7 @@ from steps_by_hand import drawn_plan, drawn_step
 
 from placer.errors import UsageError
 from placer.rendering.html.page import json_in_script, render_plan_page, render_report_page
+from placer.rendering.report_text import render_report
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -124,6 +125,14 @@ def test_a_page_is_written_once(tmp_path):
     small_report().to_html(path, force=True)
     assert "step" not in json.loads(plan.to_json())
     assert json.loads(plan.to_json()) == json.loads(replace(plan, step=None).to_json())
+
+
+def test_what_a_shell_shows_is_short():
+    """A plan of a hundred thousand ops must not fill the screen."""
+    assert repr(small_plan()) == "<Plan OPTIMAL: 4 ops, 3146752 bytes transferred>"
+    assert repr(infeasible_plan()) == "<Plan INFEASIBLE: no placement>"
+    assert repr(small_report()).startswith("<Report: ")
+    assert small_report().summary(width=70) == render_report(small_report(), width=70)
 
 
 def test_a_notebook_shows_the_page_in_a_frame_without_rights():
