@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from placer.commands import options
+from placer.commands import option_values, options
 
 if TYPE_CHECKING:
     import argparse
@@ -47,7 +47,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument("--costs", metavar="FILE", help="measured op times, as for placer place")
     parser.add_argument(
         "--nodes",
-        type=options.positive,
+        type=option_values.positive,
         default=MOST_NODES,
         metavar="N",
         help=f"nodes of graphml and dot at most ({MOST_NODES})",

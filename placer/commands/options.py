@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
-from placer.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from placer.commands import option_values
 
 FORMATS = ("text", "json")
 TABLE_FORMATS = ("text", "json", "csv", "markdown")
 PAGE_FORMATS = (*TABLE_FORMATS, "html")
-Value = TypeVar("Value")
 GATES = ("fallback", "unmodelled", "unknown-shape")
 
 
@@ -35,7 +30,7 @@ def add_program_options(
     add_choice_options(group)
     group.add_argument(
         "--batch-size",
-        type=_counts if sweeps else count,
+        type=option_values.counts if sweeps else option_values.count,
         metavar="N,..." if sweeps else "N",
         help="binds unknown leading dimensions of inputs"
         + ("; several sizes give a table and the largest that fits" if sweeps else ""),
@@ -44,7 +39,7 @@ def add_program_options(
         "--shape",
         action="append",
         default=[],
-        type=_shape,
+        type=option_values.shape,
         metavar="NAME:32x128",
         help="binds the shape of one input, or of any op (repeatable); a dimension may be ? (as "
         "declared) or a name: --shape ids:BxT --shape mask:BxT --dim B=8 --dim T=128",
@@ -53,7 +48,7 @@ def add_program_options(
         "--dim",
         action="append",
         default=[],
-        type=_dimension,
+        type=option_values.dimension,
         metavar="T=128",
         help="the size of the dimensions with this name (repeatable)",
     )
@@ -64,7 +59,7 @@ def add_program_options(
 def _add_cost_options(group: argparse._ActionsContainer) -> None:
     group.add_argument(
         "--trip-count",
-        type=count,
+        type=option_values.count,
         metavar="N",
         help="iterations of loops whose number is not in the graph",
     )
@@ -142,7 +137,7 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
             flag,
             action="append",
             default=[],
-            type=_pin,
+            type=option_values.pin,
             metavar="GLOB=GPU:0",
             help=f"{what} that sit on a device (repeatable)",
         )
@@ -162,12 +157,16 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
         help="every gradient op on the device of its forward op",
     )
     add_time_limit(group, 30.0, "of the search (30)")
-    group.add_argument("--seed", type=count, default=0, metavar="N", help="of the search (0)")
+    group.add_argument(
+        "--seed", type=option_values.count, default=0, metavar="N", help="of the search (0)"
+    )
 
 
 def add_time_limit(group: argparse._ActionsContainer, seconds: float, what: str) -> None:
     """Adds ``--time-limit``; ``what`` it bounds."""
-    group.add_argument("--time-limit", type=_seconds, default=seconds, metavar="SECONDS", help=what)
+    group.add_argument(
+        "--time-limit", type=option_values.seconds, default=seconds, metavar="SECONDS", help=what
+    )
 
 
 def add_gate_options(parser: argparse.ArgumentParser) -> None:
@@ -189,7 +188,7 @@ def add_fail_on(parser: argparse._ActionsContainer, gates: tuple[str, ...] = GAT
     """Adds ``--fail-on`` with the gates that the command knows."""
 
     def parse(text: str) -> tuple[str, ...]:
-        names = _split(text)
+        names = option_values.split(text)
         wrong = [name for name in names if name not in gates] or ([] if names else [text])
         if wrong:
             raise argparse.ArgumentTypeError(f"{wrong[0]!r} is no gate; known: {', '.join(gates)}")
@@ -247,7 +246,7 @@ def choice_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "tag_set": arguments.tag_set,
         "signature": arguments.signature,
-        "outputs": tuple(_split(arguments.outputs)) if arguments.outputs else None,
+        "outputs": tuple(option_values.split(arguments.outputs)) if arguments.outputs else None,
         "allow_unsafe_keras": arguments.allow_unsafe_keras,
     }
 
@@ -266,8 +265,8 @@ def binding_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         **choice_options(arguments),
         "batch_size": arguments.batch_size,
-        "shapes": _unique(arguments.shape, "--shape") or None,
-        "dims": _unique(arguments.dim, "--dim") or None,
+        "shapes": option_values.unique(arguments.shape, "--shape") or None,
+        "dims": option_values.unique(arguments.dim, "--dim") or None,
     }
 
 
@@ -293,84 +292,11 @@ def search_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "objective": arguments.objective,
         "spill": arguments.spill,
-        "pins": _unique(arguments.pin, "--pin"),
-        "pin_types": _unique(arguments.pin_type, "--pin-type"),
+        "pins": option_values.unique(arguments.pin, "--pin"),
+        "pin_types": option_values.unique(arguments.pin_type, "--pin-type"),
         "keep_together": tuple(arguments.keep_together),
         "clear_devices": arguments.clear_devices,
         "colocate_gradients": arguments.colocate_gradients,
         "time_limit": arguments.time_limit,
         "seed": arguments.seed,
     }
-
-
-def _unique(pairs: Iterable[tuple[str, Value]], flag: str) -> dict[str, Value]:
-    """Values by name (devices by glob).  Raises ``UsageError`` if one name has two values."""
-    found: dict[str, Value] = {}
-    for name, value in pairs:
-        if found.setdefault(name, value) != value:
-            raise UsageError(f"{flag} {name} is given twice, for {found[name]} and for {value}")
-    return found
-
-
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def count(text: str) -> int:
-    """A whole number of zero or more; raises ``ArgumentTypeError``."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of zero or more")
-    return int(text)
-
-
-def _counts(text: str) -> int | tuple[int, ...]:
-    """One whole number, or several with commas between them."""
-    counts = tuple(positive(part.strip()) for part in text.split(","))
-    return counts if len(counts) > 1 else count(text)
-
-
-def positive(text: str) -> int:
-    """A whole number of one or more.  Raises ``ArgumentTypeError`` for anything else."""
-    if count(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of one or more")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    """A finite time above zero.  Raises ``ArgumentTypeError`` for anything else."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above zero")
-    return value
-
-
-def _shape(text: str) -> tuple[str, tuple[int | str | None, ...]]:
-    """Input name and shape; nothing after the last colon is a scalar.
-
-    A dimension is a number, ``?`` or a name without the letter x, which stands between them.
-    """
-    name, colon, sizes = text.rpartition(":")
-    parts = re.split("[xX]", sizes) if sizes else []
-    known = all(part.isdecimal() or part == "?" or part.isidentifier() for part in parts)
-    if not colon or not name or not known:
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write NAME:32x128 or NAME:BxT")
-    return name, tuple(
-        int(part) if part.isdecimal() else None if part == "?" else part for part in parts
-    )
-
-
-def _dimension(text: str) -> tuple[str, int]:
-    name, equals, size = text.partition("=")
-    if not equals or not name.isidentifier() or "x" in name.lower() or not size.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no dimension; write T=128 (no x in names)")
-    return name, int(size)
-
-
-def _pin(text: str) -> tuple[str, str]:
-    glob, equals, device = text.rpartition("=")
-    if not equals or not glob or not device:
-        raise argparse.ArgumentTypeError(f"{text!r} is no pin; write 'GLOB=GPU:0'")
-    return glob, device

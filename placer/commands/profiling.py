@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from placer.commands import options
+from placer.commands import option_values, options
 
 if TYPE_CHECKING:
     import argparse
@@ -29,10 +29,14 @@ def _add_profile(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     options.add_model_options(parser, costs=False)
     group = parser.add_argument_group("the run")
     group.add_argument(
-        "--steps", type=options.positive, default=20, metavar="N", help="measured steps (20)"
+        "--steps", type=option_values.positive, default=20, metavar="N", help="measured steps (20)"
     )
     group.add_argument(
-        "--threads", type=options.positive, default=1, metavar="N", help="threads of one op (1)"
+        "--threads",
+        type=option_values.positive,
+        default=1,
+        metavar="N",
+        help="threads of one op (1)",
     )
     group.add_argument(
         "--onednn", action="store_true", help="leave oneDNN on, which fuses some ops away"

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placer.commands import options
+from placer.commands import option_values, options
 from placer.errors import InfeasibleError, NoSolutionError, UsageError
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     options.add_time_limit(group, 30.0, "of the search (30)")
     group.add_argument(
         "--workers",
-        type=options.count,
+        type=option_values.count,
         default=0,
         metavar="N",
         help="threads of the search (0: one per core)",
     )
     group.add_argument(
         "--work-limit",
-        type=options.count,
+        type=option_values.count,
         metavar="N",
         help="cycles of each search instead of seconds: with --workers 1 and the same seed the "
         "answer is the same everywhere",

@@ -1,0 +1,90 @@
+"""What stands behind an option, read; what cannot be read is an ``argparse.ArgumentTypeError``."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+from placer.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Value = TypeVar("Value")
+
+
+def unique(pairs: Iterable[tuple[str, Value]], flag: str) -> dict[str, Value]:
+    """Values by name (devices by glob).  Raises ``UsageError`` if one name has two values."""
+    found: dict[str, Value] = {}
+    for name, value in pairs:
+        if found.setdefault(name, value) != value:
+            raise UsageError(f"{flag} {name} is given twice, for {found[name]} and for {value}")
+    return found
+
+
+def split(text: str) -> list[str]:
+    """The parts between commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def count(text: str) -> int:
+    """A whole number of zero or more; raises ``ArgumentTypeError``."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of zero or more")
+    return int(text)
+
+
+def counts(text: str) -> int | tuple[int, ...]:
+    """One whole number, or several with commas between them."""
+    found = tuple(positive(part.strip()) for part in text.split(","))
+    return found if len(found) > 1 else count(text)
+
+
+def positive(text: str) -> int:
+    """A whole number of one or more.  Raises ``ArgumentTypeError`` for anything else."""
+    if count(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of one or more")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """A finite time above zero.  Raises ``ArgumentTypeError`` for anything else."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above zero")
+    return value
+
+
+def shape(text: str) -> tuple[str, tuple[int | str | None, ...]]:
+    """Input name and shape; nothing after the last colon is a scalar.
+
+    A dimension is a number, ``?`` or a name without the letter x, which stands between them.
+    """
+    name, colon, sizes = text.rpartition(":")
+    parts = re.split("[xX]", sizes) if sizes else []
+    known = all(part.isdecimal() or part == "?" or part.isidentifier() for part in parts)
+    if not colon or not name or not known:
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write NAME:32x128 or NAME:BxT")
+    return name, tuple(
+        int(part) if part.isdecimal() else None if part == "?" else part for part in parts
+    )
+
+
+def dimension(text: str) -> tuple[str, int]:
+    """Name and size of a dimension."""
+    name, equals, size = text.partition("=")
+    if not equals or not name.isidentifier() or "x" in name.lower() or not size.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no dimension; write T=128 (no x in names)")
+    return name, int(size)
+
+
+def pin(text: str) -> tuple[str, str]:
+    """Glob and device."""
+    glob, equals, device = text.rpartition("=")
+    if not equals or not glob or not device:
+        raise argparse.ArgumentTypeError(f"{text!r} is no pin; write 'GLOB=GPU:0'")
+    return glob, device
