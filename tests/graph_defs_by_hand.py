@@ -69,6 +69,20 @@ def add_function(
     return function
 
 
+def add_counted_loop(library: Any) -> None:
+    """The functions ``cond`` and ``body`` of a loop that takes tanh(v) until i is ten."""
+    counted = [("i", "int32"), ("v", "float32")]
+    cond = add_function(library, "cond", counted, [("go", "bool")])
+    add_constant(cond.node_def, "ten", 10)
+    add_node(cond.node_def, "Less", "less", ["i", "ten:output:0"], T="int32")
+    cond.ret["go"] = "less:z:0"
+    body = add_function(library, "body", counted, [("j", "int32"), ("u", "float32")])
+    add_constant(body.node_def, "one", 1)
+    add_node(body.node_def, "AddV2", "next", ["i", "one:output:0"], T="int32")
+    add_node(body.node_def, "Tanh", "tanh", ["v"], T="float32")
+    body.ret["j"], body.ret["u"] = "next:z:0", "tanh:y:0"
+
+
 def _fill(attribute: Any, value: Any) -> None:
     """Writes ``value`` into an AttrValue; the order of the cases matters (bool is an int)."""
     if isinstance(value, str):

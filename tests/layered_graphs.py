@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from graph_defs_by_hand import Function, add_constant, add_function, add_node, add_splat
+from graph_defs_by_hand import (
+    Function,
+    add_constant,
+    add_counted_loop,
+    add_function,
+    add_node,
+    add_splat,
+)
 
 WIDTH = 64
 LAYERS_PER_CALL = 10
@@ -87,13 +94,4 @@ def _add_library(library: Any) -> None:
     add_node(swish.node_def, "Sigmoid", "sigmoid", ["a"], T="float32")
     add_node(swish.node_def, "Mul", "mul", ["a", "sigmoid:y:0"], T="float32")
     swish.ret["r"] = "mul:z:0"
-    counted = [("i", "int32"), ("v", "float32")]
-    cond = add_function(library, "cond", counted, [("go", "bool")])
-    add_constant(cond.node_def, "ten", 10)
-    add_node(cond.node_def, "Less", "less", ["i", "ten:output:0"], T="int32")
-    cond.ret["go"] = "less:z:0"
-    body = add_function(library, "body", counted, [("j", "int32"), ("u", "float32")])
-    add_constant(body.node_def, "one", 1)
-    add_node(body.node_def, "AddV2", "next", ["i", "one:output:0"], T="int32")
-    add_node(body.node_def, "Tanh", "tanh", ["v"], T="float32")
-    body.ret["j"], body.ret["u"] = "next:z:0", "tanh:y:0"
+    add_counted_loop(library)

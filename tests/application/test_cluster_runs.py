@@ -1,21 +1,19 @@
 """Programs on two and three server processes of this machine, which the tests start and stop."""
 
-import os
 import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from fresh_processes import ENVIRONMENT
 
 import placer
 from placer.application.cluster_runs import ClusterError, ClusterSession, silent_tasks
 from placer.errors import UsageError
 
-ROOT = Path(__file__).resolve().parents[2]
 SERVER = (
     "import sys; from placer.application.cluster_runs import serve_task; "
     "serve_task(sys.argv[1], 'worker', int(sys.argv[2]))"
@@ -41,16 +39,9 @@ class Cluster:
         self.wait()
 
     def start(self, task):
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "TF_ENABLE_ONEDNN_OPTS": "0",
-            "CUDA_VISIBLE_DEVICES": "-1",
-        }
         command = [sys.executable, "-c", SERVER, str(self.file), str(task)]
         self.processes[task] = subprocess.Popen(
-            command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            command, env=ENVIRONMENT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )
 
     def wait(self):
@@ -248,18 +239,11 @@ def test_functions_run_on_several_machines_as_planned(cluster):
 
 def run_client(cluster, check):
     """A process that trains a function on the cluster, and verifies it if ``check`` says so."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "TF_ENABLE_ONEDNN_OPTS": "0",
-        "CUDA_VISIBLE_DEVICES": "-1",
-    }
     count = str(len(cluster.ports))
     command = [sys.executable, "-c", FUNCTION_CLIENT, str(cluster.file), count, check]
     return subprocess.Popen(
         command,
-        env=environment,
+        env=ENVIRONMENT,
         text=True,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

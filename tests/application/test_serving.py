@@ -1,19 +1,17 @@
 """Placed SavedModels in fresh processes, by both loaders, cleared, placed again, re-placed."""
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from fresh_processes import ENVIRONMENT
 
 import placer
 from placer.application.placed_programs import clear
 
-ROOT = Path(__file__).resolve().parents[2]
 PINS = {f"*layer_{n}/*": f"GPU:{n}" for n in range(3)}
 
 SERVE_V1 = """
@@ -55,15 +53,8 @@ print(json.dumps({"y": y.tolist(), "devices": devices}))
 
 def fresh_process(code, path):
     """What the code prints in a process of its own, as JSON."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "TF_ENABLE_ONEDNN_OPTS": "0",
-        "CUDA_VISIBLE_DEVICES": "-1",
-    }
     command = [sys.executable, "-c", code, str(path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -6,7 +6,14 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from graph_defs_by_hand import Function, add_constant, add_function, add_node, add_splat
+from graph_defs_by_hand import (
+    Function,
+    add_constant,
+    add_counted_loop,
+    add_function,
+    add_node,
+    add_splat,
+)
 
 LARGEST_FILE_BYTES = 60_000
 """Larger files of the test data are left out: harmed, they tell no more and take longer."""
@@ -78,16 +85,7 @@ def functions_graph() -> Any:
     )
     add_node(outer.node_def, "inner", "by_name", ["call:output:0"])
     outer.ret["r"], outer.ret["s"] = "call:output:0", "by_name:r:0"
-    counted = [("i", "int32"), ("v", "float32")]
-    cond = add_function(library, "cond", counted, [("go", "bool")])
-    add_constant(cond.node_def, "ten", 10)
-    add_node(cond.node_def, "Less", "less", ["i", "ten:output:0"], T="int32")
-    cond.ret["go"] = "less:z:0"
-    body = add_function(library, "body", counted, [("j", "int32"), ("u", "float32")])
-    add_constant(body.node_def, "one", 1)
-    add_node(body.node_def, "AddV2", "next", ["i", "one:output:0"], T="int32")
-    add_node(body.node_def, "Tanh", "tanh", ["v"], T="float32")
-    body.ret["j"], body.ret["u"] = "next:z:0", "tanh:y:0"
+    add_counted_loop(library)
 
     add_node(node, "Placeholder", "x", dtype="float32", shape=(None, 8))
     add_constant(node, "zero", 0)
