@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from placer.errors import NoSolutionError, PlacerError
+from placer.errors import PlacerError
 from placer.explanation import reopen
 from placer.pipeline import Workload, place, place_extraction, prepare, read_cluster
 from placer.plan import Plan
 from placer.request import Options
+from placer.strategies.requests import fewest_parts
 
 LEAST_STEP = 1.02
 """Caps and the best of them that is known not to do are this close when the search ends."""
@@ -60,24 +61,9 @@ def fewest_pieces(
 
     Raises :class:`NoSolutionError` if even ``most`` pieces were not found to fit.
     """
-    failing, pieces = 0, 1
-    plan = place(build(pieces), devices, **options)
-    while not plan.fits:
-        if pieces == most:
-            raise NoSolutionError(
-                f"{most} pieces were not found to fit {devices}: weights and their gradients are "
-                "there whatever the pieces; add devices, raise a cap, or allow more (most=)"
-            )
-        failing, pieces = pieces, min(most, 2 * pieces)
-        plan = place(build(pieces), devices, **options)
-    while pieces - failing > 1:
-        middle = (failing + pieces) // 2
-        found = place(build(middle), devices, **options)
-        if found.fits:
-            pieces, plan = middle, found
-        else:
-            failing = middle
-    return pieces, plan
+    return fewest_parts(
+        lambda pieces: place(build(pieces), devices, **options), most, devices=str(devices)
+    )
 
 
 class _Search:

@@ -16,8 +16,9 @@ from placer.analysis import analyse
 from placer.assembly import assemble_plan
 from placer.constraints import ConstraintOptions, Constraints, find_constraints
 from placer.costing import cost_ops
-from placer.errors import ShapeError, UsageError
+from placer.errors import NoSolutionError, ShapeError, UsageError
 from placer.extraction import Extraction, extract
+from placer.extraction.division import Division
 from placer.findings import Report
 from placer.formulation import formulate, peak_finder
 from placer.plan import Plan
@@ -27,6 +28,15 @@ from placer.problem import PlacementProblem
 from placer.request import Options, describe_request
 from placer.solving.solution import SolverParameters
 from placer.solving.tightening import solve_under_peaks
+from placer.strategies.requests import (
+    HYBRID,
+    PIPELINE,
+    StrategyRequest,
+    choose_plan,
+    division_of,
+    read_strategy,
+    tower_groups,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,9 +61,30 @@ def place(source: Any, devices: str | Path, **options: Any) -> Plan:
     read, :class:`ShapeError` when too many shapes stay unknown.
     """
     wanted = Options(**options)
+    if wanted.strategy is None:
+        return _place(source, devices, wanted)
+    return choose_plan(
+        wanted.strategy,
+        read_cluster(devices, wanted),
+        lambda strategy: _place(source, devices, with_strategy(wanted, strategy)),
+    )
+
+
+def _place(source: Any, devices: str | Path, wanted: Options) -> Plan:
     workload = prepare(source, devices, wanted)
     plan = place_extraction(workload.extraction, workload.costs, workload.cluster, wanted)
     return replace(plan, request=describe_request(devices, wanted))
+
+
+def with_strategy(wanted: Options, strategy: str) -> Options:
+    """``wanted`` by a strategy.
+
+    The stages of a pipeline are to be busy alike, unless the step time is asked for.
+    """
+    objective = wanted.objective
+    if objective == "transfer" and read_strategy(strategy).kind == PIPELINE:
+        objective = "throughput"
+    return replace(wanted, strategy=strategy, objective=objective)
 
 
 def report(source: Any, devices: str | Path | None = None, **options: Any) -> Report:
@@ -151,14 +182,44 @@ def prepare(source: Any, devices: str | Path, wanted: Options) -> Workload:
     """Everything that placing ``source`` on ``devices`` needs to know; errors as for
     :func:`place`."""
     cluster = read_cluster(devices, wanted)
-    extraction = extract_program(source, wanted)
+    division = None
+    if wanted.strategy is not None:
+        asked = read_strategy(wanted.strategy)
+        stages = _place_part(source, asked, cluster, wanted) if asked.kind == HYBRID else None
+        division = division_of(asked, cluster, stages)
+    extraction = extract_program(source, wanted, division)
     require_known_shapes(extraction)
     costs, extraction = _cost(source, extraction, cluster, wanted)
     return Workload(extraction=extraction, costs=costs, cluster=cluster)
 
 
-def extract_program(source: Any, wanted: Options) -> Extraction:
-    """The flat graph of ``source`` with its shapes bound."""
+def _place_part(
+    source: Any, asked: StrategyRequest, cluster: Cluster, wanted: Options
+) -> Mapping[str, str]:
+    """The placement of one tower of a hybrid on the first group of devices.
+
+    Raises :class:`UsageError` without a batch size, :class:`NoSolutionError` if it does not fit.
+    """
+    group = tower_groups(asked, cluster)[0]
+    if wanted.batch_size is None:
+        raise UsageError(f"--strategy {asked} divides the batch: say how large it is: --batch-size")
+    part = replace(wanted, strategy=None, batch_size=-(-wanted.batch_size // (asked.parts or 1)))
+    extraction = extract_program(source, part)
+    require_known_shapes(extraction)
+    kept = tuple(d for d in cluster.devices if d.name in (*group, cluster.host.name))
+    alone = replace(cluster, devices=kept)
+    costs, extraction = _cost(source, extraction, alone, part)
+    plan = place_extraction(extraction, costs, alone, part)
+    if not plan.fits:
+        raise NoSolutionError(
+            f"--strategy {asked}: one tower of {part.batch_size} examples was not found to fit "
+            f"{', '.join(group)}; fewer towers have more devices each"
+        )
+    return plan.placement
+
+
+def extract_program(source: Any, wanted: Options, division: Division | None = None) -> Extraction:
+    """The flat graph of ``source`` with its shapes bound, its batch divided."""
     _LOG.info("reading the model")
     return extract(
         source,
@@ -169,6 +230,7 @@ def extract_program(source: Any, wanted: Options) -> Extraction:
         shapes=wanted.shapes,
         dims=wanted.dims,
         allow_unsafe_keras=wanted.allow_unsafe_keras,
+        division=division,
     )
 
 

@@ -22,7 +22,8 @@ class Options:
     ``max_memory`` devices to caps (``"8GiB"`` or bytes), ``pins`` and ``pin_types`` globs to
     devices; ``device_function`` gives device strings that take the place of the graph's own (ops
     without a kernel there, and groups that contradict, go elsewhere); ``costs`` are measured costs
-    or a path of them, seconds by op name, or ``"grappler"``.
+    or a path of them, seconds by op name, or ``"grappler"``; ``strategy`` says in which other way
+    than whole the batch is run (:mod:`placer.strategies.requests`).
     """
 
     tag_set: str | None = None
@@ -44,6 +45,7 @@ class Options:
     colocate_gradients: bool = False
     costs: Costs = None
     trip_count: int | None = None
+    strategy: str | None = None
     time_limit: float = 30.0
     seed: int = 0
 

@@ -261,9 +261,9 @@ def compare_outputs(
 ) -> tuple[OutputRow, ...]:
     """A row for every output: how far apart the values are.
 
-    On CPUs they are equal if they are so bit by bit (NaN equals NaN).  Kernels of other devices
-    and fused ones round otherwise: without ``exact``, a difference of ``TOLERANCE`` times the
-    largest value is equal.
+    On CPUs they are equal if they are so bit by bit (NaN equals NaN).  Kernels of other devices,
+    fused ones, and those of a part of the batch round otherwise: without ``exact``, a difference of
+    ``TOLERANCE`` times the largest value is equal.
     """
     tolerance = 0.0 if exact else TOLERANCE
     return tuple(

@@ -48,6 +48,7 @@ from placer.application.run_options import RunOptions
 from placer.application.verification_process import RunRequest, RunResult, run_in_child
 from placer.application.verification_result import Verification
 from placer.errors import PlacerError, UsageError
+from placer.extraction.division import planned
 from placer.extraction.loading import load_program
 from placer.extraction.program import FlatProgram
 
@@ -65,7 +66,7 @@ def verify_live(
     """The verification of a PlacedFunction, function or Keras model; see :func:`placer.verify`."""
     given = source if isinstance(source, PlacedFunction) else None
     if given is None:
-        program = load_program(source, outputs=outputs)
+        program = planned(load_program(source, outputs=outputs), plan)
         refuse_compilation(source, program)
     else:
         program, plan = given.program, plan or given.plan
@@ -141,11 +142,16 @@ def _graph_defs(program: FlatProgram, plan: Any, mapping: DeviceMapping) -> tupl
     """The flat graph without devices, and placed on the devices of the run."""
     source = program.graph_def if plan is None else place_graph_def(program, plan.placement)
     unplaced, placed = type(source)(), type(source)()
-    unplaced.CopyFrom(program.graph_def)
+    unplaced.CopyFrom(_whole(program).graph_def)
     placed.CopyFrom(source)
     map_graph_devices(unplaced, lambda _: "")
     map_graph_devices(placed, mapping.stand_in)
     return unplaced, placed
+
+
+def _whole(program: FlatProgram) -> FlatProgram:
+    """The program as it is given, its batch undivided."""
+    return program.whole or program
 
 
 def _run_here(
@@ -166,7 +172,7 @@ def _run_here(
     ends, keys = find_ends(program), [key for key, _ in program.outputs]
     fresh = build_function(placed_graph, ends, captures)
     if program.chosen_outputs:
-        original = build_function(unplaced_graph, ends, program.captures)
+        original = build_function(unplaced_graph, find_ends(_whole(program)), program.captures)
     originals = list(
         {id(v.handle): v for v in (*original.variables, *(m.original for m in moved))}.values()
     )
@@ -213,13 +219,16 @@ def _run_elsewhere(
     functions = [
         PortableFunction(
             graph_def=graph_def.SerializeToString(),
-            ends=find_ends(program),
+            ends=find_ends(which),
             captures=held,
             inputs=values,
             keys=tuple(key for key, _ in program.outputs),
         )
-        for graph_def, held in zip(
-            _graph_defs(program, plan, mapping), (nowhere, captures), strict=True
+        for which, graph_def, held in zip(
+            (_whole(program), program),
+            _graph_defs(program, plan, mapping),
+            (nowhere, captures),
+            strict=True,
         )
     ]
     request = RunRequest(

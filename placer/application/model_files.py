@@ -24,6 +24,7 @@ from placer.application.saved_model import (
     write_saved_model,
 )
 from placer.application.verification_process import RunRequest
+from placer.extraction.division import divided, planned
 from placer.extraction.loading import flatten, read_program
 from placer.extraction.signatures import choose_meta_graph
 from placer.extraction.sources import read_source
@@ -40,7 +41,7 @@ class ModelFile:
         self.path = path
         self.plan = plan
         self.raw = read_program(path, **options)
-        self.program = flatten(self.raw)
+        self.program = planned(flatten(self.raw), plan)
         if plan is not None:
             check_fingerprint(self.program, plan)
         self.message = read_source(path)
@@ -52,7 +53,10 @@ class ModelFile:
         """Makes the random ops of what will run repeatable; how many had no seed."""
         count = seed_random_ops(self.raw.graph_def)
         if count:
-            self.program = replace(flatten(self.raw), fingerprint=self.program.fingerprint)
+            self.program = replace(
+                divided(flatten(self.raw), self.program.division),
+                fingerprint=self.program.fingerprint,
+            )
             if self.is_saved_model:
                 seed_random_ops(self._meta_graph(self.message).graph_def)
         return count

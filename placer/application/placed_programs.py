@@ -25,6 +25,7 @@ from placer.application.saved_model import (
     write_saved_model,
 )
 from placer.errors import UsageError
+from placer.extraction.division import planned
 from placer.extraction.loading import load_program
 from placer.extraction.local_models import local_model
 from placer.extraction.program import FlatProgram
@@ -155,7 +156,7 @@ def load_planned_program(source: Any, plan: Plan, **choice: Any) -> FlatProgram:
 
     Raises :class:`UsageError` if the fingerprints differ.
     """
-    program = load_program(source, **planned_choice(plan, choice))
+    program = planned(load_program(source, **planned_choice(plan, choice)), plan)
     check_fingerprint(program, plan)
     return program
 

@@ -107,7 +107,12 @@ def complete_program(
     """
     if not program.chosen_outputs or not program.signature:
         return program, placement
-    whole = load_program(program.path, tag_set=",".join(program.tags), signature=program.signature)
+    whole = load_program(
+        program.path,
+        tag_set=",".join(program.tags),
+        signature=program.signature,
+        division=program.division,
+    )
     complete = dict(placement)
     for op, handles in touched_handles(whole.graph_def.node):
         known = [complete[handle] for handle in handles if handle in complete]
@@ -205,7 +210,10 @@ def _place_meta_graph(
         if call and program.signature:
             _flatten_call(meta_graph, library, call, nodes, program, definitions)
     meta_graph.graph_def.library.function.extend(bodies.clones)
-    _place_main_graph(meta_graph.graph_def, calls.get("", []))
+    joined = {tensor.partition(":")[0] for _, tensor in program.outputs}
+    _place_main_graph(
+        meta_graph.graph_def, calls.get("", []), joined if program.division else set()
+    )
     _drop_stale_clones(meta_graph.graph_def)
     return follow_variables(meta_graph, program, devices)
 
@@ -256,14 +264,19 @@ def _flatten_call(
     call.device = ""
 
 
-def _place_main_graph(graph_def: Any, placed: list[Any]) -> None:
-    """Replaces main-graph nodes by their placed versions, input anchors before their readers."""
+def _place_main_graph(graph_def: Any, placed: list[Any], joined: set[str]) -> None:
+    """Replaces main-graph nodes by their placed versions, input anchors before their readers.
+
+    Those ``joined`` from the parts of a divided batch are other ops than they were.
+    """
     by_name = {node.name: node for node in placed}
     for node in graph_def.node:
         new = by_name.pop(node.name, None)
         if new is not None:
             node.device = new.device
-        if new is not None and node.op in CONTROL_FLOW_TYPES:
+        if new is not None and new.name in joined:
+            node.CopyFrom(new)
+        elif new is not None and node.op in CONTROL_FLOW_TYPES:
             node.input[:] = new.input
             node.attr.clear()
             node.attr.MergeFrom(new.attr)

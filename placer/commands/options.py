@@ -162,6 +162,37 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_strategy_options(parser: argparse.ArgumentParser) -> None:
+    """Adds ways to run the batch other than whole."""
+    group = parser.add_argument_group("the batch in parts (inference)")
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
+        "--strategy",
+        type=_strategy,
+        metavar="NAME",
+        help="micro-batches[:N] (parts take turns), towers[:N] (side by side, one per device), "
+        "pipeline[:N] (parts follow each other through stages), hybrid[:N] (towers of several "
+        "devices); placer strategies compares them",
+    )
+    which.add_argument(
+        "--micro-batches",
+        dest="strategy",
+        type=lambda text: _strategy(f"micro-batches:{text}"),
+        metavar="N|auto",
+        help="as --strategy micro-batches:N; auto: as few as fit the caps",
+    )
+
+
+def _strategy(text: str) -> str:
+    """A strategy by name.  Raises ``ArgumentTypeError`` for anything else."""
+    from placer.strategies.requests import read_strategy
+
+    try:
+        return str(read_strategy(text))
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def add_time_limit(group: argparse._ActionsContainer, seconds: float, what: str) -> None:
     """Adds ``--time-limit``; ``what`` it bounds."""
     group.add_argument(
@@ -299,4 +330,5 @@ def search_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "colocate_gradients": arguments.colocate_gradients,
         "time_limit": arguments.time_limit,
         "seed": arguments.seed,
+        "strategy": getattr(arguments, "strategy", None),
     }

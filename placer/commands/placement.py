@@ -26,6 +26,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     options.add_model_options(parser)
     options.add_device_options(parser, required=True)
     options.add_search_options(parser)
+    options.add_strategy_options(parser)
     options.add_gate_options(parser)
     options.add_output_options(
         parser,

@@ -218,7 +218,7 @@ def _roots(graph: OpGraph) -> Iterator[str]:
 
 def describe(program: FlatProgram) -> dict[str, Any]:
     """What a plan says about its model."""
-    return {
+    found: dict[str, Any] = {
         "path": program.path,
         "format": program.source_format,
         "signature": program.signature,
@@ -227,6 +227,9 @@ def describe(program: FlatProgram) -> dict[str, Any]:
         "sha256": file_hash(model_file(Path(program.path))) if program.path else "",
         "fingerprint": program.fingerprint,
     }
+    if program.division is not None:
+        found["division"] = program.division.as_json()
+    return found
 
 
 def _tensorflow_version() -> str:

@@ -13,7 +13,7 @@ from placer.extraction.program import FlatProgram
 from placer.extraction.raw_program import dtype_name, shape_of
 from placer.extraction.shapes import BodyShapes, GraphShapes
 from placer.extraction.tensor_states import TensorState
-from placer.graph.op_graph import Op, OpGraph
+from placer.graph.op_graph import ColocationGroup, Op, OpGraph
 
 BodyName = tuple[str, tuple[TensorState, ...]]
 
@@ -43,8 +43,9 @@ class GraphBuilder:
             targets=program.targets,
             functions=dict(self.functions),
             variables=program.variables,
-            colocation_groups=find_colocation_groups(
-                program.graph_def, shapes.types, self.definitions
+            colocation_groups=(
+                *find_colocation_groups(program.graph_def, shapes.types, self.definitions),
+                *(ColocationGroup(ops=ops, reasons=("pieces",)) for ops in program.twins),
             ),
             fingerprint=program.fingerprint,
         )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import networkx
 
     from placer.extraction.dimensions import NamedShape
+    from placer.extraction.division import Division
 
 Warning_ = tuple[str, str, tuple[str, ...]]
 """A code, a message, and the ops it is about."""
@@ -90,6 +91,7 @@ def extract(
     shapes: Mapping[str, NamedShape] | None = None,
     dims: Mapping[str, int] | None = None,
     allow_unsafe_keras: bool = False,
+    division: Division | None = None,
     time_limit_seconds: float = TIME_LIMIT_SECONDS,
 ) -> Extraction:
     """The flat graph of a model, with shapes, variables, colocation groups and bodies.
@@ -103,7 +105,7 @@ def extract(
     A file is read by a child process with a time limit, so that this process imports no
     TensorFlow and no file can bring it down.  Live sources are flattened here, and analysed by a
     child only if dimensions are unknown.  A Keras file that would run code of its own is refused
-    unless ``allow_unsafe_keras``.
+    unless ``allow_unsafe_keras``.  With ``division`` the graph is that of the program in parts.
 
     Raises :class:`ModelError` for a model that cannot be read, :class:`UsageError` for a request
     that does not fit it, :class:`ShapeError` for bindings that do not fit it.
@@ -113,21 +115,29 @@ def extract(
 
     sizes, named = resolve_shapes(shapes, dims)
     binding: dict[str, Any] = {"batch_size": batch_size, "shapes": sizes, "dims": named}
+    task = {"division": division, **binding}
     if isinstance(source, str | os.PathLike):
         from placer.extraction.local_models import local_model
 
         chosen = {"tag_set": tag_set, "signature": signature, "outputs": outputs}
         with local_model(source, allow_unsafe_keras=allow_unsafe_keras, weights=False) as model:
-            request = {"path": str(model.path), **chosen, **binding}
+            request = {"path": str(model.path), **chosen, **task}
             return model.describe(run_child(request, time_limit_seconds))
 
     from placer.extraction.analysis import analyse_program
     from placer.extraction.binding import capture_states, needs_binding
+    from placer.extraction.divisibility import with_inputs
+    from placer.extraction.division import divided
     from placer.extraction.loading import load_program
     from placer.extraction.portable_programs import pack_program
 
     program = load_program(source, tag_set=tag_set, signature=signature, outputs=outputs)
     captures = capture_states(program)
+    if division is not None:
+        division = with_inputs(division, program, sizes)
+        parts = pack_program(divided(program, division), captures)
+        request = {"program": parts, "whole": pack_program(program, captures), **task}
+        return run_child({**request, "division": division}, time_limit_seconds)
     if not needs_binding(program) and not sizes:
         return analyse_program(program, captures, **binding)
-    return run_child({"program": pack_program(program, captures), **binding}, time_limit_seconds)
+    return run_child({"program": pack_program(program, captures), **task}, time_limit_seconds)

@@ -22,6 +22,8 @@ from typing import Any
 from placer.errors import PlacerError
 from placer.extraction.analysis import analyse_program
 from placer.extraction.child_process import INFERENCE_MARK
+from placer.extraction.divisibility import require_divisible, with_inputs
+from placer.extraction.division import divided
 from placer.extraction.extraction import Extraction
 from placer.extraction.loading import load_program
 from placer.extraction.portable_programs import unpack_program
@@ -104,6 +106,8 @@ def extract_program(request: Mapping[str, Any], folder: Path) -> Extraction:
     else:
         chosen = {key: request[key] for key in ("tag_set", "signature", "outputs")}
         program, captures = load_program(request["path"], **chosen), {}
+    if request["division"] is not None:
+        program = _divided(request, program, captures)
     return analyse_program(
         program,
         captures,
@@ -114,6 +118,16 @@ def extract_program(request: Mapping[str, Any], folder: Path) -> Extraction:
         reason=request.get("reason", ""),
         before_inference=(folder / INFERENCE_MARK).touch,
     )
+
+
+def _divided(request: Mapping[str, Any], program: Any, captures: Mapping[str, Any]) -> Any:
+    """The program in parts, once it is sure that they give what the whole gives."""
+    shapes = request["shapes"]
+    whole = unpack_program(request["whole"])[0] if "whole" in request else program
+    division = with_inputs(request["division"], whole, shapes)
+    sizes = {"batch_size": request["batch_size"], "shapes": shapes}
+    require_divisible(whole, captures, division, **sizes)
+    return program if "whole" in request else divided(program, division)
 
 
 _TASKS: Mapping[str, Callable[[Mapping[str, Any], Path], Any]] = {

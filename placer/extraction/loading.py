@@ -10,6 +10,7 @@ from typing import Any
 
 from placer.errors import ModelError, UsageError
 from placer.extraction.call_scopes import name_nodes
+from placer.extraction.division import Division, divided
 from placer.extraction.fingerprint import fingerprint_graph
 from placer.extraction.inlining import InlinedGraph, inline_calls
 from placer.extraction.live import read_live
@@ -34,6 +35,7 @@ def load_program(
     tag_set: str | None = None,
     signature: str | None = None,
     outputs: Sequence[str] | None = None,
+    division: Division | None = None,
 ) -> FlatProgram:
     """The flat program of a model: calls inlined, only what the outputs need, weights unread.
 
@@ -42,10 +44,11 @@ def load_program(
     ``tag_set`` and ``signature`` choose in a SavedModel (``serve`` and ``serving_default`` if not
     given); ``outputs`` are keys of the signature, ops or tensors.  Without them a MetaGraphDef
     runs what its collections ``train_op`` and ``losses`` hold, if it has a ``train_op``; any other
-    graph its sinks.  Raises :class:`ModelError` or
+    graph its sinks.  With ``division`` its batch is divided.  Raises :class:`ModelError` or
     :class:`UsageError` saying what exists.
     """
-    return flatten(read_program(source, tag_set=tag_set, signature=signature, outputs=outputs))
+    raw = read_program(source, tag_set=tag_set, signature=signature, outputs=outputs)
+    return divided(flatten(raw), division)
 
 
 def read_program(

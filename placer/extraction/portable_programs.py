@@ -34,7 +34,9 @@ def pack_program(program: FlatProgram, captures: Mapping[str, TensorState]) -> P
     op_types |= {node.op for function in library for node in function.node_def}
     found = (definitions.find(op_type) for op_type in sorted(op_types))
     return PortableProgram(
-        program=replace(program, graph_def=None, captures={}, stripped_ops=(), stored_shapes={}),
+        program=replace(
+            program, graph_def=None, captures={}, stripped_ops=(), stored_shapes={}, whole=None
+        ),
         captures=captures,
         graph_def=without_large_constants(program.graph_def).SerializeToString(),
         stored_shapes={

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from placer.graph.op_graph import Variable
+
+if TYPE_CHECKING:
+    from placer.extraction.division import Division
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,9 @@ class FlatProgram:
     placement was applied.
     ``stored_shapes`` keeps the ``_output_shapes`` that the file had (TensorShapeProtos by flat
     name), ``stripped_ops`` the op definitions it carries.  ``warnings`` are (code, message, ops).
-    ``ops_in_file`` and ``functions_in_file`` count what is there, reached or not.
+    ``ops_in_file`` and ``functions_in_file`` count what is there, reached or not.  ``division`` is
+    how the batch of the program ``whole`` was divided, ``twins`` are the copies of each op that
+    are to share a device.
     """
 
     graph_def: Any
@@ -63,3 +68,6 @@ class FlatProgram:
     warnings: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     ops_in_file: int = 0
     functions_in_file: int = 0
+    division: Division | None = None
+    whole: FlatProgram | None = None
+    twins: tuple[tuple[str, ...], ...] = ()

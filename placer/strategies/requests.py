@@ -1,0 +1,171 @@
+"""Strategies by name, as ``placer place --strategy`` takes them, and what they ask of a program.
+
+- ``micro-batches:N``: N parts one after the other; ``micro-batches`` alone, or ``:auto``, as few as
+  fit the caps.
+- ``towers:N``: N parts side by side, each on an accelerator of its own (by default on all).
+- ``pipeline:N``: the layers in stages on all accelerators, N parts through them, as many in flight
+  as there are stages (by default four parts per stage).
+- ``hybrid:R``: R towers, each on as many accelerators as there are for it (by default what is
+  predicted to be fastest).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cost_models.devices import Cluster
+from placer.errors import NoSolutionError, UsageError
+from placer.extraction.division import TOWER, Division
+
+if TYPE_CHECKING:
+    from placer.plan import Plan
+
+MICRO_BATCHES, TOWERS, PIPELINE, HYBRID = "micro-batches", "towers", "pipeline", "hybrid"
+KINDS = (MICRO_BATCHES, TOWERS, PIPELINE, HYBRID)
+AUTO = "auto"
+MOST_PARTS = 64
+
+PIECES_PER_STAGE = 4
+"""A pipeline of four times as many pieces as stages keeps its devices busy four fifths of the time
+or more (Y. Huang et al., GPipe, NeurIPS 2019, section 2.3)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyRequest:
+    """A strategy and how many parts it makes; ``None``: to be chosen."""
+
+    kind: str
+    parts: int | None = None
+
+    def __str__(self) -> str:
+        return self.kind if self.parts is None else f"{self.kind}:{self.parts}"
+
+
+def read_strategy(text: str) -> StrategyRequest:
+    """The strategy called ``text``.  Raises :class:`UsageError` saying what there is."""
+    kind, colon, count = text.partition(":")
+    automatic = not colon or (kind == MICRO_BATCHES and count == AUTO)
+    if kind not in KINDS or not (automatic or (count.isdecimal() and int(count) > 0)):
+        raise UsageError(
+            f"--strategy {text}: there are micro-batches:N (or :auto), towers:N, pipeline:N and "
+            "hybrid:N, N being how many parts the batch is run in; towers, pipeline and hybrid "
+            "do without one"
+        )
+    return StrategyRequest(kind=kind, parts=None if automatic else int(count))
+
+
+def choose_plan(text: str, cluster: Cluster, attempt: Callable[[str], Plan]) -> Plan:
+    """The plan for the strategy called ``text``, its parts chosen where it names no number.
+
+    ``attempt`` places by a strategy that names one.  Raises :class:`UsageError` for a strategy
+    that needs other devices, :class:`NoSolutionError` if no number of micro-batches fits.
+    """
+    asked, count = read_strategy(text), len(_accelerators(cluster))
+    if asked.parts is not None:
+        return attempt(str(asked))
+    if asked.kind == MICRO_BATCHES:
+        return fewest_parts(lambda parts: attempt(f"{MICRO_BATCHES}:{parts}"))[1]
+    if asked.kind == HYBRID:
+        plans = [attempt(f"{HYBRID}:{parts}") for parts in hybrid_towers(count)]
+        return min(plans, key=lambda plan: (not plan.fits, _step_seconds(plan)))
+    parts = PIECES_PER_STAGE * count if asked.kind == PIPELINE else count
+    return attempt(str(replace(asked, parts=parts)))
+
+
+def _step_seconds(plan: Plan) -> float:
+    found = plan.metrics["step_seconds"]
+    return float("inf") if found is None else float(found)
+
+
+def fewest_parts(
+    attempt: Callable[[int], Plan], most: int = MOST_PARTS, devices: str = "the devices"
+) -> tuple[int, Plan]:
+    """The fewest parts whose plan fits, and that plan; more parts are taken to need no more memory.
+
+    Raises :class:`NoSolutionError` if even ``most`` do not fit.  A number that the batch cannot be
+    divided into ends the search like one that does not fit.
+    """
+    failing, parts = 0, 1
+    plan = attempt(parts)
+    while not plan.fits:
+        if parts == most:
+            raise NoSolutionError(
+                f"{most} pieces were not found to fit {devices}: weights and their gradients are "
+                "there whatever the pieces; add devices, raise a cap, or allow more (most=)"
+            )
+        failing, parts = parts, min(most, 2 * parts)
+        plan = attempt(parts)
+    while parts - failing > 1:
+        middle = (failing + parts) // 2
+        found = attempt(middle)
+        if found.fits:
+            parts, plan = middle, found
+        else:
+            failing = middle
+    return parts, plan
+
+
+def hybrid_towers(accelerators: int) -> list[int]:
+    """The numbers of towers of equal groups of two accelerators or more.
+
+    Raises :class:`UsageError` if there are none.
+    """
+    found = [n for n in range(2, accelerators // 2 + 1) if accelerators % n == 0]
+    if not found:
+        raise UsageError(
+            f"--strategy hybrid needs groups of equally many accelerators, two towers on two each "
+            f"or more; --devices has {accelerators}: name four, or use --strategy towers"
+        )
+    return found
+
+
+def tower_groups(asked: StrategyRequest, cluster: Cluster) -> list[list[str]]:
+    """The accelerators of each tower of a ``towers`` or ``hybrid`` strategy.
+
+    Raises :class:`UsageError` if there are not as many.
+    """
+    names, parts = _accelerators(cluster), asked.parts or 0
+    if asked.kind == HYBRID and parts not in hybrid_towers(len(names)):
+        known = ", ".join(f"hybrid:{number}" for number in hybrid_towers(len(names)))
+        raise UsageError(
+            f"--strategy {asked}: {len(names)} accelerators make no {parts} groups of two or more; "
+            f"there is {known}"
+        )
+    if parts < 2 or parts > len(names):
+        raise UsageError(
+            f"--strategy {asked} needs two accelerators or more, one for each tower; --devices has "
+            f"{len(names)}: name more, or use --strategy micro-batches"
+        )
+    size = len(names) // parts if asked.kind == HYBRID else 1
+    return [names[number * size : (number + 1) * size] for number in range(parts)]
+
+
+def division_of(
+    asked: StrategyRequest, cluster: Cluster, stages: Mapping[str, str] | None = None
+) -> Division | None:
+    """How ``asked``, which names a number of parts, divides a batch; ``None`` for one part.
+
+    ``stages`` is the placement of one part on the first of the groups of a hybrid.
+    """
+    accelerators, parts = _accelerators(cluster), asked.parts or 1
+    if asked.kind in (TOWERS, HYBRID):
+        groups = tower_groups(asked, cluster)
+        if stages is None:
+            maps: list[Mapping[str, str]] = [{"": group[0]} for group in groups]
+        else:
+            moved = [dict(zip(groups[0], group, strict=True)) for group in groups]
+            maps = [{op: to.get(name, name) for op, name in stages.items()} for to in moved]
+        return Division(parts=parts, scope=TOWER, devices=tuple(maps))
+    if asked.kind == PIPELINE and len(accelerators) < 2:
+        raise UsageError(
+            f"--strategy {asked} needs two accelerators or more, one for each stage; --devices has "
+            f"{len(accelerators)}: name more, or use --strategy micro-batches"
+        )
+    in_flight = len(accelerators) if asked.kind == PIPELINE else 1
+    return Division(parts=parts, in_flight=in_flight) if parts > 1 else None
+
+
+def _accelerators(cluster: Cluster) -> list[str]:
+    return [device.name for device in cluster.devices if device.type != "CPU"]

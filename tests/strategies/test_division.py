@@ -1,0 +1,253 @@
+"""Programs with a divided batch against the whole: refused where examples mix, else the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import placer
+from placer.application.function_graphs import build_function, find_ends
+from placer.errors import ShapeError, UsageError
+from placer.extraction.binding import capture_states
+from placer.extraction.divisibility import require_divisible, with_inputs
+from placer.extraction.division import TOWER, Division, divided
+from placer.extraction.loading import load_program
+
+BATCH, WIDTH = 7, 6
+RANDOM = np.random.default_rng(7)
+WEIGHTS = RANDOM.normal(size=(WIDTH, 5)).astype(np.float32)
+TABLE = RANDOM.normal(size=(9, 4)).astype(np.float32)
+KERNEL = RANDOM.normal(size=(2, 3, 1, 2)).astype(np.float32)
+
+
+def rows(x: Any) -> Any:
+    return tf.cast(tf.math.floormod(tf.cast(x[:, 0] * 10, tf.int32), 9), tf.int32)
+
+
+def attention(x: Any) -> Any:
+    heads = tf.reshape(x, (-1, 2, 3))
+    scores = tf.nn.softmax(tf.einsum("bqd,bkd->bqk", heads, heads))
+    return tf.reshape(tf.einsum("bqk,bkd->bqd", scores, heads), (tf.shape(x)[0], WIDTH))
+
+
+def recurrence(x: Any) -> Any:
+    """A loop over time, the batch in the second axis of what it goes through."""
+    steps = tf.transpose(tf.reshape(x, (-1, 3, 2)), (1, 0, 2))
+    state = tf.zeros((tf.shape(x)[0], 2))
+    for number in tf.range(3):
+        state = tf.tanh(state + steps[number])
+    return state
+
+
+APART = {
+    "elementwise": lambda x: tf.nn.relu(x) * 2.0 + tf.exp(-x),
+    "product": lambda x: x @ WEIGHTS,
+    "flipped product": lambda x: tf.transpose(
+        tf.matmul(WEIGHTS, x, transpose_a=True, transpose_b=True)
+    ),
+    "mean of each": lambda x: tf.reduce_mean(x, axis=1, keepdims=True) + x,
+    "softmax": lambda x: tf.nn.softmax(x),
+    "batch sizes in shapes": lambda x: tf.reshape(x, (tf.shape(x)[0] * 2, 3)) * tf.ones((1, 3)),
+    "convolution": lambda x: tf.nn.conv2d(
+        tf.reshape(x, (-1, 2, 3, 1)), tf.constant(KERNEL), 1, "SAME"
+    ),
+    "attention": attention,
+    "lookup": lambda x: tf.gather(TABLE, rows(x)),
+    "one hot": lambda x: tf.one_hot(rows(x), 9),
+    "columns": lambda x: tf.concat([x[:, :2], tf.gather(x, [4, 1], axis=1)], axis=1),
+    "stack": lambda x: tf.stack([x, x + 1], axis=1)[:, 1],
+    "top": lambda x: tf.nn.top_k(x, 2),
+    "filled": lambda x: tf.fill((tf.shape(x)[0], 2), 3.0) + x[:, :1],
+    "tile": lambda x: tf.tile(x, (1, 2)),
+    "loop": recurrence,
+    "branch": lambda x: tf.cond(tf.shape(x)[1] > 3, lambda: x * 2, lambda: x),
+    "two outputs": lambda x: {"a": x * 2, "b": tf.argmax(x, axis=1), "c": tf.constant([1.0, 2.0])},
+}
+"""Functions of each example, of which the outputs have one row (or two) per example."""
+
+MIXED = {
+    "mean": (lambda x: tf.reduce_mean(x, axis=0), "works along the batch"),
+    "centred": (lambda x: x - tf.reduce_mean(x, axis=0, keepdims=True), "works along the batch"),
+    "similarity": (lambda x: tf.matmul(x, x, transpose_b=True), "two batch dimensions"),
+    "covariance": (lambda x: tf.matmul(x, x, transpose_a=True), "no batch dimension"),
+    "sum over einsum": (lambda x: tf.einsum("bi,bj->ij", x, x), "no batch dimension"),
+    "cumulated": (lambda x: tf.cumsum(x, axis=0), "works along the batch"),
+    "reversed": (lambda x: tf.reverse(x, [0]), "works along the batch"),
+    "backwards": (lambda x: x[::-1], "another order"),
+    "but the first": (lambda x: x[1:], "fixed number"),
+    "softmax of columns": (
+        lambda x: tf.nn.softmax(tf.transpose(x)),
+        "works along the batch",
+    ),
+    "over the number": (
+        lambda x: x / tf.cast(tf.shape(x)[0], tf.float32),
+        "the number of examples",
+    ),
+    "positions": (
+        lambda x: x + tf.cast(tf.range(tf.shape(x)[0]), tf.float32)[:, None],
+        "the number of examples",
+    ),
+    "transposed": (lambda x: tf.transpose(x), "examples in front"),
+    "interleaved": (
+        lambda x: tf.reshape(tf.transpose(tf.reshape(x, (-1, 2, 3)), (1, 0, 2)), (-1, 3)),
+        "interleaves",
+    ),
+    "noise": (lambda x: x + tf.random.normal(tf.shape(x)), "draws random numbers|number of ex"),
+    "statistics": (
+        lambda x: tf.compat.v1.nn.fused_batch_norm(
+            tf.reshape(x, (-1, 1, 1, WIDTH)), tf.ones(WIDTH), tf.zeros(WIDTH)
+        )[0],
+        "statistics of the batch",
+    ),
+    "one by one": (lambda x: tf.map_fn(lambda row: row * 2, x), "one by one"),
+    "until all are done": (
+        lambda x: tf.while_loop(lambda y: tf.reduce_any(y < 9), lambda y: [y * 2 + 1], [x])[0],
+        "works along the batch",
+    ),
+    "number of examples": (lambda x: tf.shape(x), "examples in front"),
+}
+
+
+def traced(function: Any) -> Any:
+    """The function of a batch of unknown size."""
+    spec = tf.TensorSpec((None, WIDTH))
+    return tf.function(function, input_signature=[spec]).get_concrete_function()
+
+
+def checked(function: Any, division: Division, **bindings: Any) -> Any:
+    """The flat program, divided, and the division, after the check that it may be."""
+    program = load_program(function)
+    known = {"batch_size": BATCH, "shapes": None} | bindings
+    division = with_inputs(division, program, known["shapes"])
+    require_divisible(program, capture_states(program), division, **known)
+    return divided(program, division)
+
+
+@pytest.mark.parametrize("name", APART)
+@pytest.mark.parametrize(
+    "division",
+    [Division(parts=3, in_flight=1), Division(parts=2, scope=TOWER)],
+    ids=["pieces", "towers"],
+)
+def test_parts_give_what_the_whole_gives(name, division):
+    """Seven examples in three pieces that take turns, and on two towers, of unequal sizes."""
+    function = traced(APART[name])
+    program = checked(function, division)
+    parts = build_function(program.graph_def, find_ends(program), program.captures)
+    x = tf.constant(RANDOM.uniform(size=(BATCH, WIDTH)).astype(np.float32))
+    for ours, theirs in zip(tf.nest.flatten(parts(x)), tf.nest.flatten(function(x)), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    smaller = x[:1]  # fewer than parts: some are empty
+    np.testing.assert_allclose(
+        tf.nest.flatten(parts(smaller))[0], tf.nest.flatten(function(smaller))[0], rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_what_mixes_examples_is_refused(name):
+    """With the op that does, and what would work."""
+    function, told = MIXED[name]
+    with pytest.raises(UsageError, match=told) as raised:
+        checked(traced(function), Division(parts=2))
+    assert "without --strategy" in str(raised.value)
+
+
+def test_pieces_take_turns():
+    """With one in flight every product waits for all of the piece before; with two, the third
+    waits for the first, and the second for none."""
+
+    def after(in_flight):
+        program = checked(
+            traced(lambda x: tf.tanh(x @ WEIGHTS)), Division(parts=3, in_flight=in_flight)
+        )
+        before: dict[str, set[str]] = {}
+        for node in program.graph_def.node:
+            names = {name.lstrip("^").partition(":")[0] for name in node.input}
+            before[node.name] = names.union(*(before.get(name, set()) for name in names))
+        return before
+
+    one, two = after(1), after(2)
+    assert {"piece_0/Tanh", "piece_1/Tanh"} <= one["piece_2/matmul"]
+    assert "piece_0/Tanh" in two["piece_2/matmul"]
+    assert "piece_0/Tanh" not in two["piece_1/matmul"]
+
+
+def test_weights_are_shared_and_constants_are_so_by_pieces_only():
+    """A variable is read once, whatever the parts; a tower has its own constants."""
+    weight = tf.Variable(WEIGHTS)
+    function = traced(lambda x: (x @ weight) @ tf.constant(WEIGHTS.T))
+    for scope, count in (("piece", 1), (TOWER, 2)):
+        program = checked(function, Division(parts=2, scope=scope))
+        ops = [node.op for node in program.graph_def.node if "batch/" not in node.name]
+        large = [
+            node
+            for node in program.graph_def.node
+            if node.op == "Const" and len(node.attr["value"].tensor.tensor_shape.dim) == 2
+        ]
+        assert ops.count("ReadVariableOp") == 1
+        assert len(large) == count
+
+
+@pytest.mark.parametrize("strategy", ["micro-batches:3", "towers", "pipeline:4", "hybrid"])
+def test_live_programs_are_placed_applied_and_verified(strategy):
+    """As any other: on its devices, with the plan's transfers, and the outputs of the whole."""
+    weights = [tf.Variable(WEIGHTS), tf.Variable(WEIGHTS.T)]
+    function = traced(lambda x: tf.tanh(x @ weights[0]) @ weights[1])
+    devices = "4xGPU:1GiB" if strategy == "hybrid" else "2xGPU:1GiB"
+    plan = placer.place(function, devices=devices, batch_size=8, strategy=strategy, time_limit=2.0)
+    assert plan.request["strategy"].startswith(strategy.partition(":")[0] + ":")
+    found = placer.verify(function, plan)
+    found.raise_for_mismatch()
+    assert found.summary["actual_transfers"] == found.summary["matched_transfers"]
+    placed = placer.apply(function, plan)
+    x = tf.random.stateless_uniform((8, WIDTH), seed=(1, 2))
+    np.testing.assert_allclose(placed(x), function(x), rtol=1e-5)
+
+
+def test_as_few_micro_batches_as_fit():
+    """A peak of the whole batch that is over the cap, and of some parts that is not."""
+    weight = tf.Variable(tf.ones((64, 64)))
+    spec = tf.TensorSpec((None, 64))
+    function = tf.function(lambda x: tf.tanh(tf.tanh(x @ weight) @ weight), input_signature=[spec])
+    request = {"batch_size": 512, "spill": "never", "time_limit": 2.0}
+    plan = placer.place(function, "GPU:150KiB", strategy="micro-batches", **request)
+    parts = int(plan.request["strategy"].partition(":")[2])
+    assert plan.fits
+    assert parts > 1
+    fewer = placer.place(function, "GPU:150KiB", strategy=f"micro-batches:{parts - 1}", **request)
+    assert not fewer.fits
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "told"),
+    [
+        (abs, {"strategy": "micro-batches:9"}, "at most 7"),
+        (abs, {"strategy": "micro-batches:2", "batch_size": None}, "--batch-size N"),
+        (abs, {"strategy": "towers", "devices": "GPU:1GiB"}, "use --strategy micro-batches"),
+        (abs, {"strategy": "hybrid"}, "name four, or use --strategy towers"),
+        (abs, {"strategy": "pipeline", "devices": "GPU:1GiB"}, "one for each stage"),
+        (abs, {"strategy": "stages:2"}, "there are micro-batches:N"),
+        (MIXED["mean"][0], {"strategy": "towers"}, "combines the examples"),
+        (lambda x: tf.constant(1.0), {"strategy": "towers"}, "nothing in the program depends"),
+    ],
+)
+def test_requests_that_cannot_be_met_are_refused(function, options, told):
+    """One message each, with the nearest thing that works."""
+    request = {"devices": "2xGPU:1GiB", "batch_size": BATCH, "time_limit": 1.0} | options
+    with pytest.raises((UsageError, ShapeError), match=told):
+        placer.place(traced(function), **request)
+
+
+def test_training_is_divided_from_its_loss():
+    """A program that updates variables is refused, and says by what it can be done."""
+    weight = tf.Variable(1.0)
+
+    def step(x):
+        weight.assign_add(tf.reduce_sum(x))
+        return x * weight
+
+    with pytest.raises(UsageError, match=r"placer\.micro_batches"):
+        checked(traced(step), Division(parts=2))
