@@ -1,25 +1,28 @@
 """Ways to run one program on several devices, side by side, by prediction.
 
 Nothing is built here: a strategy that runs the batch in parts is predicted from the placement of
-one part.  With B examples, N parts, D accelerators, s(b) the predicted step of b examples, w(b) the
-busiest device's work in it, p(b) its peak, r the resident bytes of a device and h the time in which
-the host divides the inputs and joins the outputs:
+one part; where towers have equal devices, one of them is placed.  With B examples, N parts, D
+accelerators, s(b) the predicted step of b examples, w(b) the busiest device's work in it, p(b) its
+peak, r the resident bytes of a device and h the time in which the host divides the inputs and joins
+the outputs:
 
 - *one placement*: s(B), p(B).
 - *towers*, one per accelerator: h + the largest s(B/D) of one accelerator, or the time in which it
   receives the variables (beside computing) if that is longer; p(B/D).
+- *hybrid*, R towers of D/R accelerators: the same of s(B/R) on those, each of which receives its
+  share of the variables.
 - *micro-batches*: h + N s(B/N); p(B/N).
 - *pipeline*, D pieces in flight: h + s(B/N) + (N - 1) w(B/N), the time of a pipeline whose slowest
   stage is always busy; r + D (p(B/N) - r), as many pieces' activations as are in flight.
 
-:mod:`placer.strategies` builds them; the tests hold these formulas against the predictions for what
-it builds.
+``placer.place(..., strategy=...)`` builds them; the tests hold these formulas against the
+predictions for what it builds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,16 +30,15 @@ from typing import Any
 from cost_models.devices import Cluster
 from cost_models.roofline import transfer_seconds
 from placer.errors import UsageError
-from placer.pipeline import Workload, place_extraction, prepare
+from placer.extraction.division import Division
+from placer.pipeline import Workload, extract_program, place_extraction, prepare
 from placer.plan import Plan, over_caps
 from placer.prediction.roles import is_update
 from placer.request import Options
+from placer.strategies.requests import PIECES_PER_STAGE, StrategyRequest, tower_groups
 from placer.summaries import Summarised
 
 MICRO_BATCHES = (2, 4, 8)
-PIECES_PER_STAGE = 4
-"""A pipeline of four times as many pieces as stages keeps its devices busy four fifths of the time
-or more (Y. Huang et al., GPipe, NeurIPS 2019, section 2.3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,8 @@ class Alternative:
     ``parts`` of ``part_size`` examples at most, ``in_flight`` of them at a time.  All figures are
     of a whole batch, and ``None`` where there is no placement (``note`` says why).
     ``peak_bytes`` and ``over_bytes`` as in :class:`placer.comparison.Strategy`.  ``changes`` is
-    what is different for the user, ``call`` the Python that builds it.
+    what is different for the user, ``call`` the Python that builds it (``placer place --strategy``
+    does as well).
     """
 
     name: str
@@ -71,13 +74,14 @@ class Alternative:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternatives(Summarised):
     """All of them; ``recommended`` is the name of the one with the most samples per second among
-    those that fit, ``None`` if none does."""
+    those that fit, ``None`` if none does.  ``undivided`` says why there is but one placement."""
 
     model: Mapping[str, Any]
     batch_size: int
     caps: Mapping[str, int]
     rows: tuple[Alternative, ...]
     recommended: str | None
+    undivided: str = ""
 
 
 def compare_strategies(source: Any, devices: str | Path, **options: Any) -> Alternatives:
@@ -94,13 +98,9 @@ def compare_strategies(source: Any, devices: str | Path, **options: Any) -> Alte
     parts = _Parts(source, devices, wanted)
     workload = parts.workload(size)
     _require_batch(workload)
-    accelerators = [d.name for d in workload.cluster.devices if d.type != "CPU"]
-    rows = [_one_placement(parts, size)]
-    if len(accelerators) > 1:
-        rows.append(_towers(parts, size, accelerators))
-    rows += [_micro_batches(parts, size, count) for count in MICRO_BATCHES if count <= size]
-    if len(accelerators) > 1 and PIECES_PER_STAGE * len(accelerators) <= size:
-        rows.append(_pipeline(parts, size, len(accelerators)))
+    rows, undivided = [_one_placement(parts, size)], parts.undivided(size)
+    if not undivided:
+        rows += _divided_rows(parts, size)
     fitting = [row for row in rows if row.fits]
     best = max(fitting, key=lambda row: row.samples_per_second or 0.0, default=None)
     return Alternatives(
@@ -109,7 +109,22 @@ def compare_strategies(source: Any, devices: str | Path, **options: Any) -> Alte
         caps=_caps(workload.cluster),
         rows=tuple(rows),
         recommended=best.name if best else None,
+        undivided=undivided,
     )
+
+
+def _divided_rows(parts: _Parts, size: int) -> Iterator[Alternative]:
+    """All that divide the batch, as many as its size and the devices allow."""
+    cluster = parts.workload(size).cluster
+    count = sum(device.type != "CPU" for device in cluster.devices)
+    if count > 1:
+        yield _towers(parts, size, StrategyRequest(kind="towers", parts=count))
+    for towers in range(2, count // 2 + 1):
+        if count % towers == 0:
+            yield _towers(parts, size, StrategyRequest(kind="hybrid", parts=towers))
+    yield from (_micro_batches(parts, size, pieces) for pieces in MICRO_BATCHES if pieces <= size)
+    if count > 1 and PIECES_PER_STAGE * count <= size:
+        yield _pipeline(parts, size, count)
 
 
 class _Parts:
@@ -124,6 +139,17 @@ class _Parts:
             wanted = replace(self.wanted, batch_size=size)
             self.known[size] = prepare(self.source, self.devices, wanted)
         return self.known[size]
+
+    def undivided(self, size: int) -> str:
+        """Why the batch cannot be divided, ``""`` if it can."""
+        if size < 2:
+            return "one example cannot be divided"
+        try:
+            wanted = replace(self.wanted, batch_size=size)
+            extract_program(self.source, wanted, Division(parts=2, in_flight=1))
+        except UsageError as error:
+            return str(error)
+        return ""
 
     def place(self, size: int, objective: str, cluster: Cluster | None = None) -> Plan:
         workload = self.workload(size)
@@ -166,49 +192,76 @@ def _one_placement(parts: _Parts, size: int) -> Alternative:
     return _measured(row, plan, plan.metrics["step_seconds"], size)
 
 
-def _towers(parts: _Parts, size: int, accelerators: list[str]) -> Alternative:
-    part = math.ceil(size / len(accelerators))
+def _towers(parts: _Parts, size: int, asked: StrategyRequest) -> Alternative:
+    """One tower on each group of accelerators; of groups of equal devices one is placed."""
+    count = asked.parts or 1
+    part = math.ceil(size / count)
     row = Alternative(
-        name="towers",
-        parts=len(accelerators),
+        name=str(asked),
+        parts=count,
         part_size=part,
-        in_flight=len(accelerators),
+        in_flight=count,
         changes="batch statistics per tower",
-        call=f"placer.data_parallel(function, {accelerators})",
+        call=_call(asked),
     )
-    if size < len(accelerators):
-        return replace(row, note=f"{size} examples are fewer than {len(accelerators)} towers")
-    cluster = parts.workload(part).cluster
-    plans = {name: parts.place(part, "transfer", _alone(cluster, name)) for name in accelerators}
-    failed = [name for name, plan in plans.items() if not plan.fits]
-    if failed:
-        return replace(row, note=f"{failed[0]} alone does not hold a tower of {part} examples")
-    costs, graph = parts.workload(part).costs, parts.workload(part).extraction.graph
-    variables = [costs[variable.handle].persistent_bytes for variable in graph.variables]
-    holder = accelerators[0]
-    steps = [
-        max(plan.metrics["step_seconds"], _receive_seconds(variables, cluster, holder, name))
-        for name, plan in plans.items()
-    ]
-    peaks = {name: plan.peak_bytes[name] for name, plan in plans.items()}
-    peaks[cluster.host.name] = sum(plan.peak_bytes[cluster.host.name] for plan in plans.values())
-    transfer = sum(plan.metrics["transfer_bytes"] for plan in plans.values())
+    if size < count:
+        return replace(row, note=f"{size} examples are fewer than {count} towers")
+    workload = parts.workload(part)
+    cluster, groups = workload.cluster, tower_groups(asked, workload.cluster)
+    placed: dict[object, tuple[list[str], Plan]] = {}
+    steps, peaks, transfer = [], dict.fromkeys([cluster.host.name], 0), 0
+    for group in groups:
+        objective = "transfer" if len(group) == 1 else "step-time"
+        kind = _kind(cluster, group)
+        if kind not in placed:
+            placed[kind] = group, parts.place(part, objective, _alone(cluster, group))
+        like, plan = placed[kind]
+        if not plan.fits:
+            return replace(row, note=f"{', '.join(group)} do not hold a tower of {part} examples")
+        received = _receive_seconds(_variable_bytes(workload), cluster, groups[0], group)
+        steps.append(max(plan.metrics["step_seconds"], received))
+        found = plan.peak_bytes
+        peaks |= {name: found[twin] for name, twin in zip(group, like, strict=True)}
+        peaks[cluster.host.name] += found[cluster.host.name]
+        transfer += plan.metrics["transfer_bytes"]
     step = max(steps) + _divide_seconds(parts.workload(size))
     return replace(
         row,
         step_seconds=step,
         samples_per_second=size / step,
-        transfer_bytes=transfer + (len(accelerators) - 1) * sum(variables),
+        transfer_bytes=transfer + (count - 1) * _variable_bytes(workload),
         peak_bytes=peaks,
         over_bytes=over_caps(peaks, _caps(cluster)),
     )
 
 
-def _receive_seconds(variables: Sequence[int], cluster: Cluster, holder: str, device: str) -> float:
-    """In which ``device`` gets the variables from the device that holds them."""
-    if device == holder:
-        return 0.0
-    return sum(transfer_seconds(each, cluster.link(holder, device)) for each in variables)
+def _call(asked: StrategyRequest) -> str:
+    return f"placer.place(model, devices, batch_size=..., strategy='{asked}')"
+
+
+def _kind(cluster: Cluster, group: Sequence[str]) -> object:
+    """What tells groups of devices apart, besides their names."""
+    devices = [replace(cluster.device(name), name="") for name in group]
+    links = [cluster.link(a, b) for a in (*group, cluster.host.name) for b in group if a != b]
+    return repr((devices, links))
+
+
+def _variable_bytes(workload: Workload) -> int:
+    variables = workload.extraction.graph.variables
+    return sum(workload.costs[variable.handle].persistent_bytes for variable in variables)
+
+
+def _receive_seconds(
+    size: int, cluster: Cluster, holders: Sequence[str], group: Sequence[str]
+) -> float:
+    """In which the devices of ``group`` get as many bytes of variables from those that hold
+    them, each its share."""
+    pairs = zip(holders, group, strict=True)
+    share = size // len(group)
+    return max(
+        0.0 if holder == device else transfer_seconds(share, cluster.link(holder, device))
+        for holder, device in pairs
+    )
 
 
 def _micro_batches(parts: _Parts, size: int, count: int) -> Alternative:
@@ -219,7 +272,7 @@ def _micro_batches(parts: _Parts, size: int, count: int) -> Alternative:
         part_size=part,
         in_flight=1,
         changes="batch statistics per piece",
-        call=f"placer.micro_batches(function, {count})",
+        call=_call(StrategyRequest(kind="micro-batches", parts=count)),
     )
     plan = parts.place(part, "transfer")
     step = plan.metrics["step_seconds"]
@@ -237,7 +290,7 @@ def _pipeline(parts: _Parts, size: int, stages: int) -> Alternative:
         part_size=part,
         in_flight=stages,
         changes="batch statistics per piece",
-        call=f"placer.micro_batches(function, {count}, in_flight={stages})",
+        call=_call(StrategyRequest(kind="pipeline", parts=count)),
     )
     plan = parts.place(part, "throughput")
     step = None
@@ -282,9 +335,9 @@ def _divide_seconds(workload: Workload) -> float:
     return 2 * (fed + fetched) / workload.cluster.host.memory_bandwidth
 
 
-def _alone(cluster: Cluster, name: str) -> Cluster:
-    """The host and one accelerator, which is called what it is called."""
-    kept = tuple(d for d in cluster.devices if d.name in (name, cluster.host.name))
+def _alone(cluster: Cluster, group: Sequence[str]) -> Cluster:
+    """The host and some accelerators, which are called what they are called."""
+    kept = tuple(d for d in cluster.devices if d.name in (*group, cluster.host.name))
     return replace(cluster, devices=kept)
 
 

@@ -152,7 +152,7 @@ def _followed(name: str, function: DeviceFunction, workload: Workload, wanted: O
 
 
 def _own_device(op: Op) -> str:
-    return op.device
+    return "" if "|" in op.device else op.device  # TensorFlow knows no choice among several
 
 
 def _baseline(name: str, problem: PlacementProblem, workload: Workload) -> Strategy:

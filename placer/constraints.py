@@ -243,8 +243,12 @@ def _restriction(
 
 
 def _asked_devices(op: Op, names: Iterable[str]) -> tuple[str, ...]:
+    """The devices that match what the op asks for: one device string, or one of several."""
+    wishes = op.device.split("|")
     try:
-        return tuple(name for name in names if device_names.matches(op.device, name))
+        return tuple(
+            name for name in names if any(device_names.matches(wish, name) for wish in wishes)
+        )
     except ValueError as error:
         raise UsageError(
             f"op {op.name} carries the device string {op.device!r}: {error}; "

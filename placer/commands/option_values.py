@@ -88,3 +88,13 @@ def pin(text: str) -> tuple[str, str]:
     if not equals or not glob or not device:
         raise argparse.ArgumentTypeError(f"{text!r} is no pin; write 'GLOB=GPU:0'")
     return glob, device
+
+
+def strategy(text: str) -> str:
+    """A strategy by name; raises ``ArgumentTypeError`` saying what there is."""
+    from placer.strategies.requests import read_strategy
+
+    try:
+        return str(read_strategy(text))
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

@@ -168,7 +168,7 @@ def add_strategy_options(parser: argparse.ArgumentParser) -> None:
     which = group.add_mutually_exclusive_group()
     which.add_argument(
         "--strategy",
-        type=_strategy,
+        type=option_values.strategy,
         metavar="NAME",
         help="micro-batches[:N] (parts take turns), towers[:N] (side by side, one per device), "
         "pipeline[:N] (parts follow each other through stages), hybrid[:N] (towers of several "
@@ -177,20 +177,10 @@ def add_strategy_options(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--micro-batches",
         dest="strategy",
-        type=lambda text: _strategy(f"micro-batches:{text}"),
+        type=lambda text: option_values.strategy(f"micro-batches:{text}"),
         metavar="N|auto",
         help="as --strategy micro-batches:N; auto: as few as fit the caps",
     )
-
-
-def _strategy(text: str) -> str:
-    """A strategy by name.  Raises ``ArgumentTypeError`` for anything else."""
-    from placer.strategies.requests import read_strategy
-
-    try:
-        return str(read_strategy(text))
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def add_time_limit(group: argparse._ActionsContainer, seconds: float, what: str) -> None:

@@ -8,7 +8,12 @@ from typing import Any
 from cost_models.op_info import OpInfo, Shape, TensorProperties
 from placer.errors import ModelError
 from placer.extraction.colocation import find_colocation_groups
-from placer.extraction.op_definitions import OpDefinitions
+from placer.extraction.op_definitions import (
+    DEVICES_ATTRIBUTE,
+    OpDefinitions,
+    attribute,
+    decoded,
+)
 from placer.extraction.program import FlatProgram
 from placer.extraction.raw_program import dtype_name, shape_of
 from placer.extraction.shapes import BodyShapes, GraphShapes
@@ -17,7 +22,7 @@ from placer.graph.op_graph import ColocationGroup, Op, OpGraph
 
 BodyName = tuple[str, tuple[TensorState, ...]]
 
-_DROPPED = frozenset({"_class", "_output_shapes"})
+_DROPPED = frozenset({"_class", "_output_shapes", DEVICES_ATTRIBUTE})
 
 
 class GraphBuilder:
@@ -127,7 +132,7 @@ class GraphBuilder:
             ),
             inputs=tuple(inputs),
             control_inputs=tuple(n[1:] for n in node.input if n.startswith("^")),
-            device=node.device,
+            device=node.device or decoded(attribute(node.attr, DEVICES_ATTRIBUTE).s),
             origin=origin,
             bodies={key: tuple(map(self._body_name, value)) for key, value in bodies.items()},
         )

@@ -18,6 +18,7 @@ from typing import Any
 from cost_models.device_names import full_name
 from placer.errors import UsageError
 from placer.extraction.fingerprint import fingerprint_graph
+from placer.extraction.loop_reads import LOOP_TYPES, with_reads_before_loops
 from placer.extraction.op_definitions import OpDefinitions, attribute, decoded
 from placer.extraction.program import FlatProgram
 from placer.extraction.scratch_graphs import constant_elements, dtype_number
@@ -28,6 +29,9 @@ _SCOPE = "batch"
 PIECE, TOWER = "piece", "tower"
 _MOST_CONSTANT_BYTES = 1 << 30
 """Copies of constants may take so much: a protobuf holds 2 GiB."""
+
+_FEW_ELEMENTS = 1024
+"""Constants of so many are copied all the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +88,13 @@ def divided(program: FlatProgram, division: Division | None) -> FlatProgram:
 
     Raises :class:`UsageError` if it is divided already, or if no op depends on the batch.
     """
-    return program if division is None else _Divider(program, division).divide()
+    if division is None:
+        return program
+    apart = program
+    if division.is_apart:
+        loops = frozenset(node.name for node in program.graph_def.node if node.op in LOOP_TYPES)
+        apart = with_reads_before_loops(program, loops)
+    return replace(_Divider(apart, division).divide(), whole=program)
 
 
 class _Divider:
@@ -98,14 +108,16 @@ class _Divider:
         }
         self.batched = self._batched()
         self.scope, self.path = self._function()
-        self.private = self._private_constants() if division.is_apart else frozenset[str]()
         library = program.graph_def.library.function
         self.definitions = OpDefinitions(program.stripped_ops, library)
+        self.private = self._private_constants() if division.is_apart else frozenset[str]()
         self.types = GraphTypes(program.graph_def.node, self.definitions)
         self.graph_def = type(program.graph_def)()
         self.origins = {name: program.origins[name] for name in self._shared()}
         self.call_path = {name: program.call_path[name] for name in self._shared()}
         self.targets = [name for name in program.targets if name not in self.batched]
+        read = set[str]().union(*(_read(node) for node in program.graph_def.node))
+        self.last = [name for name in self.nodes if name in self.batched and name not in read]
 
     def divide(self) -> FlatProgram:
         """The program with its parts side by side or one after the other."""
@@ -137,7 +149,6 @@ class _Divider:
                 if name in self.origins and name not in self.batched
             },
             division=self.division,
-            whole=program,
             twins=() if self.division.is_apart else tuple(self._twins()),
         )
 
@@ -149,7 +160,7 @@ class _Divider:
             before = len(found)
             for node in self.program.graph_def.node:
                 if node.name not in found and node.name not in self.sources:
-                    names = {name.lstrip("^").partition(":")[0] for name in node.input}
+                    names = _read(node)
                     if not names.isdisjoint(found) or not names.isdisjoint(self.sources):
                         found.add(node.name)
             grown = len(found) > before
@@ -169,23 +180,25 @@ class _Divider:
         return (f"{path[0][1]}/" if path else ""), path
 
     def _private_constants(self) -> frozenset[str]:
-        """What a part on its own device has a copy of: constants that batched ops read."""
-        read = {
-            name.partition(":")[0]
-            for node in self.nodes.values()
-            if node.name in self.batched
-            for name in node.input
-        }
-        constants = [
-            node
-            for node in self.nodes.values()
-            if node.op == "Const" and node.name in read and not node.input
-        ]
-        held = frozenset(self.program.captured_constants)
-        found = frozenset(node.name for node in constants) - held
-        if self.division.parts * sum(map(_constant_bytes, constants)) > _MOST_CONSTANT_BYTES:
-            return frozenset(n.name for n in constants if constant_elements(n) <= 1024) - held
-        return found
+        """What a part on its own devices has a copy of: constants that batched ops read, and what
+        is computed from constants alone (an empty TensorList, say)."""
+        fixed: set[str] = set()
+        for node in self.program.graph_def.node:
+            definition = self.definitions.find(node.op)
+            if definition is None or definition.is_stateful or node.name in self.batched:
+                continue
+            if (node.input or node.op == "Const") and all(name in fixed for name in _read(node)):
+                fixed.add(node.name)
+        fixed -= set(self.program.captured_constants)
+        wanted = set(self.batched)
+        for node in reversed(self.program.graph_def.node):
+            if node.name in wanted:
+                wanted.update(name for name in _read(node) if name in fixed)
+        found = [self.nodes[name] for name in fixed & wanted]
+        size = sum(_constant_bytes(node) for node in found if node.op == "Const")
+        if self.division.parts * size > _MOST_CONSTANT_BYTES:
+            found = [n for n in found if n.op != "Const" or constant_elements(n) <= _FEW_ELEMENTS]
+        return frozenset(node.name for node in found)
 
     def _shared(self) -> list[str]:
         return [name for name in self.nodes if name not in self.batched]
@@ -289,13 +302,7 @@ class _Divider:
         if not self.division.in_flight or before < 0:
             return []
         end = f"{self.scope}{self.division.scope}_{before}/end"
-        read = {
-            name.lstrip("^").partition(":")[0]
-            for node in self.nodes.values()
-            for name in node.input
-        }
-        last = [name for name in self.nodes if name in self.batched and name not in read]
-        self._add(end, "NoOp", [f"^{self._part_name(name, before)}" for name in last])
+        self._add(end, "NoOp", [f"^{self._part_name(name, before)}" for name in self.last])
         return [f"^{end}"]
 
     def _add_joined(self) -> None:
@@ -326,7 +333,7 @@ class _Divider:
 
     def _drop_unread(self) -> None:
         """Takes out constants that only the undivided ops read."""
-        read = {n.lstrip("^").partition(":")[0] for node in self.graph_def.node for n in node.input}
+        read = set[str]().union(*(_read(node) for node in self.graph_def.node))
         read |= {tensor.partition(":")[0] for _, tensor in self.program.outputs}
         kept = [n for n in self.graph_def.node if n.name in read or n.name not in self.private]
         if len(kept) < len(self.graph_def.node):
@@ -342,6 +349,11 @@ class _Divider:
         for name in self.nodes:
             if name in self.batched:
                 yield tuple(self._part_name(name, n) for n in range(self.division.parts))
+
+
+def _read(node: Any) -> set[str]:
+    """The ops that a node reads or waits for."""
+    return {name.lstrip("^").partition(":")[0] for name in node.input}
 
 
 def _renamed(reference: str, renamed: Mapping[str, str]) -> str:

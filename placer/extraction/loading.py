@@ -14,8 +14,9 @@ from placer.extraction.division import Division, divided
 from placer.extraction.fingerprint import fingerprint_graph
 from placer.extraction.inlining import InlinedGraph, inline_calls
 from placer.extraction.live import read_live
+from placer.extraction.loop_reads import with_reads_before_loops
 from placer.extraction.node_checks import check_nodes, check_references
-from placer.extraction.op_definitions import OpDefinitions, attribute
+from placer.extraction.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions, attribute
 from placer.extraction.program import FlatProgram, ProgramInput
 from placer.extraction.raw_program import RawProgram, dtype_name, shape_of
 from placer.extraction.scratch_graphs import dtype_number, fill_shape
@@ -115,6 +116,8 @@ def _read_graph_def(
 def flatten(raw: RawProgram) -> FlatProgram:
     """The flat program of what was found: inlined, pruned, ordered, fingerprinted.
 
+    Loops that ask for devices of their own read variables before they start.
+
     Raises :class:`ModelError` if no op is left.
     """
     library = raw.graph_def.library.function
@@ -134,7 +137,7 @@ def flatten(raw: RawProgram) -> FlatProgram:
         )
     _check_outputs(inlined, raw, definitions)
     captures = {name: raw.captures[name] for name in inlined.origins if name in raw.captures}
-    return FlatProgram(
+    found = FlatProgram(
         graph_def=inlined.graph_def,
         origins=inlined.origins,
         call_path=inlined.call_path,
@@ -162,6 +165,12 @@ def flatten(raw: RawProgram) -> FlatProgram:
         ops_in_file=len(raw.graph_def.node) + sum(len(f.node_def) for f in library),
         functions_in_file=len(library),
     )
+    return with_reads_before_loops(found, _loops_apart(found))
+
+
+def _loops_apart(program: FlatProgram) -> frozenset[str]:
+    """The loops that ask for devices whatever they read (towers do)."""
+    return frozenset(node.name for node in program.graph_def.node if DEVICES_ATTRIBUTE in node.attr)
 
 
 def _check_outputs(inlined: InlinedGraph, raw: RawProgram, definitions: OpDefinitions) -> None:

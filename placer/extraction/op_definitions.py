@@ -7,6 +7,9 @@ from typing import Any
 
 from placer.errors import ModelError
 
+DEVICES_ATTRIBUTE = "_placer_devices"
+"""Devices of which an op asks for one, with ``|`` between them."""
+
 MOST_TENSORS = 1_000_000
 """More inputs or outputs than any op has; a larger count in a file is damage."""
 

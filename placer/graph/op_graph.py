@@ -21,9 +21,10 @@ class Op:
 
     ``name`` is its call path.  ``inputs`` are tensor names (``"producer:0"``), as many and in the
     same order as ``info.inputs``; ``control_inputs`` are op names.  ``device`` is the device
-    string found in the file, ``""`` if none.  ``origin`` is (function, node), the function being
-    ``""`` for the main graph.  ``bodies`` maps the function attributes of ``While``, ``If`` and
-    ``Case`` (``"body"``, ``"cond"``, ``"then_branch"``, ...) to names in ``OpGraph.functions``.
+    string found in the file, ``""`` if none; several with ``|`` between them ask for one of them.
+    ``origin`` is (function, node), the function being ``""`` for the main graph.  ``bodies`` maps
+    the function attributes of ``While``, ``If`` and ``Case`` (``"body"``, ``"cond"``,
+    ``"then_branch"``, ...) to names in ``OpGraph.functions``.
     """
 
     name: str

@@ -24,6 +24,7 @@ def alternatives_blocks(found: Alternatives, width: int) -> list[RenderableType]
         title(shorten(name, width), note),
         _table(found, width),
         facts("What changes, and how it is built", [(r.name, _how(r)) for r in found.rows]),
+        *([Text(f"One placement only: {found.undivided}")] if found.undivided else []),
         Text(_verdict(found), style="bold"),
         Text("Predicted from the placement of one part; peaks are a share of the cap."),
     ]

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from placer.errors import UsageError
+from placer.extraction.loop_reads import LOOP_TYPES
+from placer.extraction.op_definitions import DEVICES_ATTRIBUTE
 
 REDUCTIONS = ("mean", "sum")
 COMBINATIONS = ("concat", "mean", "sum")
@@ -91,6 +93,20 @@ def variables_free() -> Iterator[None]:
 
     with tf.compat.v1.device(free):
         yield
+
+
+def ask_for_one(op: Any, devices: Sequence[str]) -> None:
+    """Marks ``op`` as one that goes to one of ``devices``, unless it touches a variable.
+
+    Loops do nevertheless: they are given the values of the variables that they read.
+    """
+    import tensorflow as tf
+    from tensorflow.core.framework import attr_value_pb2
+
+    touches = any(tensor.dtype == tf.resource for tensor in (*op.inputs, *op.outputs))
+    if not touches or op.type in LOOP_TYPES:
+        names = "|".join(devices).encode()
+        op._set_attr(DEVICES_ATTRIBUTE, attr_value_pb2.AttrValue(s=names))
 
 
 def known_word(word: str, words: Sequence[str], name: str) -> str:

@@ -1,23 +1,27 @@
 """Data-parallel towers: the batch is split over devices, one replica of the step on each.
 
-The step that comes out is one ``tf.function``: every op of a tower asks for the tower's device,
-variables and optimizer ask for none.  TensorFlow runs it as it is; ``placer.place`` finds where the
-variables go with the least transfer, and ``apply`` and ``verify`` treat it like any other program.
+The step that comes out is one ``tf.function``: every op of a tower asks for the tower's device (or
+for one out of its group of devices), variables and optimizer ask for none.  TensorFlow runs it as
+it is; ``placer.place`` finds where the variables go with the least transfer, and ``apply`` and
+``verify`` treat it like any other program.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from cost_models.device_names import canonical, full_name
 from placer.errors import UsageError
+from placer.extraction.loop_reads import LOOP_TYPES
 from placer.strategies.batches import count_examples, split_batch, split_sizes
 from placer.strategies.gradients import average_gradients
 from placer.strategies.parts import (
     HOST,
     REDUCTIONS,
+    ask_for_one,
     combine,
     converted,
     known_combinations,
@@ -32,7 +36,7 @@ class _Request:
     """What every tower runs, and how the towers become one step again."""
 
     function: Callable[..., Any]
-    devices: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...]
     optimizer: Any
     variables: Sequence[Any] | None
     reduction: str
@@ -43,7 +47,7 @@ class _Request:
 
 def data_parallel(
     function: Callable[..., Any],
-    devices: Sequence[str | int],
+    devices: Sequence[str | int | Sequence[str | int]],
     *,
     optimizer: Any = None,
     variables: Sequence[Any] | None = None,
@@ -55,6 +59,9 @@ def data_parallel(
 ) -> Any:
     """A ``tf.function`` that runs ``function`` on every one of ``devices``, each with its part of
     the batch.
+
+    Where an entry of ``devices`` is itself a sequence, a tower has those devices to itself, and
+    ``placer.place`` distributes its ops among them: replicas of a placement (a hybrid).
 
     Without ``optimizer``, ``function(*batch)`` gives tensors (any structure), combined as
     ``outputs`` says: ``"concat"`` along the batch, ``"mean"`` weighted by examples, or ``"sum"``;
@@ -71,8 +78,9 @@ def data_parallel(
     Every tensor in the arguments is split along its first dimension, ragged and sparse tensors by
     rows; sizes differ by at most one, and need not be known before the step runs.  Without
     ``split`` each argument is a sequence with one entry per tower.  Batch statistics are those of
-    each tower's part.  A loop that reads a variable inside (a recurrent layer) runs where the
-    variable is, whatever its tower: TensorFlow colocates the two.
+    each tower's part.  A loop that reads a variable inside (a recurrent layer) is kept by
+    TensorFlow where the variable is; ``placer.apply`` gives it the value instead, so that it runs
+    in its tower.
 
     Raises :class:`UsageError` for less than two devices, an unknown word, or a batch that is known
     to be smaller than the number of towers (``tf.errors.InvalidArgumentError`` if that shows when
@@ -82,7 +90,7 @@ def data_parallel(
 
     request = _Request(
         function=converted(function),
-        devices=_known_devices(devices),
+        groups=_known_groups(devices),
         optimizer=optimizer,
         variables=variables,
         reduction=known_word(reduction, REDUCTIONS, "reduction"),
@@ -100,15 +108,13 @@ def data_parallel(
 
 def _run(request: _Request, batch: tuple[Any, ...]) -> Any:
     """The whole step, as it is traced."""
-    import tensorflow as tf
-
     parts, weights = _parts(request, batch)
     if request.optimizer is None:
-        found = [_forward(request, device, part) for device, part in _towers(request, parts)]
+        found = [_forward(request, group, part) for group, part in _towers(request, parts)]
         return combine(request.outputs, found, weights)
     losses, outputs, gradients = [], [], []
-    for device, part in _towers(request, parts):
-        with tf.name_scope(_scope(device)), tf.device(device):
+    for group, part in _towers(request, parts):
+        with _tower(group):
             loss, output, gradient = run_backward(request.function, part, request.variables)
         losses.append(loss)
         outputs.append(output)
@@ -129,7 +135,7 @@ def _parts(request: _Request, batch: tuple[Any, ...]) -> tuple[list[tuple[Any, .
     """The arguments of every tower, and its share of the examples (float32)."""
     import tensorflow as tf
 
-    count = len(request.devices)
+    count = len(request.groups)
     with tf.device(HOST):
         if request.split:
             sizes = split_sizes(count_examples(batch), count)
@@ -154,28 +160,42 @@ def _given_parts(batch: tuple[Any, ...], count: int) -> list[tuple[Any, ...]]:
 
 def _towers(
     request: _Request, parts: Sequence[tuple[Any, ...]]
-) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    return zip(request.devices, parts, strict=True)
+) -> Iterator[tuple[tuple[str, ...], tuple[Any, ...]]]:
+    return zip(request.groups, parts, strict=True)
 
 
-def _forward(request: _Request, device: str, part: tuple[Any, ...]) -> Any:
-    import tensorflow as tf
-
-    with tf.name_scope(_scope(device)), tf.device(device):
+def _forward(request: _Request, group: tuple[str, ...], part: tuple[Any, ...]) -> Any:
+    with _tower(group):
         return request.function(*part)
 
 
-def _scope(device: str) -> str:
-    return f"tower_{device.rpartition('device:')[2].replace(':', '_')}"
+@contextmanager
+def _tower(group: tuple[str, ...]) -> Iterator[None]:
+    """The ops of a tower: on its device, or asking for one of its devices."""
+    import tensorflow as tf
+
+    short = [device.rpartition("device:")[2] for device in group]
+    scope = tf.name_scope("_".join(["tower", *(name.replace(":", "_") for name in short)]))
+    graph = tf.compat.v1.get_default_graph()
+    known = len(graph.get_operations())
+    with scope, tf.device(group[0]) if len(group) == 1 else nullcontext():
+        yield
+    for op in graph.get_operations()[known:]:
+        if op.type in LOOP_TYPES or (len(group) > 1 and op.type != "Placeholder"):
+            ask_for_one(op, short)  # what is captured, a placeholder, comes from outside
 
 
-def _known_devices(devices: Sequence[str | int]) -> tuple[str, ...]:
+def _known_groups(devices: Sequence[Any]) -> tuple[tuple[str, ...], ...]:
     try:
-        names = [canonical(device) for device in devices]
+        groups = [
+            [canonical(name) for name in (entry if isinstance(entry, list | tuple) else [entry])]
+            for entry in devices
+        ]
     except ValueError as error:
         raise UsageError(str(error)) from error
-    if len(names) < 2:
-        raise UsageError(f"data parallelism needs two devices or more; there are {len(names)}")
+    if len(groups) < 2 or not all(groups):
+        raise UsageError(f"data parallelism needs two devices or more; there are {len(groups)}")
+    names = [name for group in groups for name in group]
     if len(set(names)) < len(names):
         raise UsageError(f"a device is named twice: {', '.join(names)}")
-    return tuple(full_name(name) for name in names)
+    return tuple(tuple(full_name(name) for name in group) for group in groups)
