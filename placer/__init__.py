@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from placer.pipeline import place as place
     from placer.pipeline import report as report
     from placer.plan import Plan as Plan
+    from placer.strategies import asynchronous_towers as asynchronous_towers
     from placer.strategies import data_parallel as data_parallel
     from placer.strategies import micro_batches as micro_batches
     from placer.sweep import sweep as sweep
@@ -45,6 +46,7 @@ _HOMES = {
     "ClusterSession": "placer.application",
     "Plan": "placer.plan",
     "apply": "placer.application",
+    "asynchronous_towers": "placer.strategies",
     "calibrate": "placer.calibration",
     "compare": "placer.comparison",
     "compare_strategies": "placer.alternatives",

@@ -35,7 +35,12 @@ from placer.pipeline import Workload, extract_program, place_extraction, prepare
 from placer.plan import Plan, over_caps
 from placer.prediction.roles import is_update
 from placer.request import Options
-from placer.strategies.requests import PIECES_PER_STAGE, StrategyRequest, tower_groups
+from placer.strategies.requests import (
+    PIECES_PER_STAGE,
+    StrategyRequest,
+    part_devices,
+    tower_groups,
+)
 from placer.summaries import Summarised
 
 MICRO_BATCHES = (2, 4, 8)
@@ -116,7 +121,7 @@ def compare_strategies(source: Any, devices: str | Path, **options: Any) -> Alte
 def _divided_rows(parts: _Parts, size: int) -> Iterator[Alternative]:
     """All that divide the batch, as many as its size and the devices allow."""
     cluster = parts.workload(size).cluster
-    count = sum(device.type != "CPU" for device in cluster.devices)
+    count = len(part_devices(cluster))
     if count > 1:
         yield _towers(parts, size, StrategyRequest(kind="towers", parts=count))
     for towers in range(2, count // 2 + 1):
@@ -222,7 +227,8 @@ def _towers(parts: _Parts, size: int, asked: StrategyRequest) -> Alternative:
         steps.append(max(plan.metrics["step_seconds"], received))
         found = plan.peak_bytes
         peaks |= {name: found[twin] for name, twin in zip(group, like, strict=True)}
-        peaks[cluster.host.name] += found[cluster.host.name]
+        if cluster.host.name not in like:
+            peaks[cluster.host.name] += found[cluster.host.name]
         transfer += plan.metrics["transfer_bytes"]
     step = max(steps) + _divide_seconds(parts.workload(size))
     return replace(
@@ -242,8 +248,7 @@ def _call(asked: StrategyRequest) -> str:
 def _kind(cluster: Cluster, group: Sequence[str]) -> object:
     """What tells groups of devices apart, besides their names."""
     devices = [replace(cluster.device(name), name="") for name in group]
-    links = [cluster.link(a, b) for a in (*group, cluster.host.name) for b in group if a != b]
-    return repr((devices, links))
+    return repr((devices, [cluster.link(a, b) for a in group for b in group if a != b]))
 
 
 def _variable_bytes(workload: Workload) -> int:

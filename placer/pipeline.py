@@ -66,6 +66,7 @@ def place(source: Any, devices: str | Path, **options: Any) -> Plan:
     return choose_plan(
         wanted.strategy,
         read_cluster(devices, wanted),
+        wanted.batch_size,
         lambda strategy: _place(source, devices, with_strategy(wanted, strategy)),
     )
 

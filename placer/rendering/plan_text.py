@@ -72,6 +72,8 @@ def model_line(plan: Plan) -> str:
         parts.append(f"signature {plan.model['signature']}")
     if plan.bindings.get("batch_size") is not None:
         parts.append(f"batch {plan.bindings['batch_size']}")
+    if plan.request.get("strategy"):
+        parts.append(plan.request["strategy"])
     if plan.placement:
         parts.append(format_count(len(plan.placement), "op"))
     return " · ".join(parts)

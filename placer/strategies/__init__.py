@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from placer.strategies.pieces import micro_batches
-from placer.strategies.towers import data_parallel
+from placer.strategies.towers import asynchronous_towers, data_parallel
 
-__all__ = ["data_parallel", "micro_batches"]
+__all__ = ["asynchronous_towers", "data_parallel", "micro_batches"]

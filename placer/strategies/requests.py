@@ -56,17 +56,21 @@ def read_strategy(text: str) -> StrategyRequest:
     return StrategyRequest(kind=kind, parts=None if automatic else int(count))
 
 
-def choose_plan(text: str, cluster: Cluster, attempt: Callable[[str], Plan]) -> Plan:
+def choose_plan(
+    text: str, cluster: Cluster, examples: int | None, attempt: Callable[[str], Plan]
+) -> Plan:
     """The plan for the strategy called ``text``, its parts chosen where it names no number.
 
-    ``attempt`` places by a strategy that names one.  Raises :class:`UsageError` for a strategy
-    that needs other devices, :class:`NoSolutionError` if no number of micro-batches fits.
+    ``attempt`` places by a strategy that names one; the batch has so many ``examples``.  Raises
+    :class:`UsageError` for a strategy that needs other devices, :class:`NoSolutionError` if no
+    number of micro-batches fits.
     """
-    asked, count = read_strategy(text), len(_accelerators(cluster))
+    asked, count = read_strategy(text), len(part_devices(cluster))
     if asked.parts is not None:
         return attempt(str(asked))
     if asked.kind == MICRO_BATCHES:
-        return fewest_parts(lambda parts: attempt(f"{MICRO_BATCHES}:{parts}"))[1]
+        most = min(examples or MOST_PARTS, MOST_PARTS)
+        return fewest_parts(lambda parts: attempt(f"{MICRO_BATCHES}:{parts}"), most)[1]
     if asked.kind == HYBRID:
         plans = [attempt(f"{HYBRID}:{parts}") for parts in hybrid_towers(count)]
         return min(plans, key=lambda plan: (not plan.fits, _step_seconds(plan)))
@@ -84,8 +88,7 @@ def fewest_parts(
 ) -> tuple[int, Plan]:
     """The fewest parts whose plan fits, and that plan; more parts are taken to need no more memory.
 
-    Raises :class:`NoSolutionError` if even ``most`` do not fit.  A number that the batch cannot be
-    divided into ends the search like one that does not fit.
+    Raises :class:`NoSolutionError` if even ``most`` do not fit.
     """
     failing, parts = 0, 1
     plan = attempt(parts)
@@ -126,7 +129,7 @@ def tower_groups(asked: StrategyRequest, cluster: Cluster) -> list[list[str]]:
 
     Raises :class:`UsageError` if there are not as many.
     """
-    names, parts = _accelerators(cluster), asked.parts or 0
+    names, parts = part_devices(cluster), asked.parts or 0
     if asked.kind == HYBRID and parts not in hybrid_towers(len(names)):
         known = ", ".join(f"hybrid:{number}" for number in hybrid_towers(len(names)))
         raise UsageError(
@@ -149,7 +152,7 @@ def division_of(
 
     ``stages`` is the placement of one part on the first of the groups of a hybrid.
     """
-    accelerators, parts = _accelerators(cluster), asked.parts or 1
+    accelerators, parts = part_devices(cluster), asked.parts or 1
     if asked.kind in (TOWERS, HYBRID):
         groups = tower_groups(asked, cluster)
         if stages is None:
@@ -167,5 +170,7 @@ def division_of(
     return Division(parts=parts, in_flight=in_flight) if parts > 1 else None
 
 
-def _accelerators(cluster: Cluster) -> list[str]:
-    return [device.name for device in cluster.devices if device.type != "CPU"]
+def part_devices(cluster: Cluster) -> list[str]:
+    """The devices that parts of a batch run on: the accelerators, or all if there is none."""
+    found = [device.name for device in cluster.devices if device.type != "CPU"]
+    return found or [device.name for device in cluster.devices]

@@ -8,6 +8,7 @@ it is; ``placer.place`` finds where the variables go with the least transfer, an
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -104,6 +105,53 @@ def data_parallel(
             return _run(request, batch)
 
     return tf.function(step, autograph=False, input_signature=input_signature, jit_compile=False)
+
+
+def asynchronous_towers(
+    function: Callable[..., Any],
+    devices: Sequence[str | int | Sequence[str | int]],
+    *,
+    optimizer: Any,
+    variables: Sequence[Any] | None = None,
+    clip: Callable[[list[Any]], list[Any]] | None = None,
+    input_signature: Sequence[Any] | None = None,
+) -> tuple[Any, ...]:
+    """One ``tf.function`` for every one of ``devices``, each a training step of its own on the same
+    variables: call each from its own thread, with its own batches.
+
+    Arguments as for :func:`data_parallel`; a tower gives its loss, or (loss, outputs).  Nothing
+    waits for another tower, so a gradient may be of weights that up to ``len(devices) - 1`` other
+    updates have changed since they were read (its staleness), and no two runs are alike: a
+    ``UserWarning`` says so.  A smaller learning rate is the usual remedy (X. Lian et al., NeurIPS
+    2015).  Raises :class:`UsageError` as :func:`data_parallel` does.
+    """
+    import tensorflow as tf
+
+    groups, run = _known_groups(devices), converted(function)
+    warnings.warn(
+        f"{len(groups)} towers update without waiting for each other: gradients may be up to "
+        f"{len(groups) - 1} updates old, and no two runs are alike",
+        stacklevel=2,
+    )
+    if variables is not None and hasattr(optimizer, "build"):
+        optimizer.build(variables)  # once, and not in two threads
+
+    def tower(group: tuple[str, ...]) -> Any:
+        def step(*batch: Any) -> Any:
+            with variables_free():
+                with _tower(group):
+                    loss, output, pairs = run_backward(run, batch, variables)
+                pairs = average_gradients([pairs], [None])
+                kept, found = [each for each, _ in pairs], [gradient for _, gradient in pairs]
+                found = found if clip is None else clip(found)
+                optimizer.apply_gradients(zip(found, kept, strict=True))
+            return loss if output is None else (loss, output)
+
+        return tf.function(
+            step, autograph=False, input_signature=input_signature, jit_compile=False
+        )
+
+    return tuple(tower(group) for group in groups)
 
 
 def _run(request: _Request, batch: tuple[Any, ...]) -> Any:

@@ -9,12 +9,14 @@ import pytest
 import tensorflow as tf
 
 import placer
+from placer.__main__ import main
 from placer.application.function_graphs import build_function, find_ends
 from placer.errors import ShapeError, UsageError
 from placer.extraction.binding import capture_states
 from placer.extraction.divisibility import require_divisible, with_inputs
 from placer.extraction.division import TOWER, Division, divided
 from placer.extraction.loading import load_program
+from placer.extraction.loop_reads import with_reads_before_loops
 
 BATCH, WIDTH = 7, 6
 RANDOM = np.random.default_rng(7)
@@ -191,6 +193,35 @@ def test_weights_are_shared_and_constants_are_so_by_pieces_only():
         assert len(large) == count
 
 
+def test_loops_take_what_they_only_read_as_a_value():
+    """A loop that reads one variable and writes another keeps the second alone, and computes the
+    same; who asks the loop for its handle gets the handle itself."""
+    read, written = tf.Variable(WEIGHTS[:, :2]), tf.Variable(0.0)
+
+    def run(x):
+        def step(number, state):
+            written.assign_add(1.0)
+            return number + 1, state + x @ read
+
+        return tf.while_loop(lambda n, _: n < 3, step, [0, tf.zeros((tf.shape(x)[0], 2))])[1]
+
+    function = traced(run)
+    before = load_program(function)
+    loops = frozenset(node.name for node in before.graph_def.node if "While" in node.op)
+    after = with_reads_before_loops(before, loops)
+    inputs = {
+        name: [kind for kind in node.attr["T"].list.type if kind == tf.resource.as_datatype_enum]
+        for name, program in (("before", before), ("after", after))
+        for node in program.graph_def.node
+        if "While" in node.op
+    }
+    assert {name: len(kinds) for name, kinds in inputs.items()} == {"before": 2, "after": 1}
+    found = build_function(after.graph_def, find_ends(after), after.captures)
+    x = tf.ones((2, WIDTH))
+    np.testing.assert_allclose(found(x)[0], function(x), rtol=1e-6)
+    assert with_reads_before_loops(after, loops) is after
+
+
 @pytest.mark.parametrize("strategy", ["micro-batches:3", "towers", "pipeline:4", "hybrid"])
 def test_live_programs_are_placed_applied_and_verified(strategy):
     """As any other: on its devices, with the plan's transfers, and the outputs of the whole."""
@@ -205,6 +236,26 @@ def test_live_programs_are_placed_applied_and_verified(strategy):
     placed = placer.apply(function, plan)
     x = tf.random.stateless_uniform((8, WIDTH), seed=(1, 2))
     np.testing.assert_allclose(placed(x), function(x), rtol=1e-5)
+
+
+def test_a_file_is_divided_without_its_weights(tmp_path, capsys):
+    """A SavedModel as two towers on the command line: planned, written, and checked; what was
+    written runs with another batch."""
+    module = tf.Module()
+    module.weight = tf.Variable(WEIGHTS)
+    spec = tf.TensorSpec((None, WIDTH), name="x")
+    module.run = tf.function(lambda x: tf.tanh(x @ module.weight), input_signature=[spec])
+    model, plan, placed = (str(tmp_path / name) for name in ("model", "plan.json", "placed"))
+    tf.saved_model.save(module, model, signatures=module.run.get_concrete_function())
+    request = ["--devices", "2xGPU:1GiB", "--batch-size", "8", "--strategy", "towers", "-o", plan]
+    assert main(["place", model, *request]) == 0
+    assert "batch 8 · towers:2" in capsys.readouterr().out
+    assert main(["apply", model, plan, "-o", placed]) == 0
+    assert main(["verify", model, plan]) == 0
+    assert "every difference is explained" in capsys.readouterr().out
+    x = tf.random.stateless_uniform((5, WIDTH), seed=(1, 2))
+    outputs = tf.saved_model.load(placed).signatures["serving_default"](x=x)
+    np.testing.assert_allclose(next(iter(outputs.values())), module.run(x), rtol=1e-5)
 
 
 def test_as_few_micro_batches_as_fit():
