@@ -48,7 +48,7 @@ from placer.application.run_options import RunOptions
 from placer.application.verification_process import RunRequest, RunResult, run_in_child
 from placer.application.verification_result import Verification
 from placer.errors import PlacerError, UsageError
-from placer.extraction.division import planned
+from placer.extraction.dividing import planned
 from placer.extraction.loading import load_program
 from placer.extraction.program import FlatProgram
 

@@ -24,7 +24,7 @@ from placer.application.saved_model import (
     write_saved_model,
 )
 from placer.application.verification_process import RunRequest
-from placer.extraction.division import divided, planned
+from placer.extraction.dividing import divided, planned
 from placer.extraction.loading import flatten, read_program
 from placer.extraction.signatures import choose_meta_graph
 from placer.extraction.sources import read_source

@@ -25,7 +25,7 @@ from placer.application.saved_model import (
     write_saved_model,
 )
 from placer.errors import UsageError
-from placer.extraction.division import planned
+from placer.extraction.dividing import planned
 from placer.extraction.loading import load_program
 from placer.extraction.local_models import local_model
 from placer.extraction.program import FlatProgram

@@ -126,8 +126,8 @@ def extract(
 
     from placer.extraction.analysis import analyse_program
     from placer.extraction.binding import capture_states, needs_binding
+    from placer.extraction.dividing import divided
     from placer.extraction.divisibility import with_inputs
-    from placer.extraction.division import divided
     from placer.extraction.loading import load_program
     from placer.extraction.portable_programs import pack_program
 

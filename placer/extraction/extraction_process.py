@@ -22,8 +22,8 @@ from typing import Any
 from placer.errors import PlacerError
 from placer.extraction.analysis import analyse_program
 from placer.extraction.child_process import INFERENCE_MARK
+from placer.extraction.dividing import divided
 from placer.extraction.divisibility import require_divisible, with_inputs
-from placer.extraction.division import divided
 from placer.extraction.extraction import Extraction
 from placer.extraction.loading import load_program
 from placer.extraction.portable_programs import unpack_program

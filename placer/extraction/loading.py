@@ -10,7 +10,8 @@ from typing import Any
 
 from placer.errors import ModelError, UsageError
 from placer.extraction.call_scopes import name_nodes
-from placer.extraction.division import Division, divided
+from placer.extraction.dividing import divided
+from placer.extraction.division import Division
 from placer.extraction.fingerprint import fingerprint_graph
 from placer.extraction.inlining import InlinedGraph, inline_calls
 from placer.extraction.live import read_live

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from placer.graph.batch_rules import (
+from placer.graph.batch_op import (
     BatchOp,
     Examples,
     MixesExamples,
     State,
     UnknownSizes,
-    apply_rule,
     join_states,
 )
+from placer.graph.batch_rules import apply_rule
 from placer.graph.op_graph import Op, OpGraph
 
 _LOOPS = ("While", "StatelessWhile")

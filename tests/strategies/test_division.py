@@ -13,8 +13,9 @@ from placer.__main__ import main
 from placer.application.function_graphs import build_function, find_ends
 from placer.errors import ShapeError, UsageError
 from placer.extraction.binding import capture_states
+from placer.extraction.dividing import divided
 from placer.extraction.divisibility import require_divisible, with_inputs
-from placer.extraction.division import TOWER, Division, divided
+from placer.extraction.division import TOWER, Division
 from placer.extraction.loading import load_program
 from placer.extraction.loop_reads import with_reads_before_loops
 
