@@ -18,7 +18,7 @@ Subject to
     (2) z[n,d] or x[p,d] or not x[c,d]                  for every net n, consumer c, device d
     (3) sum_u w[u] x[u,d] <= q[d]                       for every row and device d
     (4) x[u_i,d_j] = 0 for j > i                        for interchangeable devices d_0 ... d_k
-                                                        and the heaviest units u_0 ... u_k-1
+                                                        and leading units u_0 ... u_k-1
 
 A variable z that says "sent to d" (and not "some pin is on d") is what gives the linear
 relaxation a bound: z is at least x[c,d] - x[p,d].
@@ -29,6 +29,8 @@ bounds prove nothing, and ``is_exact`` is false).
 
 (4) is sound: number the interchangeable devices by their first appearance in the sequence
 u_0, u_1, ...; then u_i is on one of the first i + 1.  Hints are renumbered in the same way.
+Leaders that a good placement has on different devices, with much to send and read, raise the bound
+soonest; where none is known they are the heaviest units.
 """
 
 from __future__ import annotations
@@ -49,9 +51,10 @@ Literal: TypeAlias = Any
 
 
 class PlacementModel:
-    """The model of one reduced problem; ``device_of`` reads a placement out of a solution."""
+    """The model of one reduced problem, with a placement of its units to start at; ``device_of``
+    reads a placement out of a solution."""
 
-    def __init__(self, problem: ReducedProblem) -> None:
+    def __init__(self, problem: ReducedProblem, hint: Sequence[int] | None = None) -> None:
         self.problem = problem
         self.is_exact = True
         self.cost_divisor = divisor_for(
@@ -61,11 +64,13 @@ class PlacementModel:
         self.x = self._placement_variables()
         self.z: dict[tuple[int, int], cp_model.IntVar] = {}
         self.interchangeable = interchangeable_devices(problem)
-        self.leaders = leading_units(problem, self.interchangeable)
+        self.leaders = leading_units(problem, self.interchangeable, hint)
         self._send_where_read()
         self._keep_rows()
         self._break_symmetry()
         self._minimise()
+        if hint is not None:
+            self._start_at(hint)
 
     def _placement_variables(self) -> list[dict[int, Literal]]:
         """(1)."""
@@ -154,8 +159,7 @@ class PlacementModel:
         slack = 1e-6 if objective_bound < 2**40 else objective_bound * 2.0**-52
         return max(0, math.ceil(objective_bound - slack)) * self.cost_divisor
 
-    def hint(self, device_of: Sequence[int]) -> None:
-        """Start the search at a placement of the units."""
+    def _start_at(self, device_of: Sequence[int]) -> None:
         device_of = renumber(device_of, self.interchangeable, self.leaders)
         for unit, row in enumerate(self.x):
             for device, variable in row.items():
@@ -199,15 +203,32 @@ def interchangeable_devices(problem: ReducedProblem) -> list[list[int]]:
     return [devices for devices in classes.values() if len(devices) > 1]
 
 
-def leading_units(problem: ReducedProblem, classes: Sequence[Sequence[int]]) -> list[list[int]]:
-    """For each class of devices, the heaviest units that may use it, one fewer than devices."""
-    weight = [sum(row.weights[u] for row in problem.rows) for u in range(problem.unit_count)]
+def leading_units(
+    problem: ReducedProblem, classes: Sequence[Sequence[int]], known: Sequence[int] | None = None
+) -> list[list[int]]:
+    """For each class of devices, units that may use it, one fewer than devices: those with the most
+    bytes on each device of the placement ``known``, or the heaviest."""
+    size = [sum(row.weights[u] for row in problem.rows) for u in range(problem.unit_count)]
+    if known is not None:
+        size = _incident_bytes(problem)
     leaders = []
     for devices in classes:
         units = [u for u, allowed in enumerate(problem.allowed) if devices[0] in allowed]
-        units.sort(key=lambda unit: -weight[unit])
-        leaders.append(units[: len(devices) - 1])
+        units.sort(key=lambda unit: -size[unit])
+        if known is not None:
+            first = {known[unit]: unit for unit in reversed(units) if known[unit] in devices}
+            units = [*sorted(first.values(), key=lambda unit: -size[unit]), *units]
+        leaders.append(list(dict.fromkeys(units))[: len(devices) - 1])
     return leaders
+
+
+def _incident_bytes(problem: ReducedProblem) -> list[int]:
+    """Per unit, the bytes of the nets that it sends or reads."""
+    size = [0] * problem.unit_count
+    for net in problem.nets:
+        for unit in (net.producer, *net.consumers):
+            size[unit] += net.bytes
+    return size
 
 
 def renumber(

@@ -12,13 +12,14 @@ killed.  With ``--stop-with-parent`` it ends as soon as its standard input is cl
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from ortools.sat.python import cp_model
 from placer.solving import reduced_problem
 from placer.solving.contraction import contract
 from placer.solving.cp_sat import PlacementModel
+from placer.solving.relaxation import relax
 from placer.solving.step_time import problem as step_problem
 from placer.solving.throughput import problem as load_problem
 
@@ -124,21 +126,25 @@ def search_transfer(
 ) -> None:
     """The least transfer: a heuristic search where the problem is large, then CP-SAT from the best
     on what it leaves to decide."""
+    ladder = None
     if problem.unit_count > _LEAST_SEARCHED_UNITS:
         from placer.solving.transfer_search import TransferSearch
 
         searcher = TransferSearch(problem, hint, effort.seed, result.keep)
         variables = (problem.unit_count + len(problem.nets)) * problem.device_count
-        share = next(s for most, s in _TRANSFER_SHARES if variables <= most)
+        share, ladder = next(shares for most, *shares in _TRANSFER_SHARES if variables <= most)
         searcher.run(effort.until(share), effort.work_limit, effort.threads)
         hint = result.content["device_of"] or hint
+    known = hint if hint is not None and problem.is_feasible(hint) else None
+    if known is not None and ladder is not None:
+        raise_bound(problem, known, result, replace(effort, deadline=effort.until(ladder)))
+        if (result.content["lower_bound"] or 0) >= problem.value(known):
+            result.update(status="OPTIMAL")
+            return
     if time.time() > effort.deadline:
         return
-    known = hint if hint is not None and problem.is_feasible(hint) else None
     smaller = problem if known is None else contract(problem, problem.value(known))
-    model = PlacementModel(smaller)
-    if hint is not None:
-        model.hint(smaller.project(hint))
+    model = PlacementModel(smaller, None if hint is None else smaller.project(hint))
 
     def expand(units: Sequence[int]) -> Sequence[int]:
         """CP-SAT may come by worse placements than the one it was given."""
@@ -148,10 +154,49 @@ def search_transfer(
     run_cp_sat(model, result, effort, expand)
 
 
+def raise_bound(
+    problem: reduced_problem.ReducedProblem,
+    known: Sequence[int],
+    result: ResultFile,
+    effort: Effort,
+) -> None:
+    """The lower bounds that simpler problems prove, the simplest first, until one is too hard."""
+    for loss in _LOSSES:
+        if time.time() > effort.deadline:
+            return
+        simpler = relax(problem, known, loss)
+        model = PlacementModel(simpler, simpler.project(known))
+        solver = cp_sat_solver(effort)
+        solver.parameters.subsolvers.extend(_PROVERS[: effort.workers or len(_PROVERS)])
+        solver.parameters.num_workers = len(solver.parameters.subsolvers)
+        solver.best_bound_callback = functools.partial(_note_bound, model, result)
+        status = solver.solve(model.model)
+        if status != cp_model.OPTIMAL:
+            return
+        _note_bound(model, result, solver.best_objective_bound)
+
+
+def _note_bound(model: PlacementModel, result: ResultFile, bound: float) -> None:
+    result.update(lower_bound=model.lower_bound(bound))
+
+
+_LOSSES = (0.1, 0.03, 0.003, 0.0)
+"""The shares of its cost that the best placement may lose in simpler problems."""
+
+_PROVERS = ("core", "max_lp")
+"""CP-SAT's strategies for them, in this order: what has few different costs is proven fastest by
+cores of costs that cannot all be zero, what has many by linear relaxation."""
+
 _LEAST_SEARCHED_UNITS = 150
-_TRANSFER_SHARES = ((4_000, 0.2), (40_000, 0.5), (120_000, 0.8), (sys.maxsize, 1.0))
-"""Up to so many variables of CP-SAT, the share of the time that the heuristic search gets before
-it; beyond, CP-SAT would not be done with its presolve."""
+_TRANSFER_SHARES = (
+    (4_000, 0.2, 0.6),
+    (40_000, 0.35, 0.6),
+    (120_000, 0.7, 0.6),
+    (sys.maxsize, 0.75, 1.0),
+)
+"""Up to so many variables of CP-SAT, the share of the time that the heuristic search gets, and of
+what is then left, the share for bounds from simpler problems; CP-SAT on the problem itself has the
+rest, which where it is large would not be enough for its presolve."""
 
 
 def search_loads(
@@ -202,18 +247,24 @@ def run_cp_sat(model: Any, result: ResultFile, effort: Effort, expand: Expand = 
 
     ``expand`` turns a placement of the model into one of the problem.
     """
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = max(0.1, effort.deadline - time.time())
-    if effort.work_limit is not None:
-        solver.parameters.max_deterministic_time = effort.work_limit
-    solver.parameters.random_seed = effort.seed
-    solver.parameters.num_workers = effort.workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
+    solver = cp_sat_solver(effort)
     solver.best_bound_callback = lambda bound: result.update(lower_bound=model.lower_bound(bound))
     status = solver.solve(model.model, _Progress(model, result, expand))
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         result.update(lower_bound=model.lower_bound(solver.best_objective_bound))
     proven = model.is_exact or status == cp_model.FEASIBLE
     result.update(status=solver.status_name(status) if proven else "UNKNOWN")
+
+
+def cp_sat_solver(effort: Effort) -> cp_model.CpSolver:
+    """CP-SAT with its limits."""
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = max(0.1, effort.deadline - time.time())
+    if effort.work_limit is not None:
+        solver.parameters.max_deterministic_time = effort.work_limit
+    solver.parameters.random_seed = effort.seed
+    solver.parameters.num_workers = effort.workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
+    return solver
 
 
 def _end_soon_after(deadline: float) -> None:
