@@ -54,6 +54,13 @@ class BatchOp:
             raise UnknownSizes("reads a tensor of unknown rank")
         return len(shape)
 
+    def examples(self, number: int) -> Examples:
+        """The state of an input that must hold examples."""
+        state = self.states[number]
+        if not isinstance(state, Examples):
+            raise MixesExamples("depends on the examples by a shape or an index")
+        return state
+
     def value(self, number: int) -> tuple[int, ...]:
         """The elements of a small constant input; raises :class:`MixesExamples` if unknown."""
         found = self.small.info.inputs[number].value
@@ -84,8 +91,7 @@ class BatchOp:
 
     def keeps_rows(self, source: int, target: int = 0) -> Examples:
         """The state of a result with as many rows per example as input ``source``."""
-        found, state = self.held(target), self.states[source]
-        assert isinstance(state, Examples)
+        found, state = self.held(target), self.examples(source)
         before = self.unit(self.small.info.inputs[source].shape, state.axis)
         if before != self.unit(self.small.info.outputs[target].shape, found.axis):
             raise MixesExamples("takes a part of the batch")

@@ -198,8 +198,7 @@ def _along_axes(op: BatchOp) -> list[State]:
 
 def _refuse_axes(op: BatchOp, axes: Sequence[int]) -> None:
     """Nothing, unless the op works along the axis of the examples of its first input."""
-    state, rank = op.states[0], op.rank(0)
-    assert isinstance(state, Examples)
+    state, rank = op.examples(0), op.rank(0)
     if state.axis in {axis % rank for axis in axes}:
         raise MixesExamples("combines the examples: it works along the batch")
 
@@ -245,8 +244,7 @@ def _spelt(term: str, rank: int) -> str:
 
 @_rule("Transpose")
 def _transpose(op: BatchOp) -> list[State]:
-    state = op.states[0]
-    assert isinstance(state, Examples)
+    state = op.examples(0)
     op.only(0)
     return [Examples(op.value(1).index(state.axis))]
 
@@ -254,8 +252,7 @@ def _transpose(op: BatchOp) -> list[State]:
 @_rule("Reshape ExpandDims Squeeze Bitcast")
 def _reshape(op: BatchOp) -> list[State]:
     """The rows of an example stay together if what is before them in memory is as much as was."""
-    state, found = op.states[0], op.held()
-    assert isinstance(state, Examples)
+    state, found = op.examples(0), op.held()
     before = (op.small.info.inputs[0].shape or ())[: state.axis]
     after = (op.small.info.outputs[0].shape or ())[: found.axis]
     if math.prod(size or 0 for size in before) != math.prod(size or 0 for size in after):
@@ -285,8 +282,7 @@ def _concat(op: BatchOp) -> list[State]:
 @_rule("Split SplitV Unpack")
 def _split(op: BatchOp) -> list[State]:
     number = 1 if op.small.op_type == "Split" else 0
-    state = op.states[number]
-    assert isinstance(state, Examples)
+    state = op.examples(number)
     op.only(number)
     if op.small.op_type == "Unpack":
         axis = int(str(op.small.info.attributes.get("axis", 0)))
@@ -307,8 +303,7 @@ def _slice(op: BatchOp) -> list[State]:
 
 @_rule("Tile BroadcastTo Pad PadV2 MirrorPad")
 def _repeat(op: BatchOp) -> list[State]:
-    state, found = op.states[0], op.keeps_rows(0)
-    assert isinstance(state, Examples)
+    state, found = op.examples(0), op.keeps_rows(0)
     shape = op.small.info.outputs[0].shape or ()
     if op.rank(0) - state.axis != len(shape) - found.axis:
         raise MixesExamples("moves the batch to another axis")
@@ -318,16 +313,15 @@ def _repeat(op: BatchOp) -> list[State]:
 @_rule("Gather GatherV2 ResourceGather GatherNd ResourceGatherNd")
 def _gather(op: BatchOp) -> list[State]:
     """Rows of a table by examples of indices, or columns of examples."""
-    params, indices = op.states[:2]
-    if params is None:
-        if "Nd" in op.small.op_type and indices == Examples(op.rank(1) - 1):
+    if op.states[0] is None:
+        if "Nd" in op.small.op_type and op.examples(1) == Examples(op.rank(1) - 1):
             raise MixesExamples("has the examples in one index")
         return [op.held()]
+    params, indices = op.examples(0), op.states[1]
     if op.small.op_type != "GatherV2":
         raise MixesExamples("gathers examples")
-    assert isinstance(params, Examples)
-    attributes, axis = op.small.info.attributes, op.value(2)[0] % op.rank(0)
-    shared = int(str(attributes.get("batch_dims", 0)))
+    axis = op.value(2)[0] % op.rank(0)
+    shared = int(str(op.small.info.attributes.get("batch_dims", 0)))
     if params.axis == axis or (indices is not None and params != indices):
         raise MixesExamples("gathers examples")
     if indices is not None and params.axis >= shared:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import os
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -33,8 +35,29 @@ def whole_losses(name: str) -> list[float]:
     return plain_losses(PROGRAMS[name], BATCH)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("name", PROGRAMS)
+ALWAYS = {
+    ("recommender", "towers"),
+    ("recurrent", "towers"),
+    ("convolutional", "hybrid"),
+    ("recurrent", "hybrid"),
+    ("recommender", "micro-batches"),
+    ("transformer", "micro-batches"),
+    ("convolutional", "pipeline"),
+    ("recommender", "pipeline"),
+}
+"""Every strategy and every program; the other pairs with PLACER_LONG_TESTS."""
+
+
+def pairs() -> Iterator[Any]:
+    """All programs by all strategies."""
+    short = pytest.mark.skipif(
+        not os.environ.get("PLACER_LONG_TESTS"), reason="PLACER_LONG_TESTS is not set"
+    )
+    for pair in itertools.product(PROGRAMS, STRATEGIES):
+        yield pytest.param(*pair, marks=() if pair in ALWAYS else short)
+
+
+@pytest.mark.parametrize(("name", "strategy"), pairs())
 def test_twenty_losses_are_those_of_the_unplaced_step(name, strategy):
     """Seven examples on two or four devices (the towers know neither their number nor, in the
     recurrent program, the length of the sequences): 20 losses within 1e-4 of the whole batch's
