@@ -30,8 +30,8 @@ from typing import Any
 from cost_models.devices import Cluster
 from cost_models.roofline import transfer_seconds
 from placer.errors import UsageError
-from placer.extraction.division import Division
-from placer.pipeline import Workload, extract_program, place_extraction, prepare
+from placer.extraction.divisibility import require_apart
+from placer.pipeline import Workload, place_extraction, prepare
 from placer.plan import Plan, over_caps
 from placer.prediction.roles import is_update
 from placer.request import Options
@@ -149,9 +149,12 @@ class _Parts:
         """Why the batch cannot be divided, ``""`` if it can."""
         if size < 2:
             return "one example cannot be divided"
+        half = math.ceil(size / 2)
+        small, large = self.workload(half).extraction, self.workload(size).extraction
+        batched = [item for item in large.inputs if item.shape and item.shape[0] is None]
+        inputs = [item.tensor.partition(":")[0] for item in batched]
         try:
-            wanted = replace(self.wanted, batch_size=size)
-            extract_program(self.source, wanted, Division(parts=2, in_flight=1))
+            require_apart(small.graph, large.graph, (half, size), inputs)
         except UsageError as error:
             return str(error)
         return ""

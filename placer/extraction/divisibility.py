@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from placer.errors import ShapeError, UsageError
@@ -71,7 +71,18 @@ def require_divisible(
     inputs = [
         item.tensor.partition(":")[0] for item in program.inputs if item.key in division.inputs
     ]
-    found = find_mixture(small, large, (part, examples), inputs)
+    require_apart(small, large, (part, examples), inputs)
+
+
+def require_apart(
+    small: OpGraph, large: OpGraph, sizes: tuple[int, int], inputs: Iterable[str]
+) -> None:
+    """Nothing, if no op of a graph, seen with two sizes of the batch, mixes examples.
+
+    Raises :class:`UsageError` naming the first that does, :class:`ShapeError` if a shape is missing
+    to tell.
+    """
+    found = find_mixture(small, large, sizes, inputs)
     if found is not None and found.unknown:
         raise ShapeError(
             f"the batch is to be divided, and op {found.op} ({found.op_type}) {found.reason}: bind "
