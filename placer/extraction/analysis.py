@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cost_models.op_info import TensorProperties
 from placer.errors import ShapeError
 from placer.extraction.binding import Binding, bind_inputs
 from placer.extraction.building import GraphBuilder
@@ -92,7 +91,7 @@ def _find_shapes(
                 raise
             reason = str(error)
     types = GraphTypes(program.graph_def.node, definitions)
-    check_dtypes(program.graph_def.node, types, definitions)
+    check_dtypes(program.graph_def.node, types)
     shapes = stated_shapes(program.graph_def, types, program.stored_shapes, binding.inputs)
     message = f"shapes could not be inferred, those stated in the file are used: {reason}"
     return GraphShapes(shapes=shapes, values={}, types=types), [("no_inference", message, ())]
@@ -163,19 +162,18 @@ def _cannot_import(program: FlatProgram, binding: Binding, definitions: OpDefini
 def _unknown_ops(program: FlatProgram) -> Iterator[Warning_]:
     from tensorflow.python.framework import op_def_registry
 
-    unknown = [n for n in program.graph_def.node if op_def_registry.get(n.op) is None]
+    kinds = {node.op for node in program.graph_def.node}
+    undefined = {kind for kind in kinds if op_def_registry.get(kind) is None}
+    unknown = [node for node in program.graph_def.node if node.op in undefined]
     if unknown:
-        kinds = ", ".join(sorted({node.op for node in unknown}))
-        message = f"TensorFlow does not know {len(unknown)} ops of type {kinds}"
+        message = f"TensorFlow does not know {len(unknown)} ops of type {', '.join(sorted(undefined))}"
         yield "unknown_op_type", message, tuple(node.name for node in unknown)
 
 
 def unknown_tensors(graph: OpGraph) -> Iterator[str]:
     """Tensors whose bytes are unknown although their dtype has a size; bodies as ``body/op:0``."""
     for prefix, part in _parts(graph):
-        for name, tensor in part.tensors.items():
-            if _is_lost(tensor.properties):
-                yield prefix + name
+        yield from (prefix + name for name in _lost(part))
 
 
 def unknown_roots(graph: OpGraph) -> Iterator[str]:
@@ -195,12 +193,18 @@ def _parts(graph: OpGraph) -> list[tuple[str, OpGraph]]:
     return [("", graph), *((f"{name}/", part) for name, part in graph.functions.items())]
 
 
-def _is_lost(tensor: TensorProperties) -> bool:
-    return tensor.dtype not in UNSIZED and not is_known(tensor.shape)
+def _lost(graph: OpGraph) -> Iterator[str]:
+    """The tensors whose shape is not known although their dtype has a size."""
+    for op in graph.ops.values():
+        for index, tensor in enumerate(op.info.outputs):
+            if not is_known(tensor.shape) and tensor.dtype not in UNSIZED:
+                yield op.output_name(index)
 
 
 def _roots(graph: OpGraph) -> Iterator[str]:
-    wanted = {name for name, tensor in graph.tensors.items() if _is_lost(tensor.properties)}
+    wanted = set(_lost(graph))
+    if not wanted:
+        return
     for op in reversed(list(graph.ops.values())):
         if any(op.output_name(index) in wanted for index in range(len(op.info.outputs))):
             lost = zip(op.inputs, op.info.inputs, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cost_models.op_info import OpInfo, Shape, TensorProperties
@@ -24,6 +24,8 @@ BodyName = tuple[str, tuple[TensorState, ...]]
 
 _DROPPED = frozenset({"_class", "_output_shapes", DEVICES_ATTRIBUTE})
 
+_NO_BODIES: Mapping[str, tuple[str, ...]] = {}
+
 
 class GraphBuilder:
     """Builds the OpGraph of a program and of the bodies in use, sharing equal values."""
@@ -31,6 +33,8 @@ class GraphBuilder:
     def __init__(self, definitions: OpDefinitions) -> None:
         self.definitions = definitions
         self.properties: dict[tuple[str, Shape, Any], TensorProperties] = {}
+        self.attributes: dict[tuple[str | bytes, ...], dict[str, object]] = {}
+        self.infos: dict[tuple[int, ...], OpInfo] = {}
         self.defaults: dict[str, dict[str, object]] = {}
         self.body_names: dict[BodyName, str] = {}
         self.functions: dict[str, OpGraph] = {}
@@ -49,7 +53,7 @@ class GraphBuilder:
             functions=dict(self.functions),
             variables=program.variables,
             colocation_groups=(
-                *find_colocation_groups(program.graph_def, shapes.types, self.definitions),
+                *find_colocation_groups(program.graph_def, shapes.types),
                 *(ColocationGroup(ops=ops, reasons=("pieces",)) for ops in program.twins),
             ),
             fingerprint=program.fingerprint,
@@ -73,18 +77,17 @@ class GraphBuilder:
             feeds=body.arguments,
             fetches=body.outputs,
             targets=body.targets,
-            colocation_groups=find_colocation_groups(
-                body.graph_def, analysed.shapes.types, self.definitions
-            ),
+            colocation_groups=find_colocation_groups(body.graph_def, analysed.shapes.types),
         )
 
     def _ops(
         self, graph_def: Any, shapes: GraphShapes, origins: Mapping[str, tuple[str, str]]
     ) -> dict[str, Op]:
-        outputs = {node.name: self._outputs(node.name, shapes) for node in graph_def.node}
+        outputs = {name: self._outputs(name, shapes) for name in shapes.shapes}
         return {
-            node.name: self._op(node, outputs, shapes, origins[node.name])
+            name: self._op(node, outputs, shapes, origins[name])
             for node in graph_def.node
+            for name in (node.name,)
         }
 
     def _outputs(self, name: str, shapes: GraphShapes) -> tuple[TensorProperties, ...]:
@@ -108,37 +111,61 @@ class GraphBuilder:
         shapes: GraphShapes,
         origin: tuple[str, str],
     ) -> Op:
-        inputs, properties = [], []
+        name = node.name
+        inputs, controls, properties = [], [], []
         for reference in node.input:
             if reference.startswith("^"):
+                controls.append(reference[1:])
                 continue
-            name, _, index = reference.partition(":")
+            producer, _, index = reference.partition(":")
             number = int(index or 0)
-            if number >= len(outputs[name]):
+            given = outputs[producer]
+            if number >= len(given):
                 raise ModelError(
-                    f"op {node.name!r} reads output {number} of {name!r}, which has "
-                    f"{len(outputs[name])}"
+                    f"op {name!r} reads output {number} of {producer!r}, which has {len(given)}"
                 )
-            inputs.append(f"{name}:{number}")
-            properties.append(outputs[name][number])
-        bodies = shapes.bodies.get(node.name, {})
+            inputs.append(f"{producer}:{number}")
+            properties.append(given[number])
+        bodies = shapes.bodies.get(name)
         return Op(
-            name=node.name,
-            info=OpInfo(
-                op=node.op,
-                inputs=tuple(properties),
-                outputs=outputs[node.name],
-                attributes=self._attributes(node),
-            ),
+            name=name,
+            info=self._info(node, properties, outputs[name]),
             inputs=tuple(inputs),
-            control_inputs=tuple(n[1:] for n in node.input if n.startswith("^")),
+            control_inputs=tuple(controls),
             device=node.device or decoded(attribute(node.attr, DEVICES_ATTRIBUTE).s),
             origin=origin,
-            bodies={key: tuple(map(self._body_name, value)) for key, value in bodies.items()},
+            bodies={key: tuple(map(self._body_name, value)) for key, value in bodies.items()}
+            if bodies
+            else _NO_BODIES,
         )
+
+    def _info(
+        self,
+        node: Any,
+        inputs: Sequence[TensorProperties],
+        outputs: tuple[TensorProperties, ...],
+    ) -> OpInfo:
+        """What cost rules see of a node; ops that are alike in all of it have one object."""
+        attributes = self._attributes(node)
+        alike = id(attributes), len(inputs), *map(id, inputs), *map(id, outputs)
+        if alike not in self.infos:
+            self.infos[alike] = OpInfo(
+                op=node.op, inputs=tuple(inputs), outputs=outputs, attributes=attributes
+            )
+        return self.infos[alike]
 
     def _attributes(self, node: Any) -> dict[str, object]:
         """Attributes as plain values, those at their default included, tensors left out."""
+        content: list[str | bytes] = [node.op]
+        for key, value in node.attr.items():
+            if key not in _DROPPED:
+                content += (key, value.SerializeToString())
+        alike = tuple(content)
+        if alike not in self.attributes:
+            self.attributes[alike] = self._plain_attributes(node)
+        return self.attributes[alike]
+
+    def _plain_attributes(self, node: Any) -> dict[str, object]:
         result = dict(self._default_attributes(node.op))
         for key, value in node.attr.items():
             plain = None if key in _DROPPED else plain_value(value)

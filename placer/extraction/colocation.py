@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from placer.extraction.op_definitions import OpDefinitions, attribute, decoded
+from placer.extraction.op_definitions import decoded
 from placer.extraction.state import TABLE_TYPES, VARIABLE_TYPES, resource_key
-from placer.extraction.tensor_types import GraphTypes, TensorType, input_types
+from placer.extraction.tensor_types import GraphTypes, TensorType
 from placer.extraction.v1_control_flow import SWITCH_TYPES, loop_members
 from placer.graph.op_graph import ColocationGroup
 
@@ -65,15 +65,16 @@ class _Groups:
 
 
 def find_colocation_groups(
-    graph_def: Any, types: GraphTypes, definitions: OpDefinitions
+    graph_def: Any, types: GraphTypes
 ) -> tuple[ColocationGroup, ...]:
     """The groups of a flat graph that must share a device, merged and in graph order."""
     nodes = {node.name: node for node in graph_def.node}
     groups = _Groups()
     _join_shared_handles(nodes, groups)
     for node in graph_def.node:
-        _join_inputs(node, nodes, types, definitions, groups)
-        for entry in attribute(node.attr, "_class").list.s:
+        _join_inputs(node, nodes, types, groups)
+        attributes = node.attr
+        for entry in attributes["_class"].list.s if "_class" in attributes else ():
             target = decoded(entry).removeprefix("loc:@")
             if entry.startswith(b"loc:@") and target in nodes:
                 groups.join(target, node.name, "_class")
@@ -99,10 +100,9 @@ def _join_inputs(
     node: Any,
     nodes: dict[str, Any],
     types: GraphTypes,
-    definitions: OpDefinitions,
     groups: _Groups,
 ) -> None:
-    expected = input_types(node, definitions)
+    expected = types.inputs[node.name]
     data = [reference for reference in node.input if not reference.startswith("^")]
     for number, reference in enumerate(data):
         name = reference.partition(":")[0]

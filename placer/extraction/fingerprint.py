@@ -87,7 +87,8 @@ def _tensor(reference: str) -> str:
 
 
 def _feed(digest: Any, *parts: str | bytes) -> None:
+    pieces = []
     for part in parts:
         content = part.encode() if isinstance(part, str) else part
-        digest.update(len(content).to_bytes(8, "little"))
-        digest.update(content)
+        pieces += (len(content).to_bytes(8, "little"), content)
+    digest.update(b"".join(pieces))

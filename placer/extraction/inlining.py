@@ -218,13 +218,19 @@ class _Inliner:
             node = flat_node(source, is_anchor=self.tree.called(scope, source) is not None)
             node.name = names[key]
             node.device = node.device or scope.device
-            data = [(names[s, n], i) for s, n, i in self.inputs[key] if i >= 0]
-            control = dict.fromkeys(names[s, n] for s, n, i in self.inputs[key] if i < 0)
-            node.input.extend(f"{n}:{i}" if i else n for n, i in data)
-            node.input.extend(f"^{n}" for n in control if n != node.name)
-            bind_placeholders(scope, node)
+            inputs, control = [], {}
+            for owner, producer, index in self.inputs[key]:
+                flat = names[owner, producer]
+                if index < 0:
+                    control[f"^{flat}"] = flat
+                else:
+                    inputs.append(f"{flat}:{index}" if index else flat)
+            inputs += [mark for mark, flat in control.items() if flat != names[key]]
+            node.input.extend(inputs)
+            if scope.call is not None:
+                bind_placeholders(scope, node)
             rename_classes(scope, node, names)
-            nodes[node.name] = node
+            nodes[names[key]] = node
         retarget_classes(nodes)
         graph_def = graph_pb2.GraphDef()
         graph_def.node.extend(nodes[name] for name in order_nodes(nodes))

@@ -13,7 +13,7 @@ from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.op_definitions import OpDefinitions, argument_length, output_number
-from placer.extraction.tensor_types import GraphTypes, input_types
+from placer.extraction.tensor_types import GraphTypes
 
 _KINDS: Mapping[str, str] = {
     "int": "i",
@@ -43,12 +43,16 @@ def check_nodes(nodes: Iterable[Any], definitions: OpDefinitions) -> None:
             continue
         if node.op not in declared:
             declared[node.op] = _declared(definition)
+        attributes = node.attr
         for name, kind, required in declared[node.op]:
-            _check_attribute(node, name, kind, required)
-        data = [reference for reference in node.input if not reference.startswith("^")]
-        wanted = sum(argument_length(argument, node.attr) for argument in definition.input_arg)
-        if len(data) != wanted:
-            raise _malformed(node, f"has {len(data)} inputs, its definition has {wanted}")
+            if name in attributes:
+                _check_attribute(node, name, attributes[name], kind)
+            elif required:
+                raise _malformed(node, f"lacks the attribute {name!r}")
+        count = sum([not reference.startswith("^") for reference in node.input])
+        wanted = sum([argument_length(argument, attributes) for argument in definition.input_arg])
+        if count != wanted:
+            raise _malformed(node, f"has {count} inputs, its definition has {wanted}")
 
 
 def check_references(nodes: Iterable[Any]) -> None:
@@ -65,14 +69,14 @@ def check_references(nodes: Iterable[Any]) -> None:
                 raise _malformed(node, f"has the input {reference!r}, which names no tensor")
 
 
-def check_dtypes(nodes: Iterable[Any], types: GraphTypes, definitions: OpDefinitions) -> None:
+def check_dtypes(nodes: Iterable[Any], types: GraphTypes) -> None:
     """Nothing, if every input of a flat graph exists and has the dtype that its reader declares.
 
     Raises :class:`ModelError` naming the reader otherwise.
     """
     for node in nodes:
-        expected = input_types(node, definitions)
-        data = (reference for reference in node.input if not reference.startswith("^"))
+        expected = types.inputs[node.name]
+        data = [reference for reference in node.input if not reference.startswith("^")]
         for number, reference in enumerate(data):
             name, _, index = reference.partition(":")
             outputs = types.outputs[name]
@@ -102,16 +106,11 @@ def _declared(definition: Any) -> Declared:
     )
 
 
-def _check_attribute(node: Any, name: str, kind: str, required: bool) -> None:
-    if name not in node.attr:
-        if required:
-            raise _malformed(node, f"lacks the attribute {name!r}")
-        return
-    value = node.attr[name]
+def _check_attribute(node: Any, name: str, value: Any, kind: str) -> None:
     found = value.WhichOneof("value")
     if found is not None and found != kind:
         raise _malformed(node, f"has {found!r} for the attribute {name!r}, not {kind!r}")
-    if (kind == "type" and not value.type) or 0 in value.list.type:
+    if (kind == "type" and not value.type) or (found == "list" and 0 in value.list.type):
         raise _malformed(node, f"has no data type for the attribute {name!r}")
 
 

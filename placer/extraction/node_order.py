@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from placer.graph.order import is_back_edge, sort_topologically
+from placer.graph.order import BACK_EDGE_TARGETS, is_back_edge, sort_topologically
 
 
 def order_nodes(nodes: Mapping[str, Any]) -> tuple[str, ...]:
@@ -18,5 +18,8 @@ def order_nodes(nodes: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _producers(node: Any, nodes: Mapping[str, Any]) -> list[str]:
-    names = dict.fromkeys(reference.lstrip("^").partition(":")[0] for reference in node.input)
-    return [n for n in names if n in nodes and not is_back_edge(nodes[n].op, node.op)]
+    names = dict.fromkeys([name.lstrip("^").partition(":")[0] for name in node.input])
+    kind = node.op
+    if kind not in BACK_EDGE_TARGETS:
+        return [name for name in names if name in nodes]
+    return [name for name in names if name in nodes and not is_back_edge(nodes[name].op, kind)]

@@ -97,7 +97,7 @@ class ShapeAnalysis:
         :class:`ShapeError` if TensorFlow cannot import the graph.
         """
         types = GraphTypes(graph_def.node, self.definitions)
-        check_dtypes(graph_def.node, types, self.definitions)
+        check_dtypes(graph_def.node, types)
         fallbacks = Fallbacks(graph_def, types, stored_shapes or {})
         refinements = dict(self.forced.get(function, {}))
         for name in refinements.keys() - types.outputs.keys():

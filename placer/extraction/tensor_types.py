@@ -82,22 +82,62 @@ def _own_dtype(node: Any) -> str:
     return dtype_name(found.pop()) if len(found) == 1 and 0 not in found else "variant"
 
 
+Signature = tuple[tuple[TensorType, ...] | None, tuple[TensorType, ...] | None]
+"""The types of the inputs and outputs of an op; ``None`` for an unknown op type."""
+
+
+class _Signatures:
+    """The signatures of nodes, found once for all that agree in what decides them."""
+
+    def __init__(self, definitions: OpDefinitions) -> None:
+        self.definitions = definitions
+        self.deciding: dict[str, tuple[str, ...]] = {}
+        self.found: dict[tuple[object, ...], Signature] = {}
+
+    def of(self, node: Any) -> Signature:
+        op_type, attributes = node.op, node.attr
+        if op_type not in self.deciding:
+            self.deciding[op_type] = self._deciding_attributes(op_type)
+        values = [
+            attributes[name].SerializeToString() if name in attributes else None
+            for name in self.deciding[op_type]
+        ]
+        key = op_type, *values
+        if key not in self.found:
+            inputs, outputs = (f(node, self.definitions) for f in (input_types, output_types))
+            self.found[key] = inputs, outputs
+        return self.found[key]
+
+    def _deciding_attributes(self, op_type: str) -> tuple[str, ...]:
+        """The attributes that give dtypes, or how many tensors there are."""
+        definition = self.definitions.find(op_type)
+        if definition is None:
+            return ()
+        arguments = (*definition.input_arg, *definition.output_arg)
+        names = ((a.type_attr, a.number_attr, a.type_list_attr) for a in arguments)
+        return tuple(dict.fromkeys(name for row in names for name in row if name))
+
+
 class GraphTypes:
-    """Output types of every node of a graph, guessed from the readers for unknown op types."""
+    """Types of every node of a graph: ``outputs``, guessed from the readers for unknown op types,
+    and what the node expects as ``inputs``, ``None`` for those."""
 
     def __init__(self, nodes: Any, definitions: OpDefinitions) -> None:
+        self.inputs: dict[str, tuple[TensorType, ...] | None] = {}
         self.outputs: dict[str, tuple[TensorType, ...]] = {}
         self.unknown_ops: list[str] = []
+        signatures = _Signatures(definitions)
         for node in nodes:
-            types = output_types(node, definitions)
-            if types is None:
-                self.unknown_ops.append(node.name)
+            name = node.name
+            self.inputs[name], outputs = signatures.of(node)
+            if outputs is None:
+                self.unknown_ops.append(name)
             else:
-                self.outputs[node.name] = types
+                self.outputs[name] = outputs
         if self.unknown_ops:
-            self._guess(nodes, definitions)
+            self._guess(nodes)
 
-    def _guess(self, nodes: Any, definitions: OpDefinitions) -> None:
+    def _guess(self, nodes: Any) -> None:
         unknown = set(self.unknown_ops)
         count = referenced_outputs(nodes)
         guesses = {
@@ -106,7 +146,7 @@ class GraphTypes:
             if node.name in unknown
         }
         for node in nodes:
-            expected = input_types(node, definitions) or ()
+            expected = self.inputs[node.name] or ()
             data = [reference for reference in node.input if not reference.startswith("^")]
             for reference, kind in zip(data, expected, strict=False):
                 name, _, index = reference.partition(":")

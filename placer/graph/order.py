@@ -48,6 +48,8 @@ def sort_topologically(before: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
 
     Kahn, "Topological sorting of large networks", doi:10.1145/368996.369025.
     """
+    if _is_topological(before):
+        return tuple(before)
     waiting = {name: len(names) for name, names in before.items()}
     after: dict[str, list[str]] = {name: [] for name in before}
     for name, names in before.items():
@@ -61,6 +63,16 @@ def sort_topologically(before: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
             "break it, or export the graph again"
         )
     return tuple(order)
+
+
+def _is_topological(before: Mapping[str, Sequence[str]]) -> bool:
+    """Does every name come after those that it maps to?"""
+    seen: set[str] = set()
+    for name, names in before.items():
+        if not seen.issuperset(names):
+            return False
+        seen.add(name)
+    return True
 
 
 def _show(cycle: Sequence[str]) -> str:
