@@ -11,8 +11,12 @@ from cost_models.registry import op_cost
 
 
 def estimate(ops: Mapping[str, OpInfo]) -> dict[str, OpCost]:
-    """The cost of every op by name."""
-    return {name: op_cost(info) for name, info in ops.items()}
+    """The cost of every op by name; ops with one ``OpInfo`` between them are costed once."""
+    alike: dict[int, OpCost] = {}
+    for info in ops.values():
+        if id(info) not in alike:
+            alike[id(info)] = op_cost(info)
+    return {name: alike[id(info)] for name, info in ops.items()}
 
 
 def with_measured(

@@ -17,9 +17,11 @@ from operator import attrgetter
 from cost_models import device_names, kernels
 from cost_models.devices import Cluster
 from cost_models.tensor_size import tensor_bytes
+from placer.collection import collection_paused
 from placer.errors import UsageError
 from placer.graph.gradients import gradient_groups
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
+from placer.graph.union_find import UnionFind
 
 Warning_ = tuple[str, str, tuple[str, ...]]
 """A code, a message, and the ops it is about."""
@@ -82,6 +84,7 @@ class Constraints:
         }
 
 
+@collection_paused()
 def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOptions) -> Constraints:
     """The constraints of ``graph`` on ``cluster``.
 
@@ -92,18 +95,20 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
         op.name: _host_only_reason(op, graph, graph.functions) for op in graph.ops.values()
     }
     pins, pin_warnings = _pinned_devices(graph, cluster, options, host_only)
+    feeds, free = frozenset(graph.feeds), _unrestricted(cluster)
     restrictions, ignored = {}, []
     for op in graph.ops.values():
-        restriction = _restriction(op, graph, cluster, pins, host_only, options.clear_devices)
+        asked = "" if options.clear_devices else op.device
+        restriction = _restriction(op, asked, feeds, cluster, pins, host_only) or free
         restrictions[op.name] = restriction
         if op.device and restriction.code == "host_only_kernel":
             ignored.append(op.name)
     gradients = gradient_groups(graph) if options.colocate_gradients else ()
     groups = _merged_groups(graph, options.keep_together, restrictions, gradients)
-    devices = tuple(_group_devices(group, restrictions, cluster) for group in groups)
-    spillable = tuple(
-        not any(restrictions[op].code == "pinned" for op in group.ops) for group in groups
-    )
+    members = [tuple(dict.fromkeys([restrictions[op] for op in group.ops])) for group in groups]
+    allowed = {found: _group_devices(found, cluster) for found in dict.fromkeys(members)}
+    devices = tuple([allowed[found] for found in members])
+    spillable = tuple([all(r.code != "pinned" for r in found) for found in members])
     warnings = (*pin_warnings, *_device_string_warnings(ignored))
     return Constraints(
         restrictions=restrictions,
@@ -208,24 +213,25 @@ def _dtypes(op: Op) -> str:
 
 def _restriction(
     op: Op,
-    graph: OpGraph,
+    device_string: str,
+    feeds: frozenset[str],
     cluster: Cluster,
     pins: Mapping[str, str],
     host_only: Mapping[str, str],
-    clear_devices: bool,
-) -> Restriction:
-    host = cluster.host.name
-    cpus = tuple(d.name for d in cluster.devices if d.type == "CPU")
-    if op.name in graph.feeds:
+) -> Restriction | None:
+    """What keeps an op from some devices, ``None`` if only its kind decides."""
+    if op.name in feeds:
+        host = cluster.host.name
         return Restriction(devices=(host,), code="fed", reason=f"fed values arrive on {host}")
     if op.name in pins:
         return Restriction(devices=(pins[op.name],), code="pinned", reason="pinned by the user")
     if host_only[op.name]:
-        asked = _asked_devices(op, cpus) if op.device and not clear_devices else ()
+        cpus = tuple(d.name for d in cluster.devices if d.type == "CPU")
+        asked = _asked_devices(op, cpus) if device_string else ()
         return Restriction(
             devices=asked or cpus, code="host_only_kernel", reason=host_only[op.name]
         )
-    if op.device and not clear_devices:
+    if device_string:
         names = tuple(d.name for d in cluster.devices)
         asked = _asked_devices(op, names)
         if not asked:
@@ -238,8 +244,13 @@ def _restriction(
             return Restriction(
                 devices=asked, code="device_string", reason=f"the graph says {op.device}"
             )
+    return None
+
+
+def _unrestricted(cluster: Cluster) -> Restriction:
+    """Every accelerator; every CPU where there is none."""
     gpus = tuple(d.name for d in cluster.devices if d.type != "CPU")
-    return Restriction(devices=gpus or cpus)
+    return Restriction(devices=gpus or tuple(d.name for d in cluster.devices))
 
 
 def _asked_devices(op: Op, names: Iterable[str]) -> tuple[str, ...]:
@@ -263,9 +274,7 @@ def _merged_groups(
     gradients: Sequence[ColocationGroup] = (),
 ) -> tuple[ColocationGroup, ...]:
     """Every op in exactly one group, in graph order of the first members."""
-    from networkx.utils import UnionFind
-
-    union: UnionFind[str] = UnionFind(graph.ops)
+    union = UnionFind()
     reasons: dict[str, tuple[str, ...]] = {}
     extra = [_kept_together(graph, glob) for glob in keep_together]
     constants = _small_constants(graph, restrictions)
@@ -276,10 +285,10 @@ def _merged_groups(
     position = {name: number for number, name in enumerate(graph.ops)}
     members: dict[str, list[str]] = {}
     for name in graph.ops:
-        members.setdefault(union[name], []).append(name)
+        members.setdefault(union.root(name), []).append(name)
     merged_reasons: dict[str, dict[str, None]] = {}
     for first, why in reasons.items():
-        merged_reasons.setdefault(union[first], {}).update(dict.fromkeys(why))
+        merged_reasons.setdefault(union.root(first), {}).update(dict.fromkeys(why))
     return tuple(
         ColocationGroup(ops=tuple(ops), reasons=tuple(merged_reasons.get(root, ())))
         for root, ops in sorted(members.items(), key=lambda item: position[item[1][0]])
@@ -328,16 +337,13 @@ def _returned(graph: OpGraph, restrictions: Mapping[str, Restriction]) -> Iterat
                 yield ColocationGroup(ops=(producer, op.name), reasons=("returned",))
 
 
-def _group_devices(
-    group: ColocationGroup, restrictions: Mapping[str, Restriction], cluster: Cluster
-) -> tuple[str, ...]:
+def _group_devices(members: Sequence[Restriction], cluster: Cluster) -> tuple[str, ...]:
     """The devices that all members allow; ``()`` where feeds, kernels and pins contradict.
 
     A member restricted for a reason decides; one that is free to choose follows it, even to the
     CPU.  Device strings of the graph give way where the others contradict them, as they do under
     TensorFlow's soft placement.
     """
-    members = [restrictions[op] for op in group.ops]
     names = [device.name for device in cluster.devices]
     hard = [r.devices for r in members if r.code in ("fed", "host_only_kernel", "pinned")]
     soft = [r.devices for r in members if r.code == "device_string"]

@@ -59,7 +59,7 @@ def analyse_program(
     found = replace(found, shapes=settle_reserve_spaces(program.graph_def, found.shapes))
     graph = GraphBuilder(definitions).build(program, found)
     warnings.extend(problems)
-    warnings.extend(_unknown_ops(program))
+    warnings.extend(_unknown_ops(program, definitions))
     unknown = tuple(unknown_tensors(graph))
     return Extraction(
         graph=graph,
@@ -159,14 +159,11 @@ def _cannot_import(program: FlatProgram, binding: Binding, definitions: OpDefini
     return False
 
 
-def _unknown_ops(program: FlatProgram) -> Iterator[Warning_]:
-    from tensorflow.python.framework import op_def_registry
-
-    kinds = {node.op for node in program.graph_def.node}
-    undefined = {kind for kind in kinds if op_def_registry.get(kind) is None}
-    unknown = [node for node in program.graph_def.node if node.op in undefined]
+def _unknown_ops(program: FlatProgram, definitions: OpDefinitions) -> Iterator[Warning_]:
+    unknown = [n for n in program.graph_def.node if not definitions.is_registered(n.op)]
     if unknown:
-        message = f"TensorFlow does not know {len(unknown)} ops of type {', '.join(sorted(undefined))}"
+        kinds = ", ".join(sorted({node.op for node in unknown}))
+        message = f"TensorFlow does not know {len(unknown)} ops of type {kinds}"
         yield "unknown_op_type", message, tuple(node.name for node in unknown)
 
 

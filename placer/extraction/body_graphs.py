@@ -25,9 +25,12 @@ BODY_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
 
 def body_functions(node: Any) -> dict[str, tuple[str, ...]]:
     """The function names of a control flow op by attribute; empty for any other op."""
+    attributes = BODY_ATTRIBUTES.get(node.op)
+    if attributes is None:
+        return {}
     return {
         key: tuple(name for attribute, name in called_functions(node) if attribute == key)
-        for key in BODY_ATTRIBUTES.get(node.op, ())
+        for key in attributes
     }
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from placer import errors
+from placer.collection import collection_paused
 from placer.errors import ModelError, PlacerError
 from placer.extraction.extraction import Extraction
 from placer.extraction.process_limits import memory_limit, too_large
@@ -23,11 +24,14 @@ CHILD_MARK = "PLACER_EXTRACTION_CHILD"
 """Set in the child, which must never start children of its own."""
 
 _BOOTSTRAP = """
+import os
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from placer.extraction.extraction_process import main
 main(Path(sys.argv[2]))
+sys.stderr.flush()
+os._exit(0)  # to take the graph and TensorFlow apart again would take half a second
 """
 """The child finds this very package, but not the folder of the user's script: a script called
 ``types.py`` must not stand in for the standard library."""
@@ -112,7 +116,8 @@ def ask_child(task: str, request: Mapping[str, Any], time_limit_seconds: float) 
                 or _explain(status, folder, time_limit_seconds),
                 in_inference=(folder / INFERENCE_MARK).exists(),
             )
-        kind, content = pickle.loads(answer.read_bytes())
+        with collection_paused():
+            kind, content = pickle.loads(answer.read_bytes())
     if kind == "answer":
         return content
     raise getattr(errors, kind, PlacerError)(content)

@@ -16,6 +16,7 @@ from placer.extraction.state import TABLE_TYPES, VARIABLE_TYPES, resource_key
 from placer.extraction.tensor_types import GraphTypes, TensorType
 from placer.extraction.v1_control_flow import SWITCH_TYPES, loop_members
 from placer.graph.op_graph import ColocationGroup
+from placer.graph.union_find import UnionFind
 
 STRING_HANDLE_PREFIXES = ("TensorArray", "Stack", "Queue", "LookupTable", "Barrier", "Reader")
 """Op types that take an old string handle as their first input."""
@@ -30,33 +31,24 @@ _REASONS = (
 
 
 class _Groups:
-    """Union-find over op names, with the reasons of every union."""
+    """Sets of op names, with the reasons of every union."""
 
     def __init__(self) -> None:
-        self.parent: dict[str, str] = {}
+        self.sets = UnionFind()
         self.reasons: dict[str, set[str]] = {}
 
-    def root(self, name: str) -> str:
-        path = []
-        while (above := self.parent.setdefault(name, name)) != name:
-            path.append(name)
-            name = above
-        for passed in path:
-            self.parent[passed] = name
-        return name
-
     def join(self, first: str, second: str, reason: str) -> None:
-        a, b = self.root(first), self.root(second)
+        a, b = self.sets.root(first), self.sets.root(second)
         if a != b:
-            self.parent[b] = a
+            self.sets.union(a, b)
             self.reasons.setdefault(a, set()).update(self.reasons.pop(b, ()))
         self.reasons.setdefault(a, set()).add(reason)
 
     def groups(self, order: Iterable[str]) -> Iterator[ColocationGroup]:
         members: dict[str, list[str]] = {}
         for name in order:
-            if name in self.parent:
-                members.setdefault(self.root(name), []).append(name)
+            if name in self.sets:
+                members.setdefault(self.sets.root(name), []).append(name)
         for root, ops in members.items():
             if len(ops) > 1:
                 yield ColocationGroup(

@@ -58,12 +58,13 @@ class Extraction:
         """
         known, unknown = 0, 0
         for graph in (self.graph, *self.graph.functions.values()):
-            for tensor in graph.tensors.values():
-                size = tensor_bytes(tensor.properties)
-                if size is not None:
-                    known += size
-                else:
-                    unknown += _least_bytes(graph.ops[tensor.producer].info, tensor.properties)
+            for op in graph.ops.values():
+                for tensor in op.info.outputs:
+                    size = tensor_bytes(tensor)
+                    if size is not None:
+                        known += size
+                    else:
+                        unknown += _least_bytes(op.info, tensor)
         return unknown / max(known + unknown, 1)
 
     @property

@@ -41,20 +41,25 @@ class _Hasher:
                 known.get(name, _tensor(name)) for name in node.input if not name.startswith("^")
             ]
             control = sorted(name for name in node.input if name.startswith("^"))
-            _feed(digest, node.name, op, *data, *control)
-            for key, value in sorted(node.attr.items()):
-                if key not in IGNORED_ATTRIBUTES:
-                    self.attribute(digest, node, key, value)
+            _feed(digest, node.name, op, *data, *control, *self.attributes(node))
         return digest
 
-    def attribute(self, digest: Any, node: Any, key: str, value: Any) -> None:
-        names = functions_of(value)
-        if names:
-            _feed(digest, key, *(self.function(name) for name in names))
-            return
-        content = value.SerializeToString(deterministic=True)
-        if self.default(node.op).get(key) != content:
-            _feed(digest, key, content)
+    def attributes(self, node: Any) -> list[str | bytes]:
+        """The attributes that count, in the order of their names: name, content, name, ..."""
+        found: list[str | bytes] = []
+        attributes, defaults = node.attr, self.default(node.op)
+        for key in sorted(attributes):
+            if key in IGNORED_ATTRIBUTES:
+                continue
+            value = attributes[key]
+            names = functions_of(value)
+            if names:
+                found += (key, *map(self.function, names))
+                continue
+            content = value.SerializeToString(deterministic=True)
+            if defaults.get(key) != content:
+                found += (key, content)
+        return found
 
     def default(self, op_type: str) -> dict[str, bytes]:
         if op_type not in self.defaults:

@@ -143,6 +143,7 @@ def _read(
     shapes: dict[str, tuple[Shape, ...]] = {}
     values: dict[str, tuple[int, ...]] = {}
     handles: dict[str, ElementState] = {}
+    ensured, known_values = scratch.ensured, scratch.known_values
     for node in graph_def.node:
         node_name = node.name
         op = graph.get_operation_by_name(scratch.renamed.get(node_name, node_name))
@@ -150,12 +151,11 @@ def _read(
         shapes[node_name] = tuple([shape_tuple(tensor.shape) for tensor in outputs])
         for index, tensor in enumerate(outputs):
             name = f"{node_name}:{index}"
-            if name in scratch.ensured:
-                ensured = graph.get_operation_by_name(scratch.ensured[name]).outputs[0]
-                known = shape_tuple(ensured.shape)
+            if name in ensured:
+                known = shape_tuple(graph.get_operation_by_name(ensured[name]).outputs[0].shape)
                 shapes[node_name] = with_shape(shapes[node_name], index, known)
-            if name in scratch.known_values:
-                known, values[name] = scratch.known_values[name]
+            if name in known_values:
+                known, values[name] = known_values[name]
                 shapes[node_name] = with_shape(shapes[node_name], index, known)
             kind = types.outputs[node_name][index].dtype
             if kind == "resource":

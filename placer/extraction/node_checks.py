@@ -38,13 +38,14 @@ def check_nodes(nodes: Iterable[Any], definitions: OpDefinitions) -> None:
     """
     declared: dict[str, Declared] = {}
     for node in nodes:
-        definition = definitions.find(node.op)
+        op_type = node.op
+        definition = definitions.find(op_type)
         if definition is None:
             continue
-        if node.op not in declared:
-            declared[node.op] = _declared(definition)
+        if op_type not in declared:
+            declared[op_type] = _declared(definition)
         attributes = node.attr
-        for name, kind, required in declared[node.op]:
+        for name, kind, required in declared[op_type]:
             if name in attributes:
                 _check_attribute(node, name, attributes[name], kind)
             elif required:

@@ -27,6 +27,7 @@ class OpDefinitions:
 
         self._registered = op_def_registry.get
         self._found: dict[str, Any | None] = {}
+        self._known: dict[str, bool] = {}
         self._stored = {definition.name: definition for definition in stripped_ops}
         self._stored.update({function.signature.name: function.signature for function in functions})
 
@@ -35,6 +36,12 @@ class OpDefinitions:
         if op_type not in self._found:
             self._found[op_type] = self._registered(op_type) or self._stored.get(op_type)
         return self._found[op_type]
+
+    def is_registered(self, op_type: str) -> bool:
+        """Does TensorFlow know the op type?"""
+        if op_type not in self._known:
+            self._known[op_type] = self._registered(op_type) is not None
+        return self._known[op_type]
 
     def output_offset(self, node: Any, output: str) -> int:
         """The number of the first tensor of the named output of ``node``.

@@ -84,9 +84,11 @@ class ScratchGraph:
         for name, refinement in refinements.items():
             self._redirect(name, refinement)
         for node in graph_def.node:
-            self._add(node, inputs.get(node.name), refinements.get(node.name))
-            for number, shape in refinements.get(node.name, NOTHING).ensured:
-                self._ensure_shape(node.name, number, shape)
+            name = node.name
+            refinement = refinements.get(name)
+            self._add(node, inputs.get(name), refinement)
+            for number, shape in refinement.ensured if refinement is not None else ():
+                self._ensure_shape(name, number, shape)
 
     def _add(self, node: Any, state: TensorState | None, refinement: Refinement | None) -> None:
         name = self.renamed.get(node.name, node.name)
@@ -94,7 +96,7 @@ class ScratchGraph:
             self._add_input(name, state, self.types.outputs[node.name][0].is_ref)
         elif refinement is not None and refinement.outputs is not None:
             self._add_stub(name, node.name, refinement.outputs)
-        elif self._is_unknown(node):
+        elif not self.definitions.is_registered(node.op):
             stored = (None,) * len(self.types.outputs[node.name])
             self._add_stub(name, node.name, stored)
         elif node.op == "Const" and constant_elements(node) > LARGE_CONSTANT_ELEMENTS:
@@ -124,11 +126,6 @@ class ScratchGraph:
         fill_shape(node.attr["shape"].shape, shape)
         self.names[ensured] = name
 
-    def _is_unknown(self, node: Any) -> bool:
-        from tensorflow.python.framework import op_def_registry
-
-        return op_def_registry.get(node.op) is None
-
     def _add_copy(self, name: str, node: Any) -> None:
         copy = self.graph_def.node.add()
         copy.CopyFrom(node)
@@ -136,10 +133,12 @@ class ScratchGraph:
         copy.device = ""
         if self.renamed or self.redirected:
             copy.input[:] = [self._scratch_reference(reference) for reference in node.input]
-        for key in [key for key in copy.attr if key not in self._known_attributes(node.op)]:
-            del copy.attr[key]
-        if "output_shapes" in copy.attr and node.op in ("While", "StatelessWhile"):
-            copy.attr["output_shapes"].list.Clear()
+        op_type, attributes = node.op, copy.attr
+        known = self._known_attributes(op_type)
+        for key in [key for key in attributes if key not in known]:
+            del attributes[key]
+        if op_type in ("While", "StatelessWhile") and "output_shapes" in attributes:
+            attributes["output_shapes"].list.Clear()
 
     def _scratch_reference(self, reference: str) -> str:
         tensor = reference if ":" in reference else f"{reference}:0"

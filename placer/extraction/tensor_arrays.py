@@ -36,13 +36,13 @@ class HandleContents:
         self.reads: list[tuple[Any, Any]] = []
         self.writes: dict[str, list[Any]] = {}
         self.told: set[str] = set()
-        for node in self.nodes.values():
-            if node.op in _READERS or node.op in _WRITTEN:
-                creator = self._creator(node)
-                if creator is not None and node.op in _READERS:
-                    self.reads.append((node, creator))
-                elif creator is not None:
-                    self.writes.setdefault(creator.name, []).append(node)
+        known = _READERS.keys() | _WRITTEN.keys()
+        for node in [node for node in self.nodes.values() if node.op in known]:
+            creator = self._creator(node)
+            if creator is not None and node.op in _READERS:
+                self.reads.append((node, creator))
+            elif creator is not None:
+                self.writes.setdefault(creator.name, []).append(node)
 
     def _creator(self, node: Any) -> Any | None:
         seen: set[str] = set()

@@ -47,9 +47,8 @@ class ListFlow:
 
     def visit(self, node: Any) -> None:
         """Notes what the list outputs of an op hold."""
-        source = self._data(node, 0)
         if node.op in PASSING_TYPES and self.types.of(node.name).dtype == "variant":
-            held = self.lists.get(source)
+            held = self.lists.get(self._data(node, 0))
             written = self._written(node)
             if held is not None and written is not None:
                 length = None if node.op == "TensorListPushBack" else held.length

@@ -34,8 +34,8 @@ class LoopVariables:
             if node.op == "Enter" and types.outputs[node.name][0].dtype not in _HANDLES
         }
         self.variables: dict[str, tuple[str, str]] = {}
-        for node in by_name.values():
-            sources = [name.partition(":")[0] for name in node.input if node.op == "Merge"]
+        for node in [node for node in by_name.values() if node.op == "Merge"]:
+            sources = [name.partition(":")[0] for name in node.input]
             entering = [self.enters[name] for name in sources if name in self.enters]
             returning = [
                 by_name[name].input[0]

@@ -20,8 +20,9 @@ class Op:
     """One op of the flat graph.
 
     ``name`` is its call path.  ``inputs`` are tensor names (``"producer:0"``), as many and in the
-    same order as ``info.inputs``; ``control_inputs`` are op names.  ``device`` is the device
-    string found in the file, ``""`` if none; several with ``|`` between them ask for one of them.
+    same order as ``info.inputs``; ops that differ in nothing a cost rule sees may have one ``info``
+    between them.  ``control_inputs`` are op names.  ``device`` is the device string found in the
+    file, ``""`` if none; several with ``|`` between them ask for one of them.
     ``origin`` is (function, node), the function being ``""`` for the main graph.  ``bodies`` maps
     the function attributes of ``While``, ``If`` and ``Case`` (``"body"``, ``"cond"``,
     ``"then_branch"``, ...) to names in ``OpGraph.functions``.
@@ -130,7 +131,11 @@ class OpGraph:
         """The kernel that would run each op on a GPU, ``None`` where there is none."""
         from cost_models.kernels import gpu_kernel
 
-        return {op.name: gpu_kernel(op.info) for op in self.ops.values()}
+        alike: dict[int, KernelMatch | None] = {}
+        for op in self.ops.values():
+            if id(op.info) not in alike:
+                alike[id(op.info)] = gpu_kernel(op.info)
+        return {op.name: alike[id(op.info)] for op in self.ops.values()}
 
     @cached_property
     def networkx(self) -> networkx.MultiDiGraph[str]:

@@ -24,6 +24,7 @@ import random
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from placer.graph.op_graph import OpGraph
 from placer.graph.order import BACK_EDGE_TARGETS, is_back_edge
@@ -57,7 +58,7 @@ _POOL_SIZE = 1024
 """What does not fit into the queue of the pool's thread runs at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ExecutorGraph:
     """A graph as the executor has it: ops by number, the source as the last one.
 
@@ -69,6 +70,14 @@ class ExecutorGraph:
     successors: Sequence[Sequence[tuple[int, int, bool]]]
     waiting: Sequence[int]
     inexpensive: Sequence[bool]
+
+    @cached_property
+    def few_successors(self) -> Sequence[list[int] | None]:
+        """The consumers of every op as the executor tells them, ``None`` where their order
+        differs from process to process: those of many."""
+        return [
+            _data_first(edges) if len(edges) <= INLINE_EDGES else None for edges in self.successors
+        ]
 
 
 def prepare(graph: OpGraph, accelerated: bool = False) -> ExecutorGraph:
@@ -136,9 +145,12 @@ def _order_of_creation(
 def run_once(graph: ExecutorGraph, seed: int) -> tuple[str, ...]:
     """The order in which one process, of those that may be, runs the ops."""
     blocks = _block_addresses(graph, random.Random(seed))
-    successors = [_iterated(edges, blocks) for edges in graph.successors[:-1]]
-    successors.append(_iterated(graph.successors[-1], blocks, grows=True))
-    return tuple(graph.names[op] for op in run(graph, successors))
+    source = len(graph.names)
+    successors = [
+        _data_first(_hash_order(edges, blocks, grows=op == source)) if few is None else few
+        for op, (edges, few) in enumerate(zip(graph.successors, graph.few_successors, strict=True))
+    ]
+    return tuple([graph.names[op] for op in run(graph, successors)])
 
 
 def run_reversed(graph: ExecutorGraph) -> tuple[str, ...]:
@@ -192,12 +204,8 @@ def run(graph: ExecutorGraph, successors: Sequence[Sequence[int]]) -> list[int]:
     return order[1:]
 
 
-def _iterated(
-    edges: Sequence[tuple[int, int, bool]], blocks: Sequence[int], *, grows: bool = False
-) -> list[int]:
+def _data_first(edges: Sequence[tuple[int, int, bool]]) -> list[int]:
     """The consumers in the order in which the executor tells them: data edges before control."""
-    if len(edges) > INLINE_EDGES:
-        edges = _hash_order(edges, blocks, grows=grows)
     data = [consumer for _, consumer, is_control in edges if not is_control]
     if len(data) == len(edges):
         return data

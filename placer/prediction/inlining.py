@@ -121,13 +121,12 @@ class Inliner:
                     if name not in given
                 ]
             )
-            waits = op.inputs or controls or not start
-            copy = replace(
-                op,
-                name=under + op.name,
-                inputs=tuple([value_of.get(tensor, under + tensor) for tensor in op.inputs]),
-                control_inputs=controls if waits else (start,),
-            )
+            inputs = tuple([value_of.get(tensor, under + tensor) for tensor in op.inputs])
+            if start and not op.inputs and not controls:
+                controls = (start,)
+            copy = op
+            if under or inputs != op.inputs or controls != op.control_inputs:
+                copy = replace(op, name=under + op.name, inputs=inputs, control_inputs=controls)
             before = len(self.ops)
             results = self._inline(op, copy, graph) if op.bodies else None
             if results is not None and not under:

@@ -102,8 +102,8 @@ def _working_set(
     read: dict[str, int] = {}
     for index, name in enumerate(op.inputs):
         if index not in on_host:
-            tensor = graph.tensors[name]
-            size = costs[tensor.producer].output_bytes[tensor.index] or 0
+            producer, _, number = name.rpartition(":")
+            size = costs[producer].output_bytes[int(number)] or 0
             read[roots[name]] = max(size, read.get(roots[name], 0))
     if op.op_type in ("Merge", "RefMerge"):  # one of its inputs is alive
         return max(read.values(), default=0)

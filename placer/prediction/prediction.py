@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
-from placer.prediction.collection import collection_paused
+from placer.collection import collection_paused
 from placer.prediction.execution_orders import (
     peaks_along,
     ranges_of_peaks,
@@ -17,8 +17,9 @@ from placer.prediction.execution_orders import (
 from placer.prediction.memory import StepMemory, checked_order
 from placer.prediction.metrics import Metrics
 from placer.prediction.possible_steps import PossibleSteps
-from placer.prediction.schedule import predict_schedule
-from placer.prediction.transfers import predict_transfers
+from placer.prediction.routes import find_routes
+from placer.prediction.schedule import schedule_along
+from placer.prediction.transfers import largest_first, list_transfers
 
 
 @collection_paused()
@@ -44,9 +45,11 @@ def predict(
         step = StepMemory(graph, costs, placement, names, host)
         orders = [checked_order(graph, order)]
     peaks = peaks_along(step, orders)
+    routes = find_routes(graph, placement, host)
+    transfers = tuple(list_transfers(graph, costs, routes, host))
     return Metrics(
-        transfers=predict_transfers(graph, costs, placement, host),
+        transfers=largest_first(transfers),
         timelines=step.timelines(typical_order(orders, peaks)),
         peaks=ranges_of_peaks(step, peaks),
-        schedule=predict_schedule(graph, costs, placement, cluster),
+        schedule=schedule_along(graph, costs, routes, transfers, cluster),
     )

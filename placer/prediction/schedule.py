@@ -47,6 +47,17 @@ def predict_schedule(
     """
     routes = find_routes(graph, placement, cluster.host.name)
     transfers = tuple(list_transfers(graph, costs, routes, cluster.host.name))
+    return schedule_along(graph, costs, routes, transfers, cluster)
+
+
+def schedule_along(
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    routes: Routes,
+    transfers: Sequence[Transfer],
+    cluster: Cluster,
+) -> Schedule:
+    """As :func:`predict_schedule`, of ``routes`` and ``transfers`` that are known already."""
     tasks = _list_tasks(graph, costs, routes, transfers, cluster)
     capacity: dict[Hashable, int] = {d.name: d.parallel_ops for d in cluster.devices}
     times = run_tasks(tasks, capacity)

@@ -32,9 +32,14 @@ def predict_transfers(
     edges send no bytes.  Raises :class:`~placer.errors.UsageError` as
     :func:`~placer.prediction.routes.find_routes` does.
     """
-    return tuple(
-        sorted(list_transfers(graph, costs, find_routes(graph, placement, host), host), key=_rank)
+    return largest_first(
+        list_transfers(graph, costs, find_routes(graph, placement, host), host)
     )
+
+
+def largest_first(transfers: Iterable[Transfer]) -> tuple[Transfer, ...]:
+    """The transfers, largest first, then by name; unsized ones last."""
+    return tuple(sorted(transfers, key=_rank))
 
 
 def list_transfers(

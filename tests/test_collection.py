@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from placer.prediction.collection import collection_paused
+from placer.collection import collection_paused
 
 
 @collection_paused()

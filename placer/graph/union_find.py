@@ -1,0 +1,34 @@
+"""Sets of names that grow together."""
+
+from __future__ import annotations
+
+
+class UnionFind:
+    """Disjoint sets of names; a name that was never joined is a set of its own.
+
+    Tarjan, "Efficiency of a good but not linear set union algorithm", doi:10.1145/321879.321884.
+    """
+
+    def __init__(self) -> None:
+        self.parent: dict[str, str] = {}
+
+    def __contains__(self, name: str) -> bool:
+        """Was ``name`` joined to another?"""
+        return name in self.parent
+
+    def root(self, name: str) -> str:
+        """The name that stands for the set of ``name``."""
+        above = self.parent.get(name, name)
+        while above != name:
+            higher = self.parent.get(above, above)
+            self.parent[name] = higher
+            name, above = above, higher
+        return name
+
+    def union(self, first: str, *others: str) -> str:
+        """Makes one set of those of all names.  Returns what stands for it: the root of ``first``."""
+        root = self.root(first)
+        for other in others:
+            self.parent[self.root(other)] = root
+        self.parent.setdefault(root, root)
+        return root
