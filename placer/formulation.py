@@ -21,7 +21,7 @@ from placer.prediction.memory import StepMemory, predict_memory
 from placer.prediction.metrics import MemoryTimeline
 from placer.prediction.possible_steps import PossibleSteps
 from placer.problem import PlacementProblem, ProblemTensor
-from placer.solving.tightening import DevicePeak
+from placer.solving.reservation import DevicePeak
 
 STRETCH_COUNT = 16
 """The fullest moment of each stretch of the step becomes a row of every device's cap."""

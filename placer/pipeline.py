@@ -27,7 +27,6 @@ from placer.prediction import predict
 from placer.problem import PlacementProblem
 from placer.request import Options, describe_request
 from placer.solving.solution import SolverParameters
-from placer.solving.tightening import solve_under_peaks
 from placer.strategies.requests import (
     HYBRID,
     PIPELINE,
@@ -136,6 +135,8 @@ def place_extraction(
     extraction: Extraction, costs: Mapping[str, OpCost], cluster: Cluster, wanted: Options
 ) -> Plan:
     """The plan for a program that is extracted and costed already."""
+    from placer.solving.tightening import solve_under_peaks  # numpy: a bare report needs none
+
     graph = extraction.graph
     constraints, problem = pose(extraction, costs, cluster, wanted)
     parameters = SolverParameters(time_limit_seconds=wanted.time_limit, seed=wanted.seed)
