@@ -6,17 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cost_models.op_cost import OpCost
-from cost_models.op_info import OpInfo
+from cost_models.op_info import OpInfo, ask_once
 from cost_models.registry import op_cost
 
 
 def estimate(ops: Mapping[str, OpInfo]) -> dict[str, OpCost]:
     """The cost of every op by name; ops with one ``OpInfo`` between them are costed once."""
-    alike: dict[int, OpCost] = {}
-    for info in ops.values():
-        if id(info) not in alike:
-            alike[id(info)] = op_cost(info)
-    return {name: alike[id(info)] for name, info in ops.items()}
+    return dict(zip(ops, ask_once(op_cost, ops.values()), strict=True))
 
 
 def with_measured(

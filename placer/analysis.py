@@ -91,12 +91,13 @@ def _model_facts(extraction: Extraction, costs: Mapping[str, OpCost]) -> ModelFa
 
 
 def _input_facts(graph: OpGraph, item: ProgramInput) -> InputFacts:
-    tensor = graph.tensors.get(item.tensor)
+    name, _, index = item.tensor.partition(":")
+    op = graph.ops.get(name)
     return InputFacts(
         key=item.key,
         dtype=item.dtype,
         declared_shape=item.shape,
-        bound_shape=tensor.properties.shape if tensor else item.shape,
+        bound_shape=op.info.outputs[int(index or 0)].shape if op else item.shape,
     )
 
 
@@ -193,18 +194,20 @@ def _hotspot(
     name: str, ops: Iterable[str], costs: Mapping[str, OpCost], metrics: Metrics
 ) -> Hotspot:
     names = list(ops)
+    found = [costs[op] for op in names]
     return Hotspot(
         name=name,
         op_count=len(names),
-        flops=sum(costs[op].flops for op in names),
-        bytes_accessed=sum(costs[op].bytes_accessed for op in names),
-        output_bytes=sum(size or 0 for op in names for size in costs[op].output_bytes),
+        flops=sum([cost.flops for cost in found]),
+        bytes_accessed=sum([cost.bytes_accessed for cost in found]),
+        output_bytes=sum([size or 0 for cost in found for size in cost.output_bytes]),
         seconds=_busy_seconds(names, metrics.schedule),
     )
 
 
 def _busy_seconds(ops: Iterable[str], schedule: Schedule) -> float:
-    return sum(schedule.finish_seconds[op] - schedule.start_seconds[op] for op in ops)
+    start, finish = schedule.start_seconds, schedule.finish_seconds
+    return sum([finish[op] - start[op] for op in ops])
 
 
 def _telling_scopes(graph: OpGraph, schedule: Schedule) -> dict[str, list[str]]:
@@ -286,6 +289,8 @@ def _count_types(ops: Iterable[Op]) -> dict[str, int]:
 def _unknown_shapes(extraction: Extraction) -> Iterator[UnknownShape]:
     """The tensors of unknown size with their ops; those of bodies are named ``body/op:0``."""
     graph = extraction.graph
+    if not extraction.unknown:
+        return
     tensors = {name: (graph, tensor) for name, tensor in graph.tensors.items()}
     for key, body in graph.functions.items():
         for name, tensor in body.tensors.items():

@@ -313,16 +313,13 @@ def _small_constants(
     where memory is left, and every step pays a message for each.
     """
     found = []
-    for tensor in graph.tensors.values():
-        if (
-            graph.ops[tensor.producer].op_type == "Const"
-            and len(tensor.consumers) == 1
-            and (tensor_bytes(tensor.properties) or SMALL_CONSTANT_BYTES + 1)
-            <= SMALL_CONSTANT_BYTES
-            and restrictions[tensor.producer] == restrictions[tensor.consumers[0]]
-        ):
-            ops = (tensor.producer, tensor.consumers[0])
-            found.append(ColocationGroup(ops=ops, reasons=("small_constant",)))
+    for op in [op for op in graph.ops.values() if op.op_type == "Const"]:
+        readers = graph.consumers.get(op.output_name(0), ())
+        size = tensor_bytes(op.info.outputs[0]) or SMALL_CONSTANT_BYTES + 1
+        if len(readers) == 1 and size <= SMALL_CONSTANT_BYTES:
+            ops = (op.name, readers[0])
+            if restrictions[ops[0]] == restrictions[ops[1]]:
+                found.append(ColocationGroup(ops=ops, reasons=("small_constant",)))
     return found
 
 
@@ -333,7 +330,7 @@ def _returned(graph: OpGraph, restrictions: Mapping[str, Restriction]) -> Iterat
         op = graph.ops[name.rpartition(":")[0]]
         if op.op_type == "Identity" and op.inputs and not restrictions[op.name].code:
             producer = op.inputs[0].rpartition(":")[0]
-            if producer in graph.ops and not graph.tensors[name].consumers:
+            if producer in graph.ops and name not in graph.consumers:
                 yield ColocationGroup(ops=(producer, op.name), reasons=("returned",))
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
+from placer.collection import collection_paused
 from placer.graph.op_graph import OpGraph
 from placer.graph.scope_tree import ScopeTree, build_scope_tree
-from placer.collection import collection_paused
 from placer.prediction.lifetimes import find_lifetimes
 from placer.prediction.memory import StepMemory
 from placer.prediction.metrics import Metrics, Transfer

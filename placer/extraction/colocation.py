@@ -56,9 +56,7 @@ class _Groups:
                 )
 
 
-def find_colocation_groups(
-    graph_def: Any, types: GraphTypes
-) -> tuple[ColocationGroup, ...]:
+def find_colocation_groups(graph_def: Any, types: GraphTypes) -> tuple[ColocationGroup, ...]:
     """The groups of a flat graph that must share a device, merged and in graph order."""
     nodes = {node.name: node for node in graph_def.node}
     groups = _Groups()

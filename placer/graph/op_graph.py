@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from cost_models.op_info import OpInfo, TensorProperties
+from cost_models.op_info import OpInfo, TensorProperties, ask_once
 
 if TYPE_CHECKING:
     import networkx
@@ -98,20 +98,30 @@ class OpGraph:
     colocation_groups: tuple[ColocationGroup, ...] = ()
     fingerprint: str = ""
 
+    @property
+    def infos(self) -> Iterator[OpInfo]:
+        """What cost rules see of every op, in graph order."""
+        return (op.info for op in self.ops.values())
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[str, ...]]:
+        """The ops that read each tensor, each once, in graph order; none where nobody does."""
+        found: dict[str, dict[str, None]] = {}
+        for op in self.ops.values():
+            for name in op.inputs:
+                found.setdefault(name, {})[op.name] = None
+        return {name: tuple(readers) for name, readers in found.items()}
+
     @cached_property
     def tensors(self) -> Mapping[str, Tensor]:
         """Every output of every op by name, in graph order."""
-        consumers: dict[str, dict[str, None]] = {}
-        for op in self.ops.values():
-            for name in op.inputs:
-                consumers.setdefault(name, {})[op.name] = None
         return {
             name: Tensor(
                 name=name,
                 producer=op.name,
                 index=index,
                 properties=properties,
-                consumers=tuple(consumers.get(name, ())),
+                consumers=self.consumers.get(name, ()),
             )
             for op in self.ops.values()
             for index, properties in enumerate(op.info.outputs)
@@ -131,11 +141,7 @@ class OpGraph:
         """The kernel that would run each op on a GPU, ``None`` where there is none."""
         from cost_models.kernels import gpu_kernel
 
-        alike: dict[int, KernelMatch | None] = {}
-        for op in self.ops.values():
-            if id(op.info) not in alike:
-                alike[id(op.info)] = gpu_kernel(op.info)
-        return {op.name: alike[id(op.info)] for op in self.ops.values()}
+        return dict(zip(self.ops, ask_once(gpu_kernel, self.infos), strict=True))
 
     @cached_property
     def networkx(self) -> networkx.MultiDiGraph[str]:

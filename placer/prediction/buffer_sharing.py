@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
+from typing import NamedTuple
 
 from cost_models.op_info import OpInfo
 from cost_models.tensor_size import tensor_bytes
@@ -73,6 +74,23 @@ def may_share(op_type: str) -> bool:
     """Can an output of such an op be an input's buffer, or be written over one?"""
     known: tuple[Collection[str], ...] = (SHARED, OVERWRITTEN, _RULES, _LOSSES)
     return op_type in ("IdentityN", "AddN") or any(op_type in types for types in known)
+
+
+class Sharing(NamedTuple):
+    """Of every output, the input whose buffer it is and those it may be written over: what
+    :func:`shared_input` and :func:`overwritten_inputs` say."""
+
+    shared: tuple[int | None, ...]
+    overwritten: tuple[tuple[int, ...], ...]
+
+
+def find_sharing(info: OpInfo) -> Sharing:
+    """What the outputs of one op share with its inputs."""
+    numbers = range(len(info.outputs))
+    return Sharing(
+        shared=tuple([shared_input(info, output) for output in numbers]),
+        overwritten=tuple([overwritten_inputs(info, output) for output in numbers]),
+    )
 
 
 def shared_input(info: OpInfo, output: int) -> int | None:

@@ -56,14 +56,21 @@ class Buffer:
     )
 
     def __init__(
-        self, owner: str, device: str, size: int, kind: str, first: int, *, resident: bool = False
+        self,
+        owner: str,
+        device: str,
+        size: int,
+        kind: str,
+        first: int,
+        holders: int = 0,
+        resident: bool = False,
     ) -> None:
         self.owner = owner
         self.device = device
         self.bytes = size
         self.kind = kind
         self.first = first
-        self.holders = 0
+        self.holders = holders
         self.resident = resident
         self.items: list[Buffer] = []
         self.capacity: int | None = None

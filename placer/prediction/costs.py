@@ -10,8 +10,8 @@ from cost_models.estimation import estimate
 from cost_models.op_cost import OpCost
 from cost_models.op_info import TensorProperties
 from cost_models.tensor_size import tensor_bytes
-from placer.graph.op_graph import Op, OpGraph
 from placer.collection import collection_paused
+from placer.graph.op_graph import Op, OpGraph
 from placer.prediction.control_flow import LOOPS, find_trip_count, loop_invariants
 from placer.prediction.live_moments import activation_peak
 from placer.prediction.tensor_lists import list_costs

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from statistics import median_low
 
-from placer.graph.op_graph import OpGraph
 from placer.collection import collection_paused
+from placer.graph.op_graph import OpGraph
 from placer.prediction.executor import prepare, run_once, run_reversed
 from placer.prediction.memory import StepMemory
 from placer.prediction.metrics import PeakRange

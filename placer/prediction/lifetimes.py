@@ -86,16 +86,17 @@ class Simulation:
 
     def _release(self, op: int) -> None:
         """The op needs its inputs no more; what nobody reads is freed with them."""
-        for value in self.layout.inputs[op]:
-            buffer = self.held[value]
+        layout, held = self.layout, self.held
+        for value in layout.inputs[op]:
+            buffer = held[value]
             if buffer is not None:
                 if self.with_reads:
                     buffer.reads.append(self._read(value))
                 buffer.holders -= 1
                 if not buffer.holders and not buffer.resident:
                     self._let_go(buffer)
-        for value in self.layout.outputs[op]:
-            buffer = self.held[value]
+        for value in layout.outputs[op]:
+            buffer = held[value]
             if buffer is not None and not buffer.holders and not buffer.resident:
                 self._let_go(buffer)
 
@@ -304,16 +305,15 @@ class Simulation:
             self.lifetimes.append(buffer.lifetime(last))
 
     def _new(
-        self, op: int, value: int, kind: str, *, holders: int = 0, resident: bool = False
+        self, op: int, value: int, kind: str, holders: int = 0, resident: bool = False
     ) -> Buffer:
         layout = self.layout
-        buffer = Buffer(
+        return Buffer(
             layout.names[op],
             layout.memory[value],
             layout.bytes[value],
             kind,
             self.now,
-            resident=resident,
+            holders,
+            resident,
         )
-        buffer.holders = holders
-        return buffer

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from cost_models.op_cost import OpCost
+from cost_models.op_info import ask_once
 from placer.graph.op_graph import Op, OpGraph
-from placer.prediction.buffer_sharing import overwritten_inputs, shared_input
+from placer.prediction.buffer_sharing import Sharing, find_sharing, overwritten_inputs
 from placer.prediction.buffers import Lifetime
 from placer.prediction.lifetimes import find_lifetimes
 from placer.prediction.memory import StepMemory, checked_order
@@ -76,16 +77,21 @@ def working_set_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, 
     be a view of an input or written over it not at all.  Inputs that the GPU kernel keeps on the
     host are left out, so are the outputs of functional control flow (they may be its inputs).
     """
-    roots = _buffer_roots(graph)
-    return {op.name: _working_set(op, graph, costs, roots) for op in graph.ops.values()}
+    sharing = ask_once(find_sharing, graph.infos)
+    roots = _buffer_roots(graph, sharing)
+    return {
+        op.name: _working_set(op, graph, costs, roots, found)
+        for op, found in zip(graph.ops.values(), sharing, strict=True)
+    }
 
 
-def _buffer_roots(graph: OpGraph) -> dict[str, str]:
+def _buffer_roots(graph: OpGraph, sharing: Iterable[Sharing]) -> dict[str, str]:
     """For every tensor, the one whose buffer it may be a view of."""
     roots: dict[str, str] = {}
-    for op in graph.ops.values():
-        for index, name in enumerate(graph.output_names[op.name]):
-            shared = 0 if op.op_type == "ReadVariableOp" else shared_input(op.info, index)
+    for op, found in zip(graph.ops.values(), sharing, strict=True):
+        for name, shared in zip(graph.output_names[op.name], found.shared, strict=True):
+            if op.op_type == "ReadVariableOp":
+                shared = 0
             if shared is None or shared >= len(op.inputs):
                 roots[name] = name
             else:
@@ -95,7 +101,11 @@ def _buffer_roots(graph: OpGraph) -> dict[str, str]:
 
 
 def _working_set(
-    op: Op, graph: OpGraph, costs: Mapping[str, OpCost], roots: Mapping[str, str]
+    op: Op,
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    roots: Mapping[str, str],
+    sharing: Sharing,
 ) -> int:
     kernel = graph.gpu_kernels[op.name]
     on_host = kernel.host_inputs if kernel else frozenset[int]()
@@ -107,13 +117,14 @@ def _working_set(
             read[roots[name]] = max(size, read.get(roots[name], 0))
     if op.op_type in ("Merge", "RefMerge"):  # one of its inputs is alive
         return max(read.values(), default=0)
+    cost = costs[op.name]
     written = [
-        0 if op.bodies or overwritten_inputs(op.info, index) or roots[name] != name else size or 0
-        for index, (name, size) in enumerate(
-            zip(graph.output_names[op.name], costs[op.name].output_bytes, strict=True)
+        0 if op.bodies or overwritten or roots[name] != name else size or 0
+        for name, size, overwritten in zip(
+            graph.output_names[op.name], cost.output_bytes, sharing.overwritten, strict=True
         )
     ]
-    return sum(read.values()) + sum(written) + costs[op.name].temporary_bytes
+    return sum(read.values()) + sum(written) + cost.temporary_bytes
 
 
 def activation_peak(graph: OpGraph, costs: Mapping[str, OpCost]) -> int:

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from cost_models.op_cost import OpCost
+from placer.collection import collection_paused
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
 from placer.prediction.buffers import Lifetime
-from placer.collection import collection_paused
 from placer.prediction.lifetimes import find_lifetimes
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
 from placer.prediction.roles import Roles, find_roles

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from cost_models.op_cost import OpCost
-from placer.graph.op_graph import OpGraph
 from placer.collection import collection_paused
+from placer.graph.op_graph import OpGraph
 from placer.prediction.control_flow import LOOPS
 from placer.prediction.costs import estimate_body_costs
 from placer.prediction.execution_orders import (

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
-from placer.graph.op_graph import OpGraph
 from placer.collection import collection_paused
+from placer.graph.op_graph import OpGraph
 from placer.prediction.execution_orders import (
     peaks_along,
     ranges_of_peaks,

@@ -126,9 +126,13 @@ def _list_tasks(
     tasks = TaskGraph()
     devices = {device.name: device for device in cluster.devices}
     number = {name: index for index, name in enumerate(graph.ops)}
+    known: dict[tuple[int, str], float] = {}  # ops that are alike have one OpCost
     for name in graph.ops:
-        device = devices[routes.device_of[name]]
-        tasks.add(device.name, op_seconds(costs[name], device))
+        device, cost = devices[routes.device_of[name]], costs[name]
+        key = id(cost), device.name
+        if key not in known:
+            known[key] = op_seconds(cost, device)
+        tasks.add(device.name, known[key])
     arrival: dict[tuple[str, str, str], int] = {}
     for index, transfer in enumerate(transfers, start=len(number)):
         arrival[transfer.tensor, transfer.target, transfer.memory] = index

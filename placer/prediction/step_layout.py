@@ -12,9 +12,10 @@ from enum import IntEnum
 from functools import cache
 
 from cost_models.op_cost import OpCost
+from cost_models.op_info import ask_once
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.order import is_back_edge
-from placer.prediction.buffer_sharing import may_share, overwritten_inputs, shared_input
+from placer.prediction.buffer_sharing import Sharing, find_sharing, may_share, shared_input
 from placer.prediction.control_flow import LOOPS, loop_invariants
 from placer.prediction.routes import Place, Routes
 from placer.prediction.tensor_lists import ADDED_ITEM, CUT, cut_items
@@ -212,6 +213,7 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
         for op in graph.ops.values()
         if op.op_type in LOOPS and op.bodies  # none where shapes could not be inferred
     }
+    sharing = ask_once(find_sharing, graph.infos)
     for number, op in enumerate(graph.ops.values()):
         effect = _effect(op, op.name in feeds)
         layout.effects.append(effect)
@@ -223,8 +225,10 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
             layout.items[number] = layout.inputs[number][ADDED_ITEM[op.op_type]]
         elif effect == Effect.CUT_INTO_LIST:
             layout.item_counts[number] = cut_items(op.info) or 1
-        if effect in _SHARING_EFFECTS and (op.op_type in LOOPS or may_share(op.op_type)):
-            _add_sharing(layout, op, number, invariants.get(op.name, frozenset()))
+        if effect in _SHARING_EFFECTS and op.op_type in LOOPS:
+            _add_sharing(layout, number, _loop_sharing(op, invariants.get(op.name, frozenset())))
+        elif effect in _SHARING_EFFECTS and may_share(op.op_type):
+            _add_sharing(layout, number, sharing[number], of_merge=op.op_type in _MERGES)
     layout.copied_on_read = find_copied_variables(graph, variable_of)
     numbers = {name: number for number, name in enumerate(layout.names)}
     layout.feeds = tuple(numbers[name] for name in graph.feeds)
@@ -258,21 +262,27 @@ def _accesses_rows(op_type: str) -> bool:
     return op_type.startswith(_SPARSE_ACCESS)
 
 
-def _add_sharing(layout: StepLayout, op: Op, number: int, invariants: frozenset[int]) -> None:
+def _loop_sharing(op: Op, invariants: frozenset[int]) -> Sharing:
+    """The results of a loop that are what was given to it."""
+    numbers = range(len(op.info.outputs))
+    return Sharing(
+        shared=tuple([index if index in invariants else None for index in numbers]),
+        overwritten=((),) * len(numbers),
+    )
+
+
+def _add_sharing(
+    layout: StepLayout, number: int, sharing: Sharing, *, of_merge: bool = False
+) -> None:
     """Which inputs the outputs may be, or may be written over: those in the same memory."""
-    inputs = layout.inputs[number]
-    for index, value in enumerate(layout.outputs[number]):
-        memory = layout.memory[value]
-        if op.op_type in LOOPS:
-            source = index if index in invariants else None
-        else:
-            source = shared_input(op.info, index)
+    inputs, memory = layout.inputs[number], layout.memory
+    for value, source, slots in zip(layout.outputs[number], *sharing, strict=True):
         if source is not None:
-            sources = inputs if op.op_type in _MERGES else inputs[source : source + 1]
-            layout.shared[value] = tuple([s for s in sources if layout.memory[s] == memory])
-        over = [inputs[slot] for slot in overwritten_inputs(op.info, index)]
-        if over:
-            layout.overwritten[value] = tuple([s for s in over if layout.memory[s] == memory])
+            sources = inputs if of_merge else inputs[source : source + 1]
+            layout.shared[value] = tuple([s for s in sources if memory[s] == memory[value]])
+        if slots:
+            over = [inputs[slot] for slot in slots]
+            layout.overwritten[value] = tuple([s for s in over if memory[s] == memory[value]])
 
 
 def find_copied_variables(graph: OpGraph, variable_of: Mapping[str, str]) -> frozenset[str]:

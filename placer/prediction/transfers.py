@@ -32,9 +32,7 @@ def predict_transfers(
     edges send no bytes.  Raises :class:`~placer.errors.UsageError` as
     :func:`~placer.prediction.routes.find_routes` does.
     """
-    return largest_first(
-        list_transfers(graph, costs, find_routes(graph, placement, host), host)
-    )
+    return largest_first(list_transfers(graph, costs, find_routes(graph, placement, host), host))
 
 
 def largest_first(transfers: Iterable[Transfer]) -> tuple[Transfer, ...]:
