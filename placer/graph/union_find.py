@@ -26,7 +26,7 @@ class UnionFind:
         return name
 
     def union(self, first: str, *others: str) -> str:
-        """Makes one set of those of all names.  Returns what stands for it: the root of ``first``."""
+        """Makes one set of those of all names, and gives its root, which is that of ``first``."""
         root = self.root(first)
         for other in others:
             self.parent[self.root(other)] = root

@@ -239,14 +239,16 @@ def _hash_order(
 
 def _hash_table(inserted: Sequence[int], hashes: Sequence[int], slots: int) -> list[int]:
     """What is ``inserted``, in the order of the slots: each in the first free one of its hash,
-    probing quadratically."""
+    probing quadratically.  Nothing is taken out, so probing goes on where it last ended."""
     table = [-1] * slots
     mask = slots - 1
+    ended: dict[int, tuple[int, int]] = {}
     for item in inserted:
-        index = hashes[item] & mask
-        probes = 1
+        first = hashes[item] & mask
+        index, probes = ended.get(first, (first, 1))
         while table[index] >= 0:
             index = index + probes & mask
             probes += 1
         table[index] = item
+        ended[first] = index, probes
     return [item for item in table if item >= 0]

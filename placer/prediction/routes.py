@@ -6,12 +6,14 @@ Mirrors ``BuildMemoryDeviceInfo`` and ``IsDstInputOnHost`` of
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
 from cost_models import device_names
 from cost_models.kernels import KernelMatch
+from cost_models.op_info import OpInfo, ask_once
 from placer.errors import UsageError
 from placer.graph.op_graph import Op, OpGraph
 
@@ -44,18 +46,18 @@ def find_routes(graph: OpGraph, placement: Mapping[str, str], host: str) -> Rout
     on_cpu = {name: is_cpu(name) for name in {*device_of.values()}}
     home: dict[str, Place] = {}
     reads: dict[str, tuple[Place, ...]] = {}
-    output_names = graph.output_names
-    for op in graph.ops.values():
-        device = device_of[op.name]
+    output_names, gpu_kernels = graph.output_names, graph.gpu_kernels
+    for name, op in graph.ops.items():
+        device = device_of[name]
         if on_cpu[device]:
             inputs: tuple[Place, ...] = ((device, "host"),) * len(op.inputs)
             outputs: tuple[Place, ...] = ((device, "host"),) * len(op.info.outputs)
         else:
-            kernel = graph.gpu_kernels[op.name] or _ALL_DEVICE_MEMORY
+            kernel = gpu_kernels[name] or _ALL_DEVICE_MEMORY
             inputs = _places(device, len(op.inputs), kernel.host_inputs)
             outputs = _places(device, len(op.info.outputs), kernel.host_outputs)
-        reads[op.name] = inputs
-        home.update(zip(output_names[op.name], outputs, strict=True))
+        reads[name] = inputs
+        home.update(zip(output_names[name], outputs, strict=True))
     routes = Routes(device_of=device_of, home=home, reads=reads)
     _check_handles(graph, routes)
     return routes
@@ -86,10 +88,9 @@ def _devices(graph: OpGraph, placement: Mapping[str, str], host: str) -> dict[st
     return {name: placement[name] for name in graph.ops} | dict.fromkeys(graph.feeds, host)
 
 
+@cache
 def _places(device: str, count: int, on_host: frozenset[int]) -> tuple[Place, ...]:
     """The places of ``count`` arguments of a GPU kernel."""
-    if not on_host:
-        return ((device, "device"),) * count
     return tuple((device, "host" if index in on_host else "device") for index in range(count))
 
 
@@ -97,12 +98,17 @@ def _check_handles(graph: OpGraph, routes: Routes) -> None:
     """Nothing, or an error for the first op that reads a resource handle of another device."""
     if len({*routes.device_of.values()}) == 1:
         return
-    for op in graph.ops.values():
+    takes_handle = ask_once(_takes_handle, graph.infos)
+    for op in itertools.compress(graph.ops.values(), takes_handle):
         for tensor, properties, place in zip(
             op.inputs, op.info.inputs, routes.reads[op.name], strict=True
         ):
             if properties.dtype == "resource" and routes.home[tensor][0] != place[0]:
                 raise UsageError(_split_handle(op, tensor, routes))
+
+
+def _takes_handle(info: OpInfo) -> bool:
+    return any(tensor.dtype == "resource" for tensor in info.inputs)
 
 
 def _split_handle(op: Op, tensor: str, routes: Routes) -> str:

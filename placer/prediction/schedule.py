@@ -22,7 +22,7 @@ from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds, transfer_seconds
 from placer.graph.op_graph import Op, OpGraph
-from placer.graph.order import is_back_edge
+from placer.graph.order import BACK_EDGE_TARGETS, is_back_edge
 from placer.prediction.metrics import Schedule, Transfer
 from placer.prediction.routes import Routes, find_routes, host_of, is_cpu
 from placer.prediction.transfers import list_transfers
@@ -152,17 +152,19 @@ def _dependencies(
     arrival: Mapping[tuple[str, str, str], int],
 ) -> list[int]:
     """The tasks that ``op`` waits for: local producers, and arrivals of what is sent to it."""
-    device = routes.device_of[op.name]
+    device_of = routes.device_of
+    device = device_of[op.name]
     signal = "host" if is_cpu(device) else "device"
+    may_close_loop = op.op_type in BACK_EDGE_TARGETS
     found = []
     for tensor, place in zip(op.inputs, routes.reads[op.name], strict=True):
         producer = tensor.rpartition(":")[0]
-        if is_back_edge(graph.ops[producer].op_type, op.op_type):
+        if may_close_loop and is_back_edge(graph.ops[producer].op_type, op.op_type):
             continue
-        local = routes.device_of[producer] == device
+        local = device_of[producer] == device
         found.append(number[producer] if local else arrival[tensor, *place])
     for name in op.control_inputs:
-        local = routes.device_of[name] == device
+        local = device_of[name] == device
         found.append(number[name] if local else arrival[f"^{name}", device, signal])
     return found
 
