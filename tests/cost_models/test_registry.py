@@ -2,7 +2,7 @@ import pytest
 
 from cost_models import registry
 from cost_models.free_ops import FREE, free_category
-from cost_models.op_info import OpInfo, TensorProperties
+from cost_models.op_info import OpInfo, TensorProperties, ask_once
 from cost_models.registry import Work, bytes_touched, cost_rule, has_rule, is_modelled, op_cost
 
 
@@ -121,3 +121,16 @@ def test_an_op_that_its_rule_cannot_cope_with_is_unmodelled(my_op, caplog):
         assert cost.inaccurate
         assert (cost.flops, cost.output_bytes) == (0, (32,))
     assert [record.args[0] for record in caplog.records] == ["MatMul", my_op]
+
+
+def test_ops_that_share_what_a_rule_sees_are_asked_about_once():
+    """Two ops of one OpInfo, and one of another that is equal: two questions, three answers."""
+    one, other = (OpInfo(op="Relu") for _ in range(2))
+    asked = []
+
+    def answer(info):
+        asked.append(info)
+        return len(asked)
+
+    assert ask_once(answer, [one, other, one]) == [1, 2, 1]
+    assert asked == [one, other]

@@ -1,12 +1,14 @@
 """The executor's orders and the range of peaks they span."""
 
+import itertools
+
 from graphs_by_hand import draw, draw_costs
 from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.graph.order import predecessors
 from placer.prediction.execution_orders import executor_orders
-from placer.prediction.executor import prepare, run_once
+from placer.prediction.executor import _hash_table, prepare, run_once
 from placer.prediction.memory import predict_memory
 from placer.prediction.possible_steps import predict_peak_ranges
 
@@ -137,3 +139,13 @@ def test_laid_out_graphs_are_also_followed_in_reverse():
     found = executor_orders(graph, accelerated=False, laid_out=True)
     assert found[:-1] == usual
     assert (usual[0], found[-1]) == (("x", "c", "b", "a"), ("x", "a", "b", "c"))
+
+
+@given(st.lists(st.integers(0, 40), max_size=25))
+def test_a_hash_set_fills_the_first_free_slot_of_each_probe(hashes):
+    """Probing anew for every item, from the slot of its hash, gives the same table."""
+    table = [-1] * 32
+    for item, first in enumerate(hashes):
+        slots = (first + probe * (probe + 1) // 2 for probe in itertools.count())
+        table[next(slot % 32 for slot in slots if table[slot % 32] < 0)] = item
+    assert _hash_table(range(len(hashes)), hashes, 32) == [item for item in table if item >= 0]
