@@ -131,7 +131,7 @@ class _FunctionSource:
         return [self.reference(self.function.ret[name]) for name in names]
 
     def effects(self) -> list[str]:
-        names = dict.fromkeys(self.function.control_ret.values())
+        names = dict.fromkeys(sorted(self.function.control_ret.values()))
         return [n for n in names if n in self.nodes and self.nodes[n].op not in READ_TYPES]
 
     def reference(self, reference: str) -> str:

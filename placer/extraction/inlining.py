@@ -125,7 +125,7 @@ class _Inliner:
     def side_effects(self, scope: Scope) -> list[str]:
         """The body ops that must run: the control outputs, else all ops that change state."""
         if scope.definition.control_ret:
-            return list(scope.definition.control_ret.values())
+            return sorted(scope.definition.control_ret.values())
         return [node.name for node in scope.nodes.values() if self.changes_state(node)]
 
     def changes_state(self, node: Any) -> bool:
@@ -159,7 +159,7 @@ class _Inliner:
 
     def waited_for(self, scope: Scope) -> list[str]:
         """Body ops that an op waiting for the call waits for."""
-        names = list(scope.definition.control_ret.values())
+        names = sorted(scope.definition.control_ret.values())
         if names or scope.call.op in CALL_TYPES:
             return names
         references = [reference.split(":")[0] for reference in scope.returns]
