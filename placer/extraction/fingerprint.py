@@ -92,7 +92,7 @@ def _tensor(reference: str) -> str:
 
 
 def _feed(digest: Any, *parts: str | bytes) -> None:
-    pieces = []
+    pieces: list[bytes] = []
     for part in parts:
         content = part.encode() if isinstance(part, str) else part
         pieces += (len(content).to_bytes(8, "little"), content)

@@ -85,9 +85,9 @@ class ScratchGraph:
             self._redirect(name, refinement)
         for node in graph_def.node:
             name = node.name
-            refinement = refinements.get(name)
-            self._add(node, inputs.get(name), refinement)
-            for number, shape in refinement.ensured if refinement is not None else ():
+            told = refinements.get(name)
+            self._add(node, inputs.get(name), told)
+            for number, shape in told.ensured if told is not None else ():
                 self._ensure_shape(name, number, shape)
 
     def _add(self, node: Any, state: TensorState | None, refinement: Refinement | None) -> None:
