@@ -143,16 +143,16 @@ def _read(
     shapes: dict[str, tuple[Shape, ...]] = {}
     values: dict[str, tuple[int, ...]] = {}
     handles: dict[str, ElementState] = {}
+    operations = {operation.name: operation for operation in graph.get_operations()}
     ensured, known_values = scratch.ensured, scratch.known_values
     for node in graph_def.node:
         node_name = node.name
-        op = graph.get_operation_by_name(scratch.renamed.get(node_name, node_name))
-        outputs = op.outputs
+        outputs = operations[scratch.renamed.get(node_name, node_name)].outputs
         shapes[node_name] = tuple([shape_tuple(tensor.shape) for tensor in outputs])
         for index, tensor in enumerate(outputs):
             name = f"{node_name}:{index}"
             if name in ensured:
-                known = shape_tuple(graph.get_operation_by_name(ensured[name]).outputs[0].shape)
+                known = shape_tuple(operations[ensured[name]].outputs[0].shape)
                 shapes[node_name] = with_shape(shapes[node_name], index, known)
             if name in known_values:
                 known, values[name] = known_values[name]

@@ -37,6 +37,7 @@ def check_nodes(nodes: Iterable[Any], definitions: OpDefinitions) -> None:
     Raises :class:`ModelError` naming the op and what is wrong with it.
     """
     declared: dict[str, Declared] = {}
+    inputs: dict[str, _InputCount] = {}
     for node in nodes:
         op_type = node.op
         definition = definitions.find(op_type)
@@ -44,6 +45,7 @@ def check_nodes(nodes: Iterable[Any], definitions: OpDefinitions) -> None:
             continue
         if op_type not in declared:
             declared[op_type] = _declared(definition)
+            inputs[op_type] = _InputCount(definition)
         attributes = node.attr
         for name, kind, required in declared[op_type]:
             if name in attributes:
@@ -51,9 +53,20 @@ def check_nodes(nodes: Iterable[Any], definitions: OpDefinitions) -> None:
             elif required:
                 raise _malformed(node, f"lacks the attribute {name!r}")
         count = sum([not reference.startswith("^") for reference in node.input])
-        wanted = sum([argument_length(argument, attributes) for argument in definition.input_arg])
+        wanted = inputs[op_type].of(attributes)
         if count != wanted:
             raise _malformed(node, f"has {count} inputs, its definition has {wanted}")
+
+
+class _InputCount:
+    """How many inputs the ops of a type have, for given attributes."""
+
+    def __init__(self, definition: Any) -> None:
+        self.lists = [a for a in definition.input_arg if a.number_attr or a.type_list_attr]
+        self.others = len(definition.input_arg) - len(self.lists)
+
+    def of(self, attributes: Any) -> int:
+        return self.others + sum([argument_length(a, attributes) for a in self.lists])
 
 
 def check_references(nodes: Iterable[Any]) -> None:

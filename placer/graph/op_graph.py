@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from cost_models.op_info import OpInfo, TensorProperties, ask_once
@@ -36,6 +37,14 @@ class Op:
     origin: tuple[str, str] = ("", "")
     bodies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    def __getstate__(self) -> tuple[object, ...]:
+        """The fields, for pickling: a dataclass would look up which they are for every op."""
+        return _OP_STATE(self)
+
+    def __setstate__(self, state: tuple[object, ...]) -> None:
+        for name, value in zip(_OP_FIELDS, state, strict=True):
+            object.__setattr__(self, name, value)
+
     @property
     def op_type(self) -> str:
         """TensorFlow's op type, such as ``MatMul``."""
@@ -44,6 +53,10 @@ class Op:
     def output_name(self, index: int) -> str:
         """The name of output ``index``."""
         return f"{self.name}:{index}"
+
+
+_OP_FIELDS = tuple(field.name for field in fields(Op))
+_OP_STATE = attrgetter(*_OP_FIELDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
