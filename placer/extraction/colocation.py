@@ -61,8 +61,9 @@ def find_colocation_groups(graph_def: Any, types: GraphTypes) -> tuple[Colocatio
     nodes = {node.name: node for node in graph_def.node}
     groups = _Groups()
     _join_shared_handles(nodes, groups)
-    for node in graph_def.node:
+    for node in types.handle_readers:
         _join_inputs(node, nodes, types, groups)
+    for node in graph_def.node:
         attributes = node.attr
         for entry in attributes["_class"].list.s if "_class" in attributes else ():
             target = decoded(entry).removeprefix("loc:@")

@@ -111,6 +111,7 @@ def _read_graph_def(
         targets=targets,
         source_format=source_format,
         chosen_outputs=tuple(outputs or ()),
+        checked=not outputs,
     )
 
 
@@ -130,7 +131,8 @@ def flatten(raw: RawProgram) -> FlatProgram:
         targets=raw.targets,
         definitions=definitions,
     )
-    check_nodes(inlined.graph_def.node, definitions)
+    unchecked = (n for n in inlined.graph_def.node if not raw.checked or inlined.call_path[n.name])
+    check_nodes(unchecked, definitions)
     if not inlined.graph_def.node:
         raise ModelError(
             f"nothing is left of the {len(raw.graph_def.node):,} ops of the graph once the "

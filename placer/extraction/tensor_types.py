@@ -95,6 +95,7 @@ class _Signatures:
         self.found: dict[tuple[object, ...], Signature] = {}
 
     def of(self, node: Any) -> Signature:
+        """The types of the inputs and outputs of ``node``."""
         op_type, attributes = node.op, node.attr
         if op_type not in self.deciding:
             self.deciding[op_type] = self._deciding_attributes(op_type)
@@ -118,18 +119,33 @@ class _Signatures:
         return tuple(dict.fromkeys(name for row in names for name in row if name))
 
 
+def _may_be_handle(kind: TensorType) -> bool:
+    """Old handles are strings."""
+    return kind.is_ref or kind.dtype in UNSIZED
+
+
 class GraphTypes:
     """Types of every node of a graph: ``outputs``, guessed from the readers for unknown op types,
-    and what the node expects as ``inputs``, ``None`` for those."""
+    and what the node expects as ``inputs``, ``None`` for those.
+
+    ``handle_readers`` are the nodes that may read a handle or a reference.
+    """
 
     def __init__(self, nodes: Any, definitions: OpDefinitions) -> None:
         self.inputs: dict[str, tuple[TensorType, ...] | None] = {}
         self.outputs: dict[str, tuple[TensorType, ...]] = {}
         self.unknown_ops: list[str] = []
+        self.handle_readers: list[Any] = []
         signatures = _Signatures(definitions)
+        plain: dict[int, bool] = {}
         for node in nodes:
             name = node.name
-            self.inputs[name], outputs = signatures.of(node)
+            inputs, outputs = signatures.of(node)
+            self.inputs[name] = inputs
+            if id(inputs) not in plain:
+                plain[id(inputs)] = inputs is not None and not any(map(_may_be_handle, inputs))
+            if not plain[id(inputs)]:
+                self.handle_readers.append(node)
             if outputs is None:
                 self.unknown_ops.append(name)
             else:
