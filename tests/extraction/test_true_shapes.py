@@ -5,9 +5,11 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from layered_graphs import layered_graph
 
 tf = pytest.importorskip("tensorflow")
 
+from placer.extraction import imported_shapes  # noqa: E402
 from placer.extraction.analysis import analyse_program  # noqa: E402
 from placer.extraction.binding import capture_states  # noqa: E402
 from placer.extraction.loading import load_program  # noqa: E402
@@ -304,3 +306,19 @@ def test_what_nobody_can_bound_is_listed():
     extraction = analyse_program(load_program(run), {})
     assert extraction.unknown_roots == ("RaggedRange",)
     assert set(extraction.unknown) == {"RaggedRange:1", "mul_1:0", "Identity:0"}
+
+
+def test_import_graph_def_finds_the_same_shapes(monkeypatch):
+    """The bare import of a graph with variables, calls and a loop, against TensorFlow's own."""
+    program = load_program(layered_graph(300))
+    bare = analyse_program(program, {}, batch_size=4)
+    asked = []
+
+    def import_whole(graph, scratch):
+        asked.append(len(scratch.node))
+        with graph.as_default():
+            tf.graph_util.import_graph_def(scratch, name="")
+
+    monkeypatch.setattr(imported_shapes, "_import_bare", import_whole)
+    assert analyse_program(program, {}, batch_size=4) == bare
+    assert max(asked) >= 250
