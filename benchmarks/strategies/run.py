@@ -198,7 +198,7 @@ def plan(out: Path) -> None:
         if file.exists():
             continue
         model, devices = out / f"{name}.pb", out / "cluster.toml"
-        known = {"batch_size": batch, "time_limit": 3.0}
+        known = {"batch_size": batch, "time_limit": 8.0}
         rows = {row.name: row for row in compare_strategies(model, devices, **known).rows}
         predicted = {}
         for strategy in STRATEGIES:

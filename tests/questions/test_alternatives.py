@@ -15,7 +15,7 @@ from placer.rendering.alternatives_text import alternatives_blocks, alternatives
 from placer.rendering.formats import render
 
 BATCH, WIDTH = 1024, 512
-REQUEST = {"devices": "4xT4", "time_limit": 1.0}
+REQUEST = {"devices": "4xT4", "time_limit": 0.5}
 
 
 @pytest.fixture(scope="module")

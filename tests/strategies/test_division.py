@@ -223,13 +223,13 @@ def test_loops_take_what_they_only_read_as_a_value():
     assert with_reads_before_loops(after, loops) is after
 
 
-@pytest.mark.parametrize("strategy", ["micro-batches:3", "towers", "pipeline:4", "hybrid"])
+@pytest.mark.parametrize("strategy", ["pipeline:4", "hybrid"])
 def test_live_programs_are_placed_applied_and_verified(strategy):
     """As any other: on its devices, with the plan's transfers, and the outputs of the whole."""
     weights = [tf.Variable(WEIGHTS), tf.Variable(WEIGHTS.T)]
     function = traced(lambda x: tf.tanh(x @ weights[0]) @ weights[1])
     devices = "4xGPU:1GiB" if strategy == "hybrid" else "2xGPU:1GiB"
-    plan = placer.place(function, devices=devices, batch_size=8, strategy=strategy, time_limit=2.0)
+    plan = placer.place(function, devices=devices, batch_size=8, strategy=strategy, time_limit=1.0)
     assert plan.request["strategy"].startswith(strategy.partition(":")[0] + ":")
     found = placer.verify(function, plan)
     found.raise_for_mismatch()
@@ -264,7 +264,7 @@ def test_as_few_micro_batches_as_fit():
     weight = tf.Variable(tf.ones((64, 64)))
     spec = tf.TensorSpec((None, 64))
     function = tf.function(lambda x: tf.tanh(tf.tanh(x @ weight) @ weight), input_signature=[spec])
-    request = {"batch_size": 512, "spill": "never", "time_limit": 2.0}
+    request = {"batch_size": 512, "spill": "never", "time_limit": 1.0}
     plan = placer.place(function, "GPU:150KiB", strategy="micro-batches", **request)
     parts = int(plan.request["strategy"].partition(":")[2])
     assert plan.fits
@@ -274,23 +274,33 @@ def test_as_few_micro_batches_as_fit():
 
 
 @pytest.mark.parametrize(
-    ("function", "options", "told"),
+    ("strategy", "devices", "told"),
     [
-        (abs, {"strategy": "micro-batches:9"}, "at most 7"),
-        (abs, {"strategy": "micro-batches:2", "batch_size": None}, "--batch-size N"),
-        (abs, {"strategy": "towers", "devices": "GPU:1GiB"}, "use --strategy micro-batches"),
-        (abs, {"strategy": "hybrid"}, "name four, or use --strategy towers"),
-        (abs, {"strategy": "pipeline", "devices": "GPU:1GiB"}, "one for each stage"),
-        (abs, {"strategy": "stages:2"}, "there are micro-batches:N"),
-        (MIXED["mean"][0], {"strategy": "towers"}, "combines the examples"),
-        (lambda x: tf.constant(1.0), {"strategy": "towers"}, "nothing in the program depends"),
+        ("towers", "GPU:1GiB", "use --strategy micro-batches"),
+        ("hybrid", "2xGPU:1GiB", "name four, or use --strategy towers"),
+        ("hybrid:3", "4xGPU:1GiB", "there is hybrid:2"),
+        ("pipeline", "GPU:1GiB", "one for each stage"),
+        ("stages:2", "2xGPU:1GiB", "there are micro-batches:N"),
     ],
 )
-def test_requests_that_cannot_be_met_are_refused(function, options, told):
+def test_strategies_that_these_devices_cannot_run_are_refused(strategy, devices, told):
     """One message each, with the nearest thing that works."""
-    request = {"devices": "2xGPU:1GiB", "batch_size": BATCH, "time_limit": 1.0} | options
+    with pytest.raises(UsageError, match=told):
+        placer.place(traced(abs), devices, batch_size=BATCH, strategy=strategy)
+
+
+@pytest.mark.parametrize(
+    ("function", "parts", "batch", "told"),
+    [
+        (abs, 9, BATCH, "ask for at most 7"),
+        (abs, 2, None, "--batch-size N"),
+        (lambda x: tf.constant(1.0), 2, BATCH, "nothing in the program depends|no output depends"),
+    ],
+)
+def test_batches_that_cannot_be_divided_are_refused(function, parts, batch, told):
+    """Too few examples, an unknown number, and none that matter."""
     with pytest.raises((UsageError, ShapeError), match=told):
-        placer.place(traced(function), **request)
+        checked(traced(function), Division(parts=parts), batch_size=batch)
 
 
 def test_training_is_divided_from_its_loss():
