@@ -266,30 +266,40 @@ class _Divider:
         return [f"^{end}"]
 
     def _add_joined(self) -> None:
-        """The outputs of the whole batch, under the names that they have undivided."""
-        wanted: dict[str, int] = {}
+        """The outputs of the whole batch, under the names that they have undivided.
+
+        Where it is not the first output of an op that is asked for, an ``IdentityN`` has it in its
+        place, with the last of them in the places of those that nobody asks for.
+        """
+        wanted: dict[str, set[int]] = {}
         for _, tensor in self.program.outputs:
             name, _, index = tensor.partition(":")
             if name in self.batched:
-                wanted[name] = max(int(index or 0), wanted.get(name, 0))
+                wanted.setdefault(name, set()).add(int(index or 0))
         if not wanted:
             raise UsageError("no output depends on the batch: nothing to divide")
-        for name, last in wanted.items():
-            joins = [name] if not last else [f"{name}/joined_{n}" for n in range(last + 1)]
-            for output, joined in enumerate(joins):
-                parts = [
-                    _output(self._part_name(name, number), output)
-                    for number in range(self.division.parts)
-                ]
-                dtype = self.types.of(f"{name}:{output}").dtype
-                axis = self._constant(f"{name}/axis_{output}", 0)
-                node = self._add(joined, "ConcatV2", [*parts, axis], _HOST, T=dtype, Tidx="int32")
-                node.attr["N"].i = len(parts)
-            if last:
-                node = self._add(name, "IdentityN", joins, _HOST)
-                node.attr["T"].list.type.extend(
-                    dtype_number(self.types.of(f"{name}:{n}").dtype) for n in range(last + 1)
-                )
+        for name, outputs in wanted.items():
+            if outputs == {0}:
+                self._add_join(name, name, 0)
+                continue
+            last = max(outputs)
+            for output in sorted(outputs):
+                self._add_join(f"{name}/joined_{output}", name, output)
+            joined = [n if n in outputs else last for n in range(last + 1)]
+            node = self._add(name, "IdentityN", [f"{name}/joined_{n}" for n in joined], _HOST)
+            node.attr["T"].list.type.extend(self._dtype(name, n) for n in joined)
+
+    def _add_join(self, joined: str, name: str, output: int) -> None:
+        parts = [
+            _output(self._part_name(name, number), output) for number in range(self.division.parts)
+        ]
+        axis = self._constant(f"{joined}/axis", 0)
+        node = self._add(joined, "ConcatV2", [*parts, axis], _HOST, Tidx="int32")
+        node.attr["T"].type = self._dtype(name, output)
+        node.attr["N"].i = len(parts)
+
+    def _dtype(self, name: str, output: int) -> int:
+        return dtype_number(self.types.of(f"{name}:{output}").dtype)
 
     def _drop_unread(self) -> None:
         """Takes out constants that only the undivided ops read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from placer.errors import ShapeError, UsageError
@@ -75,7 +75,7 @@ def require_divisible(
 
 
 def require_apart(
-    small: OpGraph, large: OpGraph, sizes: tuple[int, int], inputs: Iterable[str]
+    small: OpGraph, large: OpGraph, sizes: tuple[int, int], inputs: Sequence[str]
 ) -> None:
     """Nothing, if no op of a graph, seen with two sizes of the batch, mixes examples.
 

@@ -37,7 +37,7 @@ class Mixture:
 
 
 def find_mixture(
-    small: OpGraph, large: OpGraph, sizes: tuple[int, int], inputs: Iterable[str]
+    small: OpGraph, large: OpGraph, sizes: tuple[int, int], inputs: Sequence[str]
 ) -> Mixture | None:
     """What prevents a graph from being run in parts of the batch; ``None`` if nothing does.
 
@@ -48,10 +48,11 @@ def find_mixture(
     walk = _Walk(small, large, sizes)
     try:
         states = walk.run(small, large, {f"{op}:0": Examples(0) for op in inputs})
+        copied = _behind(small, inputs)
         for name in small.fetches:
             producer = name.rpartition(":")[0]
             walk.at, walk.scope = small.ops[producer], ""
-            if states.get(name) not in (None, Examples(0)):
+            if producer in copied and states.get(name) != Examples(0):
                 raise MixesExamples("is an output that does not have the examples in front")
     except MixesExamples as reason:
         assert walk.at is not None
@@ -63,6 +64,16 @@ def find_mixture(
             unknown=isinstance(reason, UnknownSizes),
         )
     return None
+
+
+def _behind(graph: OpGraph, inputs: Iterable[str]) -> set[str]:
+    """The ops that read or wait for one of ``inputs``, and those behind them."""
+    found = set(inputs)
+    for op in graph.ops.values():
+        before = {name.rpartition(":")[0] for name in op.inputs}
+        if not found.isdisjoint(before) or not found.isdisjoint(op.control_inputs):
+            found.add(op.name)
+    return found
 
 
 @dataclass(slots=True)

@@ -66,6 +66,7 @@ APART = {
     "filled": lambda x: tf.fill((tf.shape(x)[0], 2), 3.0) + x[:, :1],
     "tile": lambda x: tf.tile(x, (1, 2)),
     "loop": recurrence,
+    "second output": lambda x: tf.raw_ops.TopKV2(input=x, k=2, sorted=True).indices,
     "branch": lambda x: tf.cond(tf.shape(x)[1] > 3, lambda: x * 2, lambda: x),
     "two outputs": lambda x: {"a": x * 2, "b": tf.argmax(x, axis=1), "c": tf.constant([1.0, 2.0])},
 }
@@ -109,6 +110,10 @@ MIXED = {
     "until all are done": (
         lambda x: tf.while_loop(lambda y: tf.reduce_any(y < 9), lambda y: [y * 2 + 1], [x])[0],
         "works along the batch",
+    ),
+    "a count beside": (
+        lambda x: tf.while_loop(lambda n, _: n < 3, lambda n, y: (n + 1, y * 2), [0, x])[0],
+        "examples in front",
     ),
     "number of examples": (lambda x: tf.shape(x), "examples in front"),
 }
