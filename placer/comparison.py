@@ -34,12 +34,14 @@ class Strategy:
     """One way to place the model.
 
     ``peak_bytes`` are the highest predicted peaks by device, ``over_bytes`` what they exceed the
-    caps by (only devices that do).  All figures are ``None`` where the strategy has no placement;
-    ``note`` says why.  ``lower_bound`` is proven for the objective compared (the solver's only).
+    caps by (only devices that do).  ``placement`` gives the device of every op; it is empty, and
+    all figures are ``None``, where the strategy has no placement: ``note`` says why.
+    ``lower_bound`` is proven for the objective compared (the solver's only).
     """
 
     name: str
     note: str = ""
+    placement: Mapping[str, str] = field(default_factory=dict, metadata={"in_file": False})
     transfer_bytes: int | None = None
     transfer_count: int | None = None
     step_seconds: float | None = None
@@ -106,6 +108,7 @@ def _ours(plan: Plan) -> Strategy:
     return Strategy(
         name=OURS,
         note="proven best" if status == "OPTIMAL" else "",
+        placement=plan.placement,
         transfer_bytes=plan.metrics["transfer_bytes"],
         transfer_count=plan.metrics["transfer_count"],
         step_seconds=plan.metrics["step_seconds"],
@@ -180,13 +183,15 @@ def _strategy(
 ) -> Strategy:
     """The predicted figures of a placement."""
     graph = workload.extraction.graph
-    metrics = predict(graph, workload.costs, problem.placement(device_of), workload.cluster)
+    placement = problem.placement(device_of)
+    metrics = predict(graph, workload.costs, placement, workload.cluster)
     peaks = {name: metrics.peaks[name].high_bytes for name in problem.device_names}
     caps = dict(zip(problem.device_names, problem.capacity_bytes, strict=True))
     sent = [t for t in metrics.transfers if t.kind in ("data", "feed")]
     return Strategy(
         name=name,
         note=note,
+        placement=placement,
         transfer_bytes=sum(t.bytes or 0 for t in sent),
         transfer_count=len(sent),
         step_seconds=metrics.schedule.step_seconds,

@@ -12,10 +12,12 @@ import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cost_models.device_names import full_name
 from cost_models.devices import Cluster, DeviceProperties
 from placer.errors import PlacerError, UsageError
 from placer.extraction import Extraction
@@ -98,7 +100,6 @@ def predict(
 ) -> dict[str, dict[str, float]]:
     """The prediction itself, in this process."""
     try:
-        from tensorflow.core.protobuf import device_properties_pb2
         from tensorflow.python.grappler import cluster as grappler_cluster
         from tensorflow.python.grappler import item as grappler_item
     except ImportError as error:
@@ -110,25 +111,39 @@ def predict(
 
     program = load_program(source, **choice)
     found = {}
-    for kind, (peak_flops, memory_bandwidth, memory_bytes) in rates.items():
-        name = f"/job:localhost/replica:0/task:0/device:{kind}:0"
-        properties = device_properties_pb2.DeviceProperties(
-            type=kind,
-            num_cores=1,
-            frequency=round(peak_flops / 1e6 / (_GPU_FLOPS_PER_CYCLE if kind == "GPU" else 1)),
-            bandwidth=round(memory_bandwidth / 1e3),
-            memory_size=int(memory_bytes),
-            environment={"architecture": _GPU_ARCHITECTURE},
-        )
-        device = device_properties_pb2.NamedDevice(name=name, properties=properties)
-        item = grappler_item.Item(_meta_graph(program, bindings, name))
+    for kind, device_rates in rates.items():
+        name = full_name(f"{kind}:0")
+        device = named_device(name, kind, *device_rates)
+        item = grappler_item.Item(meta_graph(program, bindings, partial(_always, name)))
         costs, _, _ = grappler_cluster.Cluster(devices=[device]).MeasureCosts(item)
         found[kind] = {cost.node: cost.compute_cost * 1e-9 for cost in costs}
     return found
 
 
-def _meta_graph(program: Any, bindings: Mapping[str, Any], device: str) -> Any:
-    """The program as Grappler takes it: all on ``device``, inputs with their bound shapes."""
+def _always(name: str, _op: str) -> str:
+    return name
+
+
+def named_device(
+    name: str, kind: str, peak_flops: float, memory_bandwidth: float, memory_bytes: int
+) -> Any:
+    """Grappler's description of a device."""
+    from tensorflow.core.protobuf import device_properties_pb2
+
+    properties = device_properties_pb2.DeviceProperties(
+        type=kind,
+        num_cores=1,
+        frequency=round(peak_flops / 1e6 / (_GPU_FLOPS_PER_CYCLE if kind == "GPU" else 1)),
+        bandwidth=round(memory_bandwidth / 1e3),
+        memory_size=int(memory_bytes),
+        environment={"architecture": _GPU_ARCHITECTURE},
+    )
+    return device_properties_pb2.NamedDevice(name=name, properties=properties)
+
+
+def meta_graph(program: Any, bindings: Mapping[str, Any], device_of: Callable[[str], str]) -> Any:
+    """The program as Grappler takes it: every op on the device (full name) that ``device_of``
+    gives it, inputs with their bound shapes."""
     from tensorflow.core.protobuf import meta_graph_pb2
 
     from placer.application.generated_inputs import bound_shape
@@ -138,7 +153,7 @@ def _meta_graph(program: Any, bindings: Mapping[str, Any], device: str) -> Any:
     meta_graph.graph_def.CopyFrom(program.graph_def)
     shapes = {item.tensor.partition(":")[0]: bound_shape(item, bindings) for item in program.inputs}
     for node in meta_graph.graph_def.node:
-        node.device = device
+        node.device = device_of(node.name)
         if node.name in shapes and "shape" in node.attr:
             fill_shape(node.attr["shape"].shape, shapes[node.name])
     ends = [tensor.partition(":")[0] for _, tensor in program.outputs]

@@ -71,11 +71,27 @@ def search_in_child(
 ) -> ChildResult:
     """The result of CP-SAT in its own interpreter; takes ``time_limit_seconds`` and the grace
     at most.  Neither the process nor its files outlive the call."""
+    content, warnings = answer_of_child(problem.to_json(hint), parameters, time_limit_seconds)
+    if content is None:
+        missing = ("solver_crashed", "the solver process wrote no result")
+        return ChildResult(status=Status.UNKNOWN, warnings=warnings or (missing,))
+    try:
+        return _checked(content, problem, warnings)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        malformed = ("solver_crashed", f"the result of the solver process is malformed: {error}")
+        return ChildResult(status=Status.UNKNOWN, warnings=(*warnings, malformed))
+
+
+def answer_of_child(
+    text: str, parameters: SolverParameters, time_limit_seconds: float
+) -> tuple[dict[str, Any] | None, Warnings]:
+    """What the solver process says of a problem as JSON, and what went wrong; ``None`` if it left
+    nothing that can be read.  Neither the process nor its files outlive the call."""
     started = time.monotonic()
     deadline = time.time() + time_limit_seconds - _SHUTDOWN_SECONDS
     with tempfile.TemporaryDirectory(prefix="placer-") as folder:
         paths = Path(folder, "problem.json"), Path(folder, "result.json")
-        paths[0].write_text(problem.to_json(hint))
+        paths[0].write_text(text)
         warnings = _run(
             [
                 *child_command(),
@@ -88,7 +104,7 @@ def search_in_child(
             ],
             time_limit_seconds + GRACE_SECONDS - (time.monotonic() - started),
         )
-        return _read(paths[1], problem, warnings)
+        return _read(paths[1]), warnings
 
 
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -140,16 +156,13 @@ def _run(command: Sequence[str], limit_seconds: float) -> Warnings:
         return (("solver_crashed", f"the solver process ended with {code} {last_line}".strip()),)
 
 
-def _read(path: Path, problem: SearchProblem, warnings: Warnings) -> ChildResult:
-    """The result file, believed only as far as it can be checked."""
-    if not path.exists():
-        missing = ("solver_crashed", "the solver process wrote no result")
-        return ChildResult(status=Status.UNKNOWN, warnings=warnings or (missing,))
+def _read(path: Path) -> dict[str, Any] | None:
+    """The result file; ``None`` if there is none, or none that can be read."""
     try:
-        return _checked(json.loads(path.read_text()), problem, warnings)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        malformed = ("solver_crashed", f"the result of the solver process is malformed: {error}")
-        return ChildResult(status=Status.UNKNOWN, warnings=(*warnings, malformed))
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def _checked(data: dict[str, Any], problem: SearchProblem, warnings: Warnings) -> ChildResult:

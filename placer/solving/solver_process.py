@@ -26,6 +26,7 @@ from typing import Any
 from ortools.sat.python import cp_model
 
 from placer.solving import reduced_problem
+from placer.solving.baselines import favourite_children
 from placer.solving.contraction import contract
 from placer.solving.cp_sat import PlacementModel
 from placer.solving.relaxation import relax
@@ -109,11 +110,14 @@ class _Progress(cp_model.CpSolverSolutionCallback):  # type: ignore[misc] # orto
 def search(problem_path: Path, result: ResultFile, effort: Effort) -> None:
     """Solve the problem in ``problem_path`` into ``result``."""
     text = problem_path.read_text()
-    schema = json.loads(text).get("schema")
+    content = json.loads(text)
+    schema = content.get("schema")
     if schema == load_problem.SCHEMA:
         search_loads(*load_problem.from_json(text), result, effort)
     elif schema == step_problem.SCHEMA:
         search_steps(*step_problem.from_json(text), result, effort)
+    elif schema == favourite_children.SCHEMA:
+        find_favourites(favourite_children.from_dict(content), result)
     else:
         search_transfer(*reduced_problem.from_json(text), result, effort)
 
@@ -234,6 +238,15 @@ def search_steps(
     searcher = StepSearch(step, hint, effort.seed, result.keep)
     searcher.start(effort.until(_BASELINE_SHARE))
     searcher.run(effort.deadline, effort.work_limit)
+
+
+def find_favourites(precedence: favourite_children.Precedence, result: ResultFile) -> None:
+    """The linear program of m-SCT."""
+    from placer.solving.baselines.favourite_program import solve_favourites
+
+    found = solve_favourites(precedence)
+    if found is not None:
+        result.update(favourites=found)
 
 
 _BASELINE_SHARE = 0.4

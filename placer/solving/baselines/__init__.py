@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from placer.problem import PlacementProblem
-from placer.solving.baselines.list_scheduling import heft, m_etf
+from placer.solving.baselines.list_scheduling import heft, m_etf, m_sct
 from placer.solving.baselines.sequential import (
     balanced,
     contiguous,
@@ -29,6 +29,7 @@ BASELINES: Mapping[str, Callable[[PlacementProblem], tuple[int, ...]]] = Mapping
         "balanced": balanced,
         "m-topo": m_topo,
         "m-etf": m_etf,
+        "m-sct": m_sct,
         "heft": heft,
         "contiguous": contiguous,
         "round-robin-variables": round_robin_variables,

@@ -7,6 +7,11 @@ import heapq
 from collections.abc import Mapping, Sequence
 
 from placer.problem import PlacementProblem
+from placer.solving.baselines.favourite_children import (
+    SolveProgram,
+    favourite_children,
+    solve_in_child,
+)
 from placer.solving.baselines.tasks import Room, Tasks, accelerators
 
 Placement = tuple[int, ...]
@@ -56,67 +61,86 @@ class _Clock:
         heapq.heapreplace(self.free[device], self.finish[op])
 
 
+def m_sct(problem: PlacementProblem, solve: SolveProgram = solve_in_child) -> Placement:
+    """As :func:`m_etf`, but a device whose last op has its favourite child ready, and can begin it
+    before the others can, is kept for that child; only what could begin anywhere by now may go
+    first (Baechi, section 3.3, after Hanen and Munier; see :mod:`.favourite_children`)."""
+    tasks = Tasks(problem)
+    return _EarliestFirst(tasks, favourite_children(tasks, solve)).run()
+
+
 def m_etf(problem: PlacementProblem) -> Placement:
     """Of all ready ops and devices with room, always the pair that starts earliest (Baechi, SoCC
     2020, section 3.2, after J.-J. Hwang et al., SIAM J. Comput. 18, 1989, doi:10.1137/0218016)."""
-    return earliest_task_first(Tasks(problem), {})
-
-
-def earliest_task_first(tasks: Tasks, favourite: Mapping[int, int]) -> Placement:
-    """Earliest task first.  ``favourite`` maps an op to its favourite child, which is tried on its
-    parent's device only (as m-SCT does) while it fits there."""
-    return _EarliestFirst(tasks, favourite).run()
+    return _EarliestFirst(Tasks(problem), {}).run()
 
 
 class _EarliestFirst:
-    """A heap of (earliest start, op, device), whose entries are looked at again when their turn
-    comes: a start only ever gets later."""
+    """A heap of (earliest start, does it stand back, op, device), whose entries are looked at
+    again when their turn comes: a start only ever gets later."""
 
     def __init__(self, tasks: Tasks, favourite: Mapping[int, int]) -> None:
         self.tasks = tasks
+        self.favourite = favourite
         self.room = Room(tasks.problem)
         self.clock = _Clock(tasks)
-        self.parent_of = {child: parent for parent, child in favourite.items()}
         self.waiting = [len(inputs) for inputs in tasks.inputs]
-        self.heap: list[tuple[float, int, int]] = []
+        self.done = [False] * len(self.waiting)
+        self.last: dict[int, int] = {}
+        self.heap: list[tuple[float, bool, int, int]] = []
 
     def run(self) -> Placement:
         for op in self.tasks.order:
             if not self.waiting[op]:
                 self.push(op)
-        done = [False] * len(self.waiting)
         while self.heap:
-            begin, op, device = heapq.heappop(self.heap)
-            if done[op]:
+            begin, _, op, device = heapq.heappop(self.heap)
+            if self.done[op]:
                 continue
             if not self.room.fits(op, device):
                 self.push(op)
                 continue
             now = self.clock.start(op, device, self.room)
             if now > begin:
-                heapq.heappush(self.heap, (now, op, device))
-                continue
-            done[op] = True
-            self.room.put(op, device)
-            self.clock.run(op, device, self.room)
-            self.release(op)
+                heapq.heappush(self.heap, (now, False, op, device))
+            elif not self.stand_back(op, device, begin):
+                self.place(op, device)
         return self.room.placement()
 
     def push(self, op: int) -> None:
-        devices = self.room.choices(op)
-        parent = self.parent_of.get(op)
-        home = None if parent is None else self.room.of(parent)
-        for device in [home] if home in devices else devices:
-            assert device is not None
-            heapq.heappush(self.heap, (self.clock.start(op, device, self.room), op, device))
+        for device in self.room.choices(op):
+            begin = self.clock.start(op, device, self.room)
+            heapq.heappush(self.heap, (begin, False, op, device))
 
-    def release(self, op: int) -> None:
-        """Ops that waited for ``op`` alone are ready."""
+    def place(self, op: int, device: int) -> None:
+        """Run ``op``; ops that waited for it alone are ready."""
+        self.done[op] = True
+        self.last[device] = op
+        self.room.put(op, device)
+        self.clock.run(op, device, self.room)
         for number in self.tasks.outputs[op]:
             for consumer in self.tasks.consumers(number):
                 self.waiting[consumer] -= 1
                 if not self.waiting[consumer]:
                     self.push(consumer)
+
+    def stand_back(self, op: int, device: int, begin: float) -> bool:
+        """Whether ``device`` is kept for a favourite child; ``op`` is then looked at again when
+        that begins, or when ``op`` could begin anywhere."""
+        child = self.favourite.get(self.last.get(device, -1))
+        if child is None or child == op or self.done[child] or self.waiting[child]:
+            return False
+        devices = self.room.choices(child)
+        begins = {d: self.clock.start(child, d, self.room) for d in devices}
+        if device not in begins or begins[device] > min(begins.values()):
+            return False
+        anywhere = max(self.clock.ready(op, d, self.room) for d in self.room.choices(op))
+        if anywhere <= begin:
+            return False
+        heapq.heappush(self.heap, (begins[device], False, child, device))
+        again = max(begin, min(anywhere, begins[device]))
+        heapq.heappush(self.heap, (again, True, op, device))
+        return True
 
 
 def heft(problem: PlacementProblem) -> Placement:

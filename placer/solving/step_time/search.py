@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from placer.problem import PlacementProblem
 from placer.solving.baselines import BASELINES, DoesNotFitError
+from placer.solving.baselines.favourite_program import solve_favourites
+from placer.solving.baselines.list_scheduling import m_sct
 from placer.solving.baselines.tasks import Tasks
 from placer.solving.compiled.arrays import Arrays, Floats, Ints, ragged
 from placer.solving.compiled.coarsening import coarsen
@@ -32,6 +35,7 @@ _COUNTED_STEPS = 2_000
 _TEMPERATURES = (0.03, 0.005, 0.0005)
 """Shares of the step time at which a round begins."""
 
+_OTHERS = tuple(place for place in BASELINES.values() if place is not m_sct)
 _COOLED = 0.02
 _MOST_STEPS_PER_UNIT = 400
 _MOST_IDLE_CYCLES = 40
@@ -82,7 +86,7 @@ class StepSearch:
 
     def start(self, deadline: float) -> None:
         """The baselines that fit."""
-        for baseline in BASELINES.values():
+        for baseline in (*_OTHERS, partial(m_sct, solve=solve_favourites)):
             if time.time() > deadline:
                 return
             try:

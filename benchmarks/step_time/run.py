@@ -1,0 +1,130 @@
+"""The seconds of a step by this solver, by every baseline, and by Grappler's virtual cluster.
+
+    python benchmarks/step_time/run.py FOLDER [NAME ...] [--data DIR] [--objective step-time]
+
+places every graph on four T4, with their own memory and with caps of ``--percents`` of an equal
+share of the peak on one device.  What has run is kept in ``FOLDER/OBJECTIVE/`` and is not run
+again; ``--table`` prints the tables of what is there and runs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from cases import CASES, Case, find_model
+from referee import judge
+from tables import tables
+
+from placer.comparison import compare
+from placer.pipeline import constraints_of, prepare
+from placer.prediction import predict
+from placer.request import Options
+
+DEVICES = 4
+MACHINE = f"{DEVICES}xT4,CPU:64GiB"
+PERCENTS = (0, 130)
+"""Caps as a share of an equal share; 0: the memory that the devices have."""
+
+
+def cell(case: Case, percent: int, arguments: argparse.Namespace) -> dict[str, Any] | None:
+    """One graph under one cap; ``None`` if its file is not there."""
+    model = find_model(case, arguments.folder, arguments.data)
+    if model is None:
+        return None
+    path, options = model
+    wanted = replace(
+        options,
+        objective=arguments.objective,
+        time_limit=arguments.time_limit,
+        clear_devices=True,
+    )
+    work = prepare(path, MACHINE, wanted)
+    together = constraints_of(work.extraction, work.cluster, wanted).first_choice
+    alone = predict(work.extraction.graph, work.costs, together, work.cluster)
+    peak = max(alone.peaks[d.name].high_bytes for d in work.cluster.devices if d.type == "GPU")
+    if percent:
+        cap = peak * percent // (100 * DEVICES)
+        wanted = replace(wanted, max_memory={number: cap for number in range(DEVICES)})
+    found = compare(path, MACHINE, **{name: getattr(wanted, name) for name in _NAMES})
+    placements = {s.name: s.placement for s in found.strategies if s.placement}
+    referee = judge(path, work.extraction, work.cluster, placements)
+    return {
+        "graph": case.name,
+        "ops": len(work.extraction.graph.ops),
+        "percent": percent,
+        "peak_bytes": peak,
+        "caps": dict(found.caps),
+        "solver": dict(found.plan.solver),
+        "strategies": {
+            s.name: {
+                "step_seconds": s.step_seconds,
+                "bottleneck_seconds": s.bottleneck_seconds,
+                "transfer_bytes": s.transfer_bytes,
+                "peak_bytes": dict(s.peak_bytes),
+                "fits": s.fits,
+                "note": s.note,
+                "grappler": referee.get(s.name),
+            }
+            for s in found.strategies
+        },
+        "referee_error": referee.get("error"),
+    }
+
+
+_NAMES = tuple(Options.__dataclass_fields__)
+
+
+def _is_asked(case: Case, arguments: argparse.Namespace) -> bool:
+    if arguments.only:
+        return case.name == arguments.only
+    return not arguments.names or case.name in arguments.names
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--data", type=Path, help="folder of the graph files")
+    parser.add_argument("--objective", choices=("step-time", "throughput"), default="step-time")
+    parser.add_argument("--time-limit", type=float, default=30.0)
+    parser.add_argument("--percents", default=",".join(map(str, PERCENTS)))
+    parser.add_argument("--table", action="store_true", help="print the tables and run nothing")
+    parser.add_argument("--only", metavar="NAME", help="one graph, in this process")
+    arguments = parser.parse_intermixed_args()
+    rows = arguments.folder / arguments.objective
+    rows.mkdir(parents=True, exist_ok=True)
+    percents = [int(percent) for percent in arguments.percents.split(",")]
+    cases = [case for case in CASES if _is_asked(case, arguments)]
+    for case in cases if not arguments.table else ():
+        for percent in percents:
+            path = rows / f"{case.name}-{percent}.json"
+            if path.exists():
+                continue
+            if arguments.only:
+                row = cell(case, percent, arguments)
+                if row is not None:
+                    path.write_text(json.dumps(row, indent=1, default=str))
+                continue
+            again = [sys.executable, *sys.argv, f"--percents={percent}", f"--only={case.name}"]
+            code = subprocess.run(again, check=False).returncode
+            print(path.stem, "done" if code == 0 else f"ended with {code}", flush=True)
+    if not arguments.only:
+        print(
+            tables(
+                [json.loads(path.read_text()) for path in sorted(rows.glob("*.json"))],
+                arguments.objective,
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()
