@@ -80,7 +80,10 @@ STORED = (
     ),
 )
 
-_BUILT = {graph.name: graph for graph in BUILT if graph.name != "densenet201_adam"}
+_LEFT_OUT = ("densenet201_adam", "recommender_adagrad")
+"""A second convolutional step of that size says little more; shapes that depend on data."""
+
+_BUILT = {graph.name: graph for graph in BUILT if graph.name not in _LEFT_OUT}
 CASES = (*STORED, *(Case(name=name) for name in _BUILT))
 
 

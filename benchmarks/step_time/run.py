@@ -27,12 +27,16 @@ from tables import tables
 from placer.comparison import compare
 from placer.pipeline import constraints_of, prepare
 from placer.prediction import predict
+from placer.prediction.live_moments import working_set_bytes
 from placer.request import Options
 
 DEVICES = 4
 MACHINE = f"{DEVICES}xT4,CPU:64GiB"
 PERCENTS = (0, 130)
 """Caps as a share of an equal share; 0: the memory that the devices have."""
+
+LEAST_PERCENT = 110
+"""Caps are at least this share of what one op, or one colocation group, needs."""
 
 
 def cell(case: Case, percent: int, arguments: argparse.Namespace) -> dict[str, Any] | None:
@@ -48,18 +52,23 @@ def cell(case: Case, percent: int, arguments: argparse.Namespace) -> dict[str, A
         clear_devices=True,
     )
     work = prepare(path, MACHINE, wanted)
-    together = constraints_of(work.extraction, work.cluster, wanted).first_choice
-    alone = predict(work.extraction.graph, work.costs, together, work.cluster)
+    constraints = constraints_of(work.extraction, work.cluster, wanted)
+    graph, costs = work.extraction.graph, work.costs
+    alone = predict(graph, costs, constraints.first_choice, work.cluster)
     peak = max(alone.peaks[d.name].high_bytes for d in work.cluster.devices if d.type == "GPU")
     if percent:
-        cap = peak * percent // (100 * DEVICES)
+        heaviest = max(
+            sum(costs[op].persistent_bytes for op in group.ops) for group in constraints.groups
+        )
+        least = max(heaviest, *working_set_bytes(graph, costs).values())
+        cap = max(peak * percent // (100 * DEVICES), least * LEAST_PERCENT // 100)
         wanted = replace(wanted, max_memory={number: cap for number in range(DEVICES)})
     found = compare(path, MACHINE, **{name: getattr(wanted, name) for name in _NAMES})
     placements = {s.name: s.placement for s in found.strategies if s.placement}
     referee = judge(path, work.extraction, work.cluster, placements)
     return {
         "graph": case.name,
-        "ops": len(work.extraction.graph.ops),
+        "ops": len(graph.ops),
         "percent": percent,
         "peak_bytes": peak,
         "caps": dict(found.caps),

@@ -125,7 +125,7 @@ def _always(name: str, _op: str) -> str:
 
 
 def named_device(
-    name: str, kind: str, peak_flops: float, memory_bandwidth: float, memory_bytes: int
+    name: str, kind: str, peak_flops: float, memory_bandwidth: float, memory_bytes: float
 ) -> Any:
     """Grappler's description of a device."""
     from tensorflow.core.protobuf import device_properties_pb2

@@ -26,7 +26,6 @@ _FRESH_SHARE = 0.4
 _CROSSING_SHARE = 0.5
 _LEAST_SHRINK = 0.9
 _GENERATIONS = 3
-_TEMPERATURE_FALL = 0.6
 
 OnBetter = Callable[[Sequence[int]], None]
 
@@ -53,6 +52,7 @@ class MultilevelSearch(ABC):
     cluster_share = 0.5
     fresh_temperature = 0.2
     temperatures: tuple[float, ...] = (0.02, 0.1)
+    temperature_fall = 0.6
     patience = 1 << 60
     most_idle_cycles = 100
     alike_share = 1e-12
@@ -186,7 +186,7 @@ class MultilevelSearch(ABC):
             free = np.flatnonzero(levels[depth].units.allowed.sum(axis=1) > 1)
             if len(free) and time.time() < deadline:
                 device_of = self.improve(levels[depth], device_of, free, temperature)
-            temperature *= _TEMPERATURE_FALL
+            temperature *= self.temperature_fall
             if depth:
                 device_of = device_of[maps[depth - 1]]
         self.keep(self.judge(self.arrays, device_of))

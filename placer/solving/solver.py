@@ -72,12 +72,15 @@ def solve_by_cp_sat(
 ) -> Solution:
     """The best placement under the caps for the objective of the problem.
 
-    Any objective but transfer begins at a placement of little transfer, which says what fits."""
+    Any objective but transfer begins at a placement of little transfer, which says what fits; a
+    ``hint`` that fits without the host says as much."""
     deadline = time.monotonic() + parameters.time_limit_seconds
     if problem.objective == "transfer":
         return _least_transfer(problem, parameters, hint)
     seconds = _FEASIBILITY_SHARE * parameters.time_limit_seconds
-    feasible = _least_transfer(problem, replace(parameters, time_limit_seconds=seconds), hint)
+    feasible = _unspilled(problem, hint)
+    if feasible is None:
+        feasible = _least_transfer(problem, replace(parameters, time_limit_seconds=seconds), hint)
     if feasible.device_of is None:
         return feasible
     minimise = _OBJECTIVES[problem.objective]
@@ -85,6 +88,18 @@ def solve_by_cp_sat(
 
 
 _OBJECTIVES = {"throughput": minimise_bottleneck, "step-time": minimise_step}
+
+
+def _unspilled(problem: PlacementProblem, hint: Hint) -> Solution | None:
+    """The hint as a solution, if it keeps all limits and nothing is spilled."""
+    if hint is None:
+        return None
+    scored = score(problem, hint)
+    if scored.violations or scored.spilled_bytes:
+        return None
+    return Solution(
+        status=Status.FEASIBLE, device_of=tuple(hint), value=scored.transfer_bytes, lower_bound=None
+    )
 
 
 def _least_transfer(

@@ -237,7 +237,7 @@ def search_steps(
     result.update(lower_bound=bound)
     searcher = StepSearch(step, hint, effort.seed, result.keep)
     searcher.start(effort.until(_BASELINE_SHARE))
-    searcher.run(effort.deadline, effort.work_limit)
+    searcher.run(effort.deadline, effort.work_limit, effort.threads)
 
 
 def find_favourites(precedence: favourite_children.Precedence, result: ResultFile) -> None:

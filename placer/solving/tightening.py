@@ -22,7 +22,7 @@ from typing import Any
 from placer.problem import PlacementProblem
 from placer.solving.reservation import DevicePeak, loosen, tighten
 from placer.solving.solution import Solution, SolverParameters, Status
-from placer.solving.solver import DEFAULT_SOLVER, solve
+from placer.solving.solver import DEFAULT_SOLVER, solve, value_of
 from placer.solving.spilling import SLACK_PERCENT
 
 __all__ = ["DevicePeak", "PeakFinder", "solve_under_peaks"]
@@ -124,10 +124,11 @@ class _Rounds:
     def solve(self) -> Solution:
         left = self.seconds_left() - self.overhead_seconds
         share = _FIRST_SHARE if self.relaxed is None else _NEXT_SHARE
-        share = share if self.best is None else 1.0
+        share = share if self.best is None or self.overruns else 1.0
         known = self.best or self.last
+        rescues = self.rescues()
         solution = solve(
-            self.tightened,
+            replace(self.tightened, objective="transfer") if rescues else self.tightened,
             replace(
                 self.parameters,
                 time_limit_seconds=max(0.0, min(left, max(_LEAST_ROUND_SECONDS, share * left))),
@@ -135,9 +136,24 @@ class _Rounds:
             hint=None if known is None else known.device_of,
             solver=self.solver,
         )
+        if rescues:
+            return self.in_given_objective(solution)
         if self.is_exact() and solution.status is not Status.INFEASIBLE:
             self.relaxed = _better_bound(self.relaxed, solution)
         return solution
+
+    def in_given_objective(self, solution: Solution) -> Solution:
+        """A solution for the least transfer as one for the objective that was asked for."""
+        if solution.device_of is None:
+            return solution
+        value = value_of(self.given, solution.device_of)
+        return replace(solution, status=Status.FEASIBLE, value=value, lower_bound=None)
+
+    def rescues(self) -> bool:
+        """Whether this round looks for the least transfer, whatever the objective: a placement for
+        another one was over a cap and none is known that fits, and less to receive is less to
+        hold."""
+        return self.given.objective != "transfer" and self.best is None and self.last is not None
 
     def is_exact(self) -> bool:
         """Whether nothing is reserved on a guess, so that proofs hold for the given problem."""
