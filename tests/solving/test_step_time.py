@@ -22,7 +22,7 @@ from placer.solving.compiled import schedule
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.solver import solve
 from placer.solving.step_time.problem import StepProblem, from_json
-from placer.solving.step_time.search import to_program
+from placer.solving.step_time.search import StepSearch, to_program
 
 BATCH = """
 import sys, time
@@ -139,3 +139,23 @@ def test_branches_go_to_two_devices_and_ties_to_less_transfer() -> None:
     copy, hint = from_json(StepProblem(fork).to_json(solution.device_of))
     assert copy.problem == fork
     assert hint == solution.device_of
+
+
+def test_fresh_placements_keep_the_units_of_a_scale_together() -> None:
+    """HEFT at any scale: what is one unit there has one device, limits hold, and the value is that
+    of the whole step."""
+    found = 0
+    for seed in range(60):
+        step = StepProblem(timed_problem(seed, most_ops=40))
+        search = StepSearch(step, None, seed, lambda _: None)
+        search.coarsest_units = 4
+        levels, maps = search.levels(None)
+        merged = np.arange(step.loads.unit_count)
+        for new_of in maps:
+            merged = new_of[merged]
+        for fresh in search.fresh(levels[-1]):
+            units = fresh.device_of[merged]
+            assert step.is_feasible(units.tolist()), seed
+            assert fresh.value == pytest.approx(step.value(units.tolist())), seed
+            found += len(maps) > 0
+    assert found > 10

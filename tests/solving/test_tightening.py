@@ -13,9 +13,11 @@ from exhaustive_search import search_exhaustively
 from small_problems import problem_of, random_problem
 
 from placer.prediction.scoring import score
+from placer.prediction.step_time import step_seconds
 from placer.problem import PlacementProblem
-from placer.solving import stage
-from placer.solving.solution import SolverParameters, Status
+from placer.solving import stage, tightening
+from placer.solving.solution import Solution, SolverParameters, Status
+from placer.solving.solver import value_of
 from placer.solving.tightening import DevicePeak, PeakFinder, solve_under_peaks
 
 QUICK = SolverParameters(time_limit_seconds=10.0, workers=1)
@@ -188,3 +190,36 @@ def test_a_round_begins_only_if_the_prediction_after_it_fits_too() -> None:
     began = time.monotonic()
     solve_under_peaks(problem, slow, SolverParameters(time_limit_seconds=5.5, workers=1))
     assert time.monotonic() - began < 5.5
+
+
+def test_after_a_peak_over_a_cap_the_least_transfer_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The fastest placement receives too much for GPU:1, the one that transfers least fits: it is
+    the answer, with its step time as value, unless a later round finds a faster one that fits."""
+    problem = replace(
+        PAIRS,
+        objective="step-time",
+        seconds=((1.0, 1.0),) * 4,
+        bandwidth=((5.0, 5.0),) * 2,
+        latency=((0.0, 0.0),) * 2,
+    )
+    fast, frugal = (0, 1, 0, 1), (0, 0, 1, 1)
+    asked = []
+
+    def solve(problem: PlacementProblem, *_: object, **__: object) -> Solution:
+        asked.append(problem.objective)
+        device_of = frugal if problem.objective == "transfer" else fast
+        value = value_of(problem, device_of)
+        return Solution(status=Status.FEASIBLE, device_of=device_of, value=value, lower_bound=1.0)
+
+    monkeypatch.setattr(tightening, "solve", solve)
+    find_peaks = peak_finder(problem, [{}], received_share=0.3)
+    parameters = replace(QUICK, time_limit_seconds=2.2)
+    solution = solve_under_peaks(problem, find_peaks, parameters)
+    assert asked[:3] == ["step-time", "transfer", "step-time"]
+    assert "transfer" not in asked[2:]
+    assert solution.status is Status.FEASIBLE
+    assert solution.device_of == frugal
+    assert solution.value == pytest.approx(step_seconds(problem, frugal))
+    assert solution.lower_bound == 1.0

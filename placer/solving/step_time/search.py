@@ -13,7 +13,6 @@ import numpy as np
 
 from placer.problem import PlacementProblem
 from placer.solving.baselines import BASELINES, DoesNotFitError
-from placer.solving.baselines.favourite_program import solve_favourites
 from placer.solving.baselines.list_scheduling import heft, m_sct
 from placer.solving.baselines.tasks import Tasks
 from placer.solving.compiled.arrays import Arrays, Floats, Ints, ragged
@@ -84,7 +83,9 @@ class StepSearch(MultilevelSearch):
         super().__init__(to_arrays(step.loads), hint, seed, on_better)
 
     def start(self, deadline: float) -> None:
-        """The baselines that fit."""
+        """The baselines that fit; for the solver process only, as m-SCT takes OR-Tools."""
+        from placer.solving.baselines.favourite_program import solve_favourites
+
         with_program: Baseline = partial(m_sct, solve=solve_favourites)
         for baseline in (*_OTHERS, with_program):
             if time.time() > deadline:
