@@ -49,6 +49,26 @@ def tighten(
     return problem
 
 
+def spread(problem: PlacementProblem) -> PlacementProblem:
+    """The problem with half of the most that is reserved on any device reserved on all others of
+    the same capacity: where placements change much from round to round, the next overrun is on
+    another device."""
+    most: dict[int, int] = {}
+    for device, size in enumerate(problem.transient_bytes):
+        if device != problem.host:
+            capacity = problem.capacity_bytes[device]
+            most[capacity] = max(size, most.get(capacity, 0))
+    return replace(
+        problem,
+        transient_bytes=tuple(
+            size if device == problem.host else max(size, most[capacity] // 2)
+            for device, (size, capacity) in enumerate(
+                zip(problem.transient_bytes, problem.capacity_bytes, strict=True)
+            )
+        ),
+    )
+
+
 def loosen(tightened: PlacementProblem, given: PlacementProblem, share: float) -> PlacementProblem:
     """The problem with a share of what was reserved beyond ``given``; with nothing of it, groups
     that were tied down are free again."""

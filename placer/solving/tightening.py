@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from placer.problem import PlacementProblem
-from placer.solving.reservation import DevicePeak, loosen, tighten
+from placer.solving.reservation import DevicePeak, loosen, spread, tighten
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve, value_of
 from placer.solving.spilling import SLACK_PERCENT
@@ -117,6 +117,8 @@ class _Rounds:
             self.tightened = tighten(
                 self.tightened, solution.device_of, self.overruns, cautious=self.loosened > 0
             )
+            if self.given.objective != "transfer" and not self.loosened:
+                self.tightened = spread(self.tightened)
         else:
             self.best = _better(self.best, solution)
             self.finished = solution.value == solution.lower_bound

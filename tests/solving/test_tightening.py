@@ -16,6 +16,7 @@ from placer.prediction.scoring import score
 from placer.prediction.step_time import step_seconds
 from placer.problem import PlacementProblem
 from placer.solving import stage, tightening
+from placer.solving.reservation import spread
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import value_of
 from placer.solving.tightening import DevicePeak, PeakFinder, solve_under_peaks
@@ -223,3 +224,11 @@ def test_after_a_peak_over_a_cap_the_least_transfer_is_asked_for(
     assert solution.device_of == frugal
     assert solution.value == pytest.approx(step_seconds(problem, frugal))
     assert solution.lower_bound == 1.0
+
+
+def test_what_is_reserved_on_one_device_is_half_reserved_on_its_likes() -> None:
+    """Of three devices of 9 bytes one has 4 reserved: the others get 2; one of 5 bytes and the
+    host keep what they had."""
+    problem = problem_of(resident=[1], tensors=[], capacity=[9, 9, 9, 5, 9])
+    problem = replace(problem, host=4, transient_bytes=(0, 4, 3, 1, 0))
+    assert spread(problem).transient_bytes == (2, 4, 3, 1, 0)
