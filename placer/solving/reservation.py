@@ -49,22 +49,31 @@ def tighten(
     return problem
 
 
-def spread(problem: PlacementProblem) -> PlacementProblem:
-    """The problem with half of the most that is reserved on any device reserved on all others of
-    the same capacity: where placements change much from round to round, the next overrun is on
-    another device."""
+def spread(tightened: PlacementProblem, given: PlacementProblem) -> PlacementProblem:
+    """The problem with at most a quarter of any capacity reserved beyond ``given``, and half of the
+    most that is reserved on any device reserved on all others of the same capacity too: where
+    placements change much from round to round, the next overrun is on another device."""
+    sizes = [
+        size if device == given.host else max(before, min(size, capacity // 4))
+        for device, (size, before, capacity) in enumerate(
+            zip(
+                tightened.transient_bytes,
+                given.transient_bytes,
+                given.capacity_bytes,
+                strict=True,
+            )
+        )
+    ]
     most: dict[int, int] = {}
-    for device, size in enumerate(problem.transient_bytes):
-        if device != problem.host:
-            capacity = problem.capacity_bytes[device]
+    for device, size in enumerate(sizes):
+        if device != given.host:
+            capacity = given.capacity_bytes[device]
             most[capacity] = max(size, most.get(capacity, 0))
     return replace(
-        problem,
+        tightened,
         transient_bytes=tuple(
-            size if device == problem.host else max(size, most[capacity] // 2)
-            for device, (size, capacity) in enumerate(
-                zip(problem.transient_bytes, problem.capacity_bytes, strict=True)
-            )
+            size if device == given.host else max(size, most[capacity] // 2)
+            for device, (size, capacity) in enumerate(zip(sizes, given.capacity_bytes, strict=True))
         ),
     )
 

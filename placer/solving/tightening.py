@@ -32,6 +32,8 @@ PeakFinder = Callable[[Sequence[int]], Sequence[DevicePeak]]
 
 _FIRST_SHARE = 0.4
 _NEXT_SHARE = 0.5
+_SETTLING_SHARE = 0.5
+_FIRST_SETTLING_SHARE = 0.3
 _LEAST_ROUND_SECONDS = 2.0
 _MOST_LOOSENED = 9
 _LOOSENED_FULLY = 3
@@ -51,6 +53,7 @@ def solve_under_peaks(
     the last tried, exceeds a cap; its warnings say by how much.
     """
     rounds = _Rounds(problem, find_peaks, parameters or SolverParameters(), solver)
+    rounds.settle(_FIRST_SETTLING_SHARE)
     while rounds.go_on():
         rounds.run()
     return rounds.answer()
@@ -62,7 +65,9 @@ class _Rounds:
     ``given`` is the problem, ``tightened`` what the next round solves; ``relaxed`` is the best
     solution with nothing reserved on a guess, whose bound is proven, ``infeasible`` the proof that
     there is none, ``best`` the best placement that fits, ``last`` the last one that did not, with
-    its ``overruns``.  ``overhead_seconds`` is the longest that a prediction took: the next round
+    its ``overruns``; ``frugal`` are the rounds for the least transfer that come before those for
+    another objective; ``spreads`` says that what fits matters more than what is best: guesses then
+    hold for more than one device.  ``overhead_seconds`` is the longest that a prediction took: the next round
     must leave as much.
     """
 
@@ -87,6 +92,8 @@ class _Rounds:
         self.loosened = 0
         self.finished = False
         self.overhead_seconds = 0.0
+        self.frugal: _Rounds | None = None
+        self.spreads = problem.objective != "transfer"
 
     def seconds_left(self) -> float:
         return self.started + self.parameters.time_limit_seconds - time.monotonic()
@@ -117,20 +124,20 @@ class _Rounds:
             self.tightened = tighten(
                 self.tightened, solution.device_of, self.overruns, cautious=self.loosened > 0
             )
-            if self.given.objective != "transfer" and not self.loosened:
-                self.tightened = spread(self.tightened)
+            if self.spreads:
+                self.tightened = spread(self.tightened, self.given)
+            self.settle(_SETTLING_SHARE)
         else:
             self.best = _better(self.best, solution)
             self.finished = solution.value == solution.lower_bound
 
     def solve(self) -> Solution:
         left = self.seconds_left() - self.overhead_seconds
-        share = _FIRST_SHARE if self.relaxed is None else _NEXT_SHARE
-        share = share if self.best is None or self.overruns else 1.0
+        share = 1.0 if self.best is not None and not self.overruns else _NEXT_SHARE
+        share = _FIRST_SHARE if self.relaxed is None else share
         known = self.best or self.last
-        rescues = self.rescues()
         solution = solve(
-            replace(self.tightened, objective="transfer") if rescues else self.tightened,
+            self.tightened,
             replace(
                 self.parameters,
                 time_limit_seconds=max(0.0, min(left, max(_LEAST_ROUND_SECONDS, share * left))),
@@ -138,24 +145,34 @@ class _Rounds:
             hint=None if known is None else known.device_of,
             solver=self.solver,
         )
-        if rescues:
-            return self.in_given_objective(solution)
         if self.is_exact() and solution.status is not Status.INFEASIBLE:
             self.relaxed = _better_bound(self.relaxed, solution)
         return solution
 
-    def in_given_objective(self, solution: Solution) -> Solution:
-        """A solution for the least transfer as one for the objective that was asked for."""
-        if solution.device_of is None:
-            return solution
-        value = value_of(self.given, solution.device_of)
-        return replace(solution, status=Status.FEASIBLE, value=value, lower_bound=None)
-
-    def rescues(self) -> bool:
-        """Whether this round looks for the least transfer, whatever the objective: a placement for
-        another one was over a cap and none is known that fits, and less to receive is less to
-        hold."""
-        return self.given.objective != "transfer" and self.best is None and self.last is not None
+    def settle(self, share: float) -> None:
+        """For another objective than transfer: the least transfer under the same rows for a share
+        of the time, until a placement fits.  What receives less holds less."""
+        if self.given.objective == "transfer" or self.solver != DEFAULT_SOLVER or self.best:
+            return
+        if self.frugal is None:
+            frugal = replace(self.given, objective="transfer")
+            self.frugal = _Rounds(frugal, self.find_peaks, self.parameters, self.solver)
+            self.frugal.spreads = True
+        rounds = self.frugal
+        spent = time.monotonic() - rounds.started
+        rounds.parameters = replace(
+            self.parameters, time_limit_seconds=spent + share * max(0.0, self.seconds_left())
+        )
+        rounds.tightened = _with_rows(rounds.tightened, self.tightened)
+        while rounds.best is None and rounds.go_on():
+            rounds.run()
+        self.tightened = _with_rows(self.tightened, rounds.tightened)
+        self.infeasible, self.finished = rounds.infeasible, rounds.infeasible is not None
+        if rounds.best is not None and rounds.best.device_of is not None:
+            value = value_of(self.given, rounds.best.device_of)
+            self.best = replace(rounds.best, status=Status.FEASIBLE, value=value, lower_bound=None)
+            if not self.best.spilled_bytes:
+                self.tightened = replace(self.tightened, spill="never")
 
     def is_exact(self) -> bool:
         """Whether nothing is reserved on a guess, so that proofs hold for the given problem."""
@@ -172,7 +189,8 @@ class _Rounds:
                 self.infeasible = solution
             return
         self.loosened += 1
-        self.finished = self.best is not None or self.loosened > _MOST_LOOSENED
+        settled = self.best is not None and self.given.objective == "transfer"
+        self.finished = settled or self.loosened > _MOST_LOOSENED
         self.tightened = loosen(
             self.tightened, self.given, share=0.5 if self.loosened % _LOOSENED_FULLY else 0.0
         )
@@ -254,6 +272,12 @@ class _Rounds:
                 "give the solver more time: --time-limit",
             ],
         }
+
+
+def _with_rows(problem: PlacementProblem, other: PlacementProblem) -> PlacementProblem:
+    """The problem with the moments of another one too."""
+    learned = [row for row in other.live_bytes if row not in problem.live_bytes]
+    return replace(problem, live_bytes=(*problem.live_bytes, *learned))
 
 
 _UNKNOWN = Solution(status=Status.UNKNOWN, device_of=None, value=None, lower_bound=None)

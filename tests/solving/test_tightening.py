@@ -193,11 +193,11 @@ def test_a_round_begins_only_if_the_prediction_after_it_fits_too() -> None:
     assert time.monotonic() - began < 5.5
 
 
-def test_after_a_peak_over_a_cap_the_least_transfer_is_asked_for(
+def test_the_least_transfer_is_asked_for_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The fastest placement receives too much for GPU:1, the one that transfers least fits: it is
-    the answer, with its step time as value, unless a later round finds a faster one that fits."""
+    """The one that transfers least fits, the fastest placement receives too much for GPU:1: the
+    first is the answer, with its step time as value and the bound of the other."""
     problem = replace(
         PAIRS,
         objective="step-time",
@@ -218,8 +218,9 @@ def test_after_a_peak_over_a_cap_the_least_transfer_is_asked_for(
     find_peaks = peak_finder(problem, [{}], received_share=0.3)
     parameters = replace(QUICK, time_limit_seconds=2.2)
     solution = solve_under_peaks(problem, find_peaks, parameters)
-    assert asked[:3] == ["step-time", "transfer", "step-time"]
-    assert "transfer" not in asked[2:]
+    assert asked[0] == "transfer"
+    assert len(asked) > 2
+    assert set(asked[1:]) == {"step-time"}
     assert solution.status is Status.FEASIBLE
     assert solution.device_of == frugal
     assert solution.value == pytest.approx(step_seconds(problem, frugal))
@@ -227,8 +228,9 @@ def test_after_a_peak_over_a_cap_the_least_transfer_is_asked_for(
 
 
 def test_what_is_reserved_on_one_device_is_half_reserved_on_its_likes() -> None:
-    """Of three devices of 9 bytes one has 4 reserved: the others get 2; one of 5 bytes and the
-    host keep what they had."""
-    problem = problem_of(resident=[1], tensors=[], capacity=[9, 9, 9, 5, 9])
-    problem = replace(problem, host=4, transient_bytes=(0, 4, 3, 1, 0))
-    assert spread(problem).transient_bytes == (2, 4, 3, 1, 0)
+    """Of three devices of 16 bytes one has 8 reserved: it keeps a quarter of its capacity, the
+    others get half of that at least; one of 5 bytes and the host keep what they had."""
+    problem = problem_of(resident=[1], tensors=[], capacity=[16, 16, 16, 5, 16])
+    given = replace(problem, host=4)
+    tightened = replace(given, transient_bytes=(0, 8, 3, 1, 9))
+    assert spread(tightened, given).transient_bytes == (2, 4, 3, 1, 9)
