@@ -59,6 +59,11 @@ def judge(
             for name, tensor in extraction.graph.tensors.items()
             if tensor.properties.dtype not in _UNSIZED
         },
+        "shapes": {
+            name.removesuffix(":0"): tensor.properties.shape
+            for name, tensor in extraction.graph.tensors.items()
+            if extraction.graph.ops[tensor.producer].op_type == "Placeholder"
+        },
         "placements": {name: dict(placement) for name, placement in placements.items()},
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -83,6 +88,7 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
     from cost_models.device_names import canonical, full_name
     from placer.application.grappler_costs import meta_graph, named_device
     from placer.extraction.loading import load_program
+    from placer.extraction.scratch_graphs import fill_shape
 
     program = load_program(request["path"], **request["choice"])
     devices = [named_device(full_name(name), *rest) for name, *rest in request["devices"]]
@@ -101,6 +107,9 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
             return full_name(placement[op])
 
         meta = meta_graph(program, request["bindings"], device_of)
+        for node in meta.graph_def.node:
+            if request["shapes"].get(node.name) is not None:
+                fill_shape(node.attr["shape"].shape, request["shapes"][node.name])
         plain = grappler_cluster.Cluster(devices=devices)
         item = grappler_item.Item(meta)
         _, free, _ = plain.MeasureCosts(item)

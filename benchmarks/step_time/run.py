@@ -39,12 +39,10 @@ LEAST_PERCENT = 110
 """Caps are at least this share of what one op, or one colocation group, needs."""
 
 
-def cell(case: Case, percent: int, arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """One graph under one cap; ``None`` if its file is not there."""
-    model = find_model(case, arguments.folder, arguments.data)
-    if model is None:
-        return None
-    path, options = model
+def cell(
+    case: Case, percent: int, path: Path, options: Options, arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """One graph under one cap."""
     wanted = replace(
         options,
         objective=arguments.objective,
@@ -64,9 +62,9 @@ def cell(case: Case, percent: int, arguments: argparse.Namespace) -> dict[str, A
         cap = max(peak * percent // (100 * DEVICES), least * LEAST_PERCENT // 100)
         wanted = replace(wanted, max_memory={number: cap for number in range(DEVICES)})
     found = compare(path, MACHINE, **{name: getattr(wanted, name) for name in _NAMES})
-    placements = {s.name: s.placement for s in found.strategies if s.placement}
-    referee = judge(path, work.extraction, work.cluster, placements)
+    placements = {s.name: dict(s.placement) for s in found.strategies if s.placement}
     return {
+        "placements": placements,
         "graph": case.name,
         "ops": len(graph.ops),
         "percent": percent,
@@ -81,15 +79,41 @@ def cell(case: Case, percent: int, arguments: argparse.Namespace) -> dict[str, A
                 "peak_bytes": dict(s.peak_bytes),
                 "fits": s.fits,
                 "note": s.note,
-                "grappler": referee.get(s.name),
             }
             for s in found.strategies
         },
-        "referee_error": referee.get("error"),
     }
 
 
 _NAMES = tuple(Options.__dataclass_fields__)
+
+
+def run(case: Case, percent: int, path: Path, arguments: argparse.Namespace) -> None:
+    """One graph under one cap, as far as it has not run: our prediction, then Grappler's."""
+    model = find_model(case, arguments.folder, arguments.data)
+    if model is None:
+        return
+    if not path.exists():
+        path.write_text(json.dumps(cell(case, percent, *model, arguments), indent=1))
+    if not judgement(path).exists():
+        placements = json.loads(path.read_text())["placements"]
+        work = prepare(model[0], MACHINE, model[1])
+        found = judge(model[0], work.extraction, work.cluster, placements)
+        judgement(path).write_text(json.dumps(found, indent=1))
+
+
+def judgement(path: Path) -> Path:
+    """Where Grappler's figures are, beside ours."""
+    return path.with_suffix(".grappler")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A row with all figures."""
+    row: dict[str, Any] = json.loads(path.read_text())
+    found = json.loads(judgement(path).read_text()) if judgement(path).exists() else {}
+    for name, strategy in row["strategies"].items():
+        strategy["grappler"] = found.get(name)
+    return row
 
 
 def _is_asked(case: Case, arguments: argparse.Namespace) -> bool:
@@ -116,12 +140,10 @@ def main() -> None:
     for case in cases if not arguments.table else ():
         for percent in percents:
             path = rows / f"{case.name}-{percent}.json"
-            if path.exists():
-                continue
             if arguments.only:
-                row = cell(case, percent, arguments)
-                if row is not None:
-                    path.write_text(json.dumps(row, indent=1, default=str))
+                run(case, percent, path, arguments)
+                continue
+            if path.exists() and judgement(path).exists():
                 continue
             again = [sys.executable, *sys.argv, f"--percents={percent}", f"--only={case.name}"]
             code = subprocess.run(again, check=False).returncode
@@ -129,7 +151,7 @@ def main() -> None:
     if not arguments.only:
         print(
             tables(
-                [json.loads(path.read_text()) for path in sorted(rows.glob("*.json"))],
+                [read(path) for path in sorted(rows.glob("*.json"))],
                 arguments.objective,
             )
         )

@@ -65,10 +65,10 @@ class _Rounds:
     ``given`` is the problem, ``tightened`` what the next round solves; ``relaxed`` is the best
     solution with nothing reserved on a guess, whose bound is proven, ``infeasible`` the proof that
     there is none, ``best`` the best placement that fits, ``last`` the last one that did not, with
-    its ``overruns``; ``frugal`` are the rounds for the least transfer that come before those for
+    its ``overruns``.  ``overhead_seconds`` is the longest that a prediction took: the next round
+    must leave as much.  ``frugal`` are the rounds for the least transfer that come before those for
     another objective; ``spreads`` says that what fits matters more than what is best: guesses then
-    hold for more than one device.  ``overhead_seconds`` is the longest that a prediction took: the next round
-    must leave as much.
+    hold for more than one device.
     """
 
     def __init__(
