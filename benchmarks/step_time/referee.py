@@ -8,7 +8,8 @@ Grappler inserts a send and a receive where a tensor crosses, and takes both to 
 (``kSend`` and ``kRecv`` of ``op_level_cost_estimator.cc`` are ``PredictIdentity``).  So there are
 two figures: with free transfers, and with links, where every link is one more device of the cluster
 and what crosses it is an op there (``Snapshot``, which reads and writes its bytes; the device's
-memory is twice as fast as the link).  Latency is left out, and so are tensors of loops.
+memory is twice as fast as the link).  Latency is left out, and so are integers (sizes, indices)
+and tensors of loops.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 TIME_LIMIT_SECONDS = 600.0
 _FIRST_LINK = 10
-_UNSIZED = ("resource", "variant", "string")
+_SENT = ("bfloat16", "float16", "float32", "float64", "complex64", "bool", "uint8")
+"""Behind an op of its own an integer would be no known shape any more."""
 
 
 def judge(
@@ -57,7 +59,7 @@ def judge(
         "dtypes": {
             name: tensor.properties.dtype
             for name, tensor in extraction.graph.tensors.items()
-            if tensor.properties.dtype not in _UNSIZED
+            if tensor.properties.dtype in _SENT
         },
         "shapes": {
             name.removesuffix(":0"): tensor.properties.shape
