@@ -42,7 +42,7 @@ def graph_of(name: str) -> Any:
     if not name.isdecimal():
         return next(graph for graph in BUILT if graph.name == name)
     return BenchmarkGraph(
-        name=f"decoder_adam_{name}",
+        name=file_name(name),
         kind="transformer training",
         build=transformer(64, 128, 4, int(name), vocabulary=4000, causal=True),
         inputs=(((64,), "int32"),),
@@ -50,6 +50,19 @@ def graph_of(name: str) -> Any:
         batches=(8, 8),
         optimizer="Adam",
     )
+
+
+def file_name(name: str) -> str:
+    """What the file of a graph begins with."""
+    return f"decoder_adam_{name}" if name.isdecimal() else name
+
+
+def build(name: str, folder: Path) -> None:
+    """Write a graph to ``folder``, if it is not there."""
+    from graphs import write_graph
+
+    graph = graph_of(name)
+    write_graph(graph, graph.batches[0], folder)
 
 
 class Phases(logging.Handler):
@@ -66,14 +79,11 @@ class Phases(logging.Handler):
 def measure(name: str, limits: list[float], percent: int, folder: Path) -> dict[str, Any]:
     """One row: a plan under each time limit, with the seconds of posing the problem, of the
     search, and of predicting and writing down."""
-    from graphs import write_graph
-
     from placer import pipeline
     from placer.prediction import predict
     from placer.request import Options
 
-    graph = graph_of(name)
-    model = write_graph(graph, graph.batches[0], folder)
+    model = next(folder.glob(f"{file_name(name)}-b*.pb"))
     outputs = tuple(json.loads(model.with_suffix(".json").read_text())["outputs"])
     wanted = Options(outputs=outputs, spill="never")
     work = pipeline.prepare(model, MACHINE, wanted)
@@ -160,6 +170,7 @@ def main() -> None:
     parser.add_argument("--limits", default="5,10,20,40")
     parser.add_argument("--percent", type=int, default=130)
     parser.add_argument("--only", metavar="NAME", help="measure one graph and write its row")
+    parser.add_argument("--build", metavar="NAME", help="write one graph only")
     parser.add_argument("--table", action="store_true", help="print the table and run nothing")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
@@ -169,12 +180,15 @@ def main() -> None:
         path = arguments.folder / f"row-{arguments.only}.json"
         path.write_text(json.dumps(row))
         return
+    if arguments.build:
+        build(arguments.build, arguments.folder)
+        return
     rows = []
     for name in (*arguments.depths.split(","), NASNET):
         path = arguments.folder / f"row-{name}.json"
         if not path.exists() and not arguments.table:
-            again = [sys.executable, *sys.argv, f"--only={name}"]
-            subprocess.run(again, check=True)
+            for step in ("build", "only"):  # so that building takes no memory of the measurement
+                subprocess.run([sys.executable, *sys.argv, f"--{step}={name}"], check=True)
         if path.exists():
             rows.append(json.loads(path.read_text()))
     if rows:

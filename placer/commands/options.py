@@ -156,7 +156,9 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="every gradient op on the device of its forward op",
     )
-    add_time_limit(group, 30.0, "of the search (30)")
+    add_time_limit(
+        group, 30.0, "of the search (30); reading comes before it, predicting the plan after it"
+    )
     group.add_argument(
         "--seed", type=option_values.count, default=0, metavar="N", help="of the search (0)"
     )
