@@ -19,14 +19,13 @@ from placer.request import DeviceFunction, Options
 from placer.solving.baselines import BASELINES
 from placer.solving.solution import SolverParameters
 from placer.solving.solver import solve
-from placer.solving.tightening import solve_under_peaks
+from placer.solving.tightening import BASELINE_SECONDS, solve_under_peaks
 from placer.summaries import Summarised
 
 OURS = "placer"
 EXPERT = "expert-annotation"
 
 _IGNORES_CAPS = ("tensorflow-default",)
-_PEAK_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +166,7 @@ def _baseline(name: str, problem: PlacementProblem, workload: Workload) -> Strat
     if found.fits or name in _IGNORES_CAPS:
         return found
     finder = peak_finder(workload.extraction.graph, workload.costs, problem)
-    parameters = SolverParameters(time_limit_seconds=_PEAK_SECONDS)
+    parameters = SolverParameters(time_limit_seconds=BASELINE_SECONDS)
     tightened = solve_under_peaks(problem, finder, parameters, solver=name)
     if tightened.device_of is None:
         return found

@@ -20,12 +20,13 @@ from dataclasses import replace
 from typing import Any
 
 from placer.problem import PlacementProblem
+from placer.solving.baselines import BASELINES
 from placer.solving.reservation import DevicePeak, loosen, spread, tighten
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve, value_of
 from placer.solving.spilling import SLACK_PERCENT
 
-__all__ = ["DevicePeak", "PeakFinder", "solve_under_peaks"]
+__all__ = ["BASELINE_SECONDS", "DevicePeak", "PeakFinder", "solve_under_peaks"]
 
 PeakFinder = Callable[[Sequence[int]], Sequence[DevicePeak]]
 """From one device number per op to the predicted peak of every device."""
@@ -34,6 +35,9 @@ _FIRST_SHARE = 0.4
 _NEXT_SHARE = 0.5
 _SETTLING_SHARE = 0.5
 _FIRST_SETTLING_SHARE = 0.3
+_BASELINE_SHARE = 0.2
+BASELINE_SECONDS = 3.0
+"""In which a baseline is made to fit."""
 _LEAST_ROUND_SECONDS = 2.0
 _MOST_LOOSENED = 9
 _LOOSENED_FULLY = 3
@@ -54,6 +58,7 @@ def solve_under_peaks(
     """
     rounds = _Rounds(problem, find_peaks, parameters or SolverParameters(), solver)
     rounds.settle(_FIRST_SETTLING_SHARE)
+    rounds.try_baselines(_BASELINE_SHARE)
     while rounds.go_on():
         rounds.run()
     return rounds.answer()
@@ -173,6 +178,26 @@ class _Rounds:
             self.best = replace(rounds.best, status=Status.FEASIBLE, value=value, lower_bound=None)
             if not self.best.spilled_bytes:
                 self.tightened = replace(self.tightened, spill="never")
+
+    def try_baselines(self, share: float) -> None:
+        """For another objective than transfer: the baselines that are better than the best so far,
+        made to fit, for a share of the time."""
+        if self.given.objective == "transfer" or self.solver != DEFAULT_SOLVER or self.finished:
+            return
+        until = time.monotonic() + share * max(0.0, self.seconds_left())
+        limit = replace(self.parameters, time_limit_seconds=BASELINE_SECONDS)
+        for name in BASELINES:
+            if time.monotonic() > until:
+                return
+            found = solve(self.given, limit, solver=name)
+            known = None if self.best is None else self.best.value
+            if found.value is None or (known is not None and found.value >= known):
+                continue
+            rounds = _Rounds(self.given, self.find_peaks, limit, name)
+            while rounds.best is None and rounds.go_on():
+                rounds.run()
+            if rounds.best is not None:
+                self.best = _better(self.best, rounds.best)
 
     def is_exact(self) -> bool:
         """Whether nothing is reserved on a guess, so that proofs hold for the given problem."""

@@ -18,7 +18,7 @@ from placer.problem import PlacementProblem
 from placer.solving import stage, tightening
 from placer.solving.reservation import spread
 from placer.solving.solution import Solution, SolverParameters, Status
-from placer.solving.solver import value_of
+from placer.solving.solver import DEFAULT_SOLVER, value_of
 from placer.solving.tightening import DevicePeak, PeakFinder, solve_under_peaks
 
 QUICK = SolverParameters(time_limit_seconds=10.0, workers=1)
@@ -208,7 +208,9 @@ def test_the_least_transfer_is_asked_for_first(
     fast, frugal = (0, 1, 0, 1), (0, 0, 1, 1)
     asked = []
 
-    def solve(problem: PlacementProblem, *_: object, **__: object) -> Solution:
+    def solve(problem: PlacementProblem, *_: object, solver: str, **__: object) -> Solution:
+        if solver != DEFAULT_SOLVER:
+            return Solution(status=Status.UNKNOWN, device_of=None, value=None, lower_bound=None)
         asked.append(problem.objective)
         device_of = frugal if problem.objective == "transfer" else fast
         value = value_of(problem, device_of)
@@ -234,3 +236,35 @@ def test_what_is_reserved_on_one_device_is_half_reserved_on_its_likes() -> None:
     given = replace(problem, host=4)
     tightened = replace(given, transient_bytes=(0, 8, 3, 1, 9))
     assert spread(tightened, given).transient_bytes == (2, 4, 3, 1, 9)
+
+
+def test_a_baseline_that_is_faster_and_fits_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search stays at one device, HEFT uses both; TensorFlow's default would be as fast, and
+    peaks over a cap however often it is asked."""
+    problem = replace(
+        problem_of(resident=[2] * 4, tensors=[(0, [1], 5), (2, [3], 5)], capacity=[9, 9]),
+        objective="step-time",
+        seconds=((1.0, 1.0),) * 4,
+        bandwidth=((1e9, 1e9),) * 2,
+        latency=((0.0, 0.0),) * 2,
+    )
+    places = {
+        DEFAULT_SOLVER: (0, 0, 0, 0),
+        "heft": (0, 0, 1, 1),
+        "tensorflow-default": (0, 1, 0, 1),
+    }
+
+    def solve(problem: PlacementProblem, *_: object, solver: str, **__: object) -> Solution:
+        device_of = places.get(solver, (1, 1, 1, 1))
+        value = value_of(problem, device_of)
+        return Solution(status=Status.FEASIBLE, device_of=device_of, value=value, lower_bound=1.0)
+
+    def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
+        size = 99 if tuple(device_of) == (0, 1, 0, 1) else 9
+        return [DevicePeak(peak_bytes=size, moment={})] * 2
+
+    monkeypatch.setattr(tightening, "solve", solve)
+    solution = solve_under_peaks(problem, find_peaks, replace(QUICK, time_limit_seconds=2.2))
+    assert solution.status is Status.FEASIBLE
+    assert solution.device_of == places["heft"]
+    assert solution.value == pytest.approx(step_seconds(problem, places["heft"]))
