@@ -36,6 +36,7 @@ _NEXT_SHARE = 0.5
 _SETTLING_SHARE = 0.5
 _FIRST_SETTLING_SHARE = 0.3
 _BASELINE_SHARE = 0.2
+_BASELINE_ROUNDS = 6
 BASELINE_SECONDS = 3.0
 """In which a baseline is made to fit."""
 _LEAST_ROUND_SECONDS = 2.0
@@ -194,8 +195,9 @@ class _Rounds:
             if found.value is None or (known is not None and found.value >= known):
                 continue
             rounds = _Rounds(self.given, self.find_peaks, limit, name)
-            while rounds.best is None and rounds.go_on():
-                rounds.run()
+            for _ in range(_BASELINE_ROUNDS):
+                if rounds.best is None and rounds.go_on():
+                    rounds.run()
             if rounds.best is not None:
                 self.best = _better(self.best, rounds.best)
 
