@@ -35,7 +35,9 @@ _FIRST_SHARE = 0.4
 _NEXT_SHARE = 0.5
 _SETTLING_SHARE = 0.5
 _FIRST_SETTLING_SHARE = 0.3
-_BASELINE_SHARE = 0.2
+_BASELINE_SHARE = 0.25
+_TRIED = tuple(name for name in BASELINES if name not in ("tensorflow-default", "m-sct"))
+"""Those that look at the caps; the linear program of m-SCT takes too long here."""
 _BASELINE_ROUNDS = 6
 BASELINE_SECONDS = 3.0
 """In which a baseline is made to fit."""
@@ -187,13 +189,15 @@ class _Rounds:
             return
         until = time.monotonic() + share * max(0.0, self.seconds_left())
         limit = replace(self.parameters, time_limit_seconds=BASELINE_SECONDS)
-        for name in BASELINES:
-            if time.monotonic() > until:
-                return
-            found = solve(self.given, limit, solver=name)
+        values = {}
+        for name in _TRIED:
+            found = solve(self.given, limit, solver=name) if time.monotonic() < until else _UNKNOWN
+            if found.value is not None:
+                values[name] = found.value
+        for name in sorted(values, key=lambda name: values[name]):
             known = None if self.best is None else self.best.value
-            if found.value is None or (known is not None and found.value >= known):
-                continue
+            if time.monotonic() > until or (known is not None and values[name] >= known):
+                return
             rounds = _Rounds(self.given, self.find_peaks, limit, name)
             for _ in range(_BASELINE_ROUNDS):
                 if rounds.best is None and rounds.go_on():
