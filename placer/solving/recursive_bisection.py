@@ -49,7 +49,7 @@ def bisect_recursively(arrays: Arrays, sizes: Floats, random: np.random.Generato
     device_of = np.zeros(len(sizes), np.int64)
     devices = random.permutation(arrays.units.allowed.shape[1])
     _bisect_all(arrays, sizes, device_of, np.arange(len(sizes)), devices, random)
-    return _finish(arrays, device_of, random)
+    return finish(arrays, device_of, random)
 
 
 def redraw(
@@ -63,10 +63,11 @@ def redraw(
     device_of = device_of.copy()
     members = np.flatnonzero(np.isin(device_of, devices))
     _bisect_all(arrays, sizes, device_of, members, random.permutation(devices), random)
-    return _finish(arrays, device_of, random)
+    return finish(arrays, device_of, random)
 
 
-def _finish(arrays: Arrays, device_of: Ints, random: np.random.Generator) -> Ints:
+def finish(arrays: Arrays, device_of: Ints, random: np.random.Generator) -> Ints:
+    """The placement made to keep all rows, where moves of single units can, and improved."""
     free = np.flatnonzero(arrays.units.allowed.sum(axis=1) > 1)
     return refine(arrays, relieve(arrays, device_of, free), random)
 

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ortools.sat.python import cp_model
 
@@ -32,6 +32,9 @@ from placer.solving.cp_sat import PlacementModel
 from placer.solving.relaxation import relax
 from placer.solving.step_time import problem as step_problem
 from placer.solving.throughput import problem as load_problem
+
+if TYPE_CHECKING:
+    from placer.solving.transfer_search import TransferSearch
 
 _LEAST_WORKERS = 8
 """CP-SAT runs one strategy per worker, and the strategies that prove bounds come late in its list:
@@ -130,7 +133,6 @@ def search_transfer(
 ) -> None:
     """The least transfer: a heuristic search where the problem is large, then CP-SAT from the best
     on what it leaves to decide."""
-    ladder = None
     if problem.unit_count > _LEAST_SEARCHED_UNITS:
         from placer.solving.transfer_search import TransferSearch
 
@@ -138,13 +140,12 @@ def search_transfer(
         variables = (problem.unit_count + len(problem.nets)) * problem.device_count
         share, ladder = next(shares for most, *shares in _TRANSFER_SHARES if variables <= most)
         searcher.run(effort.until(share), effort.work_limit, effort.threads)
+        raise_bound(problem, searcher, result, replace(effort, deadline=effort.until(ladder)))
         hint = result.content["device_of"] or hint
     known = hint if hint is not None and problem.is_feasible(hint) else None
-    if known is not None and ladder is not None:
-        raise_bound(problem, known, result, replace(effort, deadline=effort.until(ladder)))
-        if (result.content["lower_bound"] or 0) >= problem.value(known):
-            result.update(status="OPTIMAL")
-            return
+    if known is not None and problem.value(known) <= (result.content["lower_bound"] or 0):
+        result.update(status="OPTIMAL")
+        return
     if time.time() > effort.deadline:
         return
     smaller = problem if known is None else contract(problem, problem.value(known))
@@ -160,13 +161,15 @@ def search_transfer(
 
 def raise_bound(
     problem: reduced_problem.ReducedProblem,
-    known: Sequence[int],
+    searcher: TransferSearch,
     result: ResultFile,
     effort: Effort,
 ) -> None:
-    """The lower bounds that simpler problems prove, the simplest first, until one is too hard."""
+    """The lower bounds that simpler problems prove, the simplest first, until one is too hard;
+    their placements, made to fit, may be better than those known."""
     for loss in _LOSSES:
-        if time.time() > effort.deadline:
+        known = [] if searcher.best is None else searcher.best.device_of.tolist()
+        if time.time() > effort.deadline or not known or not problem.is_feasible(known):
             return
         simpler = relax(problem, known, loss)
         model = PlacementModel(simpler, simpler.project(known))
@@ -175,9 +178,11 @@ def raise_bound(
         solver.parameters.num_workers = len(solver.parameters.subsolvers)
         solver.best_bound_callback = functools.partial(_note_bound, model, result)
         status = solver.solve(model.model)
+        if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            _note_bound(model, result, solver.best_objective_bound)
+            searcher.keep_mended(simpler.expand(model.device_of(solver)))
         if status != cp_model.OPTIMAL:
             return
-        _note_bound(model, result, solver.best_objective_bound)
 
 
 def _note_bound(model: PlacementModel, result: ResultFile, bound: float) -> None:
@@ -194,7 +199,7 @@ cores of costs that cannot all be zero, what has many by linear relaxation."""
 _LEAST_SEARCHED_UNITS = 150
 _TRANSFER_SHARES = (
     (4_000, 0.2, 0.6),
-    (40_000, 0.35, 0.6),
+    (40_000, 0.4, 0.6),
     (120_000, 0.7, 0.6),
     (sys.maxsize, 0.75, 1.0),
 )

@@ -19,7 +19,7 @@ from placer.solving.compiled.arrays import (
 )
 from placer.solving.compiled.gain_table import excess, transfer_of
 from placer.solving.multilevel_search import Found, MultilevelSearch, OnBetter
-from placer.solving.recursive_bisection import bisect_recursively, redraw, refine
+from placer.solving.recursive_bisection import bisect_recursively, finish, redraw, refine
 from placer.solving.reduced_problem import ReducedProblem
 
 _FRESH_SHARE = 0.1
@@ -104,6 +104,11 @@ class TransferSearch(MultilevelSearch):
         self.keep(
             self.judge(self.arrays, redraw(self.arrays, sizes, device_of, devices, self.random))
         )
+
+    def keep_mended(self, device_of: Sequence[int]) -> None:
+        """A placement from elsewhere, which need not keep all rows."""
+        mended = finish(self.arrays, np.array(device_of, np.int64), self.random)
+        self.keep(self.judge(self.arrays, mended))
 
     def fresh(self, arrays: Arrays) -> list[Found]:
         """A placement by recursive bisection."""
