@@ -97,3 +97,16 @@ def test_a_redrawn_placement_keeps_what_is_elsewhere() -> None:
         drawn = redraw(arrays, np.ones(600), start, np.array(devices), random)
         elsewhere = ~np.isin(start, devices)
         assert (drawn[elsewhere] == start[elsewhere]).mean() > 0.9
+
+
+def test_a_placement_from_elsewhere_is_made_to_fit() -> None:
+    """All units on one device, four times what it holds: what joins the population keeps all rows;
+    a placement that fits comes out no worse."""
+    problem = reduce_to_units(layered_problem(60, 10, 4))
+    search = TransferSearch(problem, None, 0, lambda units: None)
+    search.keep_mended([0] * problem.unit_count)
+    assert search.best is not None
+    mended = search.best.device_of.tolist()
+    assert problem.is_feasible(mended)
+    search.keep_mended(mended)
+    assert search.best.value <= problem.value(mended)
