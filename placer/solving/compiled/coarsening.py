@@ -6,9 +6,7 @@ import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints, Nets, Units, incidence
 from placer.solving.compiled.jit import compiled
-
-_MOST_PINS = 64
-"""Larger nets say little about who belongs together."""
+from placer.solving.compiled.neighbours import small_nets
 
 
 def coarsen(
@@ -68,26 +66,18 @@ def _cluster(arrays: Arrays, size: Floats, most: float, least: int, seed: int, a
 
 @compiled
 def _rate(units: Units, nets: Nets, unit: int, root: Ints, apart: Ints, rating: Floats) -> Ints:
-    """The roots that share a net with a unit; ``rating`` gets the bytes shared per net size."""
+    """The roots that share a small net with a unit; ``rating`` gets the bytes per net size."""
     touched = [np.int64(0) for _ in range(0)]
-    for side in range(2):
-        numbers = (
-            units.outs[units.out_start[unit] : units.out_start[unit + 1]]
-            if side
-            else units.ins[units.in_start[unit] : units.in_start[unit + 1]]
-        )
-        for net in numbers:
-            first, last = nets.pin_start[net], nets.pin_start[net + 1]
-            if last - first >= _MOST_PINS:
-                continue
-            shared = (nets.bytes[net] + 1e-9) / (last - first)
-            for place in range(first - 1, last):
-                pin = nets.producer[net] if place < first else nets.pins[place]
-                other = root[pin]
-                if other != unit and apart[other] == apart[unit]:
-                    if rating[other] == 0.0:
-                        touched.append(other)
-                    rating[other] += shared
+    for net in small_nets(units, nets, unit):
+        first, last = nets.pin_start[net], nets.pin_start[net + 1]
+        shared = (nets.bytes[net] + 1e-9) / (last - first)
+        for place in range(first - 1, last):
+            pin = nets.producer[net] if place < first else nets.pins[place]
+            other = root[pin]
+            if other != unit and apart[other] == apart[unit]:
+                if rating[other] == 0.0:
+                    touched.append(other)
+                rating[other] += shared
     return np.array(touched, dtype=np.int64)
 
 

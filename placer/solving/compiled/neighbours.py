@@ -4,8 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from placer.solving.compiled.arrays import Arrays, Ints, Units
+from placer.solving.compiled.arrays import Arrays, Ints, Nets, Units
 from placer.solving.compiled.jit import compiled
+
+_MOST_PINS = 64
+"""Larger nets say little about who belongs together, and take long to go through."""
+
+
+@compiled
+def small_nets(units: Units, nets: Nets, unit: int) -> Ints:
+    """The nets that a unit reads and sends, without those of many consumers."""
+    ins = units.ins[units.in_start[unit] : units.in_start[unit + 1]]
+    outs = units.outs[units.out_start[unit] : units.out_start[unit + 1]]
+    found = np.concatenate((ins, outs))
+    count = 0
+    for net in found:
+        if nets.pin_start[net + 1] - nets.pin_start[net] < _MOST_PINS:
+            found[count] = net
+            count += 1
+    return found[:count]
 
 
 @compiled

@@ -20,6 +20,7 @@ from placer.solving.compiled.gain_table import (
     new_gain_table,
 )
 from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.neighbours import small_nets
 from placer.solving.compiled.priority_queues import (
     Queues,
     clear,
@@ -28,9 +29,6 @@ from placer.solving.compiled.priority_queues import (
     put,
     remove,
 )
-
-_MOST_PINS = 64
-"""Units that share a larger net are not told of each other's moves."""
 
 _MOST_ROUNDS = 10
 _LEAST_GAIN = 1e-4
@@ -93,25 +91,14 @@ def _border(arrays: Arrays, table: GainTable, free: Ints) -> Ints:
     units = arrays.units
     for index in range(free.shape[0]):
         unit = free[index]
-        chosen[index] = (
-            units.seconds[unit, table.device_of[unit]] > 0.0
-            or _any_cut(arrays, table, unit, units.outs, units.out_start)
-            or _any_cut(arrays, table, unit, units.ins, units.in_start)
-        )
+        here = table.device_of[unit]
+        chosen[index] = units.seconds[unit, here] > 0.0
+        for net in small_nets(units, arrays.nets, unit):
+            readers = arrays.nets.pin_start[net + 1] - arrays.nets.pin_start[net]
+            chosen[index] = chosen[index] or table.pins[net, here] <= readers
     border = free[chosen]
     np.random.shuffle(border)
     return border
-
-
-@compiled
-def _any_cut(arrays: Arrays, table: GainTable, unit: int, numbers: Ints, start: Ints) -> bool:
-    """Whether one of a unit's nets, unless it is large, has pins elsewhere."""
-    nets = arrays.nets
-    for net in numbers[start[unit] : start[unit + 1]]:
-        readers = nets.pin_start[net + 1] - nets.pin_start[net]
-        if readers < _MOST_PINS and table.pins[net, table.device_of[unit]] <= readers:
-            return True
-    return False
 
 
 @compiled
@@ -183,22 +170,13 @@ def _enqueue_neighbours(
     overfull: float,
 ) -> None:
     """The units that share a small net with a unit that has moved."""
-    units, nets = arrays.units, arrays.nets
-    for side in range(2):
-        numbers = (
-            units.outs[units.out_start[unit] : units.out_start[unit + 1]]
-            if side
-            else units.ins[units.in_start[unit] : units.in_start[unit + 1]]
-        )
-        for net in numbers:
-            first, last = nets.pin_start[net], nets.pin_start[net + 1]
-            if last - first >= _MOST_PINS:
-                continue
-            if may_move[nets.producer[net]]:
-                _enqueue(arrays, table, queues, nets.producer[net], overfull)
-            for other in nets.pins[first:last]:
-                if may_move[other]:
-                    _enqueue(arrays, table, queues, other, overfull)
+    nets = arrays.nets
+    for net in small_nets(arrays.units, nets, unit):
+        if may_move[nets.producer[net]]:
+            _enqueue(arrays, table, queues, nets.producer[net], overfull)
+        for other in nets.pins[nets.pin_start[net] : nets.pin_start[net + 1]]:
+            if may_move[other]:
+                _enqueue(arrays, table, queues, other, overfull)
 
 
 @compiled
