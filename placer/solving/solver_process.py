@@ -174,7 +174,8 @@ def raise_bound(
         simpler = relax(problem, known, loss)
         model = PlacementModel(simpler, simpler.project(known))
         solver = cp_sat_solver(effort)
-        solver.parameters.subsolvers.extend(_PROVERS[: effort.workers or len(_PROVERS)])
+        provers = _PROVERS if len(model.z) <= _MOST_SENT else _PROVERS[:1]
+        solver.parameters.subsolvers.extend(provers[: effort.workers or len(provers)])
         solver.parameters.num_workers = len(solver.parameters.subsolvers)
         solver.best_bound_callback = functools.partial(_note_bound, model, result)
         status = solver.solve(model.model)
@@ -193,8 +194,11 @@ _LOSSES = (0.1, 0.03, 0.003, 0.0)
 """The shares of its cost that the best placement may lose in simpler problems."""
 
 _PROVERS = ("core", "max_lp")
-"""CP-SAT's strategies for them, in this order: what has few different costs is proven fastest by
-cores of costs that cannot all be zero, what has many by linear relaxation."""
+"""CP-SAT's strategies for them: what has few different costs is proven fastest by cores of costs
+that cannot all be zero, what has many by linear relaxation."""
+
+_MOST_SENT = 10_000
+"""Variables of sent nets with which a linear relaxation is solved in seconds."""
 
 _LEAST_SEARCHED_UNITS = 150
 _TRANSFER_SHARES = (
