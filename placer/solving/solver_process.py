@@ -143,8 +143,9 @@ def search_transfer(
         raise_bound(problem, searcher, result, replace(effort, deadline=effort.until(ladder)))
         hint = result.content["device_of"] or hint
     known = hint if hint is not None and problem.is_feasible(hint) else None
-    if known is not None and problem.value(known) <= (result.content["lower_bound"] or 0):
-        result.update(status="OPTIMAL")
+    bound = result.content["lower_bound"]
+    if known is not None and bound is not None and problem.value(known) <= bound:
+        result.update(status="OPTIMAL", device_of=list(known))
         return
     if time.time() > effort.deadline:
         return
