@@ -6,7 +6,7 @@ import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints, Nets, Units, incidence
 from placer.solving.compiled.jit import compiled
-from placer.solving.compiled.neighbours import small_nets
+from placer.solving.compiled.neighbours import degree, is_small, net_at
 
 
 def coarsen(
@@ -68,11 +68,14 @@ def _cluster(arrays: Arrays, size: Floats, most: float, least: int, seed: int, a
 def _rate(units: Units, nets: Nets, unit: int, root: Ints, apart: Ints, rating: Floats) -> Ints:
     """The roots that share a small net with a unit; ``rating`` gets the bytes per net size."""
     touched = [np.int64(0) for _ in range(0)]
-    for net in small_nets(units, nets, unit):
+    for place in range(degree(units, unit)):
+        net = net_at(units, unit, place)
+        if not is_small(nets, net):
+            continue
         first, last = nets.pin_start[net], nets.pin_start[net + 1]
         shared = (nets.bytes[net] + 1e-9) / (last - first)
-        for place in range(first - 1, last):
-            pin = nets.producer[net] if place < first else nets.pins[place]
+        for index in range(first - 1, last):
+            pin = nets.producer[net] if index < first else nets.pins[index]
             other = root[pin]
             if other != unit and apart[other] == apart[unit]:
                 if rating[other] == 0.0:

@@ -8,21 +8,29 @@ from placer.solving.compiled.arrays import Arrays, Ints, Nets, Units
 from placer.solving.compiled.jit import compiled
 
 _MOST_PINS = 64
-"""Larger nets say little about who belongs together, and take long to go through."""
 
 
 @compiled
-def small_nets(units: Units, nets: Nets, unit: int) -> Ints:
-    """The nets that a unit reads and sends, without those of many consumers."""
-    ins = units.ins[units.in_start[unit] : units.in_start[unit + 1]]
-    outs = units.outs[units.out_start[unit] : units.out_start[unit + 1]]
-    found = np.concatenate((ins, outs))
-    count = 0
-    for net in found:
-        if nets.pin_start[net + 1] - nets.pin_start[net] < _MOST_PINS:
-            found[count] = net
-            count += 1
-    return found[:count]
+def degree(units: Units, unit: int) -> int:
+    """How many nets a unit reads and sends."""
+    ins = units.in_start[unit + 1] - units.in_start[unit]
+    return int(ins + units.out_start[unit + 1] - units.out_start[unit])
+
+
+@compiled
+def net_at(units: Units, unit: int, place: int) -> int:
+    """The nets of a unit one by one: those that it reads, then those that it sends."""
+    ins = units.in_start[unit + 1] - units.in_start[unit]
+    if place < ins:
+        return int(units.ins[units.in_start[unit] + place])
+    return int(units.outs[units.out_start[unit] + place - ins])
+
+
+@compiled
+def is_small(nets: Nets, net: int) -> bool:
+    """Whether a net has few consumers: others say little about who belongs together, and take
+    long to go through."""
+    return bool(nets.pin_start[net + 1] - nets.pin_start[net] < _MOST_PINS)
 
 
 @compiled

@@ -20,7 +20,7 @@ from placer.solving.compiled.gain_table import (
     new_gain_table,
 )
 from placer.solving.compiled.jit import compiled
-from placer.solving.compiled.neighbours import small_nets
+from placer.solving.compiled.neighbours import degree, is_small, net_at
 from placer.solving.compiled.priority_queues import (
     Queues,
     clear,
@@ -88,14 +88,16 @@ def refine_transfer(
 def _border(arrays: Arrays, table: GainTable, free: Ints) -> Ints:
     """The free units with a small net that is cut or a cost where they are, in random order."""
     chosen = np.zeros(free.shape[0], np.bool_)
-    units = arrays.units
+    units, nets = arrays.units, arrays.nets
     for index in range(free.shape[0]):
         unit = free[index]
         here = table.device_of[unit]
         chosen[index] = units.seconds[unit, here] > 0.0
-        for net in small_nets(units, arrays.nets, unit):
-            readers = arrays.nets.pin_start[net + 1] - arrays.nets.pin_start[net]
-            chosen[index] = chosen[index] or table.pins[net, here] <= readers
+        for place in range(degree(units, unit)):
+            net = net_at(units, unit, place)
+            if is_small(nets, net):
+                readers = nets.pin_start[net + 1] - nets.pin_start[net]
+                chosen[index] = chosen[index] or table.pins[net, here] <= readers
     border = free[chosen]
     np.random.shuffle(border)
     return border
@@ -170,8 +172,11 @@ def _enqueue_neighbours(
     overfull: float,
 ) -> None:
     """The units that share a small net with a unit that has moved."""
-    nets = arrays.nets
-    for net in small_nets(arrays.units, nets, unit):
+    units, nets = arrays.units, arrays.nets
+    for place in range(degree(units, unit)):
+        net = net_at(units, unit, place)
+        if not is_small(nets, net):
+            continue
         if may_move[nets.producer[net]]:
             _enqueue(arrays, table, queues, nets.producer[net], overfull)
         for other in nets.pins[nets.pin_start[net] : nets.pin_start[net + 1]]:
