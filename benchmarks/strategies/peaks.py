@@ -23,16 +23,14 @@ import placer
 
 PIECES = 4
 NAMES = (
-    "mobilenet_v2",
-    "densenet121",
-    "efficientnet_b0",
+    "gru",
     "inception_v3",
+    "mlp_mixer",
+    "mobilenet_v2",
+    "perceptron",
+    "recommender",
     "transformer_encoder",
     "vision_transformer",
-    "mlp_mixer",
-    "dilated_convolutions",
-    "gru",
-    "recommender",
 )
 
 

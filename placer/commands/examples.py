@@ -17,6 +17,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "--pin 'embeddings/*=CPU:0' -o plan.json",
         "placer place model --devices 4xT4 --objective step-time --baseline plan.json "
         "--fail-over +5%",
+        "placer place model --devices 4xT4 --batch-size 256 --strategy towers -o plan.json",
+        "placer place model --devices 1xT4 --batch-size 256 --micro-batches auto -o plan.json",
     ),
     "apply": ("placer apply model plan.json -o placed",),
     "verify": (
