@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from placer.constraints import Constraints
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
+from placer.ordering.control_edges import add_control_edges
 from placer.pipeline import Workload, constraints_of, prepare
 from placer.plan import Plan, over_caps
 from placer.prediction import predict
@@ -168,7 +169,8 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> tuple[Workload, Op
             f"the plan is of another model: its fingerprint is {known[:12]}, that of {source} is "
             f"{found[:12]}; name the right one with --model"
         )
-    return workload, wanted
+    ordered = add_control_edges(workload.extraction.graph, plan.control_edges)
+    return replace(workload, extraction=replace(workload.extraction, graph=ordered)), wanted
 
 
 def _known_op(plan: Plan, name: str) -> str:

@@ -21,6 +21,8 @@ from placer.extraction import Extraction, extract
 from placer.extraction.division import Division
 from placer.findings import Report
 from placer.formulation import formulate, peak_finder
+from placer.ordering.control_edges import ControlEdge, add_control_edges
+from placer.ordering.memory_order import FREE, edges_of_placement, order_for_memory
 from placer.plan import Plan
 from placer.predicted_step import describe_step
 from placer.prediction import predict
@@ -137,7 +139,10 @@ def place_extraction(
     """The plan for a program that is extracted and costed already."""
     from placer.solving.tightening import solve_under_peaks  # numpy: a bare report needs none
 
-    graph = extraction.graph
+    asked = extraction.graph
+    edges = low_memory_edges(extraction, costs, cluster, wanted)
+    graph = add_control_edges(asked, edges)
+    extraction = replace(extraction, graph=graph)
     constraints, problem = pose(extraction, costs, cluster, wanted)
     parameters = SolverParameters(time_limit_seconds=wanted.time_limit, seed=wanted.seed)
     searching = f"searching a placement of {len(graph.ops):,} ops"
@@ -147,12 +152,26 @@ def place_extraction(
     if solution.device_of is not None:
         _LOG.info("predicting memory and times")
         placement = problem.placement(solution.device_of)
+        edges = edges_of_placement(asked, costs, placement, cluster, edges, wanted.order)
+        graph = add_control_edges(asked, edges)
         metrics = predict(graph, costs, placement, cluster)
         step = partial(describe_step, graph, costs, placement, cluster, metrics)
     plan = assemble_plan(
         extraction, cluster, costs, constraints, problem, solution, metrics, parameters
     )
-    return replace(plan, step=step)
+    return replace(plan, step=step, control_edges=edges)
+
+
+def low_memory_edges(
+    extraction: Extraction, costs: Mapping[str, OpCost], cluster: Cluster, wanted: Options
+) -> tuple[ControlEdge, ...]:
+    """The control edges that a placement is searched with: those for the lowest peaks if every op
+    were on the device it would rather be on; none if the order is free."""
+    if wanted.order == FREE:
+        return ()
+    _LOG.info("searching an order with low memory")
+    placement = constraints_of(extraction, cluster, wanted).first_choice
+    return order_for_memory(extraction.graph, costs, placement, cluster).edges
 
 
 def pose(

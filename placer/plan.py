@@ -28,6 +28,8 @@ class Plan(Summarised):
     """What ``plan.json`` holds, field by field (see ``docs/plan.md`` and the JSON Schema).
 
     ``placement`` maps every op of the flat graph to a device name, ``variables`` every variable.
+    ``control_edges`` are pairs of ops, the second of which waits for the first: they keep memory
+    low (:mod:`placer.ordering.memory_order`).
     ``request`` are the options that the plan was made with, as far as JSON holds them.
     ``step`` predicts one step op by op, for pictures; a plan out of a file has none.
     """
@@ -43,6 +45,7 @@ class Plan(Summarised):
     unmodelled: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[Mapping[str, Any], ...] = ()
     conflict: Mapping[str, Any] | None = None
+    control_edges: tuple[tuple[str, str], ...] = ()
     request: Mapping[str, Any] = field(default_factory=dict)
     tensorflow_version: str = ""
     tool_version: str = ""
@@ -136,6 +139,8 @@ class Plan(Summarised):
         del data["schema"]
         for key in ("devices", "transfers", "warnings"):
             data[key] = tuple(data[key])
+        edges = data.get("control_edges", ())
+        data["control_edges"] = tuple((before, after) for before, after in edges)
         return cls(**data)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:

@@ -23,7 +23,8 @@ class Options:
     devices; ``device_function`` gives device strings that take the place of the graph's own (ops
     without a kernel there, and groups that contradict, go elsewhere); ``costs`` are measured costs
     or a path of them, seconds by op name, or ``"grappler"``; ``strategy`` says in which other way
-    than whole the batch is run (:mod:`placer.strategies.requests`).
+    than whole the batch is run (:mod:`placer.strategies.requests`).  ``order`` is ``"free"``,
+    ``"fit"`` (control edges where the caps need them) or ``"memory"`` (for the lowest peaks).
     """
 
     tag_set: str | None = None
@@ -37,6 +38,7 @@ class Options:
     reserve: str | None = None
     spill: str = "auto"
     objective: str = "transfer"
+    order: str = "free"
     pins: Mapping[str, str] = field(default_factory=dict)
     pin_types: Mapping[str, str] = field(default_factory=dict)
     keep_together: tuple[str, ...] = ()

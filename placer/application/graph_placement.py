@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from placer.application.control_flow_placement import (
     input_anchors,
 )
 from placer.errors import UsageError
+from placer.extraction.added_control import add_control
 from placer.extraction.op_definitions import OpDefinitions
 from placer.extraction.program import FlatProgram
 from placer.files import replaced
@@ -32,6 +34,39 @@ def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str
             f"{', '.join(missing[:3])}; was it made for another model or signature?"
         )
     return {node.name: full_name(placement[node.name]) for node in program.graph_def.node}
+
+
+def planned_program(program: FlatProgram, plan: Any) -> FlatProgram:
+    """``program`` with the control edges of ``plan``.
+
+    Raises :class:`UsageError` unless ``plan`` was made for ``program`` and places it.
+    """
+    check_fingerprint(program, plan)
+    return order_program(program, plan.control_edges)
+
+
+def order_program(program: FlatProgram, edges: Iterable[Sequence[str]]) -> FlatProgram:
+    """``program`` with control ``edges``, each from an op to one that waits for it.
+
+    Raises :class:`UsageError` for an op that it lacks.
+    """
+    added: dict[str, list[str]] = {}
+    for before, after in edges:
+        added.setdefault(after, []).append(before)
+    if not added:
+        return program
+    graph_def = type(program.graph_def)()
+    graph_def.CopyFrom(program.graph_def)
+    nodes = {node.name: node for node in graph_def.node}
+    for after, names in added.items():
+        for name in (after, *names):
+            if name not in nodes:
+                raise UsageError(
+                    f"the plan has a control edge of {name}, which is not among the "
+                    f"{len(nodes):,} ops of the model: make the plan again"
+                )
+        add_control(nodes[after], names)
+    return replace(program, graph_def=graph_def)
 
 
 def check_fingerprint(program: FlatProgram, plan: Any) -> None:

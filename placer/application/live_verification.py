@@ -29,7 +29,7 @@ from placer.application.function_runs import (
     stuck_captures,
 )
 from placer.application.generated_inputs import input_values
-from placer.application.graph_placement import check_fingerprint, map_graph_devices, place_graph_def
+from placer.application.graph_placement import map_graph_devices, place_graph_def, planned_program
 from placer.application.judgement import Subject, judge, loop_outputs, requested_devices
 from placer.application.partition_graphs import RuntimeNames
 from placer.application.placed_function import (
@@ -71,7 +71,7 @@ def verify_live(
     else:
         program, plan = given.program, plan or given.plan
     if plan is not None:
-        check_fingerprint(program, plan)
+        program = planned_program(program, plan)
     subject = _subject(program, plan, applied=given is None and plan is not None)
     bindings = {} if plan is None else plan.bindings
     values = list(input_values(program, inputs, bindings, options.seed).values())

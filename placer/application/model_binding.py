@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from placer.application.captured_variables import captured_variables
 from placer.application.derived_placement import derive_placement
 from placer.application.device_mapping import HOST, configure_logical_cpus, process_mapping
-from placer.application.graph_placement import check_fingerprint
+from placer.application.graph_placement import planned_program
 from placer.application.placed_function import PlacedFunction, copy_variable, place_function
 from placer.errors import UsageError
 from placer.extraction.loading import load_program
@@ -122,7 +122,7 @@ class BoundModel:
         program = load_program(function)
         plan = self.plan
         if step == "train_step":
-            check_fingerprint(program, plan)
+            program = planned_program(program, plan)
         else:
             held = self._held_devices(program, function)
             placement = derive_placement(program, plan.placement, held)

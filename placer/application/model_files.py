@@ -9,9 +9,10 @@ from typing import Any
 
 from placer.application.device_mapping import DeviceMapping
 from placer.application.graph_placement import (
-    check_fingerprint,
     map_graph_devices,
+    order_program,
     place_graph_def,
+    planned_program,
 )
 from placer.application.judgement import Subject, loop_outputs, requested_devices
 from placer.application.partition_graphs import RuntimeNames
@@ -43,7 +44,7 @@ class ModelFile:
         self.raw = read_program(path, **options)
         self.program = planned(flatten(self.raw), plan)
         if plan is not None:
-            check_fingerprint(self.program, plan)
+            self.program = planned_program(self.program, plan)
         self.message = read_source(path)
         is_placed = all(node.device for node in self.program.graph_def.node)
         self.applied = plan is not None and not is_placed
@@ -53,10 +54,10 @@ class ModelFile:
         """Makes the random ops of what will run repeatable; how many had no seed."""
         count = seed_random_ops(self.raw.graph_def)
         if count:
-            self.program = replace(
-                divided(flatten(self.raw), self.program.division),
-                fingerprint=self.program.fingerprint,
-            )
+            seeded = divided(flatten(self.raw), self.program.division)
+            if self.plan is not None:
+                seeded = order_program(seeded, self.plan.control_edges)
+            self.program = replace(seeded, fingerprint=self.program.fingerprint)
             if self.is_saved_model:
                 seed_random_ops(self._meta_graph(self.message).graph_def)
         return count

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from placer.application.device_mapping import rehearsal_mapping
 from placer.application.fallback import SHOWN, Move, foresee_moves, refuse_moves
 from placer.application.graph_placement import (
-    check_fingerprint,
     map_graph_devices,
     place_graph_def,
+    planned_program,
     write_graph_def,
 )
 from placer.application.placed_function import place_function
@@ -25,6 +25,7 @@ from placer.application.saved_model import (
     write_saved_model,
 )
 from placer.errors import UsageError
+from placer.extraction.added_control import remove_added_control
 from placer.extraction.dividing import planned
 from placer.extraction.loading import load_program
 from placer.extraction.local_models import local_model
@@ -128,7 +129,8 @@ def _tell_moves(moves: Sequence[Move], *, strict: bool) -> None:
 def clear(
     source: str | os.PathLike[str], out: str | os.PathLike[str], *, force: bool = False
 ) -> Path:
-    """Writes the SavedModel or GraphDef ``source`` without any device strings to ``out``.
+    """Writes the SavedModel or GraphDef ``source`` without any device strings, and without
+    the control edges of a plan, to ``out``.
 
     Of a MetaGraphDef all of it is written if ``out`` ends in ``.meta``, else its graph.  Raises
     :class:`UsageError` if ``out`` exists and ``force`` is not given.
@@ -137,16 +139,19 @@ def clear(
     message = read_source(path)
     if message.DESCRIPTOR.name == "MetaGraphDef" and Path(out).suffix == META_SUFFIX:
         map_devices(message, lambda _: "")
+        remove_added_control(message.graph_def)
         with replaced(out, force=force) as file:
             file.write_bytes(message.SerializeToString())
     elif message.DESCRIPTOR.name == "SavedModel":
         for meta_graph in message.meta_graphs:
             map_devices(meta_graph, lambda _: "")
+            remove_added_control(meta_graph.graph_def)
         with replaced(out, force=force) as folder:
             write_saved_model(path, message, folder)
     else:
         graph_def = message if message.DESCRIPTOR.name == "GraphDef" else message.graph_def
         map_graph_devices(graph_def, lambda _: "")
+        remove_added_control(graph_def)
         write_graph_def(graph_def, out, force=force)
     return Path(out)
 
@@ -157,8 +162,7 @@ def load_planned_program(source: Any, plan: Plan, **choice: Any) -> FlatProgram:
     Raises :class:`UsageError` if the fingerprints differ.
     """
     program = planned(load_program(source, **planned_choice(plan, choice)), plan)
-    check_fingerprint(program, plan)
-    return program
+    return planned_program(program, plan)
 
 
 def planned_choice(plan: Any, choice: dict[str, Any]) -> dict[str, Any]:

@@ -22,10 +22,16 @@ from placer.application.control_flow_placement import (
 )
 from placer.application.device_mapping import HOST
 from placer.application.function_bodies import function_attributes
-from placer.application.graph_placement import full_devices, map_graph_devices, placed_nodes
+from placer.application.graph_placement import (
+    full_devices,
+    map_graph_devices,
+    order_program,
+    placed_nodes,
+)
 from placer.application.shared_variables import follow_variables, touched_handles
 from placer.application.signature_flattening import flatten_function
 from placer.errors import ModelError, UsageError
+from placer.extraction.added_control import add_control, added_control, remove_added_control
 from placer.extraction.inlining import CALL_TYPES
 from placer.extraction.loading import load_program
 from placer.extraction.op_definitions import OpDefinitions
@@ -122,7 +128,8 @@ def complete_program(
         sources = [name.lstrip("^").partition(":")[0] for name in node.input]
         devices = [complete[name] for name in sources if name in complete]
         complete.setdefault(node.name, devices[0] if devices else HOST)
-    return whole, complete
+    edges = [(before, n.name) for n in program.graph_def.node for before in added_control(n)]
+    return order_program(whole, edges), complete
 
 
 def write_saved_model(
@@ -177,10 +184,11 @@ def place_meta_graph(
 ) -> Warnings:
     """Writes ``placement`` into a MetaGraphDef, in place; returns warnings.
 
-    Devices of an earlier placement that this one does not use go.
+    Devices of an earlier placement that this one does not use go, and so do its control edges.
     """
     used = {full_name(device) for device in placement.values()} | {full_name(HOST)}
     map_devices(meta_graph, lambda device: device if _is_used(device, used) else "")
+    remove_added_control(meta_graph.graph_def)
     with exported_function(meta_graph, program.signature):
         return _place_meta_graph(meta_graph, program, placement)
 
@@ -274,6 +282,7 @@ def _place_main_graph(graph_def: Any, placed: list[Any], joined: set[str]) -> No
         new = by_name.pop(node.name, None)
         if new is not None:
             node.device = new.device
+            add_control(node, added_control(new))
         if new is not None and new.name in joined:
             node.CopyFrom(new)
         elif new is not None and node.op in CONTROL_FLOW_TYPES:

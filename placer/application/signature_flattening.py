@@ -14,6 +14,7 @@ from typing import Any
 
 from placer.application.function_bodies import BodyReferences
 from placer.errors import ModelError
+from placer.extraction.added_control import added_control, rename_added_control
 from placer.extraction.op_definitions import OpDefinitions, argument_length
 
 
@@ -83,6 +84,7 @@ def _body_node(node: Any, prefix: str, inner: Any, arguments: Mapping[str, str])
     copy.CopyFrom(node)
     copy.name = node.name.removeprefix(prefix)
     copy.input[:] = [inner(name) for name in node.input]
+    rename_added_control(copy, [inner(f"^{name}")[1:] for name in added_control(node)])
     if "_class" in copy.attr:
         entries = [entry.decode().removeprefix("loc:@") for entry in copy.attr["_class"].list.s]
         kept = [

@@ -185,6 +185,17 @@ def add_strategy_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_order(parser: argparse.ArgumentParser) -> None:
+    """Adds the order that ops are held to."""
+    parser.add_argument(
+        "--order",
+        choices=("free", "fit", "memory"),
+        default="free",
+        help="control edges that keep memory low: none, where the caps need them, or for the "
+        "lowest peaks (free)",
+    )
+
+
 def add_time_limit(group: argparse._ActionsContainer, seconds: float, what: str) -> None:
     """Adds ``--time-limit``; ``what`` it bounds."""
     group.add_argument(

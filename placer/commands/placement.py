@@ -26,6 +26,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     options.add_model_options(parser)
     options.add_device_options(parser, required=True)
     options.add_search_options(parser)
+    options.add_order(parser)
     options.add_strategy_options(parser)
     options.add_gate_options(parser)
     options.add_output_options(
@@ -53,7 +54,8 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.pipeline import place
 
     with progress(f"placing {arguments.model}", arguments):
-        plan = place(arguments.model, arguments.devices, **all_options(arguments))
+        wanted = {**all_options(arguments), "order": arguments.order}
+        plan = place(arguments.model, arguments.devices, **wanted)
     if arguments.output:
         plan.save(arguments.output, force=arguments.force)
     _show(plan, arguments)

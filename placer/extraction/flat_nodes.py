@@ -7,6 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from placer.errors import ModelError
+from placer.extraction.added_control import ADDED_CONTROL
 from placer.extraction.call_scopes import MOST_NESTED_CALLS, Scope
 from placer.extraction.op_definitions import called_functions, decoded
 
@@ -20,8 +21,9 @@ def flat_node(source: Any, *, is_anchor: bool) -> Any:
     node = node_def_pb2.NodeDef()
     node.CopyFrom(source)
     del node.input[:]
-    if "_output_shapes" in node.attr:
-        del node.attr["_output_shapes"]
+    for key in ("_output_shapes", ADDED_CONTROL):
+        if key in node.attr:
+            del node.attr[key]
     return node
 
 

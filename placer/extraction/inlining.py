@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from placer.errors import ModelError
+from placer.extraction.added_control import added_control
 from placer.extraction.call_scopes import CALL_TYPES as CALL_TYPES
 from placer.extraction.call_scopes import CallTree, Scope
 from placer.extraction.flat_nodes import (
@@ -168,8 +169,11 @@ class _Inliner:
     def sources(self, scope: Scope, node: Any) -> Iterator[Source]:
         """The resolved inputs of a plain op, or of the anchor of a call."""
         is_call = self.tree.called(scope, node) is not None
+        added = added_control(node)
         for name in node.input:
             if name.startswith("^"):
+                if name[1:] in added:
+                    continue
                 yield from ((*pair, -1) for pair in self.control_sources(scope, name[1:]))
             elif not is_call:
                 yield self.resolve(scope, name)
