@@ -149,7 +149,9 @@ def place_extraction(
     _LOG.info(searching, extra={"limit_seconds": wanted.time_limit})
     solution = solve_under_peaks(problem, peak_finder(graph, costs, problem), parameters)
     metrics, step = None, None
-    if solution.device_of is not None:
+    if solution.device_of is None:
+        edges = ()
+    else:
         _LOG.info("predicting memory and times")
         placement = problem.placement(solution.device_of)
         edges = edges_of_placement(asked, costs, placement, cluster, edges, wanted.order)

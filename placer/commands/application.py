@@ -29,7 +29,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     parser.add_argument("--force", action="store_true", help="overwrite OUT")
     parser.add_argument(
-        "--clear", action="store_true", help="take all devices out instead of writing a plan's"
+        "--clear",
+        action="store_true",
+        help="take all devices and a plan's control edges out instead of writing a plan's",
     )
     parser.add_argument(
         "--rehearse",

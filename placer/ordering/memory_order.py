@@ -21,7 +21,12 @@ from itertools import accumulate
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
-from placer.ordering.control_edges import ControlEdge, add_control_edges, joinable_ops
+from placer.ordering.control_edges import (
+    ControlEdge,
+    add_control_edges,
+    direct_edges,
+    joinable_ops,
+)
 from placer.ordering.list_scheduling import find_low_order
 from placer.prediction.buffers import Lifetime
 from placer.prediction.collection import collection_paused
@@ -39,8 +44,14 @@ _ROOM = 1.005
 """Without caps the goal is the peak of the low order, and a little more."""
 
 _MOST_ROUNDS = 60
+_OPS_IN_ROUNDS = 200_000
+"""So many ops are followed over all rounds, which bounds the time that takes."""
+
 _ORDERS_PER_ROUND = 3
 _MOMENTS_PER_ORDER = 6
+_OPS_PRUNED = 50_000
+"""So many ops are followed, over all attempts to leave edges out."""
+
 _LEAST_SHARE = 0.002
 """Buffers below this share of what is not resident are left alone."""
 
@@ -163,7 +174,7 @@ class _Search:
             found = self.ranges(tuple(edges))
             if _excess(found, goal) < _excess(before, goal):
                 best = tuple(edges), found
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(min(_MOST_ROUNDS, _OPS_IN_ROUNDS // len(self.graph.ops) + 1)):
             if not _excess(best[1], goal):
                 break
             ordered = add_control_edges(self.graph, edges)
@@ -174,7 +185,33 @@ class _Search:
             found = self.ranges(tuple(edges))
             if _excess(found, goal) < _excess(best[1], goal):
                 best = tuple(edges), found
-        return best
+        return self._pruned(*best, goal)
+
+    def _pruned(
+        self,
+        edges: tuple[ControlEdge, ...],
+        ranges: dict[str, PeakRange],
+        goal: Mapping[str, int],
+    ) -> tuple[tuple[ControlEdge, ...], dict[str, PeakRange]]:
+        """Fewer edges that do as much: none that others imply, and without the parts that can be
+        left out at no loss."""
+        edges = tuple(direct_edges(self.graph, edges))
+        excess = _excess(ranges, goal)
+        left = max(_OPS_PRUNED // max(len(self.graph.ops), 1), 1)
+        size = (len(edges) + 1) // 2
+        while edges and size and left:
+            for start in range(0, len(edges), size):
+                left -= 1
+                kept = edges[:start] + edges[start + size :]
+                found = self.ranges(kept)
+                if _excess(found, goal) <= excess:
+                    edges, ranges = kept, found
+                    break
+                if not left:
+                    break
+            else:
+                size //= 2
+        return edges, ranges
 
     def _edges_after_control_flow(self, goal: Mapping[str, int]) -> Iterator[ControlEdge]:
         """From what reads the results of a branch or loop that reads much, to what allocates much
@@ -276,8 +313,13 @@ class _Search:
 
 
 def _excess(peaks: Mapping[str, PeakRange], goal: Mapping[str, int]) -> int:
-    """By how much the high peaks are over the goal, in all."""
-    return sum(max(peak.high_bytes - goal[name], 0) for name, peak in peaks.items())
+    """By how much the high peaks are over the goal, in all, and the expected ones once more:
+    none exactly if all high peaks are within it."""
+    return sum(
+        max(size - goal[name], 0)
+        for name, peak in peaks.items()
+        for size in (peak.high_bytes, peak.expected_bytes)
+    )
 
 
 def _worst_moments(in_use: Sequence[int], goal: int) -> list[int]:

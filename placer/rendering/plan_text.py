@@ -93,6 +93,8 @@ def _quality(plan: Plan) -> RenderableType:
             ("transfers", _transfer_totals(plan)),
             ("step", _step_line(metrics)),
         ]
+    if plan.control_edges:
+        rows.append(("order", format_count(len(plan.control_edges), "control edge")))
     rows.append(("search", f"{format_seconds(solver['seconds'])}, seed {solver['seed']}"))
     return facts("Placement", rows)
 
