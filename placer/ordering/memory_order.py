@@ -20,6 +20,7 @@ from itertools import accumulate
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
+from placer.collection import collection_paused
 from placer.graph.op_graph import OpGraph
 from placer.ordering.control_edges import (
     ControlEdge,
@@ -29,7 +30,6 @@ from placer.ordering.control_edges import (
 )
 from placer.ordering.list_scheduling import find_low_order
 from placer.prediction.buffers import Lifetime
-from placer.prediction.collection import collection_paused
 from placer.prediction.execution_orders import executor_orders, peaks_along, uses_accelerator
 from placer.prediction.executor import prepare
 from placer.prediction.lifetimes import find_lifetimes
