@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from placer.application.profiling import profile as profile
     from placer.application.runtime_settings import configure_runtime as configure_runtime
     from placer.application.runtime_settings import session_config as session_config
+    from placer.application.streaming import stream as stream
     from placer.application.variable_scopes import empty_variables as empty_variables
     from placer.calibration import calibrate as calibrate
     from placer.comparison import compare as compare
@@ -70,6 +71,7 @@ _HOMES = {
     "report": "placer.pipeline",
     "serve_task": "placer.application",
     "session_config": "placer.application.runtime_settings",
+    "stream": "placer.application.streaming",
     "sweep": "placer.sweep",
     "training_step": "placer.extraction.training_steps",
     "verify": "placer.application",
