@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 WIDTH = 4096
@@ -120,7 +121,7 @@ def measure(load) -> dict:
         times.append(time.perf_counter())
     stop.set()
     watcher.join()
-    seconds = [round(b - a, 2) for a, b in zip(times, times[1:], strict=False)]
+    seconds = [round(b - a, 2) for a, b in pairwise(times)]
     return {
         "seconds": dict(zip(("load", "first", "second"), seconds, strict=True)),
         "resident_bytes_at_start": at_start,

@@ -222,7 +222,7 @@ class _Cutter:
         node = self.nodes[name]
         types: list[int] = []
         definition = self.definitions.find(node.op)
-        for argument in definition.output_arg:
+        for argument in definition.output_arg if definition is not None else ():
             if argument.type_list_attr:
                 types.extend(node.attr[argument.type_list_attr].list.type)
                 continue
