@@ -25,6 +25,9 @@ from placer.prediction.step_layout import Effect, StepLayout
 _SMALL_BYTES = 1024
 """What an op may read and still count as one that only takes memory: scalars, shapes."""
 
+_LONGEST = 16
+"""A chain of so many ops counts as one that does more than to take memory."""
+
 _FINEST = 0.005
 """The bisection ends when budgets differ by this share."""
 
@@ -101,23 +104,33 @@ class _Task:
         for some in successors:
             for op in some:
                 self.waits[op] += 1
-        self.only_takes = [_only_takes(layout, op) for op in range(len(layout.names))]
+        self.only_takes = _only_takes(layout)
 
     def schedule(self, budget: Sequence[int]) -> LowOrder:
         """The order under one budget."""
         return _Schedule(self, budget).run()
 
 
-def _only_takes(layout: StepLayout, op: int) -> bool:
-    """Does the op allocate, and read nothing that could be freed?"""
-    allocates = any(layout.bytes[v] and not layout.shared.get(v) for v in layout.outputs[op])
-    if layout.effects[op] != Effect.PLAIN or not allocates:
-        return False
+def _only_takes(layout: StepLayout) -> list[bool]:
+    """Of every op: does it allocate, need nothing that is fed, and read nothing that could be
+    freed but what a few such ops made for it alone?"""
     lasting = (Effect.RESIDENT, Effect.READ_VARIABLE)
-    return all(
-        layout.bytes[value] <= _SMALL_BYTES or layout.effects[layout.producer[value]] in lasting
-        for value in layout.inputs[op]
-    )
+    steps = [_LONGEST] * len(layout.names)
+    for op, inputs in enumerate(layout.inputs):
+        if layout.effects[op] in lasting:
+            steps[op] = 0
+        elif layout.effects[op] == Effect.PLAIN:
+            made = [value for value in inputs if layout.bytes[value] > _SMALL_BYTES]
+            made = [
+                value for value in made if layout.effects[layout.producer[value]] not in lasting
+            ]
+            if all(layout.readers[value] == 1 for value in made):
+                before = [steps[layout.producer[value]] for value in inputs]
+                steps[op] = min(max(before, default=0) + 1, _LONGEST)
+    return [
+        0 < steps[op] < _LONGEST and any(layout.bytes[v] > _SMALL_BYTES for v in outputs)
+        for op, outputs in enumerate(layout.outputs)
+    ]
 
 
 class _Schedule:

@@ -272,8 +272,9 @@ class _Search:
         room = goal - lifetime.bytes
         low = self.low_bytes[device]
         if self.place_of[owner] > now:
-            full = (p for p in range(self.place_of[owner] - 1, now, -1) if low[p] > room)
-            yield from self._join(next(full, now), self.place_of[owner], backwards=True)
+            for op in self._beginnings(owner, now):
+                full = (p for p in range(self.place_of[op] - 1, now, -1) if low[p] > room)
+                yield from self._join(next(full, now), self.place_of[op], backwards=True)
             return
         late = [order[read.holder] for read in lifetime.reads if read.holder > moment]
         if late and max(self.place_of[reader] for reader in late) < now:
@@ -281,6 +282,25 @@ class _Search:
                 first = self.place_of[reader]
                 full = (p for p in range(first + 1, now) if low[p] > room)
                 yield from self._join(first, next(full, now), backwards=False)
+
+    def _beginnings(self, owner: int, now: int) -> list[int]:
+        """The first ops of what ran ahead to make a buffer: ``owner`` may have written it over
+        others."""
+        layout = self.step.layout
+        found, seen, stack = [], {owner}, [owner]
+        while stack:
+            op = stack.pop()
+            producers = {layout.producer[v] for v in layout.inputs[op] if layout.bytes[v]}
+            ahead = [
+                producer
+                for producer in sorted(producers)
+                if self.place_of[producer] > now and self.joinable[producer]
+            ]
+            if not ahead:
+                found.append(op)
+            stack.extend(producer for producer in ahead if producer not in seen)
+            seen.update(ahead)
+        return found
 
     def _join(self, first: int, last: int, *, backwards: bool) -> Iterator[ControlEdge]:
         """The edge between two places of the low order; the one that may move is moved between

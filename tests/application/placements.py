@@ -78,4 +78,5 @@ def plan_for(program, placement, **bindings):
         transfers=expected_transfers(program, placement),
         model={"fingerprint": program.fingerprint, "signature": program.signature},
         bindings=bindings,
+        control_edges=(),
     )

@@ -21,8 +21,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.config import flags
 
+from cost_models.clusters import parse_cluster
 from placer.extraction import extract
 from placer.graph.order import topological_order
+from placer.ordering.memory_order import order_for_memory
 from placer.prediction import estimate_costs, executor, predict_memory, predict_transfers
 from placer.prediction.possible_steps import predict_peak_ranges
 from placer.strategies import micro_batches
@@ -42,6 +44,8 @@ def main() -> None:
         "tied": tied_embedding,
         "whole_batch": lambda: in_pieces(1),
         "four_pieces": lambda: in_pieces(4),
+        "masked": masked,
+        "masked_in_order": lambda: in_order(*masked()),
     }
     json.dump({name: compare(*build()) for name, build in models.items()}, sys.stdout)
 
@@ -245,6 +249,33 @@ def in_pieces(pieces):
         loss = step.python_function(x)
         v1.global_variables_initializer()
         return {"x:0": np.zeros(x.shape, np.float32)}, [loss], [descent.step]
+
+
+def masked():
+    """Eight layers, each with a random mask that could be made before anything else."""
+    with tf.Graph().as_default():
+        x = v1.placeholder(tf.float32, (512, 64), name="x")
+        weights = variable((64, 64)).read_value()
+        h = x
+        for number in range(8):
+            mask = tf.random.stateless_uniform((512, 64), seed=(number, 1))
+            h = tf.tanh((h * mask) @ weights)
+        y = tf.reduce_sum(h, 1)
+        v1.global_variables_initializer()
+        return {"x:0": np.zeros(x.shape, np.float32)}, [y], []
+
+
+def in_order(feeds, fetches, targets):
+    """The same with the control edges for its lowest peak."""
+    graph_def = fetches[0].graph.as_graph_def()
+    graph = extract(fetches[0].graph, outputs=[fetches[0].name]).graph
+    placement, cluster = dict.fromkeys(graph.ops, "CPU:0"), parse_cluster("CPU:64GiB")
+    nodes = {node.name: node for node in graph_def.node}
+    for before, after in order_for_memory(graph, estimate_costs(graph), placement, cluster).edges:
+        nodes[after].input.append(f"^{before}")
+    with tf.Graph().as_default() as ordered:
+        tf.import_graph_def(graph_def, name="")
+        return feeds, [ordered.get_tensor_by_name(fetches[0].name)], targets
 
 
 def tied_embedding():
