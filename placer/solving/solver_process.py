@@ -191,7 +191,7 @@ def _note_bound(model: PlacementModel, result: ResultFile, bound: float) -> None
     result.update(lower_bound=model.lower_bound(bound))
 
 
-_LOSSES = (0.03, 0.003, 0.0)
+_LOSSES = (0.1, 0.03, 0.003, 0.0)
 """The shares of its cost that the best placement may lose in simpler problems."""
 
 _PROVERS = ("core", "max_lp")
