@@ -175,9 +175,13 @@ def raise_bound(
         simpler = relax(problem, known, loss)
         model = PlacementModel(simpler, simpler.project(known))
         solver = cp_sat_solver(effort)
-        provers = _PROVERS if len(model.z) <= _MOST_SENT else _PROVERS[:1]
-        solver.parameters.subsolvers.extend(provers[: effort.workers or len(provers)])
-        solver.parameters.num_workers = len(solver.parameters.subsolvers)
+        if effort.workers == 1:  # strategies side by side never take turns in the same way
+            solver.parameters.optimize_with_core = True
+        else:
+            solver.parameters.subsolvers.extend(
+                _PROVERS if len(model.z) <= _MOST_SENT else _PROVERS[:1]
+            )
+            solver.parameters.num_workers = len(solver.parameters.subsolvers)
         solver.best_bound_callback = functools.partial(_note_bound, model, result)
         status = solver.solve(model.model)
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
