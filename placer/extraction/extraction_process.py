@@ -70,7 +70,7 @@ def import_tensorflow_core() -> None:
         raise ModuleNotFoundError("No module named 'tensorflow'")
     sys.modules["tensorflow"] = importlib.util.module_from_spec(specification)
     try:
-        importlib.import_module("tensorflow.python.framework.importer")
+        importlib.import_module("tensorflow.python.framework.ops")
     except (ImportError, AttributeError):
         for name in [name for name in sys.modules if name.partition(".")[0] == "tensorflow"]:
             del sys.modules[name]

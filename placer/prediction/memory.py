@@ -61,7 +61,7 @@ class StepMemory:
         owner: Mapping[str, str] | None = None,
     ) -> None:
         self.owner = owner or {}
-        routes = find_routes(graph, placement, host)
+        self.routes = routes = find_routes(graph, placement, host)
         memory_of = _memories(routes, device_names, host)
         self.graph = graph
         self.layout = lay_out_step(graph, costs, routes, memory_of, host)

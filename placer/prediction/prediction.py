@@ -45,7 +45,7 @@ def predict(
         step = StepMemory(graph, costs, placement, names, host)
         orders = [checked_order(graph, order)]
     peaks = peaks_along(step, orders)
-    routes = find_routes(graph, placement, host)
+    routes = step.routes if step.graph is graph else find_routes(graph, placement, host)
     transfers = tuple(list_transfers(graph, costs, routes, host))
     return Metrics(
         transfers=largest_first(transfers),
