@@ -111,9 +111,7 @@ def _import_bare(graph: Any, scratch: Any) -> None:
     scoped = c_api_util.ScopedTFImportGraphDefOptions()
     pywrap_tf_session.TF_ImportGraphDefOptionsSetPrefix(scoped.options, "")
     pywrap_tf_session.TF_ImportGraphDefOptionsSetUniquifyNames(scoped.options, True)
-    pywrap_tf_session.TF_ImportGraphDefOptionsSetValidateColocationConstraints(
-        scoped.options, True
-    )
+    pywrap_tf_session.TF_ImportGraphDefOptionsSetValidateColocationConstraints(scoped.options, True)
     content = pywrap_tf_session.TF_NewBufferFromString(scratch.SerializeToString())
     try:
         with graph._c_graph.get() as c_graph:
