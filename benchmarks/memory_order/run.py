@@ -127,8 +127,8 @@ def fields(name: str, row: dict, before: list[int], after: list[int]) -> list[st
         f"{row['step_time']:+.1%}",
         f"{row['before'] / 1e6:.2f} to {row['after'] / 1e6:.2f}",
         f"{spread(before)} to {spread(after)}",
-        f"-{predicted:.1%}",
-        f"-{recorded:.1%}",
+        f"{-predicted:+.1%}",
+        f"{-recorded:+.1%}",
         f"{row['after'] / median(after) - 1:+.1%}",
     ]
 
