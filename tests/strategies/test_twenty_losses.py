@@ -26,8 +26,13 @@ STRATEGIES: dict[str, tuple[str, Any]] = {
     "hybrid": ("4xGPU:1GiB", lambda f, **o: placer.data_parallel(f, GROUPS["hybrid"], **o)),
     "micro-batches": ("2xGPU:1GiB", lambda f, **o: placer.micro_batches(f, 3, **o)),
     "pipeline": ("2xGPU:1GiB", lambda f, **o: placer.micro_batches(f, 4, in_flight=2, **o)),
+    "order": ("2xGPU:1GiB", lambda f, **o: placer.micro_batches(f, 1, **o)),
 }
-"""Devices, and the step that a strategy makes of a loss."""
+"""Devices, and the step that a strategy makes of a loss; "order" is the whole step on two devices,
+with control edges for low memory."""
+
+ORDERED = {"transformer", "recommender"}
+"""The programs in which some order lowers the peak: not the loop, nor one convolution."""
 
 
 @cache
@@ -44,6 +49,8 @@ ALWAYS = {
     ("transformer", "micro-batches"),
     ("convolutional", "pipeline"),
     ("recommender", "pipeline"),
+    ("recommender", "order"),
+    ("transformer", "order"),
 }
 """Every strategy and every program; the other pairs with PLACER_LONG_TESTS."""
 
@@ -72,10 +79,17 @@ def test_twenty_losses_are_those_of_the_unplaced_step(name, strategy):
         known[0], shapes = tf.TensorSpec((None, None, 4)), {"batch_0": (None, 7, 4)}
     step = build(loss_of, optimizer=optimizer(), variables=variables, input_signature=known)
     program = step.get_concrete_function(*(data if known is None else ()))
-    objective = "throughput" if strategy == "pipeline" else "transfer"
     plan = placer.place(
-        program, devices, batch_size=BATCH, shapes=shapes, objective=objective, time_limit=0.5
+        program,
+        devices,
+        batch_size=BATCH,
+        shapes=shapes,
+        objective="throughput" if strategy in ("pipeline", "order") else "transfer",
+        order="memory" if strategy == "order" else "free",
+        time_limit=0.5,
     )
+    if strategy == "order" and name in ORDERED:
+        assert plan.control_edges
     if strategy in GROUPS:
         assert_towers_stay_in_their_groups(plan, GROUPS[strategy])
     placed = placer.apply(program, plan)
