@@ -25,7 +25,7 @@ from placer.extraction.flat_nodes import (
     retarget_classes,
 )
 from placer.extraction.flat_nodes import needed_library as needed_library
-from placer.extraction.node_order import order_nodes
+from placer.extraction.node_order import order_after
 from placer.extraction.op_definitions import OpDefinitions, attribute
 
 INPUT_ANCHOR = "_placer_input"
@@ -215,29 +215,31 @@ class _Inliner:
     def emit(self, order: list[tuple[Scope, str]], names: Mapping[tuple[Scope, str], str]) -> Any:
         from tensorflow.core.framework import graph_pb2
 
-        nodes = {}
+        nodes, sources = {}, {}
         for key in order:
             scope, name = key
             source = scope.nodes[name]
             node = flat_node(source, is_anchor=self.tree.called(scope, source) is not None)
             node.name = names[key]
             node.device = node.device or scope.device
-            inputs, control = [], {}
+            producers, inputs, control = [], [], {}
             for owner, producer, index in self.inputs[key]:
                 flat = names[owner, producer]
                 if index < 0:
-                    control[f"^{flat}"] = flat
+                    control[flat] = f"^{flat}"
                 else:
+                    producers.append(flat)
                     inputs.append(f"{flat}:{index}" if index else flat)
-            inputs += [mark for mark, flat in control.items() if flat != names[key]]
-            node.input.extend(inputs)
+            control.pop(names[key], None)
+            sources[names[key]] = [*producers, *control]
+            node.input.extend([*inputs, *control.values()])
             if scope.call is not None:
                 bind_placeholders(scope, node)
             rename_classes(scope, node, names)
             nodes[names[key]] = node
         retarget_classes(nodes)
         graph_def = graph_pb2.GraphDef()
-        graph_def.node.extend(nodes[name] for name in order_nodes(nodes))
+        graph_def.node.extend(nodes[name] for name in order_after(nodes, sources))
         graph_def.library.CopyFrom(needed_library(graph_def.node, self.tree.library))
         return graph_def
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from placer.extraction.node_checks import check_references
-from placer.extraction.node_order import order_nodes
+from placer.extraction.node_order import order_after, order_nodes, sources_of
 from placer.extraction.op_definitions import OpDefinitions, argument_length
 from placer.extraction.v1_control_flow import NOWHERE, find_contexts
 
@@ -49,11 +49,9 @@ class _Graph:
 
     def __init__(self, nodes: Iterable[Any]) -> None:
         self.nodes = {node.name: node for node in nodes}
-        self.order = order_nodes(self.nodes)
-        self.inputs = {
-            name: [reference.lstrip("^").split(":")[0] for reference in self.nodes[name].input]
-            for name in self.order
-        }
+        sources = {name: sources_of(node) for name, node in self.nodes.items()}
+        self.order = order_after(self.nodes, sources)
+        self.inputs = {name: sources[name] for name in self.order}
         kinds = {op_type: _kind(op_type) for op_type in {n.op for n in self.nodes.values()}}
         self.above = {name: kinds[self.nodes[name].op] for name in self.order}
         while self._spread():
