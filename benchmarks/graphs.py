@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -326,6 +328,17 @@ GRAPHS: tuple[BenchmarkGraph, ...] = (
         inputs=(((256,), "float32"),), batches=(32, 256), optimizer="Adam",
     ),
 )  # fmt: skip
+
+
+def build_apart(folder: Path, names: Sequence[str]) -> list[Path]:
+    """The files of the graphs called ``names`` (of all, if none is), built by a process of its
+    own: this one does without TensorFlow."""
+    subprocess.run([sys.executable, __file__, folder, *names], check=True)
+    return [
+        path
+        for path in sorted(folder.glob("*.pb"))
+        if not names or path.stem.rpartition("-b")[0] in names
+    ]
 
 
 def write_graph(graph: BenchmarkGraph, batch: int, folder: Path) -> Path:

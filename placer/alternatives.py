@@ -38,6 +38,8 @@ from placer.request import Options
 from placer.strategies.requests import (
     PIECES_PER_STAGE,
     StrategyRequest,
+    equal_groups,
+    group_alone,
     part_devices,
     tower_groups,
 )
@@ -124,9 +126,8 @@ def _divided_rows(parts: _Parts, size: int) -> Iterator[Alternative]:
     count = len(part_devices(cluster))
     if count > 1:
         yield _towers(parts, size, StrategyRequest(kind="towers", parts=count))
-    for towers in range(2, count // 2 + 1):
-        if count % towers == 0:
-            yield _towers(parts, size, StrategyRequest(kind="hybrid", parts=towers))
+    for towers in equal_groups(count):
+        yield _towers(parts, size, StrategyRequest(kind="hybrid", parts=towers))
     yield from (_micro_batches(parts, size, pieces) for pieces in MICRO_BATCHES if pieces <= size)
     if count > 1 and PIECES_PER_STAGE * count <= size:
         yield _pipeline(parts, size, count)
@@ -222,7 +223,7 @@ def _towers(parts: _Parts, size: int, asked: StrategyRequest) -> Alternative:
         objective = "transfer" if len(group) == 1 else "step-time"
         kind = _kind(cluster, group)
         if kind not in placed:
-            placed[kind] = group, parts.place(part, objective, _alone(cluster, group))
+            placed[kind] = group, parts.place(part, objective, group_alone(cluster, group))
         like, plan = placed[kind]
         if not plan.fits:
             return replace(row, note=f"{', '.join(group)} do not hold a tower of {part} examples")
@@ -341,12 +342,6 @@ def _divide_seconds(workload: Workload) -> float:
         tensor = graph.tensors[name]
         fetched += costs[tensor.producer].output_bytes[tensor.index] or 0
     return 2 * (fed + fetched) / workload.cluster.host.memory_bandwidth
-
-
-def _alone(cluster: Cluster, group: Sequence[str]) -> Cluster:
-    """The host and some accelerators, which are called what they are called."""
-    kept = tuple(d for d in cluster.devices if d.name in (*group, cluster.host.name))
-    return replace(cluster, devices=kept)
 
 
 def _caps(cluster: Cluster) -> dict[str, int]:

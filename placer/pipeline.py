@@ -35,6 +35,7 @@ from placer.strategies.requests import (
     StrategyRequest,
     choose_plan,
     division_of,
+    group_alone,
     read_strategy,
     tower_groups,
 )
@@ -229,8 +230,7 @@ def _place_part(
     part = replace(wanted, strategy=None, batch_size=-(-wanted.batch_size // (asked.parts or 1)))
     extraction = extract_program(source, part)
     require_known_shapes(extraction)
-    kept = tuple(d for d in cluster.devices if d.name in (*group, cluster.host.name))
-    alone = replace(cluster, devices=kept)
+    alone = group_alone(cluster, group)
     costs, extraction = _cost(source, extraction, alone, part)
     plan = place_extraction(extraction, costs, alone, part)
     if not plan.fits:

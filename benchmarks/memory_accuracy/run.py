@@ -31,6 +31,9 @@ from placer.prediction.metrics import PeakRange
 from placer.prediction.possible_steps import PossibleSteps
 from placer.prediction.recorded_orders import recorded_order, taken_branches
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from graphs import build_apart
+
 HERE = Path(__file__).parent
 DEVICE = "CPU:0"
 LINE = "| {:26} | {:>6} | {:>15} | {:>8} | {:>8} | {:>8} | {:>8} | {:>6} | {:>5} | {:>7} |"
@@ -90,13 +93,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--processes", type=int, default=5)
     arguments = parser.parse_args()
-    graphs = HERE.parent / "graphs.py"
-    subprocess.run([sys.executable, graphs, arguments.folder, *arguments.names], check=True)
-    paths = [
-        path
-        for path in sorted(arguments.folder.glob("*.pb"))
-        if not arguments.names or path.stem.rpartition("-b")[0] in arguments.names
-    ]
+    paths = build_apart(arguments.folder, arguments.names)
     record(paths, arguments.processes)
     print(LINE.format(*COLUMNS))
     print("|" + "---|" * 10)

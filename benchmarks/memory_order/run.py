@@ -28,6 +28,9 @@ from placer.prediction import predict_schedule
 from placer.prediction.costs import estimate_costs
 from placer.prediction.memory import StepMemory
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from graphs import build_apart
+
 HERE = Path(__file__).parent
 DEVICE = "CPU:0"
 COLUMNS = (
@@ -42,13 +45,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--processes", type=int, default=3)
     arguments = parser.parse_args()
-    graphs = HERE.parent / "graphs.py"
-    subprocess.run([sys.executable, graphs, arguments.folder, *arguments.names], check=True)
-    paths = [
-        path
-        for path in sorted(arguments.folder.glob("*.pb"))
-        if not arguments.names or path.stem.rpartition("-b")[0] in arguments.names
-    ]
+    paths = build_apart(arguments.folder, arguments.names)
     ordered = arguments.folder / "ordered"
     ordered.mkdir(exist_ok=True)
     rows = {path.stem: order(path, ordered) for path in paths}

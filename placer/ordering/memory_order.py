@@ -35,7 +35,7 @@ from placer.prediction.executor import prepare
 from placer.prediction.lifetimes import find_lifetimes
 from placer.prediction.memory import StepMemory
 from placer.prediction.metrics import PeakRange
-from placer.prediction.possible_steps import PossibleSteps
+from placer.prediction.possible_steps import predict_peak_ranges
 
 FREE, FIT, LEAST = ORDERS = ("free", "fit", "memory")
 """No edges; as few as the caps need; for the lowest peaks."""
@@ -109,7 +109,8 @@ def edges_of_placement(
     if not _excess(found.after, caps):
         return found.edges
     names = [device.name for device in cluster.devices]
-    ranges = _Search(graph, costs, placement, names, cluster.host.name).ranges(searched_with)
+    searched = add_control_edges(graph, searched_with)
+    ranges = predict_peak_ranges(searched, costs, placement, names, cluster.host.name)
     return searched_with if _excess(ranges, caps) < _excess(found.after, caps) else found.edges
 
 
@@ -138,8 +139,9 @@ class _Search:
     def ranges(self, edges: Sequence[ControlEdge]) -> dict[str, PeakRange]:
         """The ranges of the peaks with the ``edges``."""
         ordered = add_control_edges(self.graph, edges)
-        steps = PossibleSteps(ordered, self.costs, accelerated=self.accelerated)
-        return steps.ranges(self.placement, self.device_names, self.host)
+        return predict_peak_ranges(
+            ordered, self.costs, self.placement, self.device_names, self.host
+        )
 
     def aim(self, peaks: Mapping[str, int], caps: Mapping[str, int] | None) -> dict[str, int]:
         """Finds the low order; what every device's peak shall be under."""

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -110,12 +110,17 @@ def fewest_parts(
     return parts, plan
 
 
+def equal_groups(accelerators: int) -> list[int]:
+    """The numbers of equal groups, two or more, of two accelerators or more each."""
+    return [n for n in range(2, accelerators // 2 + 1) if accelerators % n == 0]
+
+
 def hybrid_towers(accelerators: int) -> list[int]:
     """The numbers of towers of equal groups of two accelerators or more.
 
     Raises :class:`UsageError` if there are none.
     """
-    found = [n for n in range(2, accelerators // 2 + 1) if accelerators % n == 0]
+    found = equal_groups(accelerators)
     if not found:
         raise UsageError(
             f"--strategy hybrid needs groups of equally many accelerators, two towers on two each "
@@ -143,6 +148,12 @@ def tower_groups(asked: StrategyRequest, cluster: Cluster) -> list[list[str]]:
         )
     size = len(names) // parts if asked.kind == HYBRID else 1
     return [names[number * size : (number + 1) * size] for number in range(parts)]
+
+
+def group_alone(cluster: Cluster, group: Collection[str]) -> Cluster:
+    """The host and some accelerators, which are called what they are called."""
+    kept = tuple(d for d in cluster.devices if d.name in group or d.name == cluster.host.name)
+    return replace(cluster, devices=kept)
 
 
 def division_of(
