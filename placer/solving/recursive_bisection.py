@@ -30,6 +30,9 @@ _ROOMY_SHARE = 0.3
 """Of the bisections, those in which a half may be as full as its devices: otherwise the slack of
 the caps is spread over all halvings to come."""
 
+_FEWER_SHARE = 0.5
+"""Of the placements, those for which any number of devices may be left out."""
+
 _SEEDS, _PATIENCE, _OVERFULL = 25, 60, 1.1
 """Units that a search begins at, moves after its best until it ends, how full devices get in it."""
 
@@ -46,9 +49,10 @@ def bisect_recursively(arrays: Arrays, sizes: Floats, random: np.random.Generato
 
     ``sizes`` is what is balanced when units are joined.
     """
+    members = np.arange(len(sizes))
     device_of = np.zeros(len(sizes), np.int64)
-    devices = random.permutation(arrays.units.allowed.shape[1])
-    _bisect_all(arrays, sizes, device_of, np.arange(len(sizes)), devices, random)
+    devices = _some_of(arrays, members, np.arange(arrays.units.allowed.shape[1]), random)
+    _bisect_all(arrays, sizes, device_of, members, devices, random)
     return finish(arrays, device_of, random)
 
 
@@ -62,7 +66,8 @@ def redraw(
     """
     device_of = device_of.copy()
     members = np.flatnonzero(np.isin(device_of, devices))
-    _bisect_all(arrays, sizes, device_of, members, random.permutation(devices), random)
+    devices = _some_of(arrays, members, devices, random)
+    _bisect_all(arrays, sizes, device_of, members, devices, random)
     return finish(arrays, device_of, random)
 
 
@@ -70,6 +75,26 @@ def finish(arrays: Arrays, device_of: Ints, random: np.random.Generator) -> Ints
     """The placement made to keep all rows, where moves of single units can, and improved."""
     free = np.flatnonzero(arrays.units.allowed.sum(axis=1) > 1)
     return refine(arrays, relieve(arrays, device_of, free), random)
+
+
+def _some_of(arrays: Arrays, members: Ints, devices: Ints, random: np.random.Generator) -> Ints:
+    """The devices in any order, some of them left out at times: a placement on fewer devices has
+    fewer cuts, but is not found by halvings that give every device its part.
+
+    Those that are left out are not needed for the weight of ``members``, nor by any of them alone.
+    """
+    devices = random.permutation(devices)
+    if random.random() >= _FEWER_SHARE:
+        return devices
+    weight = arrays.units.weights[:, members].sum(axis=1)
+    allowed = arrays.units.allowed[members]
+    for _ in range(int(random.integers(len(devices)))):
+        fewer = devices[:-1]
+        holds = (arrays.devices.capacity[:, fewer].sum(axis=1) >= weight).all()
+        if not holds or not allowed[:, fewer].any(axis=1).all():
+            break
+        devices = fewer
+    return devices
 
 
 def _bisect_all(

@@ -27,7 +27,8 @@ from placer.solving.step_time.search import StepSearch, to_program
 BATCH = """
 import sys, time
 from pathlib import Path
-from placer.solving.solver_process import Effort, ResultFile, search
+from placer.solving.search_result import Effort, ResultFile
+from placer.solving.solver_process import search
 for problem in sorted(Path(sys.argv[1]).glob("*.problem")):
     effort = Effort(deadline=time.time() + 60.0, seed=0, workers=1)
     search(problem, ResultFile(problem.with_suffix(".json")), effort)

@@ -110,3 +110,24 @@ def test_a_placement_from_elsewhere_is_made_to_fit() -> None:
     assert problem.is_feasible(mended)
     search.keep_mended(mended)
     assert search.best.value <= problem.value(mended)
+
+
+def test_devices_may_stay_empty() -> None:
+    """Ten equal layers on eight devices that hold two and a quarter: five devices have four cuts,
+    but halving the devices and the layers alike ends with six of them or more."""
+    layers, width = 10, 20
+    count = layers * width
+    tensors = [(op, [op + 1], 1 if (op + 1) % width == 0 else 100) for op in range(count - 1)]
+    tensors += [
+        (op, [other], 50)
+        for op in range(count)
+        if (other := op // width * width + (7919 * op + 13) % width) != op
+    ]
+    problem = reduce_to_units(
+        problem_of(resident=[10] * count, tensors=tensors, capacity=[450] * 8)
+    )
+    for seed in range(4):
+        search = TransferSearch(problem, None, seed, lambda units: None)
+        search.run(time.time() + 60.0, most_cycles=10)
+        assert search.best is not None
+        assert search.best.value == 4
