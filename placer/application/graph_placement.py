@@ -66,7 +66,7 @@ def order_program(program: FlatProgram, edges: Iterable[Sequence[str]]) -> FlatP
                     f"{len(nodes):,} ops of the model: make the plan again"
                 )
         add_control(nodes[after], names)
-    return replace(program, graph_def=graph_def)
+    return replace(program, graph_def=graph_def, contents={})
 
 
 def check_fingerprint(program: FlatProgram, plan: Any) -> None:
@@ -138,10 +138,11 @@ def placed_nodes(
 
 def prune_library(graph_def: Any) -> None:
     """Drops library functions that no node refers to any more, in place."""
-    from placer.extraction.inlining import needed_library
+    from placer.extraction.flat_nodes import needed_library, referred_functions
 
     library = {function.signature.name: function for function in graph_def.library.function}
-    kept = needed_library(graph_def.node, library)
+    referred = (name for node in graph_def.node for name in referred_functions(node, library))
+    kept = needed_library(referred, library)
     graph_def.library.ClearField("function")
     graph_def.library.function.extend(kept.function)
 

@@ -42,12 +42,14 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.commands import gates
     from placer.commands.placement import all_options, find_limits, require_placement
     from placer.commands.terminal import emit, progress, style
+    from placer.extraction.child_process import start_ahead
     from placer.files import check_writable
 
     if arguments.output:
         check_writable(arguments.output, force=arguments.force)
     _require_devices(arguments)
     limits = find_limits(arguments)
+    start_ahead()
     if isinstance(arguments.batch_size, tuple):
         _sweep(arguments)
         return

@@ -105,7 +105,9 @@ def _infer(
         for function, ops in binding.forced.items()
     }
     analysis = ShapeAnalysis(program.graph_def.library, definitions, forced)
-    found, _ = analysis.analyse(program.graph_def, binding.inputs, program.stored_shapes)
+    found, _ = analysis.analyse(
+        program.graph_def, binding.inputs, program.stored_shapes, contents=program.contents
+    )
     if found.refused and binding.bound:
         _require_fitting_shapes(program, binding, found, definitions)
     warnings: list[Warning_] = []

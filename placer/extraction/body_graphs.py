@@ -66,10 +66,12 @@ class BodyGraph:
     """A function as a flat GraphDef: its arguments are placeholders, in order.
 
     ``arguments`` are op names, ``outputs`` tensor names, ``targets`` ops that run for their side
-    effects; ``origins`` is (function, node) by flat name.
+    effects; ``origins`` is (function, node) by flat name, ``contents`` as of a
+    :class:`~placer.extraction.program.FlatProgram`.
     """
 
     graph_def: Any
+    contents: Mapping[str, bytes | None]
     arguments: tuple[str, ...]
     outputs: tuple[str, ...]
     targets: tuple[str, ...]
@@ -97,6 +99,7 @@ def flatten_body(name: str, library: Any, definitions: OpDefinitions) -> BodyGra
     check_nodes(inlined.graph_def.node, definitions)
     return BodyGraph(
         graph_def=inlined.graph_def,
+        contents=inlined.contents,
         arguments=source.arguments,
         outputs=inlined.outputs[: len(outputs)],
         targets=inlined.targets,

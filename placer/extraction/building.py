@@ -11,7 +11,6 @@ from placer.extraction.colocation import find_colocation_groups
 from placer.extraction.op_definitions import (
     DEVICES_ATTRIBUTE,
     OpDefinitions,
-    attribute,
     decoded,
 )
 from placer.extraction.program import FlatProgram
@@ -34,6 +33,7 @@ class GraphBuilder:
         self.definitions = definitions
         self.properties: dict[tuple[str, Shape, Any], TensorProperties] = {}
         self.attributes: dict[tuple[str | bytes, ...], dict[str, object]] = {}
+        self.attributes_of: dict[bytes, dict[str, object]] = {}
         self.infos: dict[tuple[int, ...], OpInfo] = {}
         self.defaults: dict[str, dict[str, object]] = {}
         self.body_names: dict[BodyName, str] = {}
@@ -83,20 +83,31 @@ class GraphBuilder:
     def _ops(
         self, graph_def: Any, shapes: GraphShapes, origins: Mapping[str, tuple[str, str]]
     ) -> dict[str, Op]:
-        outputs = {name: self._outputs(name, shapes) for name in shapes.shapes}
+        outputs = self._outputs(shapes)
         return {
-            name: self._op(node, outputs, shapes, origins[name])
+            name: self._op(name, node, outputs, shapes, origins[name])
             for node in graph_def.node
             for name in (node.name,)
         }
 
-    def _outputs(self, name: str, shapes: GraphShapes) -> tuple[TensorProperties, ...]:
-        return tuple(
-            self._tensor(kind.dtype, shape, shapes.values.get(f"{name}:{index}"))
-            for index, (kind, shape) in enumerate(
-                zip(shapes.types.outputs[name], shapes.shapes[name], strict=True)
-            )
-        )
+    def _outputs(self, shapes: GraphShapes) -> dict[str, tuple[TensorProperties, ...]]:
+        """The outputs of every op; those that are alike have one tuple."""
+        values: dict[str, dict[int, tuple[int, ...]]] = {}
+        for tensor, value in shapes.values.items():
+            name, _, index = tensor.rpartition(":")
+            values.setdefault(name, {})[int(index)] = value
+        alike: dict[tuple[object, ...], tuple[TensorProperties, ...]] = {}
+        found = {}
+        for name, known in shapes.shapes.items():
+            kinds, valued = shapes.types.outputs[name], values.get(name)
+            key = kinds, known, tuple(valued.items()) if valued else None
+            if key not in alike:
+                alike[key] = tuple(
+                    self._tensor(kind.dtype, shape, valued.get(index) if valued else None)
+                    for index, (kind, shape) in enumerate(zip(kinds, known, strict=True))
+                )
+            found[name] = alike[key]
+        return found
 
     def _tensor(self, dtype: str, shape: Shape, value: Any) -> TensorProperties:
         key = dtype, shape, value
@@ -106,12 +117,12 @@ class GraphBuilder:
 
     def _op(
         self,
+        name: str,
         node: Any,
         outputs: Mapping[str, tuple[TensorProperties, ...]],
         shapes: GraphShapes,
         origin: tuple[str, str],
     ) -> Op:
-        name = node.name
         inputs, controls, properties = [], [], []
         for reference in node.input:
             if reference.startswith("^"):
@@ -129,10 +140,10 @@ class GraphBuilder:
         bodies = shapes.bodies.get(name)
         return Op(
             name=name,
-            info=self._info(node, properties, outputs[name]),
+            info=self._info(node, shapes.types.contents.get(name), properties, outputs[name]),
             inputs=tuple(inputs),
             control_inputs=tuple(controls),
-            device=node.device or decoded(attribute(node.attr, DEVICES_ATTRIBUTE).s),
+            device=node.device or _asked_devices(node.attr),
             origin=origin,
             bodies={key: tuple(map(self._body_name, value)) for key, value in bodies.items()}
             if bodies
@@ -142,11 +153,17 @@ class GraphBuilder:
     def _info(
         self,
         node: Any,
+        content: bytes | None,
         inputs: Sequence[TensorProperties],
         outputs: tuple[TensorProperties, ...],
     ) -> OpInfo:
         """What cost rules see of a node; ops that are alike in all of it have one object."""
-        attributes = self._attributes(node)
+        if content is None:
+            attributes = self._attributes(node)
+        elif content in self.attributes_of:
+            attributes = self.attributes_of[content]
+        else:
+            attributes = self.attributes_of[content] = self._attributes(node)
         alike = id(attributes), len(inputs), *map(id, inputs), *map(id, outputs)
         if alike not in self.infos:
             self.infos[alike] = OpInfo(
@@ -183,6 +200,13 @@ class GraphBuilder:
             }
             self.defaults[op_type] = {k: v for k, v in plain.items() if v is not None}
         return self.defaults[op_type]
+
+
+def _asked_devices(attributes: Any) -> str:
+    """The devices of which an op asks for one, ``""`` for none."""
+    if DEVICES_ATTRIBUTE not in attributes:
+        return ""
+    return decoded(attributes[DEVICES_ATTRIBUTE].s)
 
 
 def _text(value: bytes) -> str:

@@ -110,6 +110,7 @@ class CallTree:
 
     def __init__(self, graph_def: Any, definitions: OpDefinitions) -> None:
         self.library = {f.signature.name: f for f in graph_def.library.function}
+        self.callable = CALL_TYPES | self.library.keys()
         self.definitions = definitions
         self.root = Scope(graph_def.node)
         self.calls = 0
@@ -120,14 +121,12 @@ class CallTree:
 
         Raises :class:`ModelError` for a call of a missing function, or of one by itself.
         """
-        if node.op in CALL_TYPES:
-            name = attribute(node.attr, "f").func.name
-        elif node.op in self.library:
-            name = node.op
-        else:
+        op_type = node.op
+        if op_type not in self.callable:
             return None
         if node.name in scope.children:
             return scope.children[node.name]
+        name = attribute(node.attr, "f").func.name if op_type in CALL_TYPES else op_type
         flat = scope.prefix + node.name
         if name not in self.library:
             raise ModelError(f"op {flat!r} calls function {name!r}, which is not in the file")

@@ -30,7 +30,10 @@ import os
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
+from placer.extraction.native_libraries import load_meanwhile
+load_meanwhile()
 from placer.extraction.extraction_process import main
+sys.stdin.read()  # which ends when the request is there
 main(Path(sys.argv[2]))
 sys.stderr.flush()
 os._exit(0)  # to take the graph and TensorFlow apart again would take half a second
@@ -98,7 +101,9 @@ def ask_child(task: str, request: Mapping[str, Any], time_limit_seconds: float) 
     """
     if CHILD_MARK in os.environ:
         raise PlacerError("an extraction was asked for inside the process of an extraction")
-    with tempfile.TemporaryDirectory(prefix="placer-") as name:
+    start_ahead()
+    place, child = _ahead.pop()
+    with place as name:
         folder = Path(name)
         (folder / "request").write_bytes(
             pickle.dumps(
@@ -110,7 +115,7 @@ def ask_child(task: str, request: Mapping[str, Any], time_limit_seconds: float) 
                 }
             )
         )
-        status = _run(folder, time_limit_seconds)
+        status = _run(child, time_limit_seconds)
         answer = folder / "answer"
         if not answer.exists():
             raise ChildFailure(
@@ -125,8 +130,19 @@ def ask_child(task: str, request: Mapping[str, Any], time_limit_seconds: float) 
     raise getattr(errors, kind, PlacerError)(content)
 
 
+_ahead: list[tuple[tempfile.TemporaryDirectory[str], subprocess.Popen[bytes]]] = []
+"""The child that waits for its request, if there is one, and its folder."""
+
+
+def start_ahead() -> None:
+    """Starts the child that will be asked next: it loads libraries while this process is busy."""
+    if not _ahead:
+        folder = tempfile.TemporaryDirectory(prefix="placer-")
+        _ahead.append((folder, start_child(Path(folder.name))))
+
+
 def start_child(folder: Path) -> subprocess.Popen[bytes]:
-    """The child at work in ``folder``, in a session of its own."""
+    """The child that works in ``folder`` once its standard input ends, in a session of its own."""
     environment = {
         **os.environ,
         CHILD_MARK: "1",
@@ -137,16 +153,17 @@ def start_child(folder: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, "-P", "-c", _BOOTSTRAP, str(PACKAGE_ROOT), str(folder)],
             env=environment,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
 
 
-def _run(folder: Path, time_limit_seconds: float) -> int | None:
+def _run(child: subprocess.Popen[bytes], time_limit_seconds: float) -> int | None:
     """The child's exit status; ``None`` if it was killed at the time limit."""
-    child = start_child(folder)
+    assert child.stdin is not None
+    child.stdin.close()
     deadline = time.monotonic() + time_limit_seconds
     try:
         _wait_for_end(child.pid, time_limit_seconds)

@@ -99,6 +99,7 @@ class _Divider:
         return replace(
             program,
             graph_def=self.graph_def,
+            contents={},
             origins=self.origins,
             call_path=self.call_path,
             targets=tuple(self.targets),

@@ -39,7 +39,9 @@ RECURSION_LIMIT = 10_000
 
 
 def main(folder: Path) -> None:
-    """Answers the request in ``folder``."""
+    """Answers the request in ``folder``; there is none if the parent ended without asking."""
+    if not (folder / "request").exists():
+        return
     gc.disable()  # a short life, and many objects that stay
     sys.setrecursionlimit(RECURSION_LIMIT)
     tempfile.tempdir = str(folder)  # what AutoGraph writes goes with it, however this process ends

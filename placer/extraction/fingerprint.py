@@ -4,47 +4,75 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from placer.extraction.op_definitions import OpDefinitions, functions_of
+from placer.extraction.tensor_types import NOTHING_ALIKE
 
 IGNORED_ATTRIBUTES = frozenset({"_class", "_output_shapes", "_gradient_op_type"})
 
 
-def fingerprint_graph(graph_def: Any, definitions: OpDefinitions) -> str:
+def fingerprint_graph(
+    graph_def: Any,
+    definitions: OpDefinitions,
+    contents: Mapping[str, bytes | None] = NOTHING_ALIKE,
+) -> str:
     """The hash of a flat GraphDef as hexadecimal text (BLAKE2b, 128 bits).
 
     Nodes count with name, op type, inputs and attributes, in the order of their names.  Devices,
     ``_class``, ``_output_shapes``, ``_gradient_op_type`` (a number of one process), attributes at
     their default, and the names of functions (their bodies count instead) are left out, so a
-    placed, cloned or newly traced program has the same fingerprint.
+    placed, cloned or newly traced program has the same fingerprint.  Nodes with equal ``contents``
+    (by name) have equal attributes, which are then read once.
     """
     library = {f.signature.name: f for f in graph_def.library.function}
-    return str(_Hasher(library, definitions).nodes(graph_def.node).hexdigest())
+    hasher = _Hasher(library, definitions, contents)
+    return str(hasher.nodes(graph_def.node).hexdigest())
 
 
 class _Hasher:
-    def __init__(self, library: Mapping[str, Any], definitions: OpDefinitions) -> None:
+    def __init__(
+        self,
+        library: Mapping[str, Any],
+        definitions: OpDefinitions,
+        contents: Mapping[str, bytes | None],
+    ) -> None:
         self.library = library
         self.definitions = definitions
+        self.contents = contents
         self.known: dict[str, bytes] = {}
         self.defaults: dict[str, dict[str, bytes]] = {}
+        self.alike: dict[bytes, bytes] = {}
 
     def nodes(self, nodes: Any, arguments: Mapping[str, str] | None = None) -> Any:
         """The digest of nodes; ``arguments`` are numbers that stand for a body's argument names,
         in which TensorFlow writes numbers of one process."""
         known = arguments or {}
+        contents = self.contents if arguments is None else NOTHING_ALIKE
         digest = hashlib.blake2b(digest_size=16)
-        for node in sorted(nodes, key=lambda node: node.name):
-            op = self.function(node.op).hex() if node.op in self.library else node.op
-            data = [
-                known.get(name, _tensor(name)) for name in node.input if not name.startswith("^")
-            ]
-            control = sorted(name for name in node.input if name.startswith("^"))
-            _feed(digest, node.name, op, *data, *control, *self.attributes(node))
+        for node in sorted(nodes, key=attrgetter("name")):
+            name, op = node.name, node.op
+            if op in self.library:
+                op = self.function(op).hex()
+            data, control = [], []
+            for reference in node.input:
+                if reference.startswith("^"):
+                    control.append(reference)
+                else:
+                    data.append(known.get(reference) or _tensor(reference))
+            content = contents.get(name)
+            digest.update(_framed(name, op, *data, *sorted(control)))
+            digest.update(self.attributes(node) if content is None else self.shared(node, content))
         return digest
 
-    def attributes(self, node: Any) -> list[str | bytes]:
+    def shared(self, node: Any, content: bytes) -> bytes:
+        """:meth:`attributes`, found once for all nodes with that content."""
+        if content not in self.alike:
+            self.alike[content] = self.attributes(node)
+        return self.alike[content]
+
+    def attributes(self, node: Any) -> bytes:
         """The attributes that count, in the order of their names: name, content, name, ..."""
         found: list[str | bytes] = []
         attributes, defaults = node.attr, self.default(node.op)
@@ -59,7 +87,7 @@ class _Hasher:
             content = value.SerializeToString(deterministic=True)
             if defaults.get(key) != content:
                 found += (key, content)
-        return found
+        return _framed(*found)
 
     def default(self, op_type: str) -> dict[str, bytes]:
         if op_type not in self.defaults:
@@ -82,7 +110,7 @@ class _Hasher:
                 types = [str(a.type) for a in function.signature.input_arg]
                 returns = [function.ret[a.name] for a in function.signature.output_arg]
                 returns = [names.get(name, name) for name in returns]
-                _feed(digest, *types, *returns, *sorted(function.control_ret.values()))
+                digest.update(_framed(*types, *returns, *sorted(function.control_ret.values())))
                 self.known[name] = digest.digest()
         return self.known[name]
 
@@ -91,9 +119,10 @@ def _tensor(reference: str) -> str:
     return reference.removesuffix(":0") if reference.count(":") == 1 else reference
 
 
-def _feed(digest: Any, *parts: str | bytes) -> None:
+def _framed(*parts: str | bytes) -> bytes:
+    """The parts with their lengths."""
     pieces: list[bytes] = []
     for part in parts:
         content = part.encode() if isinstance(part, str) else part
         pieces += (len(content).to_bytes(8, "little"), content)
-    digest.update(b"".join(pieces))
+    return b"".join(pieces)

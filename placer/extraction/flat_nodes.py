@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -11,28 +11,39 @@ from placer.extraction.added_control import ADDED_CONTROL
 from placer.extraction.call_scopes import MOST_NESTED_CALLS, Scope
 from placer.extraction.op_definitions import called_functions, decoded
 
+MOST_COMPARED_BYTES = 1000
+"""A node with more than that, a large constant, is not compared with others."""
 
-def flat_node(source: Any, *, is_anchor: bool) -> Any:
-    """A copy of a node without inputs and ``_output_shapes``; a NoOp for an anchor."""
-    from tensorflow.core.framework import node_def_pb2
 
+def fill_node(node: Any, source: Any, *, is_anchor: bool) -> None:
+    """Makes ``node`` a copy of ``source`` without name, inputs and ``_output_shapes``; a NoOp for
+    an anchor."""
     if is_anchor:
-        return node_def_pb2.NodeDef(op="NoOp", device=source.device)
-    node = node_def_pb2.NodeDef()
+        node.op, node.device = "NoOp", source.device
+        return
     node.CopyFrom(source)
-    del node.input[:]
+    node.ClearField("name")
+    node.ClearField("input")
+    attributes = node.attr
     for key in ("_output_shapes", ADDED_CONTROL):
-        if key in node.attr:
-            del node.attr[key]
-    return node
+        if key in attributes:
+            del attributes[key]
 
 
-def retarget_classes(nodes: Mapping[str, Any]) -> None:
-    """Makes ``_class`` entries that name ops outside the flat graph name a surviving member."""
+def content_of(node: Any) -> bytes | None:
+    """Op type, device and attributes of a node without name and inputs: the same for nodes that
+    are alike in these; ``None`` for a large constant, which is like no other."""
+    content: bytes = node.SerializeToString(deterministic=True)
+    return content if len(content) <= MOST_COMPARED_BYTES else None
+
+
+def retarget_classes(classed: Iterable[Any], nodes: Container[str]) -> None:
+    """Makes ``_class`` entries that name ops outside the flat graph name a surviving member.
+
+    ``classed`` are the nodes that have the attribute.
+    """
     replacement: dict[bytes, str] = {}
-    for node in nodes.values():
-        if "_class" not in node.attr:
-            continue
+    for node in classed:
         kept: list[bytes] = []
         for entry in node.attr["_class"].list.s:
             target = decoded(entry[5:])
@@ -46,15 +57,15 @@ def retarget_classes(nodes: Mapping[str, Any]) -> None:
             del node.attr["_class"]
 
 
-def needed_library(nodes: Iterable[Any], library: Mapping[str, Any]) -> Any:
-    """The functions that ``nodes`` still refer to, directly or through other functions.
+def needed_library(referred: Iterable[str], library: Mapping[str, Any]) -> Any:
+    """The functions ``referred`` to by nodes, and those that these refer to.
 
     Raises :class:`ModelError` if one of them reaches itself, or they nest too deep.
     """
     from tensorflow.core.framework import function_pb2
 
     kept: dict[str, list[str]] = {}
-    pending = [name for node in nodes for name in referred_functions(node, library)]
+    pending = list(referred)
     while pending:
         name = pending.pop()
         if name in kept:
@@ -99,8 +110,6 @@ def bind_placeholders(scope: Scope, node: Any) -> None:
 
 def rename_classes(scope: Scope, node: Any, names: Mapping[tuple[Scope, str], str]) -> None:
     """Makes the ``_class`` entries of a body op name flat ops."""
-    if "_class" not in node.attr:
-        return
     renamed = []
     for entry in node.attr["_class"].list.s:
         target = decoded(entry)

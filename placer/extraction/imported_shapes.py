@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from cost_models.op_info import Shape
@@ -13,7 +14,7 @@ from placer.extraction.op_definitions import OpDefinitions
 from placer.extraction.raw_program import dtype_name, shape_of
 from placer.extraction.scratch_graphs import Refinement, ScratchGraph
 from placer.extraction.tensor_states import ElementState, TensorState
-from placer.extraction.tensor_types import GraphTypes
+from placer.extraction.tensor_types import GraphTypes, TensorType
 
 SMALL = 16
 """Integer tensors with at most so many elements are evaluated and kept."""
@@ -75,7 +76,7 @@ def import_shapes(
         scratch = ScratchGraph(graph_def, types, definitions, inputs, known)
         scratch.graph_def.versions.producer = producer
         try:
-            graph = _import(scratch.graph_def)
+            graph, operations = _import(scratch.graph_def)
             break
         except ValueError as error:
             if _TOO_OLD in str(error) and producer != graph_def.versions.producer:
@@ -87,26 +88,32 @@ def import_shapes(
             refused[name] = str(error).split("\n")[0]
             stub = before.get(name, (None,) * len(types.outputs[name]))
             known[name] = Refinement(outputs=stub)
-    return _read(graph, graph_def, scratch, types, refused)
+    shapes, values, handles = _read(graph, operations, scratch, types)
+    return ImportedGraph(shapes=shapes, values=values, handles=handles, refused=refused)
 
 
-def _import(scratch: Any) -> Any:
-    """A ``tf.Graph`` of the scratch copy, its shapes inferred.  Raises ``ValueError``."""
+def _import(scratch: Any) -> tuple[Any, dict[str, Any]]:
+    """A ``tf.Graph`` of the scratch copy and its operations by name, their shapes inferred.
+
+    Raises ``ValueError``.
+    """
     from tensorflow.python.framework import errors, ops
 
     graph = ops.Graph()
     try:
-        _import_bare(graph, scratch)
+        return graph, {operation.name: operation for operation in _import_bare(graph, scratch)}
     except errors.OpError as error:
         raise ValueError(error.message) from error
-    return graph
 
 
-def _import_bare(graph: Any, scratch: Any) -> None:
+def _import_bare(graph: Any, scratch: Any) -> Iterator[Any]:
     """Does what ``import_graph_def`` does, without the devices, colocations and gradients that it
-    asks every new op for, which take four fifths of its time, and without its modules."""
+    asks every new op for, which take four fifths of its time, and without its modules.
+
+    The operations know their name and their outputs, the outputs their shape.
+    """
     from tensorflow.python.client import pywrap_tf_session
-    from tensorflow.python.framework import c_api_util, ops
+    from tensorflow.python.framework import c_api_util
 
     scoped = c_api_util.ScopedTFImportGraphDefOptions()
     pywrap_tf_session.TF_ImportGraphDefOptionsSetPrefix(scoped.options, "")
@@ -122,8 +129,15 @@ def _import_bare(graph: Any, scratch: Any) -> None:
             )
     finally:
         pywrap_tf_session.TF_DeleteBuffer(content)
+
+    def tensor(operation: Any, index: int, dtype: int) -> Any:
+        return pywrap_tf_session.PyTensor(operation, index, dtype, 0)
+
     for new in graph.new_operations():
-        ops.Operation._from_c_op(new, graph)
+        operation = pywrap_tf_session.PyOperation(new, tensor)
+        operation.graph = graph
+        operation._init_outputs()
+        yield operation
 
 
 def _refused_op(message: str, scratch: ScratchGraph) -> str | None:
@@ -136,41 +150,55 @@ def _refused_op(message: str, scratch: ScratchGraph) -> str | None:
 
 
 def _read(
-    graph: Any, graph_def: Any, scratch: ScratchGraph, types: GraphTypes, refused: dict[str, str]
-) -> ImportedGraph:
-    shapes: dict[str, tuple[Shape, ...]] = {}
+    graph: Any, operations: Mapping[str, Any], scratch: ScratchGraph, types: GraphTypes
+) -> tuple[dict[str, tuple[Shape, ...]], dict[str, tuple[int, ...]], dict[str, ElementState]]:
+    """The shapes, values and handles of an :class:`ImportedGraph`."""
+    outputs = {name: operations[scratch.renamed.get(name, name)].outputs for name in types.outputs}
+    shapes = {name: tuple(map(_shape, tensors)) for name, tensors in outputs.items()}
+    for name, ensured in scratch.ensured.items():
+        _set_shape(shapes, name, _shape(operations[ensured].outputs[0]))
     values: dict[str, tuple[int, ...]] = {}
+    for name, (shape, value) in scratch.known_values.items():
+        _set_shape(shapes, name, shape)
+        values[name] = value
     handles: dict[str, ElementState] = {}
-    operations = {operation.name: operation for operation in graph.get_operations()}
-    ensured, known_values = scratch.ensured, scratch.known_values
-    for node in graph_def.node:
-        node_name = node.name
-        outputs = operations[scratch.renamed.get(node_name, node_name)].outputs
-        shapes[node_name] = tuple([shape_tuple(tensor.shape) for tensor in outputs])
-        for index, tensor in enumerate(outputs):
-            name = f"{node_name}:{index}"
-            if name in ensured:
-                known = shape_tuple(operations[ensured[name]].outputs[0].shape)
-                shapes[node_name] = with_shape(shapes[node_name], index, known)
-            if name in known_values:
-                known, values[name] = known_values[name]
-                shapes[node_name] = with_shape(shapes[node_name], index, known)
-            kind = types.outputs[node_name][index].dtype
-            if kind == "resource":
-                element = _handle(tensor)
-                if element is not None:
-                    handles[name] = element
-            elif name not in values and kind in INTEGERS and may_be_small(shapes[node_name][index]):
-                value = small_value(tensor)
-                if value is not None:
-                    values[name] = tuple(map(int, value.reshape(-1)))
-                    shapes[node_name] = with_shape(shapes[node_name], index, tuple(value.shape))
-    return ImportedGraph(shapes=shapes, values=values, handles=handles, refused=refused)
+    with graph._c_graph.get() as c_graph:
+        contents = _Contents(c_graph)
+        for name, kinds in types.outputs.items():
+            for index in _telling(kinds):
+                tensor = f"{name}:{index}"
+                if kinds[index].dtype == "resource":
+                    element = contents.element(outputs[name][index])
+                    if element is not None:
+                        handles[tensor] = element
+                elif tensor not in values and may_be_small(shapes[name][index]):
+                    array = contents.small_value(outputs[name][index])
+                    if array is not None:
+                        values[tensor] = tuple(map(int, array.reshape(-1)))
+                        _set_shape(shapes, tensor, tuple(array.shape))
+    return shapes, values, handles
 
 
-def shape_tuple(shape: Any) -> Shape:
-    """A ``tf.TensorShape`` as a tuple."""
-    return None if shape.rank is None else tuple(shape.as_list())
+@cache
+def _telling(kinds: tuple[TensorType, ...]) -> tuple[int, ...]:
+    """The outputs that may have a value or be a handle."""
+    return tuple(
+        index
+        for index, kind in enumerate(kinds)
+        if kind.dtype == "resource" or kind.dtype in INTEGERS
+    )
+
+
+def _shape(tensor: Any) -> Shape:
+    """The shape that was inferred for the output of an operation."""
+    sizes, is_unknown = tensor._shape
+    return None if is_unknown else tuple(sizes)
+
+
+def _set_shape(shapes: dict[str, tuple[Shape, ...]], tensor: str, shape: Shape) -> None:
+    """Replaces one of the shapes of an op."""
+    name, _, number = tensor.rpartition(":")
+    shapes[name] = (*shapes[name][: int(number)], shape, *shapes[name][int(number) + 1 :])
 
 
 def may_be_small(shape: Shape) -> bool:
@@ -178,28 +206,42 @@ def may_be_small(shape: Shape) -> bool:
     return shape is None or shape == () or (len(shape) == 1 and (shape[0] or 0) <= SMALL)
 
 
-def with_shape(shapes: tuple[Shape, ...], index: int, shape: Shape) -> tuple[Shape, ...]:
-    """``shapes`` with one of them replaced."""
-    return (*shapes[:index], shape, *shapes[index + 1 :])
+class _Contents:
+    """What the tensors of an imported graph hold, as far as that is known without running it."""
+
+    def __init__(self, c_graph: Any) -> None:
+        self.c_graph = c_graph
+        self.elements: dict[bytes, ElementState | None] = {}
+
+    def small_value(self, tensor: Any) -> Any | None:
+        """The value of a tensor that can be computed without running the model, if it is small."""
+        from tensorflow.python.client import pywrap_tf_session
+        from tensorflow.python.framework import errors
+
+        try:
+            value = pywrap_tf_session.TF_TryEvaluateConstant_wrapper(
+                self.c_graph, tensor._as_tf_output()
+            )
+        except errors.OpError:
+            return None
+        if value is None or isinstance(value, bytes):  # a string where the op's dtype says integer
+            return None
+        return value if value.dtype.kind in "iu" and value.size <= SMALL else None
+
+    def element(self, handle: Any) -> ElementState | None:
+        """What a resource handle stands for."""
+        from tensorflow.python.client import pywrap_tf_session
+
+        content = pywrap_tf_session.GetHandleShapeAndType(self.c_graph, handle._as_tf_output())
+        if content not in self.elements:
+            self.elements[content] = _element(content)
+        return self.elements[content]
 
 
-def small_value(tensor: Any) -> Any | None:
-    """The value of a tensor that can be computed without running the model, if it is small."""
-    from tensorflow.python.framework import errors, tensor_util
+def _element(content: bytes) -> ElementState | None:
+    from tensorflow.python.framework import cpp_shape_inference_pb2
 
-    try:
-        value = tensor_util.try_evaluate_constant(tensor)
-    except errors.OpError:
-        return None
-    if value is None or isinstance(value, bytes):  # a string where the op's dtype says integer
-        return None
-    return value if value.dtype.kind in "iu" and value.size <= SMALL else None
-
-
-def _handle(tensor: Any) -> ElementState | None:
-    from tensorflow.python.ops import handle_data_util
-
-    data = handle_data_util.get_resource_handle_data(tensor)
+    data = cpp_shape_inference_pb2.CppShapeInferenceResult.HandleData.FromString(content)
     if not data.is_set or not data.shape_and_type:
         return None
     entry = data.shape_and_type[0]

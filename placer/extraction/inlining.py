@@ -10,6 +10,7 @@ gradients stay one op.  Only what the outputs and the side effects reach is emit
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,9 @@ from placer.extraction.call_scopes import CALL_TYPES as CALL_TYPES
 from placer.extraction.call_scopes import CallTree, Scope
 from placer.extraction.flat_nodes import (
     bind_placeholders,
-    flat_node,
+    content_of,
+    fill_node,
+    referred_functions,
     rename_classes,
     retarget_classes,
 )
@@ -60,11 +63,14 @@ Source = tuple[Scope, str, int]
 class InlinedGraph:
     """A GraphDef without calls; see :class:`placer.extraction.program.FlatProgram`.
 
-    ``outputs`` are the flat tensors of the requested outputs, in order.  ``stored_shapes`` keeps
-    the ``_output_shapes`` attributes (lists of TensorShapeProto) that the flat nodes had.
+    ``contents`` has op type, device and attributes of every node as bytes, ``None`` for large
+    constants.  ``outputs`` are the flat tensors of the requested outputs, in order.
+    ``stored_shapes`` keeps the ``_output_shapes`` attributes (lists of TensorShapeProto) that the
+    flat nodes had.
     """
 
     graph_def: Any
+    contents: Mapping[str, bytes | None]
     origins: Mapping[str, tuple[str, str]]
     call_path: Mapping[str, tuple[tuple[str, str], ...]]
     outputs: tuple[str, ...]
@@ -198,50 +204,92 @@ class _Inliner:
         order = self.collect()
         names = flat_names(order)
         effects = dict.fromkeys([key for key in runs if self.is_effect(*key)]) | self.effects
+        emitted = self.emit(order, names)
         return InlinedGraph(
-            graph_def=self.emit(order, names),
+            graph_def=emitted.graph_def,
+            contents=emitted.contents,
             origins={names[key]: (key[0].function, key[1]) for key in order},
             call_path={names[key]: key[0].path for key in order},
             outputs=tuple(f"{names[scope, name]}:{index}" for scope, name, index in ends),
             targets=tuple(names[key] for key in effects),
-            stored_shapes={
-                names[scope, name]: scope.nodes[name].attr["_output_shapes"].list.shape
-                for scope, name in order
-                if "_output_shapes" in scope.nodes[name].attr
-            },
+            stored_shapes=emitted.stored_shapes,
             compiled_calls=tuple(self.compiled),
         )
 
-    def emit(self, order: list[tuple[Scope, str]], names: Mapping[tuple[Scope, str], str]) -> Any:
+    def emit(
+        self, order: list[tuple[Scope, str]], names: Mapping[tuple[Scope, str], str]
+    ) -> _Emitted:
+        """The flat nodes, producers first, otherwise in the given order."""
+        inputs, sources = {}, {}
+        for key in order:
+            inputs[names[key]], sources[names[key]] = self.flat_inputs(key, names)
+        op_types = {names[scope, name]: scope.nodes[name].op for scope, name in order}
+        keys = dict(zip(names.values(), names, strict=True))
+        emitted = _Emitted(self.tree)
+        for flat in order_after(op_types, sources):
+            emitted.add(*keys[flat], flat, inputs[flat])
+        emitted.finish(names)
+        return emitted
+
+    def flat_inputs(
+        self, key: tuple[Scope, str], names: Mapping[tuple[Scope, str], str]
+    ) -> tuple[list[str], list[str]]:
+        """The inputs of a flat node, and the nodes that these name."""
+        own = names[key]
+        producers, data, control = [], [], {}
+        for owner, producer, index in self.inputs[key]:
+            flat = names[owner, producer]
+            if index >= 0:
+                producers.append(flat)
+                data.append(f"{flat}:{index}" if index else flat)
+            elif flat != own:
+                control[flat] = f"^{flat}"
+        return [*data, *control.values()], [*producers, *control]
+
+
+class _Emitted:
+    """The flat graph under construction; see :class:`InlinedGraph`."""
+
+    def __init__(self, tree: CallTree) -> None:
         from tensorflow.core.framework import graph_pb2
 
-        nodes, sources = {}, {}
-        for key in order:
-            scope, name = key
-            source = scope.nodes[name]
-            node = flat_node(source, is_anchor=self.tree.called(scope, source) is not None)
-            node.name = names[key]
-            node.device = node.device or scope.device
-            producers, inputs, control = [], [], {}
-            for owner, producer, index in self.inputs[key]:
-                flat = names[owner, producer]
-                if index < 0:
-                    control[flat] = f"^{flat}"
-                else:
-                    producers.append(flat)
-                    inputs.append(f"{flat}:{index}" if index else flat)
-            control.pop(names[key], None)
-            sources[names[key]] = [*producers, *control]
-            node.input.extend([*inputs, *control.values()])
-            if scope.call is not None:
-                bind_placeholders(scope, node)
+        self.tree = tree
+        self.graph_def = graph_pb2.GraphDef()
+        self.contents: dict[str, bytes | None] = {}
+        self.stored_shapes: dict[str, Any] = {}
+        self.referred: dict[bytes | None, list[str]] = {}
+        self.classed: dict[tuple[Scope, str], Any] = {}
+
+    def add(self, scope: Scope, name: str, flat: str, inputs: Sequence[str]) -> None:
+        """Appends the flat node of an op, or of the anchor of a call."""
+        source = scope.nodes[name]
+        node = self.graph_def.node.add()
+        attributes = source.attr
+        if "_output_shapes" in attributes:
+            self.stored_shapes[flat] = attributes["_output_shapes"].list.shape
+        fill_node(node, source, is_anchor=self.tree.called(scope, source) is not None)
+        if scope.device and not node.device:
+            node.device = scope.device
+        if scope.call is not None:
+            bind_placeholders(scope, node)
+        content = content_of(node)
+        if content is None or content not in self.referred:
+            self.referred.setdefault(content, []).extend(
+                referred_functions(node, self.tree.library)
+            )
+        self.contents[flat] = content
+        node.name = flat
+        node.input.extend(inputs)
+        if "_class" in node.attr:
+            self.classed[scope, name] = node
+
+    def finish(self, names: Mapping[tuple[Scope, str], str]) -> None:
+        """Adds what concerns the whole graph: the ``_class`` of its nodes, the library."""
+        for (scope, _), node in self.classed.items():
             rename_classes(scope, node, names)
-            nodes[names[key]] = node
-        retarget_classes(nodes)
-        graph_def = graph_pb2.GraphDef()
-        graph_def.node.extend(nodes[name] for name in order_after(nodes, sources))
-        graph_def.library.CopyFrom(needed_library(graph_def.node, self.tree.library))
-        return graph_def
+        retarget_classes([self.classed[key] for key in names if key in self.classed], self.contents)
+        referred = itertools.chain.from_iterable(self.referred.values())
+        self.graph_def.library.CopyFrom(needed_library(referred, self.tree.library))
 
 
 def flat_names(order: Sequence[tuple[Scope, str]]) -> dict[tuple[Scope, str], str]:

@@ -15,7 +15,7 @@ from placer.extraction.division import Division
 from placer.extraction.fingerprint import fingerprint_graph
 from placer.extraction.inlining import InlinedGraph, inline_calls
 from placer.extraction.live import read_live
-from placer.extraction.loop_reads import with_reads_before_loops
+from placer.extraction.loop_reads import LOOP_TYPES, with_reads_before_loops
 from placer.extraction.node_checks import check_nodes, check_references
 from placer.extraction.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions, attribute
 from placer.extraction.program import FlatProgram, ProgramInput
@@ -161,7 +161,8 @@ def flatten(raw: RawProgram) -> FlatProgram:
         path=raw.path,
         signature=raw.signature,
         tags=raw.tags,
-        fingerprint=fingerprint_graph(inlined.graph_def, definitions),
+        fingerprint=fingerprint_graph(inlined.graph_def, definitions, inlined.contents),
+        contents=inlined.contents,
         stored_shapes=inlined.stored_shapes,
         stripped_ops=raw.stripped_ops,
         warnings=(*raw.warnings, *_warnings(inlined)),
@@ -173,11 +174,16 @@ def flatten(raw: RawProgram) -> FlatProgram:
 
 def _loops_apart(program: FlatProgram) -> frozenset[str]:
     """The loops that ask for devices whatever they read (towers do)."""
-    return frozenset(node.name for node in program.graph_def.node if DEVICES_ATTRIBUTE in node.attr)
+    return frozenset(
+        node.name
+        for node in program.graph_def.node
+        if node.op in LOOP_TYPES and DEVICES_ATTRIBUTE in node.attr
+    )
 
 
 def _check_outputs(inlined: InlinedGraph, raw: RawProgram, definitions: OpDefinitions) -> None:
-    nodes = {node.name: node for node in inlined.graph_def.node}
+    producers = {tensor.partition(":")[0] for tensor in inlined.outputs}
+    nodes = {node.name: node for node in inlined.graph_def.node if node.name in producers}
     for (key, _), tensor in zip(raw.outputs, inlined.outputs, strict=False):
         name, _, number = tensor.partition(":")
         count = output_count(nodes[name], definitions)

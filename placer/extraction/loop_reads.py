@@ -72,6 +72,7 @@ def with_reads_before_loops(program: FlatProgram, loops: frozenset[str]) -> Flat
     return replace(
         program,
         graph_def=graph_def,
+        contents={},
         origins=origins,
         call_path=call_path,
         fingerprint=fingerprint_graph(graph_def, definitions),

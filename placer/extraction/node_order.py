@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from placer.graph.order import BACK_EDGE_TARGETS, is_back_edge, sort_topologically
@@ -14,7 +14,8 @@ def order_nodes(nodes: Mapping[str, Any]) -> tuple[str, ...]:
     Inputs that ``nodes`` does not hold order nothing.  Raises :class:`ModelError` with the ops of
     a cycle that is no v1 loop.
     """
-    return order_after(nodes, {name: sources_of(node) for name, node in nodes.items()})
+    sources = {name: sources_of(node) for name, node in nodes.items()}
+    return order_after({name: node.op for name, node in nodes.items()}, sources)
 
 
 def sources_of(node: Any) -> list[str]:
@@ -22,16 +23,17 @@ def sources_of(node: Any) -> list[str]:
     return [reference.lstrip("^").partition(":")[0] for reference in node.input]
 
 
-def order_after(nodes: Mapping[str, Any], sources: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """As :func:`order_nodes`, where it is known already which ops each of them reads."""
+def order_after(
+    op_types: Mapping[str, str], sources: Mapping[str, Iterable[str]]
+) -> tuple[str, ...]:
+    """As :func:`order_nodes`, of ops that are known by their types, and by what each reads."""
     return sort_topologically(
-        {name: _producers(node, sources[name], nodes) for name, node in nodes.items()}
+        {name: _producers(kind, sources[name], op_types) for name, kind in op_types.items()}
     )
 
 
-def _producers(node: Any, sources: Iterable[str], nodes: Mapping[str, Any]) -> list[str]:
-    names = dict.fromkeys(sources)
-    kind = node.op
-    if kind not in BACK_EDGE_TARGETS:
-        return [name for name in names if name in nodes]
-    return [name for name in names if name in nodes and not is_back_edge(nodes[name].op, kind)]
+def _producers(op_type: str, sources: Iterable[str], op_types: Mapping[str, str]) -> Sequence[str]:
+    found = [name for name in dict.fromkeys(sources) if name in op_types]
+    if op_type not in BACK_EDGE_TARGETS:
+        return found
+    return [name for name in found if not is_back_edge(op_types[name], op_type)]

@@ -35,7 +35,13 @@ def pack_program(program: FlatProgram, captures: Mapping[str, TensorState]) -> P
     found = (definitions.find(op_type) for op_type in sorted(op_types))
     return PortableProgram(
         program=replace(
-            program, graph_def=None, captures={}, stripped_ops=(), stored_shapes={}, whole=None
+            program,
+            graph_def=None,
+            contents={},
+            captures={},
+            stripped_ops=(),
+            stored_shapes={},
+            whole=None,
         ),
         captures=captures,
         graph_def=without_large_constants(program.graph_def).SerializeToString(),

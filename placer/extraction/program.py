@@ -41,6 +41,8 @@ class FlatProgram:
     and ``tags`` say where it came from.  ``fingerprint`` hashes the flat graph without devices,
     ``_class``, ``_output_shapes`` and function names, so it is the same before and after a
     placement was applied.
+    ``contents`` has op type, device and attributes of the nodes as bytes, for finding those that
+    are alike; a program made out of another one has none.
     ``stored_shapes`` keeps the ``_output_shapes`` that the file had (TensorShapeProtos by flat
     name), ``stripped_ops`` the op definitions it carries.  ``warnings`` are (code, message, ops).
     ``ops_in_file`` and ``functions_in_file`` count what is there, reached or not.  ``division`` is
@@ -63,6 +65,7 @@ class FlatProgram:
     signature: str = ""
     tags: tuple[str, ...] = ()
     fingerprint: str = ""
+    contents: Mapping[str, bytes | None] = field(default_factory=dict)
     stored_shapes: Mapping[str, Any] = field(default_factory=dict)
     stripped_ops: tuple[Any, ...] = ()
     warnings: tuple[tuple[str, str, tuple[str, ...]], ...] = ()

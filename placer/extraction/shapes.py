@@ -27,7 +27,7 @@ from placer.extraction.tensor_states import (
     is_known,
     widen_states,
 )
-from placer.extraction.tensor_types import GraphTypes
+from placer.extraction.tensor_types import NOTHING_ALIKE, GraphTypes
 
 MOST_ROUNDS = 40
 MOST_ITERATIONS = 10
@@ -90,13 +90,15 @@ class ShapeAnalysis:
         inputs: Mapping[str, TensorState],
         stored_shapes: Mapping[str, Any] | None = None,
         function: str = "",
+        contents: Mapping[str, bytes | None] = NOTHING_ALIKE,
     ) -> tuple[GraphShapes, ListFlow]:
         """The shapes of a flat graph whose placeholders have the states ``inputs``.
 
-        ``stored_shapes`` (TensorShapeProtos by op) fill in what inference leaves open.  Raises
-        :class:`ShapeError` if TensorFlow cannot import the graph.
+        ``stored_shapes`` (TensorShapeProtos by op) fill in what inference leaves open, ``contents``
+        tell which nodes are alike.  Raises :class:`ShapeError` if TensorFlow cannot import the
+        graph.
         """
-        types = GraphTypes(graph_def.node, self.definitions)
+        types = GraphTypes(graph_def.node, self.definitions, contents)
         check_dtypes(graph_def.node, types)
         fallbacks = Fallbacks(graph_def, types, stored_shapes or {})
         refinements = dict(self.forced.get(function, {}))
@@ -142,7 +144,9 @@ class ShapeAnalysis:
         if key not in self.results:
             body = self._flat_body(function)
             inputs = dict(zip(body.arguments, arguments, strict=True))
-            shapes, flow = self.analyse(body.graph_def, inputs, function=function)
+            shapes, flow = self.analyse(
+                body.graph_def, inputs, function=function, contents=body.contents
+            )
             check_tensors(body.outputs, shapes.types)
             outputs = tuple(tensor_state(name, shapes, flow) for name in body.outputs)
             self.results[key] = BodyShapes(

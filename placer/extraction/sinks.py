@@ -50,10 +50,11 @@ class _Graph:
     def __init__(self, nodes: Iterable[Any]) -> None:
         self.nodes = {node.name: node for node in nodes}
         sources = {name: sources_of(node) for name, node in self.nodes.items()}
-        self.order = order_after(self.nodes, sources)
+        op_types = {name: node.op for name, node in self.nodes.items()}
+        self.order = order_after(op_types, sources)
         self.inputs = {name: sources[name] for name in self.order}
-        kinds = {op_type: _kind(op_type) for op_type in {n.op for n in self.nodes.values()}}
-        self.above = {name: kinds[self.nodes[name].op] for name in self.order}
+        kinds = {op_type: _kind(op_type) for op_type in set(op_types.values())}
+        self.above = {name: kinds[op_types[name]] for name in self.order}
         while self._spread():
             pass
 

@@ -10,6 +10,8 @@ from typing import Any
 from placer.extraction.op_definitions import OpDefinitions, argument_length, attribute
 from placer.extraction.raw_program import dtype_name
 
+NOTHING_ALIKE: Mapping[str, bytes | None] = {}
+
 UNSIZED = frozenset({"string", "variant", "resource"})
 """Dtypes of tensors whose bytes no shape tells."""
 
@@ -93,9 +95,17 @@ class _Signatures:
         self.definitions = definitions
         self.deciding: dict[str, tuple[str, ...]] = {}
         self.found: dict[tuple[object, ...], Signature] = {}
+        self.alike: dict[bytes, Signature] = {}
 
-    def of(self, node: Any) -> Signature:
-        """The types of the inputs and outputs of ``node``."""
+    def of(self, node: Any, content: bytes | None) -> Signature:
+        """The types of the inputs and outputs of ``node``, whose attributes are in ``content``."""
+        if content is None:
+            return self._of(node)
+        if content not in self.alike:
+            self.alike[content] = self._of(node)
+        return self.alike[content]
+
+    def _of(self, node: Any) -> Signature:
         op_type, attributes = node.op, node.attr
         if op_type not in self.deciding:
             self.deciding[op_type] = self._deciding_attributes(op_type)
@@ -128,10 +138,17 @@ class GraphTypes:
     """Types of every node of a graph: ``outputs``, guessed from the readers for unknown op types,
     and what the node expects as ``inputs``, ``None`` for those.
 
-    ``handle_readers`` are the nodes that may read a handle or a reference.
+    ``handle_readers`` are the nodes that may read a handle or a reference.  Nodes with equal
+    ``contents`` (by name) are alike.
     """
 
-    def __init__(self, nodes: Any, definitions: OpDefinitions) -> None:
+    def __init__(
+        self,
+        nodes: Any,
+        definitions: OpDefinitions,
+        contents: Mapping[str, bytes | None] = NOTHING_ALIKE,
+    ) -> None:
+        self.contents = contents
         self.inputs: dict[str, tuple[TensorType, ...] | None] = {}
         self.outputs: dict[str, tuple[TensorType, ...]] = {}
         self.unknown_ops: list[str] = []
@@ -140,7 +157,7 @@ class GraphTypes:
         plain: dict[int, bool] = {}
         for node in nodes:
             name = node.name
-            inputs, outputs = signatures.of(node)
+            inputs, outputs = signatures.of(node, contents.get(name))
             self.inputs[name] = inputs
             if id(inputs) not in plain:
                 plain[id(inputs)] = inputs is not None and not any(map(_may_be_handle, inputs))

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 from fuzzing.cases import Outcome, as_line, limit_address_space, watch
 
@@ -28,6 +29,7 @@ class ForkedChild:
 
     def __init__(self, work: Callable[[], None]) -> None:
         self.returncode: int | None = None
+        self.stdin: IO[bytes] | None = None
         self.pid = os.fork()
         if self.pid == 0:
             status = 1
@@ -59,12 +61,19 @@ def start_child(folder: Path) -> ForkedChild:
     """In place of ``placer.extraction.child_process.start_child``."""
     from placer.extraction import child_process, extraction_process
 
+    asked, standard_input = os.pipe()
+
     def work() -> None:
+        os.close(standard_input)
+        os.read(asked, 1)
         _send_to((1, 2), folder / "log")
         os.environ[child_process.CHILD_MARK] = "1"
         extraction_process.main(folder)
 
-    return ForkedChild(work)
+    child = ForkedChild(work)
+    os.close(asked)
+    child.stdin = os.fdopen(standard_input, "wb")
+    return child
 
 
 def run_case(arguments: list[str], folder: Path) -> Outcome:
