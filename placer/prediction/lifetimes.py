@@ -12,6 +12,7 @@ holds the sender's buffer until its producer is done, and a receive buffer from 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from placer.prediction.buffers import Buffer, Lifetime, Read
@@ -52,9 +53,14 @@ class Simulation:
         for op in self.layout.feeds:
             for value in self.layout.outputs[op]:
                 self.held[value] = self._new(op, value, "feed", holders=1)
+        idle = self.layout.idle
+        for op in itertools.compress(self.order, [idle[op] for op in self.order]):
+            for value in self.layout.outputs[op]:
+                self.held[value] = self._new(op, value, "weights", resident=True)
         for now, op in enumerate(self.order):
             self.now = now
-            self._run_op(op)
+            if not idle[op]:
+                self._run_op(op)
         for buffer in dict.fromkeys(self.held):
             if buffer is not None and buffer.holders > 0 and not buffer.resident:
                 self._close(buffer, self.now)

@@ -79,8 +79,13 @@ def working_set_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, 
     """
     sharing = ask_once(find_sharing, graph.infos)
     roots = _buffer_roots(graph, sharing)
+    sizes = {
+        tensor: size or 0
+        for name, tensors in graph.output_names.items()
+        for tensor, size in zip(tensors, costs[name].output_bytes, strict=True)
+    }
     return {
-        op.name: _working_set(op, graph, costs, roots, found)
+        op.name: _working_set(op, graph, costs[op.name], sizes, roots, found)
         for op, found in zip(graph.ops.values(), sharing, strict=True)
     }
 
@@ -103,7 +108,8 @@ def _buffer_roots(graph: OpGraph, sharing: Iterable[Sharing]) -> dict[str, str]:
 def _working_set(
     op: Op,
     graph: OpGraph,
-    costs: Mapping[str, OpCost],
+    cost: OpCost,
+    sizes: Mapping[str, int],
     roots: Mapping[str, str],
     sharing: Sharing,
 ) -> int:
@@ -112,17 +118,14 @@ def _working_set(
     read: dict[str, int] = {}
     for index, name in enumerate(op.inputs):
         if index not in on_host:
-            producer, _, number = name.rpartition(":")
-            size = costs[producer].output_bytes[int(number)] or 0
-            read[roots[name]] = max(size, read.get(roots[name], 0))
+            root, size = roots[name], sizes[name]
+            if size >= read.get(root, 0):
+                read[root] = size
     if op.op_type in ("Merge", "RefMerge"):  # one of its inputs is alive
         return max(read.values(), default=0)
-    cost = costs[op.name]
     written = [
-        0 if op.bodies or overwritten or roots[name] != name else size or 0
-        for name, size, overwritten in zip(
-            graph.output_names[op.name], cost.output_bytes, sharing.overwritten, strict=True
-        )
+        0 if op.bodies or overwritten or roots[name] != name else sizes[name]
+        for name, overwritten in zip(graph.output_names[op.name], sharing.overwritten, strict=True)
     ]
     return sum(read.values()) + sum(written) + cost.temporary_bytes
 

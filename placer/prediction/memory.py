@@ -89,10 +89,10 @@ class StepMemory:
         of ops whose temporary bytes differ from one to the next, ``None`` is the median."""
         layout = self.layout if sample is None else self.layout.sampled(sample)
         changes = {name: [0] * (len(order) + 1) for name in self.device_names}
-        for lifetime in find_lifetimes(layout, self.numbers(order)):
-            change = changes[lifetime.device]
-            change[lifetime.first] += lifetime.bytes
-            change[lifetime.last + 1] -= lifetime.bytes
+        for _, device, size, _, first, last, _ in find_lifetimes(layout, self.numbers(order)):
+            change = changes[device]
+            change[first] += size
+            change[last + 1] -= size
         return {
             name: self.resident_bytes(name) + max(accumulate(change))
             for name, change in changes.items()

@@ -43,20 +43,16 @@ def find_routes(graph: OpGraph, placement: Mapping[str, str], host: str) -> Rout
     handle (a variable, a table, an iterator) of another device, which TensorFlow cannot send.
     """
     device_of = _devices(graph, placement, host)
-    on_cpu = {name: is_cpu(name) for name in {*device_of.values()}}
     home: dict[str, Place] = {}
     reads: dict[str, tuple[Place, ...]] = {}
     output_names, gpu_kernels = graph.output_names, graph.gpu_kernels
+    known: dict[tuple[str, int], tuple[tuple[Place, ...], tuple[Place, ...]]] = {}
     for name, op in graph.ops.items():
         device = device_of[name]
-        if on_cpu[device]:
-            inputs: tuple[Place, ...] = ((device, "host"),) * len(op.inputs)
-            outputs: tuple[Place, ...] = ((device, "host"),) * len(op.info.outputs)
-        else:
-            kernel = gpu_kernels[name] or _ALL_DEVICE_MEMORY
-            inputs = _places(device, len(op.inputs), kernel.host_inputs)
-            outputs = _places(device, len(op.info.outputs), kernel.host_outputs)
-        reads[name] = inputs
+        key = device, id(op.info)  # ops that are alike have one OpInfo
+        if key not in known:
+            known[key] = _argument_places(op.info, device, gpu_kernels[name])
+        reads[name], outputs = known[key]
         home.update(zip(output_names[name], outputs, strict=True))
     routes = Routes(device_of=device_of, home=home, reads=reads)
     _check_handles(graph, routes)
@@ -88,7 +84,20 @@ def _devices(graph: OpGraph, placement: Mapping[str, str], host: str) -> dict[st
     return {name: placement[name] for name in graph.ops} | dict.fromkeys(graph.feeds, host)
 
 
-@cache
+def _argument_places(
+    info: OpInfo, device: str, kernel: KernelMatch | None
+) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
+    """Where an op on ``device`` has its inputs and its outputs."""
+    if is_cpu(device):
+        host = ((device, "host"),)
+        return host * len(info.inputs), host * len(info.outputs)
+    kernel = kernel or _ALL_DEVICE_MEMORY
+    return (
+        _places(device, len(info.inputs), kernel.host_inputs),
+        _places(device, len(info.outputs), kernel.host_outputs),
+    )
+
+
 def _places(device: str, count: int, on_host: frozenset[int]) -> tuple[Place, ...]:
     """The places of ``count`` arguments of a GPU kernel."""
     return tuple((device, "host" if index in on_host else "device") for index in range(count))

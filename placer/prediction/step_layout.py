@@ -31,6 +31,7 @@ _SPARSE_ACCESS = (
     "ResourceStridedSliceAssign",
 )
 _MERGES = frozenset({"Merge", "RefMerge"})
+_HANDLE = "VarHandleOp"
 
 
 class Effect(IntEnum):
@@ -83,7 +84,8 @@ class StepLayout:
     it cuts one.  ``readers`` counts the input
     slots that read a value; a fetch is one reader at home and one on the host.  ``copies`` are the
     values that an op's output is sent as.  Unsized tensors have zero bytes.
-    ``temporary_samples`` are what ops take in several executions, where they differ.
+    ``temporary_samples`` are what ops take in several executions, where they differ.  ``idle`` ops
+    only say where something lasting is: a constant, a handle, a variable that nobody changes.
     """
 
     names: tuple[str, ...]
@@ -106,6 +108,7 @@ class StepLayout:
     overwritten: dict[int, tuple[int, ...]] = field(default_factory=dict)
     copies: dict[int, list[int]] = field(default_factory=dict)
     fetched: frozenset[int] = frozenset()
+    idle: list[bool] = field(default_factory=list)
 
     def sampled(self, number: int) -> StepLayout:
         """The layout with sample ``number`` of every op's temporary bytes."""
@@ -150,6 +153,7 @@ def lay_out_step(
             layout.temporary_samples[number] = cost.temporary_samples
     _add_readers(layout, graph, routes, memory_of, home, host)
     _add_effects(layout, graph)
+    layout.idle = _find_idle(layout, graph)
     return layout
 
 
@@ -232,6 +236,27 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
     layout.copied_on_read = find_copied_variables(graph, variable_of)
     numbers = {name: number for number, name in enumerate(layout.names)}
     layout.feeds = tuple(numbers[name] for name in graph.feeds)
+
+
+def _find_idle(layout: StepLayout, graph: OpGraph) -> list[bool]:
+    """The ops that neither use memory in a step nor send anything."""
+    changing = set(layout.copied_on_read)
+    for number, variables in layout.variables.items():
+        if layout.effects[number] != Effect.READ_VARIABLE:
+            changing.update(variables)
+    found = []
+    for number, op in enumerate(graph.ops.values()):
+        effect = layout.effects[number]
+        if effect == Effect.READ_VARIABLE:
+            lasts = changing.isdisjoint(layout.variables[number])
+        else:
+            lasts = effect == Effect.RESIDENT or (effect == Effect.PLAIN and op.op_type == _HANDLE)
+        found.append(
+            lasts
+            and not layout.temporary_bytes[number]
+            and layout.copies.keys().isdisjoint(layout.outputs[number])
+        )
+    return found
 
 
 def _effect(op: Op, is_fed: bool) -> Effect:
