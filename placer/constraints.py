@@ -8,7 +8,8 @@ them sends it there (or the solver spills it).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import chain, islice
@@ -16,18 +17,16 @@ from operator import attrgetter
 
 from cost_models import device_names, kernels
 from cost_models.devices import Cluster
-from cost_models.tensor_size import tensor_bytes
 from placer.collection import collection_paused
 from placer.errors import UsageError
-from placer.graph.gradients import gradient_groups
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
-from placer.graph.union_find import UnionFind
+from placer.grouping import asked_groups, merged_groups
 
 Warning_ = tuple[str, str, tuple[str, ...]]
 """A code, a message, and the ops it is about."""
 
-SMALL_CONSTANT_BYTES = 1024
-"""A constant up to this size stays with its only reader."""
+Pin = tuple[str, str]
+"""The device of a pinned op, and how that was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +48,16 @@ class ConstraintOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restriction:
     """The devices an op may use, and why no others: ``code`` is one of ``fed``, ``pinned``,
-    ``host_only_kernel``, ``device_string``, or ``""`` when only the op's kind decides."""
+    ``host_only_kernel``, ``device_string``, or ``""`` when only the op's kind decides.
+
+    Of ``pinned`` and ``device_string``, ``request`` is how that was asked for, and ``unasked`` the
+    devices if nobody had asked."""
 
     devices: tuple[str, ...]
     code: str = ""
     reason: str = ""
+    request: str = field(default="", compare=False)
+    unasked: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +67,17 @@ class Constraints:
     ``groups`` covers every op once; ``group_devices`` (same order) is what all members allow,
     ``()`` where they contradict each other.  ``spillable`` says which groups may go to the host
     although the GPU could run them.  ``warnings`` are (code, message, ops).
+
+    ``asked_groups`` are those that the user asked for, by how; ``own_groups`` what the groups would
+    be without them.
     """
 
     restrictions: Mapping[str, Restriction]
     groups: tuple[ColocationGroup, ...]
     group_devices: tuple[tuple[str, ...], ...]
     spillable: tuple[bool, ...]
+    own_groups: tuple[ColocationGroup, ...]
+    asked_groups: Mapping[str, tuple[ColocationGroup, ...]] = field(default_factory=dict)
     warnings: tuple[Warning_, ...] = ()
 
     @property
@@ -103,8 +112,8 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
         restrictions[op.name] = restriction
         if op.device and restriction.code == "host_only_kernel":
             ignored.append(op.name)
-    gradients = gradient_groups(graph) if options.colocate_gradients else ()
-    groups = _merged_groups(graph, options.keep_together, restrictions, gradients)
+    wanted = asked_groups(graph, options.keep_together, options.colocate_gradients)
+    groups = merged_groups(graph, restrictions, chain.from_iterable(wanted.values()))
     members = [tuple(dict.fromkeys([restrictions[op] for op in group.ops])) for group in groups]
     allowed = {found: _group_devices(found, cluster) for found in dict.fromkeys(members)}
     devices = tuple([allowed[found] for found in members])
@@ -115,6 +124,8 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
         groups=groups,
         group_devices=devices,
         spillable=spillable,
+        own_groups=merged_groups(graph, restrictions) if wanted else groups,
+        asked_groups=wanted,
         warnings=warnings,
     )
 
@@ -128,16 +139,16 @@ def _device_string_warnings(ignored: Sequence[str]) -> tuple[Warning_, ...]:
 
 def _pinned_devices(
     graph: OpGraph, cluster: Cluster, options: ConstraintOptions, host_only: Mapping[str, str]
-) -> tuple[dict[str, str], list[Warning_]]:
-    """The device of every pinned op, and warnings of globs that match ops without a kernel."""
-    pinned: dict[str, str] = {}
+) -> tuple[dict[str, Pin], list[Warning_]]:
+    """The pin of every pinned op, and warnings of globs that match ops without a kernel."""
+    pinned: dict[str, Pin] = {}
     warnings: list[Warning_] = []
     for patterns, key, flag in (
         (options.pin_types, attrgetter("op_type"), "--pin-type"),
         (options.pins, attrgetter("name"), "--pin"),
     ):
         for glob, device in patterns.items():
-            pin = f"{flag} {glob}={device}"
+            pin = pin_request(flag, glob, device)
             target = _known_device(device, cluster, pin)
             matched = [op for op in graph.ops.values() if fnmatchcase(key(op), glob)]
             if not matched:
@@ -169,8 +180,13 @@ def _pinned_devices(
             if unable:
                 message = f"{len(unable)} ops that {pin} matches have no kernel there: not pinned"
                 warnings.append(("pin_without_kernel", message, tuple(unable)))
-            pinned |= {op.name: target for op in matched if op.name not in unable}
+            pinned |= {op.name: (target, pin) for op in matched if op.name not in unable}
     return pinned, warnings
+
+
+def pin_request(flag: str, glob: str, device: str) -> str:
+    """How a pin was asked for, as one would type it."""
+    return f"{flag} {shlex.quote(f'{glob}={device}')}"
 
 
 def _no_kernel(op: Op, is_accelerator: bool, host_only: Mapping[str, str]) -> str:
@@ -216,7 +232,7 @@ def _restriction(
     device_string: str,
     feeds: frozenset[str],
     cluster: Cluster,
-    pins: Mapping[str, str],
+    pins: Mapping[str, Pin],
     host_only: Mapping[str, str],
 ) -> Restriction | None:
     """What keeps an op from some devices, ``None`` if only its kind decides."""
@@ -224,9 +240,16 @@ def _restriction(
         host = cluster.host.name
         return Restriction(devices=(host,), code="fed", reason=f"fed values arrive on {host}")
     if op.name in pins:
-        return Restriction(devices=(pins[op.name],), code="pinned", reason="pinned by the user")
+        device, request = pins[op.name]
+        return Restriction(
+            devices=(device,),
+            code="pinned",
+            reason=f"pinned by {request}",
+            request=request,
+            unasked=_cpus(cluster) if host_only[op.name] else _unrestricted(cluster).devices,
+        )
     if host_only[op.name]:
-        cpus = tuple(d.name for d in cluster.devices if d.type == "CPU")
+        cpus = _cpus(cluster)
         asked = _asked_devices(op, cpus) if device_string else ()
         return Restriction(
             devices=asked or cpus, code="host_only_kernel", reason=host_only[op.name]
@@ -242,9 +265,17 @@ def _restriction(
             )
         if len(asked) < len(names):
             return Restriction(
-                devices=asked, code="device_string", reason=f"the graph says {op.device}"
+                devices=asked,
+                code="device_string",
+                reason=f"the graph says {op.device}",
+                request=f"the device string {op.device!r}",
+                unasked=_unrestricted(cluster).devices,
             )
     return None
+
+
+def _cpus(cluster: Cluster) -> tuple[str, ...]:
+    return tuple(device.name for device in cluster.devices if device.type == "CPU")
 
 
 def _unrestricted(cluster: Cluster) -> Restriction:
@@ -265,73 +296,6 @@ def _asked_devices(op: Op, names: Iterable[str]) -> tuple[str, ...]:
             f"op {op.name} carries the device string {op.device!r}: {error}; "
             f"ignore the graph's device strings with --clear-devices"
         ) from error
-
-
-def _merged_groups(
-    graph: OpGraph,
-    keep_together: Sequence[str],
-    restrictions: Mapping[str, Restriction],
-    gradients: Sequence[ColocationGroup] = (),
-) -> tuple[ColocationGroup, ...]:
-    """Every op in exactly one group, in graph order of the first members."""
-    union = UnionFind()
-    reasons: dict[str, tuple[str, ...]] = {}
-    extra = [_kept_together(graph, glob) for glob in keep_together]
-    constants = _small_constants(graph, restrictions)
-    extra += [*constants, *_returned(graph, restrictions), *gradients]
-    for group in (*graph.colocation_groups, *extra):
-        union.union(*group.ops)
-        reasons[group.ops[0]] = (*reasons.get(group.ops[0], ()), *group.reasons)
-    position = {name: number for number, name in enumerate(graph.ops)}
-    members: dict[str, list[str]] = {}
-    for name in graph.ops:
-        members.setdefault(union.root(name), []).append(name)
-    merged_reasons: dict[str, dict[str, None]] = {}
-    for first, why in reasons.items():
-        merged_reasons.setdefault(union.root(first), {}).update(dict.fromkeys(why))
-    return tuple(
-        ColocationGroup(ops=tuple(ops), reasons=tuple(merged_reasons.get(root, ())))
-        for root, ops in sorted(members.items(), key=lambda item: position[item[1][0]])
-    )
-
-
-def _kept_together(graph: OpGraph, glob: str) -> ColocationGroup:
-    ops = tuple(name for name in graph.ops if fnmatchcase(name, glob))
-    if not ops:
-        raise UsageError(
-            f"--keep-together {glob}: no op of the {len(graph.ops):,} in the graph matches"
-        )
-    return ColocationGroup(ops=ops, reasons=("keep_together",))
-
-
-def _small_constants(
-    graph: OpGraph, restrictions: Mapping[str, Restriction]
-) -> list[ColocationGroup]:
-    """Small constants, each with the only op that reads it.
-
-    Axes and shapes are a few bytes each: a solver that counts bytes alone parks hundreds of them
-    where memory is left, and every step pays a message for each.
-    """
-    found = []
-    for op in [op for op in graph.ops.values() if op.op_type == "Const"]:
-        readers = graph.consumers.get(op.output_name(0), ())
-        size = tensor_bytes(op.info.outputs[0]) or SMALL_CONSTANT_BYTES + 1
-        if len(readers) == 1 and size <= SMALL_CONSTANT_BYTES:
-            ops = (op.name, readers[0])
-            if restrictions[ops[0]] == restrictions[ops[1]]:
-                found.append(ColocationGroup(ops=ops, reasons=("small_constant",)))
-    return found
-
-
-def _returned(graph: OpGraph, restrictions: Mapping[str, Restriction]) -> Iterator[ColocationGroup]:
-    """What only hands a fetched tensor on, as every function does with its results, each with the
-    op that gives it: apart from it, it could only send a tensor away that comes back."""
-    for name in graph.fetches:
-        op = graph.ops[name.rpartition(":")[0]]
-        if op.op_type == "Identity" and op.inputs and not restrictions[op.name].code:
-            producer = op.inputs[0].rpartition(":")[0]
-            if producer in graph.ops and name not in graph.consumers:
-                yield ColocationGroup(ops=(producer, op.name), reasons=("returned",))
 
 
 def _group_devices(members: Sequence[Restriction], cluster: Cluster) -> tuple[str, ...]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class PlacerError(Exception):
     """Anything that is told to a person without a traceback."""
@@ -28,9 +31,14 @@ class ShapeError(PlacerError):
 
 
 class InfeasibleError(PlacerError):
-    """It is proven that no placement fits the caps and pins."""
+    """It is proven that no placement fits the caps and pins; ``conflict`` says why, as the plan
+    does (see ``docs/plan.md``)."""
 
     exit_code = 5
+
+    def __init__(self, message: str, conflict: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.conflict = dict(conflict or {})
 
 
 class NoSolutionError(PlacerError):

@@ -8,6 +8,7 @@ from functools import cache
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
+from placer.confinement import confine
 from placer.constraints import Constraints
 from placer.graph.op_graph import Op, OpGraph
 from placer.prediction.execution_orders import (
@@ -52,13 +53,17 @@ def formulate(
     group, allowed, spillable = _group_arrays(constraints, number, device_names)
     widths = working_set_bytes(graph, costs)
     loops = any(op.op_type in ("Enter", "RefEnter") for op in graph.ops.values())
+    certain = tuple(0 if loops else _certain_width(graph.ops[name], widths) for name in names)
     allowed, homeless = _wide_enough(
         allowed,
         group,
-        [0 if loops else _certain_width(graph.ops[name], widths) for name in names],
+        certain,
         capacity,
         host if spill == "auto" else None,
         spillable,
+    )
+    confinement = confine(
+        constraints, number, {name: index for index, name in enumerate(device_names)}
     )
     return PlacementProblem(
         op_names=names,
@@ -88,6 +93,14 @@ def formulate(
         objective=objective,
         spill=spill,
         parallel_ops=tuple(device.parallel_ops for device in cluster.devices),
+        requests=confinement.requests,
+        unconfined={
+            op: devices
+            for op, devices in enumerate(confinement.unconfined)
+            if devices != allowed[op]
+        },
+        colocation=confinement.colocation,
+        working_set_bytes=certain,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +15,7 @@ from cost_models.devices import Cluster, DeviceProperties
 from cost_models.op_cost import OpCost
 from placer.analysis import analyse
 from placer.assembly import assemble_plan
+from placer.changes import Attempt, find_changes
 from placer.constraints import ConstraintOptions, Constraints, find_constraints
 from placer.costing import cost_ops
 from placer.errors import NoSolutionError, ShapeError, UsageError
@@ -45,6 +47,9 @@ _LOG = logging.getLogger(__name__)
 UNKNOWN_SHARE = 0.01
 """``place`` accepts unknown shapes up to this share of the bytes of all tensors."""
 
+CHANGES_SECONDS = 10.0
+"""At most, for what would fit where nothing does, if the time limit leaves so much."""
+
 REFERENCE_DEVICE = "1xA100-40GB"
 """What ``report`` shows times for when no devices are named."""
 
@@ -57,7 +62,8 @@ def place(source: Any, devices: str | Path, **options: Any) -> Plan:
     ``"2xA100-40GB,CPU:64GiB"`` or the path of a ``cluster.toml``; for ``options`` see
     :class:`Options`.
 
-    An infeasible problem is a plan too: its ``solver["status"]`` says so and ``conflict`` why.
+    An infeasible problem is a plan too: its ``solver["status"]`` says so, and ``conflict`` why and
+    what would fit, as far as that is found in what is left of the time limit.
 
     Raises :class:`UsageError` for a wrong request, :class:`ModelError` for a model that cannot be
     read, :class:`ShapeError` when too many shapes stay unknown.
@@ -75,8 +81,31 @@ def place(source: Any, devices: str | Path, **options: Any) -> Plan:
 
 def _place(source: Any, devices: str | Path, wanted: Options) -> Plan:
     workload = prepare(source, devices, wanted)
-    plan = place_extraction(workload.extraction, workload.costs, workload.cluster, wanted)
+    began = time.monotonic()
+    plan = place_extraction(
+        workload.extraction, workload.costs, workload.cluster, wanted, explains=True
+    )
+    if plan.conflict is not None and plan.solver["status"] == "INFEASIBLE":
+        _LOG.info("searching what would fit")
+        deadline = min(began + wanted.time_limit, time.monotonic() + CHANGES_SECONDS)
+        attempt = placements_of(source, workload, wanted)
+        found = find_changes(attempt, devices, wanted, plan.conflict, deadline)
+        plan = replace(plan, conflict={**plan.conflict, "fixes": [fix.row for fix in found]})
     return replace(plan, request=describe_request(devices, wanted))
+
+
+def placements_of(source: Any, workload: Workload, asked: Options) -> Attempt:
+    """Places ``workload``, which was prepared as ``asked``, on other devices or with other options;
+    for another batch size ``source`` is read again."""
+
+    def attempt(devices: str | Path, wanted: Options) -> Plan:
+        if wanted.batch_size == asked.batch_size:
+            work = replace(workload, cluster=read_cluster(devices, wanted))
+        else:
+            work = prepare(source, devices, wanted)
+        return place_extraction(work.extraction, work.costs, work.cluster, wanted)
+
+    return attempt
 
 
 def with_strategy(wanted: Options, strategy: str) -> Options:
@@ -114,7 +143,9 @@ def report_extraction(
     if devices is not None:
         try:
             require_known_shapes(extraction)
-            plan = place_extraction(extraction, costs, cluster, wanted)
+            plan = place_extraction(extraction, costs, cluster, wanted, explains=True)
+            if plan.conflict is not None:  # a report tries no other requests
+                plan = replace(plan, conflict={**plan.conflict, "fixes": []})
             plan = replace(plan, request=describe_request(devices, wanted))
         except ShapeError as error:
             unplaced = ("not_placed", f"not placed: {error}", ())
@@ -135,10 +166,18 @@ def report_extraction(
 
 
 def place_extraction(
-    extraction: Extraction, costs: Mapping[str, OpCost], cluster: Cluster, wanted: Options
+    extraction: Extraction,
+    costs: Mapping[str, OpCost],
+    cluster: Cluster,
+    wanted: Options,
+    *,
+    explains: bool = False,
 ) -> Plan:
-    """The plan for a program that is extracted and costed already."""
-    from placer.solving.tightening import solve_under_peaks  # numpy: a bare report needs none
+    """The plan for a program that is extracted and costed already; if it ``explains``, with the
+    conflict where it is proven that nothing fits."""
+    # numpy: a bare report needs none
+    from placer.solving.conflict import explain_conflict
+    from placer.solving.tightening import solve_under_peaks
 
     asked = extraction.graph
     edges = low_memory_edges(extraction, costs, cluster, wanted)
@@ -162,6 +201,9 @@ def place_extraction(
     plan = assemble_plan(
         extraction, cluster, costs, constraints, problem, solution, metrics, parameters
     )
+    if explains and solution.unsolvable is not None:
+        _LOG.info("searching what is in conflict")
+        plan = replace(plan, conflict=explain_conflict(solution.unsolvable))
     return replace(plan, step=step, control_edges=edges)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placer.errors import UsageError
+from placer.errors import InfeasibleError, UsageError
 from placer.files import write_text
 from placer.summaries import Summarised
 
@@ -58,6 +58,18 @@ class Plan(Summarised):
         """There is a placement, and its predicted peaks are within all caps (a plan with status
         ``UNKNOWN`` may hold one that breaks some)."""
         return bool(self.placement) and self.solver["status"] in ("OPTIMAL", "FEASIBLE")
+
+    def raise_for_conflict(self) -> None:
+        """Nothing, unless it is proven that nothing fits.
+
+        Raises :class:`~placer.errors.InfeasibleError`, which says why and carries ``conflict``.
+        """
+        if self.solver["status"] != "INFEASIBLE":
+            return
+        from placer.rendering.conflict_text import conflict_text
+
+        why = conflict_text(self.conflict or {})
+        raise InfeasibleError(f"no placement fits (proven): {why}", self.conflict)
 
     @property
     def peak_bytes(self) -> dict[str, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from placer.errors import UsageError
@@ -17,6 +17,9 @@ from placer.errors import UsageError
 SCHEMA = "placer.problem/1"
 
 OBJECTIVES = ("transfer", "step-time", "throughput")
+
+PIN, DEVICE_STRING, TOGETHER = "pin", "device_string", "together"
+REQUEST_KINDS = (PIN, DEVICE_STRING, TOGETHER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,22 @@ class ProblemTensor:
     producer: int
     consumers: tuple[int, ...]
     bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Something that somebody asked for, and could do without.
+
+    ``name`` is how it was asked.  Of kind ``"pin"``: each of ``ops`` (op numbers) is on one of
+    ``devices``, and does not spill; of kind ``"device_string"``: the same, but it may spill; of
+    kind ``"together"``: the ops of each of ``groups`` share a device.
+    """
+
+    name: str
+    kind: str
+    ops: tuple[int, ...] = ()
+    devices: tuple[int, ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +74,13 @@ class PlacementProblem:
     ``parallel_ops`` is how many ops each device runs at once, ``occupied`` whether transfers keep
     it busy (empty: one, and yes).  With ``multicast`` a sender pays for the dearest receiver of a
     tensor only; TensorFlow sends to each in turn.
+
+    Why an op is confined, for :mod:`placer.solving.conflict` (``allowed`` and ``group`` have all of
+    it in them already, and every field may be empty): ``requests`` are what could be dropped;
+    ``unconfined`` maps ops to the devices that they could use if nobody had asked for anything and
+    no group held them, where those are not their ``allowed``; ``colocation`` is ``group`` without
+    the requests that join groups; ``working_set_bytes`` is, per op, what its device holds at once
+    while it runs, wherever its inputs come from: no device with less capacity is for its group.
     """
 
     op_names: tuple[str, ...]
@@ -78,6 +104,10 @@ class PlacementProblem:
     parallel_ops: tuple[int, ...] = ()
     occupied: tuple[bool, ...] = ()
     multicast: bool = False
+    requests: tuple[Request, ...] = ()
+    unconfined: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    colocation: tuple[int, ...] = ()
+    working_set_bytes: tuple[int, ...] = ()
 
     def footprint_bytes(self) -> tuple[int, ...]:
         """Per op, its resident bytes, those of the tensors it produces, and the most it needs at
@@ -108,6 +138,7 @@ def check(problem: PlacementProblem) -> None:
     """
     _check_lengths(problem)
     _check_numbers(problem)
+    _check_requests(problem)
     if problem.spill not in ("auto", "never"):
         raise UsageError(f"spill is {problem.spill!r}; it can be 'auto' or 'never'")
     if problem.objective not in OBJECTIVES:
@@ -115,22 +146,26 @@ def check(problem: PlacementProblem) -> None:
         raise UsageError(f"the objective is {problem.objective!r}; it can be {known}")
 
 
+_PER_OP = ("resident_bytes", "temporary_bytes", "seconds", "group", "allowed", "spillable")
+_MAY_BE_PER_OP = ("colocation", "working_set_bytes")
+_PER_DEVICE = ("capacity_bytes", "transient_bytes", "bandwidth", "latency")
+_MAY_BE_PER_DEVICE = ("parallel_ops", "occupied")
+
+
 def _check_lengths(problem: PlacementProblem) -> None:
     ops, devices = len(problem.op_names), len(problem.device_names)
     if not devices:
         raise UsageError("the problem has no devices")
-    for name in ("resident_bytes", "temporary_bytes", "seconds", "group", "allowed", "spillable"):
-        found = len(getattr(problem, name))
-        if found != ops:
-            raise UsageError(f"{name} has {found} entries for {ops} ops")
-    for name in ("capacity_bytes", "transient_bytes", "bandwidth", "latency"):
-        found = len(getattr(problem, name))
-        if found != devices:
-            raise UsageError(f"{name} has {found} entries for {devices} devices")
-    for name in ("parallel_ops", "occupied"):
-        found = len(getattr(problem, name))
-        if found not in (0, devices):
-            raise UsageError(f"{name} has {found} entries for {devices} devices")
+    for named, number, noun, optional in (
+        (_PER_OP, ops, "ops", False),
+        (_MAY_BE_PER_OP, ops, "ops", True),
+        (_PER_DEVICE, devices, "devices", False),
+        (_MAY_BE_PER_DEVICE, devices, "devices", True),
+    ):
+        for name in named:
+            found = len(getattr(problem, name))
+            if found != number and not (optional and not found):
+                raise UsageError(f"{name} has {found} entries for {number} {noun}")
     if any(len(row) != devices for row in (*problem.seconds, *problem.bandwidth, *problem.latency)):
         raise UsageError(f"seconds, bandwidth or latency has a row without {devices} entries")
 
@@ -150,6 +185,7 @@ def _check_numbers(problem: PlacementProblem) -> None:
     sizes = [
         *problem.resident_bytes,
         *problem.transient_bytes,
+        *problem.working_set_bytes,
         *(tensor.bytes for tensor in problem.tensors),
         *(size for moment in problem.live_bytes for size in moment.values()),
     ]
@@ -158,6 +194,26 @@ def _check_numbers(problem: PlacementProblem) -> None:
     wrong = [op for moment in problem.live_bytes for op in moment if op not in ops]
     if wrong:
         raise UsageError(f"a moment names op {wrong[0]} of {len(ops)}")
+
+
+def _check_requests(problem: PlacementProblem) -> None:
+    ops, devices = range(len(problem.op_names)), range(len(problem.device_names))
+    for request in problem.requests:
+        if request.kind not in REQUEST_KINDS:
+            known = ", ".join(REQUEST_KINDS)
+            raise UsageError(f"a request is of kind {request.kind!r}; it can be {known}")
+        named = [*request.ops, *(op for group in request.groups for op in group)]
+        wrong = [op for op in named if op not in ops]
+        if wrong:
+            raise UsageError(f"the request {request.name!r} names op {wrong[0]} of {len(ops)}")
+    named_devices = [device for request in problem.requests for device in request.devices]
+    named_devices += [device for allowed in problem.unconfined.values() for device in allowed]
+    wrong = [device for device in named_devices if device not in devices]
+    if wrong:
+        raise UsageError(f"a request or unconfined names device {wrong[0]} of {len(devices)}")
+    wrong = [op for op in problem.unconfined if op not in ops]
+    if wrong:
+        raise UsageError(f"unconfined names op {wrong[0]} of {len(ops)}")
 
 
 def to_json(problem: PlacementProblem) -> str:
@@ -199,5 +255,12 @@ def from_dict(content: Mapping[str, Any]) -> PlacementProblem:
     live_bytes = tuple(
         {int(op): size for op, size in moment.items()} for moment in data.pop("live_bytes")
     )
+    requests = tuple(
+        Request(**{key: tuples(value) for key, value in row.items()})
+        for row in data.pop("requests", ())
+    )
+    unconfined = {int(op): tuple(allowed) for op, allowed in data.pop("unconfined", {}).items()}
     plain = {key: tuples(value) for key, value in data.items()}
-    return PlacementProblem(tensors=tensors, live_bytes=live_bytes, **plain)
+    return PlacementProblem(
+        tensors=tensors, live_bytes=live_bytes, requests=requests, unconfined=unconfined, **plain
+    )

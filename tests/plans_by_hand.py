@@ -113,17 +113,24 @@ def infeasible_plan() -> Plan:
         solver=small_plan().solver
         | {"status": "INFEASIBLE", "value": None, "lower_bound": None, "relative_gap": None},
         conflict={
-            "caps": [{"devices": "GPU:0", "needed_bytes": 120 * MIB, "usable_bytes": 100 * MIB}],
-            "pins": [{"op_count": 2, "ops": "a, x", "allowed": "CPU:0 against GPU:0"}],
-            "groups": [
+            "reason": "overfull",
+            "caps": [{"device": "GPU:0", "usable_bytes": 100 * MIB}],
+            "pins": [
                 {
-                    "bytes": 120 * MIB,
-                    "largest_usable_bytes": 100 * MIB,
-                    "op_count": 1,
-                    "ops": "w",
+                    "request": "--pin 'a*=GPU:0'",
+                    "devices": ["GPU:0"],
+                    "ops": ["a", "ab"],
+                    "op_count": 2,
+                    "bytes": 70 * MIB,
                 }
             ],
-            "fixes": ["raise the cap of GPU:0 to 120 MiB"],
+            "groups": [{"ops": ["w", "x"], "op_count": 2, "bytes": 40 * MIB}],
+            "devices": ["GPU:0"],
+            "needed_bytes": 120 * MIB,
+            "usable_bytes": 100 * MIB,
+            "other_bytes": 10 * MIB,
+            "is_smallest": True,
+            "fixes": [{"kind": "caps", "change": "--max-memory GPU:0=125829120", "note": ""}],
         },
     )
 

@@ -14,6 +14,7 @@ from placer.formulation import formulate, peak_finder
 from placer.prediction import predict_memory, predict_peak_ranges
 from placer.prediction.live_moments import working_set_bytes
 from placer.prediction.scoring import score
+from placer.solving.conflict import explain_conflict
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.solver import solve
 
@@ -111,8 +112,10 @@ def test_an_op_too_wide_for_every_device_is_proven_infeasible():
     problem = problem_of(graph, draw_costs(graph), "CPU:0:1100,CPU:1:1000")
     solution = solve(problem, SolverParameters(time_limit_seconds=5.0))
     assert solution.status is Status.INFEASIBLE
-    (group,) = solution.conflict["groups"]
-    assert (group["ops"], group["bytes"], group["largest_usable_bytes"]) == ("c", 1200, 1100)
+    conflict = explain_conflict(problem)
+    assert [row["device"] for row in conflict["caps"]] == ["CPU:0", "CPU:1"]
+    assert (conflict["reason"], conflict["ops"]) == ("too_large", ["c"])
+    assert (conflict["needed_bytes"], conflict["usable_bytes"]) == (1200, 1100)
 
 
 def test_an_op_too_wide_for_the_accelerator_goes_to_the_host():

@@ -73,8 +73,9 @@ def _explain_conflict(plan: Plan, arguments: argparse.Namespace, changes: dict[s
     from placer.rendering.explanation_text import conflict_blocks
 
     fixes = find_fixes(plan, arguments.model, time_limit=arguments.time_limit, **changes)
-    rows = [{"kind": fix.kind, "change": fix.change, "note": fix.note} for fix in fixes]
-    data = {"status": plan.solver["status"], "conflict": plan.conflict, "fixes": rows}
+    rows = [fix.row for fix in fixes]
+    conflict = None if plan.conflict is None else {**plan.conflict, "fixes": rows}
+    data = {"status": plan.solver["status"], "conflict": conflict, "fixes": rows}
     return lambda width: conflict_blocks(plan, fixes, width), data
 
 

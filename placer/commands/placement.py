@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from placer.commands import options
-from placer.errors import InfeasibleError, NoSolutionError, UsageError
+from placer.errors import NoSolutionError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -122,12 +122,7 @@ def require_placement(plan: Plan) -> None:
 
     Raises ``InfeasibleError`` if none exists, ``NoSolutionError`` if none was found.
     """
-    status = plan.solver["status"]
-    if status == "INFEASIBLE":
-        raise InfeasibleError(
-            "no placement fits these devices, caps and pins (proven); the plan says what "
-            "contradicts: raise a cap, add a device, or drop a pin"
-        )
+    plan.raise_for_conflict()
     if plan.placement and not plan.fits:
         over = [row["message"] for row in plan.warnings if row["code"] == "peak_over_cap"]
         raise NoSolutionError(

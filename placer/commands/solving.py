@@ -84,6 +84,10 @@ def run(arguments: argparse.Namespace) -> None:
     )
     with progress(f"solving {arguments.problem}", arguments):
         solution = solve(problem, parameters, solver=arguments.solver)
+        if solution.unsolvable is not None:
+            from placer.solving.conflict import explain_conflict
+
+            solution = replace(solution, conflict=explain_conflict(solution.unsolvable))
     content = describe(problem, solution)
     if arguments.output:
         write_text(arguments.output, to_json(content), force=arguments.force)
@@ -92,7 +96,9 @@ def run(arguments: argparse.Namespace) -> None:
     else:
         sys.stdout.write(_summary(problem, solution))
     if solution.status is Status.INFEASIBLE:
-        raise InfeasibleError("no placement keeps the limits of the problem (proven)")
+        raise InfeasibleError(
+            "no placement keeps the limits of the problem (proven)", solution.conflict
+        )
     if solution.device_of is None:
         raise NoSolutionError(
             "no placement was found: " + "; ".join(text for _, text in solution.warnings)
@@ -153,5 +159,9 @@ def _summary(problem: PlacementProblem, solution: Solution) -> str:
         counts = [solution.device_of.count(d) for d in range(len(problem.device_names))]
         named = zip(problem.device_names, counts, strict=True)
         lines.append("ops: " + ", ".join(f"{name} {count:,}" for name, count in named))
+    if solution.conflict:
+        from placer.rendering.conflict_text import conflict_text
+
+        lines.append(conflict_text(solution.conflict))
     lines += [f"warning: {text}" for _, text in solution.warnings]
     return "\n".join(lines) + "\n"

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from placer.rendering.conflict_text import fix_line
 from placer.rendering.layout import Column, facts, table, title
 from placer.rendering.plan_text import model_line, plan_blocks, quality_text
 from placer.rendering.quantities import format_bytes, format_count, format_seconds, shorten
 
 if TYPE_CHECKING:
+    from placer.changes import Fix
     from placer.explanation import Move, OpExplanation, PlanExplanation
-    from placer.fitting import Fix
     from placer.plan import Plan
 
 _WORDS = {
@@ -74,15 +76,15 @@ def plan_explanation_blocks(plan: Plan, found: PlanExplanation, width: int) -> l
 def conflict_blocks(plan: Plan, fixes: Sequence[Fix] | None, width: int) -> list[RenderableType]:
     """Why there is no placement, and what was tried and found to have one."""
     name = plan.model["path"] or "Live program"
+    if fixes is not None and plan.conflict:
+        plan = replace(plan, conflict={**plan.conflict, "fixes": []})
     blocks: list[RenderableType] = [
         title(shorten(name, width), model_line(plan)),
         *plan_blocks(plan, width),
     ]
     if fixes is None:
         return blocks
-    rows = [
-        (fix.kind, Text(f"{fix.change}{f'  ({fix.note})' if fix.note else ''}")) for fix in fixes
-    ]
+    rows = [(fix.kind, Text(fix_line(fix.row))) for fix in fixes]
     if not rows:
         rows = [("none", Text("no change of one thing was found to be enough"))]
     return [*blocks, facts("Any one of these was tried, and has a placement", list(rows))]

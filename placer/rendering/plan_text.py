@@ -57,7 +57,7 @@ def plan_blocks(plan: Plan, width: int) -> list[RenderableType]:
     if plan.placement:
         blocks += [_peaks(plan), _transfers(plan, width)]
     if plan.conflict:
-        blocks.append(render_conflict(plan.conflict, width))
+        blocks.append(render_conflict(plan.conflict))
     if plan.unmodelled:
         blocks.append(_unmodelled(plan.unmodelled))
     if plan.warnings:

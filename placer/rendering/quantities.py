@@ -92,6 +92,11 @@ def shorten(name: str, width: int) -> str:
     return f"{inner[:head]}…{inner[len(inner) - (width - 1 - head) :]}"
 
 
+def printable(text: str) -> str:
+    """``text`` with every character escaped that a terminal would obey instead of showing it."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def _three_digits(number: float) -> str:
     """Three significant digits without an exponent."""
     if number >= 99.95:

@@ -1,177 +1,195 @@
-"""Why a problem is infeasible, in numbers, and what would make it fit."""
+"""Why a problem is infeasible: the smallest set of caps, pins and groups in conflict, in numbers,
+and what would make it fit."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable
 from typing import Any
 
-from placer.problem import PlacementProblem
-from placer.solving.drafts import fill
-from placer.solving.reduced_problem import ReducedProblem, SpillRules, reduce_to_units
-from placer.solving.spilling import may_spill
+import numpy as np
 
+from placer.problem import TOGETHER, PlacementProblem, to_dict
+from placer.solving.child_search import answer_of_child
+from placer.solving.elements import CAP, GROUP, SPILL, Elements, Packing
+from placer.solving.fixes import find_fixes
+from placer.solving.packing import Overfull, overfull_devices, pack
+from placer.solving.smallest_conflict import Check, Conflict, smallest_conflict
+from placer.solving.solution import SolverParameters
+
+SCHEMA = "placer.conflict/1"
+
+TIME_LIMIT_SECONDS = 10.0
+"""Of the search for the smallest conflict and for what would fit."""
+
+_LEAST_CHILD_SECONDS = 2.0
 _MOST_NAMES = 5
-_SEARCH_STEPS = 24
+OVERFULL, TOO_LARGE, CONTRADICTION, UNDIVIDABLE = (
+    "overfull",
+    "too_large",
+    "contradiction",
+    "undividable",
+)
 
 
-def explain_conflict(problem: PlacementProblem) -> dict[str, Any]:
+def explain_conflict(
+    problem: PlacementProblem, time_limit_seconds: float = TIME_LIMIT_SECONDS
+) -> dict[str, Any]:
     """The conflict of an infeasible problem as plain data.
 
-    ``caps``: sets of devices, what the ops confined to them need at the worst moment, and what
-    the set can hold.  ``pins``: groups of ops that may run nowhere.  ``groups``: groups too large
-    for every device they may use (or else the largest one), beside the largest such device.
-    ``fixes``: requests that were tried and have a placement, the smallest first.
+    ``caps``, ``pins`` and ``groups`` cannot be kept together (what is left out is not needed for
+    that); with ``is_smallest`` no smaller set of them is in conflict, else this was not proven in
+    time.  ``pins`` are what somebody asked for about devices, ``groups`` what shares one.
+
+    ``reason`` is ``overfull`` (what is confined to ``devices`` needs ``needed_bytes`` there, of
+    which ``other_bytes`` are of ops that may go nowhere else anyway, and they can hold
+    ``usable_bytes``), ``too_large`` (``ops`` must share a device, and need ``needed_bytes`` where
+    the largest of ``devices`` holds ``usable_bytes``), ``contradiction`` (``ops`` may run nowhere)
+    or ``undividable`` (in sum ``needed_bytes`` would fit, but in no division).
+
+    ``fixes`` are changes under which the problem has a placement, each tried: ``kind`` (``spill``,
+    ``pin``, ``group`` or ``caps``) and ``change``; see :mod:`placer.solving.fixes`.
     """
-    units = reduce_to_units(problem, _widest_rules(problem))
+    deadline = time.monotonic() + time_limit_seconds
+    elements = Elements(problem)
+    conflict = _find(elements, deadline)
     return {
-        "caps": list(_caps(problem, units)),
-        "pins": list(_pins(problem, units)),
-        "groups": list(_groups(problem, units)),
-        "fixes": list(_fixes(problem)),
+        **_described(elements, conflict),
+        "fixes": list(find_fixes(elements, conflict, deadline)),
     }
 
 
-def _widest_rules(problem: PlacementProblem) -> SpillRules | None:
-    """Everything that may spill does, if spilling is allowed at all."""
-    return SpillRules() if may_spill(problem) else None
+def checker(elements: Elements, pack: Callable[[Packing], Any] = pack) -> Check:
+    """Which elements a placement breaks that keeps some, by ``pack``."""
+
+    def check(kept: frozenset[int]) -> frozenset[int] | None:
+        packing = elements.packing(kept)
+        device_of = pack(packing)
+        return None if device_of is None else elements.broken_by(device_of[packing.unit_of])
+
+    return check
 
 
-def _caps(problem: PlacementProblem, units: ReducedProblem) -> Iterator[dict[str, Any]]:
-    """Needed and usable bytes of every set of devices that is overfull, and of all devices."""
-    confined = _allowed_before_caps(problem)
-    everything = frozenset(range(units.device_count))
-    for devices in sorted({*confined, everything}, key=lambda d: (len(d), sorted(d))):
-        needed = max(
-            sum(
-                weight
-                for weight, allowed in zip(row.weights, confined, strict=True)
-                if allowed and devices.issuperset(allowed)
-            )
-            for row in units.rows
-        )
-        usable = sum(_usable_bytes(problem)[device] for device in devices)
-        if needed > usable or devices == everything:
-            yield {
-                "devices": _names(problem, devices),
-                "needed_bytes": needed,
-                "usable_bytes": usable,
-            }
-
-
-def _allowed_before_caps(problem: PlacementProblem) -> list[frozenset[int]]:
-    """The devices of each unit if every device had room without end."""
-    roomy = replace(
-        problem,
-        capacity_bytes=(_needed_bytes(problem) + sum(problem.transient_bytes),)
-        * len(problem.device_names),
+def _find(elements: Elements, deadline: float) -> Conflict:
+    """The smallest conflict known in time: a bounded search first, CP-SAT where that is not enough,
+    and all elements where nothing is proven."""
+    count = len(elements.all)
+    found = smallest_conflict(count, checker(elements), deadline)
+    left = deadline - time.monotonic()
+    if (found is None or not found.is_smallest) and left > _LEAST_CHILD_SECONDS:
+        found = _find_in_child(elements.problem, left) or found
+    everything = Conflict(
+        elements=tuple(range(count)), is_irreducible=False, is_smallest=False, sufficient=()
     )
-    units = reduce_to_units(roomy, _widest_rules(problem))
-    return [frozenset(devices) for devices in units.allowed]
+    return found or everything
 
 
-def _usable_bytes(problem: PlacementProblem) -> list[int]:
-    return [
-        max(0, capacity - transient)
-        for capacity, transient in zip(problem.capacity_bytes, problem.transient_bytes, strict=True)
-    ]
+def _find_in_child(problem: PlacementProblem, seconds: float) -> Conflict | None:
+    """The conflict by CP-SAT in its own interpreter; ``None`` if that came to nothing."""
+    from json import dumps
 
-
-def _needed_bytes(problem: PlacementProblem) -> int:
-    """Resident and live bytes of all ops at the worst moment."""
-    live = max((sum(moment.values()) for moment in problem.live_bytes), default=0)
-    return sum(problem.resident_bytes) + live
-
-
-def _pins(problem: PlacementProblem, units: ReducedProblem) -> Iterator[dict[str, Any]]:
-    """Groups whose ops have no device in common."""
-    members = _members(units)
-    for unit, devices in enumerate(_allowed_before_caps(problem)):
-        if not devices:
-            sets = {problem.allowed[op] for op in members[unit]}
-            yield {
-                **_described(problem, members[unit]),
-                "allowed": " against ".join(
-                    sorted(_names(problem, devices) or "nothing" for devices in sets)
-                ),
-            }
-
-
-def _groups(problem: PlacementProblem, units: ReducedProblem) -> Iterator[dict[str, Any]]:
-    """Groups too large for every device they may use; if there is none, the largest group."""
-    members = _members(units)
-    confined = _allowed_before_caps(problem)
-    weight = [max(row.weights[u] for row in units.rows) for u in range(units.unit_count)]
-    homeless = [u for u, fitting in enumerate(units.allowed) if not fitting and confined[u]]
-    largest = sorted(range(units.unit_count), key=lambda unit: -weight[unit])[:1]
-    for unit in sorted(homeless, key=lambda unit: -weight[unit])[:_MOST_NAMES] or largest:
-        usable = max((_usable_bytes(problem)[d] for d in confined[unit]), default=0)
-        yield {
-            **_described(problem, members[unit]),
-            "bytes": weight[unit],
-            "largest_usable_bytes": usable,
-        }
-
-
-def _members(units: ReducedProblem) -> Mapping[int, list[int]]:
-    members: dict[int, list[int]] = defaultdict(list)
-    for op, unit in enumerate(units.unit_of):
-        members[unit].append(op)
-    return members
-
-
-def _described(problem: PlacementProblem, ops: Sequence[int]) -> dict[str, Any]:
-    """Some names of a group, those with the most resident bytes first, and how many there are."""
-    ranked = sorted(ops, key=lambda op: -problem.resident_bytes[op])[:_MOST_NAMES]
-    return {"ops": ", ".join(problem.op_names[op] for op in ranked), "op_count": len(ops)}
-
-
-def _names(problem: PlacementProblem, devices: frozenset[int] | tuple[int, ...]) -> str:
-    return ", ".join(problem.device_names[device] for device in sorted(devices))
-
-
-def _fixes(problem: PlacementProblem) -> Iterator[str]:
-    """Requests that have a placement; each was tried by filling the devices."""
-    spilling = replace(problem, spill="auto")
-    if problem.spill == "never" and may_spill(spilling) and _has_placement(spilling):
-        yield "let what does not fit go to the host: --spill auto"
-    accelerators = [d for d in range(len(problem.device_names)) if d != problem.host]
-    for devices in filter(None, (accelerators, [problem.host], [*accelerators, problem.host])):
-        caps = _least_caps(problem, devices)
-        if caps:
-            request = ",".join(
-                f"{problem.device_names[device]}={caps[device]}" for device in devices
-            )
-            yield f"raise the caps: --max-memory {request} (bytes, beside any --reserve)"
-            return
-
-
-def _has_placement(problem: PlacementProblem) -> bool:
-    return fill(reduce_to_units(problem, _widest_rules(problem))) is not None
-
-
-def _least_caps(problem: PlacementProblem, devices: Sequence[int]) -> tuple[int, ...] | None:
-    """Capacities with those of ``devices`` raised by one factor, as little as filling shows to
-    be enough; ``None`` if no factor is."""
-    ceiling = _needed_bytes(problem) + sum(problem.transient_bytes)
-    least = min(max(1, problem.capacity_bytes[device]) for device in devices)
-    low, high = 1.0, max(1.0, ceiling / least)
-    if not _has_placement(_raised(problem, devices, high)):
+    text = dumps({"schema": SCHEMA, "problem": to_dict(problem)})
+    content, _ = answer_of_child(text, SolverParameters(), seconds)
+    found = (content or {}).get("conflict")
+    if not found:
         return None
-    for _ in range(_SEARCH_STEPS):
-        middle = (low + high) / 2
-        if high < low * 1.001:
-            break
-        if _has_placement(_raised(problem, devices, middle)):
-            high = middle
-        else:
-            low = middle
-    return _raised(problem, devices, high).capacity_bytes
+    return Conflict(
+        elements=tuple(found["elements"]),
+        is_irreducible=found["is_irreducible"],
+        is_smallest=found["is_smallest"],
+        sufficient=tuple(found["sufficient"]),
+    )
 
 
-def _raised(problem: PlacementProblem, devices: Sequence[int], factor: float) -> PlacementProblem:
-    capacity = list(problem.capacity_bytes)
-    for device in devices:
-        capacity[device] = int(max(1, capacity[device]) * factor) + 1
-    return replace(problem, capacity_bytes=tuple(capacity))
+def _described(elements: Elements, conflict: Conflict) -> dict[str, Any]:
+    """The conflict in names and bytes."""
+    kept = conflict.elements
+    packing = elements.packing(kept)
+    uncapped = elements.packing([n for n in kept if elements.all[n].kind != CAP])
+    stuck = np.flatnonzero(~packing.allowed.any(axis=1))
+    overfull = None if len(stuck) else overfull_devices(packing)
+    row = 0 if overfull is None else overfull.row
+    inside = np.ones(elements.count, dtype=bool)
+    if overfull is not None:
+        inside = overfull.inside[packing.unit_of]
+    weights = np.where(inside, elements.op_weights[row], 0)
+    rows: dict[str, list[dict[str, Any]]] = {"caps": [], "pins": [], "groups": []}
+    told = np.zeros(elements.count, dtype=bool)
+    for number in kept:
+        key, entry, ops = _entry(elements, number)
+        ops = ops[~told[ops]]
+        told[ops] = True
+        rows[key].append(entry if key == "caps" else {**entry, "bytes": int(weights[ops].sum())})
+    other = int(weights[~told].sum())
+    return {
+        **rows,
+        "is_smallest": conflict.is_smallest,
+        **_reason(elements, packing, uncapped, stuck, overfull),
+        "other_bytes": other if overfull is not None else 0,
+    }
+
+
+def _entry(elements: Elements, number: int) -> tuple[str, dict[str, Any], Any]:
+    """Which list an element belongs to, its row there, and its ops."""
+    problem, element = elements.problem, elements.all[number]
+    request = elements.request(number)
+    nothing = np.zeros(0, dtype=np.int64)
+    if element.kind == CAP:
+        device = problem.device_names[element.number]
+        usable = elements.usable_bytes[element.number]
+        return "caps", {"device": device, "usable_bytes": max(0, usable)}, nothing
+    if element.kind == SPILL:
+        return "pins", {"request": elements.name(number)}, nothing
+    if element.kind == GROUP:
+        ops = np.flatnonzero(elements.colocation == element.number)
+        return "groups", _names(elements, ops), ops
+    assert request is not None
+    if request.kind == TOGETHER:
+        ops = np.unique([op for group in request.groups for op in group])
+        return "groups", {"request": request.name, **_names(elements, ops)}, ops
+    ops = np.unique(request.ops)
+    devices = [problem.device_names[device] for device in request.devices]
+    entry = {"request": request.name, "devices": devices, **_names(elements, ops)}
+    return "pins", entry, ops
+
+
+def _names(elements: Elements, ops: Any) -> dict[str, Any]:
+    """Some names, those with the most bytes first, and how many there are."""
+    weight = elements.op_weights[:, ops].max(axis=0, initial=0)
+    ranked = ops[np.argsort(-weight.astype(float), kind="stable")][:_MOST_NAMES]
+    return {"ops": [elements.problem.op_names[op] for op in ranked], "op_count": len(ops)}
+
+
+def _reason(
+    elements: Elements, packing: Packing, uncapped: Packing, stuck: Any, overfull: Overfull | None
+) -> dict[str, Any]:
+    """What the elements come to: the reason with its devices, ops and bytes."""
+    names = elements.problem.device_names
+    if overfull is not None:
+        return {
+            "reason": OVERFULL,
+            "devices": [names[device] for device in overfull.devices],
+            "needed_bytes": overfull.needed_bytes,
+            "usable_bytes": overfull.usable_bytes,
+        }
+    if not len(stuck):
+        capped = np.flatnonzero(packing.capped)
+        return {
+            "reason": UNDIVIDABLE,
+            "devices": [names[device] for device in capped],
+            "needed_bytes": int(packing.weights.sum(axis=1).max(initial=0)),
+            "usable_bytes": sum(elements.usable_bytes[device] for device in capped),
+        }
+    unit = stuck[0]
+    ops = np.flatnonzero(packing.unit_of == unit)
+    devices = np.flatnonzero(uncapped.allowed[unit])
+    if not len(devices):
+        return {"reason": CONTRADICTION, "devices": [], **_names(elements, ops)}
+    widest = int(elements.working_sets[ops].max(initial=0))
+    return {
+        "reason": TOO_LARGE,
+        "devices": [names[device] for device in devices],
+        "needed_bytes": max(int(packing.weights[:, unit].max()), widest),
+        "usable_bytes": max(elements.usable_bytes[device] for device in devices),
+        **_names(elements, ops),
+    }

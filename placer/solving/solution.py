@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from placer.problem import PlacementProblem
+
 
 class Status(str, Enum):
     """Why the solver stopped, in the words of CP-SAT."""
@@ -36,8 +38,11 @@ class Solution:
 
     ``value`` is the objective (bytes of transfer, seconds of the bottleneck), ``lower_bound`` is
     proven (``None``: none proven).  ``spilled_bytes`` is the footprint (resident bytes, outputs)
-    of what went to the host although a GPU kernel exists.  ``conflict`` explains an infeasible
-    problem (caps, pins, groups, fixes).  ``warnings`` are (code, message) pairs.
+    of what went to the host although a GPU kernel exists.  ``warnings`` are (code, message) pairs.
+
+    ``unsolvable`` is the problem that is proven infeasible: the given one, maybe with moments
+    learned on the way; :func:`placer.solving.conflict.explain_conflict` says why it is.
+    ``conflict`` says which caps a placement breaks that is here all the same.
     """
 
     status: Status
@@ -48,3 +53,4 @@ class Solution:
     seconds: float = 0.0
     warnings: tuple[tuple[str, str], ...] = ()
     conflict: Mapping[str, Any] = field(default_factory=dict)
+    unsolvable: PlacementProblem | None = None

@@ -11,7 +11,6 @@ from placer.prediction.scoring import busy_seconds, score, transfer_bytes
 from placer.prediction.step_time import step_seconds
 from placer.problem import PlacementProblem, check
 from placer.solving.baselines import BASELINES, DoesNotFitError
-from placer.solving.conflict import explain_conflict
 from placer.solving.reduced_problem import reduce_to_units
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
@@ -142,7 +141,7 @@ def _solution(problem: PlacementProblem, result: StageResult) -> Solution:
             value=None,
             lower_bound=None,
             warnings=result.warnings,
-            conflict=explain_conflict(problem) if infeasible else {},
+            unsolvable=problem if infeasible else None,
         )
     device_of = settle_signals(problem, result.device_of)
     scored = score(problem, device_of)

@@ -20,7 +20,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from placer.solving import reduced_problem
+from placer.problem import from_dict
+from placer.solving import conflict, reduced_problem
 from placer.solving.baselines import favourite_children
 from placer.solving.cp_sat_run import run_cp_sat
 from placer.solving.search_result import Effort, ResultFile
@@ -38,6 +39,10 @@ def search(problem_path: Path, result: ResultFile, effort: Effort) -> None:
         search_loads(*load_problem.from_json(text), result, effort)
     elif schema == step_problem.SCHEMA:
         search_steps(*step_problem.from_json(text), result, effort)
+    elif schema == conflict.SCHEMA:
+        from placer.solving.conflict_process import find_conflict
+
+        find_conflict(from_dict(content["problem"]), result, effort)
     elif schema == favourite_children.SCHEMA:
         find_favourites(favourite_children.from_dict(content), result)
     else:

@@ -219,8 +219,10 @@ def test_an_infeasible_plan_is_written_all_the_same(pipeline, tmp_path, capsys):
     assert main(["place", "model", "--devices", "2xT4", "-o", str(path)]) == 5
     assert Plan.load(path).conflict == infeasible_plan().conflict
     out, told = capsys.readouterr()
-    assert "raise the cap of GPU:0 to 120 MiB" in out
+    assert "GPU:0 (cap 100 MiB) must hold 120 MiB: --pin 'a*=GPU:0' (2 ops, 70.0 MiB)" in out
+    assert "--max-memory GPU:0=125829120" in out
     assert told.startswith("placer: no placement fits")
+    assert "GPU:0 (cap 100 MiB) must hold 120 MiB" in told
 
 
 def test_no_placement_in_time_exits_6(pipeline, capsys):

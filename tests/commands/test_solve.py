@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from small_problems import problem_of
 
-from placer.problem import PlacementProblem, to_json
+from placer.errors import UsageError
+from placer.problem import PlacementProblem, Request, check, from_json, to_json
 
 
 def two_pairs() -> PlacementProblem:
@@ -81,7 +82,53 @@ def test_what_is_no_problem_is_refused(tmp_path: Path, text: str, message: str) 
 def test_infeasible_and_unsolved_have_their_exit_codes(tmp_path: Path) -> None:
     path = tmp_path / "problem.json"
     path.write_text(to_json(replace(two_pairs(), capacity_bytes=(1, 1))))
-    assert solve(str(path)).returncode == 5
+    done = solve(str(path))
+    assert done.returncode == 5
+    assert "GPU:0 and CPU:0 (cap 1 B each) must hold 4 B" in done.stdout
     assert solve(str(path), "--solver", "m-etf").returncode == 6
     assert solve(str(tmp_path / "absent.json")).returncode == 2
     assert solve(str(path), "--solver", "absent").returncode == 2
+
+
+PINNED = replace(
+    two_pairs(),
+    allowed=((0,), (0,), (0,), (1,)),
+    unconfined={0: (0, 1), 1: (0, 1)},
+    colocation=(0, 1, 2, 3),
+    working_set_bytes=(1, 1, 1, 1),
+    requests=(Request(name="a pin", kind="pin", ops=(0, 1), devices=(0,)),),
+)
+"""Three ops where two fit, two of them by a pin."""
+
+
+def test_a_problem_may_say_what_was_asked_for(tmp_path: Path) -> None:
+    """The pin comes back from the file, and is what to drop; older files have none of it."""
+    assert from_json(to_json(PINNED)) == PINNED
+    older = json.loads(to_json(PINNED))
+    for name in ("requests", "unconfined", "colocation", "working_set_bytes"):
+        del older[name]
+    assert from_json(json.dumps(older)).requests == ()
+    path = tmp_path / "problem.json"
+    path.write_text(to_json(PINNED))
+    done = solve(str(path), "--format", "json")
+    assert done.returncode == 5
+    conflict = json.loads(done.stdout)["conflict"]
+    assert [row["request"] for row in conflict["pins"]] == ["a pin"]
+    assert conflict["fixes"][0]["change"] == "without a pin"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"requests": (Request(name="r", kind="wish"),)}, "kind 'wish'; it can be pin, "),
+        ({"requests": (Request(name="r", kind="pin", ops=(9,)),)}, "'r' names op 9 of 4"),
+        ({"requests": (Request(name="r", kind="pin", devices=(2,)),)}, "names device 2 of 2"),
+        ({"unconfined": {7: (0,)}}, "unconfined names op 7 of 4"),
+        ({"colocation": (1,)}, "colocation has 1 entries for 4 ops"),
+        ({"working_set_bytes": (-1, 0, 0, 0)}, "a size is -1 bytes"),
+    ],
+)
+def test_requests_that_refer_to_nothing_are_refused(change, message) -> None:
+    """With what was found, before any search."""
+    with pytest.raises(UsageError, match=message):
+        check(replace(two_pairs(), **change))

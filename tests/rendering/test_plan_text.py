@@ -49,11 +49,10 @@ Device  Ops  Peak      Cap  Used  Resident  Busy  Model
 GPU:0     0     -  100 MiB     -         -     -  GPU
 
 Why nothing fits
-  caps       GPU:0: 120 MiB needed, 100 MiB usable
-  pins       2 ops that must share a device but may not (CPU:0 against GPU:0):
-             a, x
-  groups     120 MiB in 1 op, at most 100 MiB usable: w
-  would fit  raise the cap of GPU:0 to 120 MiB
+  because    GPU:0 (cap 100 MiB) must hold 120 MiB: --pin 'a*=GPU:0' (2 ops,
+             70.0 MiB), the colocation group of w (2 ops, 40.0 MiB) and what may
+             go nowhere else (10.0 MiB).
+  would fit  --max-memory GPU:0=125829120
 """
 
 

@@ -16,6 +16,7 @@ from placer.prediction.scoring import score
 from placer.prediction.step_time import step_seconds
 from placer.problem import PlacementProblem
 from placer.solving import stage, tightening
+from placer.solving.conflict import explain_conflict
 from placer.solving.reservation import spread
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, value_of
@@ -144,8 +145,10 @@ def test_moments_learned_on_the_way_prove_infeasibility() -> None:
     with a proof and with caps that would hold it."""
     solution = solve_under_peaks(PAIRS, peak_finder(PAIRS, [{0: 9}]), QUICK)
     assert solution.status is Status.INFEASIBLE
-    assert solution.conflict["groups"][0]["bytes"] == 11
-    assert "--max-memory" in solution.conflict["fixes"][0]
+    assert solution.unsolvable is not None
+    conflict = explain_conflict(solution.unsolvable)
+    assert (conflict["reason"], conflict["needed_bytes"]) == ("too_large", 11)
+    assert "--max-memory" in conflict["fixes"][0]["change"]
 
 
 @pytest.mark.usefixtures("perfect_child")

@@ -18,7 +18,7 @@ from typing import Any
 from placer.findings import Report
 from placer.plan import Plan
 from placer.predicted_step import PredictedStep
-from placer.rendering import quantities
+from placer.rendering import conflict_text, quantities
 from placer.rendering.html.columns import placement_columns, step_columns
 from placer.rendering.json_text import report_json
 
@@ -67,6 +67,8 @@ def _render(document: dict[str, Any], step: PredictedStep | None) -> str:
     )
     environment.filters.update(
         amount_of_bytes=quantities.format_bytes,
+        conflict_sentences=conflict_text.conflict_sentences,
+        fix_line=conflict_text.fix_line,
         seconds=quantities.format_seconds,
         flops=quantities.format_flops,
         shape=quantities.format_shape,
