@@ -87,7 +87,13 @@ def compare(
     taken = sorted({OURS, EXPERT, *BASELINES} & set(functions or ()))
     if taken:
         raise UsageError(f"{taken[0]!r} is the name of a strategy already; choose another")
-    workload = prepare(source, devices, wanted)
+    return compare_workload(prepare(source, devices, wanted), wanted, functions)
+
+
+def compare_workload(
+    workload: Workload, wanted: Options, functions: Mapping[str, DeviceFunction] | None = None
+) -> Comparison:
+    """As :func:`compare`, of a program whose costs are known already."""
     others = _others(workload, wanted, functions or {})
     plan = place_extraction(workload.extraction, workload.costs, workload.cluster, wanted)
     return Comparison(

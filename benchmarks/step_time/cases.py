@@ -1,4 +1,4 @@
-"""The graphs of this benchmark, and what binds their shapes."""
+"""The graphs of this benchmark, what binds their shapes, and the machine."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from graphs import write_graph
 from problems import BUILT
 
 from placer.request import Options
+
+DEVICES = 4
+MACHINE = f"{DEVICES}xT4,CPU:64GiB"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What Grappler's virtual cluster says of placements: seconds of a step, peak bytes by device.
+"""What Grappler's virtual cluster says: seconds of ops, seconds of steps, memory over a step.
 
     python benchmarks/step_time/referee.py REQUEST ANSWER
 
@@ -6,10 +6,21 @@ A process of its own: TensorFlow's private interface may crash it.
 
 Grappler inserts a send and a receive where a tensor crosses, and takes both to cost nothing
 (``kSend`` and ``kRecv`` of ``op_level_cost_estimator.cc`` are ``PredictIdentity``).  So there are
-two figures: with free transfers, and with links, where every link is one more device of the cluster
-and what crosses it is an op there (``Snapshot``, which reads and writes its bytes; the device's
-memory is twice as fast as the link).  Latency is left out, and so are integers (sizes, indices)
-and tensors of loops.
+two figures: with free transfers, and with links.  For the second every link is one more device of
+the cluster, and what crosses it, tensor or control edge, once per receiving device, is an op on it
+that takes the link's latency and the tensor's bytes at its bandwidth; the same for what is fetched.
+The readers wait for that op by a control edge, so that no shape gets lost:
+
+    GPU:0    producer ---(the tensor, free)---> reader   GPU:1
+                |                                 ^
+    link        '--> sent ----> arrived ----------'
+
+``arrived`` takes no time on a device of its own.  It is there because Grappler takes an op to be
+ready at the end of that input which *began* last (``GetOutputNodes`` of ``virtual_scheduler.cc``),
+not of that which ended last: what ends late must be followed by something that begins late.
+
+Grappler estimates all ops and schedules them, links included.  Sizes are those that the placers
+know.
 """
 
 from __future__ import annotations
@@ -28,17 +39,63 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 TIME_LIMIT_SECONDS = 600.0
 _FIRST_LINK = 10
-_SENT = ("bfloat16", "float16", "float32", "float64", "complex64", "bool", "uint8")
-"""Behind an op of its own an integer would be no known shape any more."""
+_ARRIVALS = _FIRST_LINK - 1
+_SENT = "Snapshot"
+"""An op that Grappler has no rule for, and so takes to read and write its bytes."""
+
+
+def seconds_of_ops(path: Path, extraction: Any, cluster: Any) -> dict[str, dict[str, float]]:
+    """Grappler's seconds of every op it runs, loops and branches too, by device type."""
+    kinds = {device.type: device for device in reversed(cluster.devices)}
+    everywhere = {
+        kind: dict.fromkeys(extraction.graph.ops, device.name) for kind, device in kinds.items()
+    }
+    found = _ask({**_request(path, extraction, cluster), "placements": everywhere, "traced": True})
+    return {
+        kind: {name: end - start for name, _, start, end, _ in found[kind]["trace"]}
+        for kind in everywhere
+    }
 
 
 def judge(
-    path: Path, extraction: Any, cluster: Any, placements: Mapping[str, Mapping[str, str]]
+    path: Path,
+    extraction: Any,
+    costs: Any,
+    cluster: Any,
+    placements: Mapping[str, Mapping[str, str]],
 ) -> dict[str, Any]:
     """By strategy, the seconds of a step with ``links`` and with ``free`` transfers, and the
-    ``peak_bytes`` by device; or ``error``."""
-    model = extraction.model
-    request = {
+    ``peak_bytes`` by device."""
+    devices = [device.name for device in cluster.devices]
+    links = {(a, b): cluster.link(a, b) for a in devices for b in devices if a != b}
+    return _ask(
+        {
+            **_request(path, extraction, cluster),
+            "host": cluster.host.name,
+            "links": {ends: (link.bandwidth, link.latency) for ends, link in links.items()},
+            "bytes": {
+                name: costs[tensor.producer].output_bytes[tensor.index] or 0
+                for name, tensor in extraction.graph.tensors.items()
+            },
+            "placements": {
+                name: {**placement, **dict.fromkeys(extraction.graph.feeds, cluster.host.name)}
+                for name, placement in placements.items()
+            },
+        }
+    )
+
+
+def trace(path: Path, extraction: Any, cluster: Any, placement: Mapping[str, str]) -> Any:
+    """Grappler's ``peak_bytes`` by device of a placement with free transfers, and what it ran: a
+    list of op, device, start and end in seconds, bytes of the outputs."""
+    request = {**_request(path, extraction, cluster), "placements": {"": dict(placement)}}
+    return _ask({**request, "traced": True})[""]
+
+
+def _request(path: Path, extraction: Any, cluster: Any) -> dict[str, Any]:
+    """What Grappler has to know of the program and the devices."""
+    model, graph = extraction.model, extraction.graph
+    return {
         "path": str(path),
         "choice": {
             "tag_set": ",".join(model.get("tags") or ()) or None,
@@ -50,35 +107,28 @@ def judge(
             (d.name, d.type, d.peak_flops, d.memory_bandwidth, d.memory_limit_bytes)
             for d in cluster.devices
         ],
-        "links": {
-            (a.name, b.name): cluster.link(a.name, b.name).bandwidth
-            for a in cluster.devices
-            for b in cluster.devices
-            if a.name != b.name
-        },
-        "dtypes": {
-            name: tensor.properties.dtype
-            for name, tensor in extraction.graph.tensors.items()
-            if tensor.properties.dtype in _SENT
-        },
         "shapes": {
             name.removesuffix(":0"): tensor.properties.shape
-            for name, tensor in extraction.graph.tensors.items()
-            if extraction.graph.ops[tensor.producer].op_type == "Placeholder"
+            for name, tensor in graph.tensors.items()
+            if graph.ops[tensor.producer].op_type == "Placeholder"
         },
-        "placements": {name: dict(placement) for name, placement in placements.items()},
     }
+
+
+def _ask(request: Mapping[str, Any]) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, name) for name in ("request", "answer")]
         files[0].write_bytes(pickle.dumps(request))
-        command = [sys.executable, __file__, *map(str, files)]
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
         done = subprocess.run(
-            command, env=environment, capture_output=True, timeout=TIME_LIMIT_SECONDS, check=False
+            [sys.executable, __file__, *map(str, files)],
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+            capture_output=True,
+            timeout=TIME_LIMIT_SECONDS,
+            check=False,
         )
         if not files[1].exists():
             last = done.stderr.decode(errors="replace").strip()[-300:]
-            return {"error": f"ended with {done.returncode}: {last}"}
+            raise RuntimeError(f"Grappler's process ended with {done.returncode}: {last}")
         return json.loads(files[1].read_text())
 
 
@@ -88,20 +138,19 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
     from tensorflow.python.grappler import item as grappler_item
 
     from cost_models.device_names import canonical, full_name
-    from placer.application.grappler_costs import meta_graph, named_device
+    from placer.application.grappler_costs import executions, meta_graph, named_device
     from placer.extraction.loading import load_program
     from placer.extraction.scratch_graphs import fill_shape
 
     program = load_program(request["path"], **request["choice"])
     devices = [named_device(full_name(name), *rest) for name, *rest in request["devices"]]
-    links = {pair: full_name(f"GPU:{_FIRST_LINK + n}") for n, pair in enumerate(request["links"])}
+    links = request.get("links", {})
+    link_names = {ends: full_name(f"GPU:{_FIRST_LINK + n}") for n, ends in enumerate(links)}
     wired = [
-        *devices,
-        *(
-            named_device(links[pair], "GPU", 1e12, 2.0 * bandwidth, 1 << 40)
-            for pair, bandwidth in request["links"].items()
-        ),
+        named_device(link_names[ends], "GPU", 1e12, 2.0 * bandwidth, 1 << 40)
+        for ends, (bandwidth, _) in links.items()
     ]
+    wired.append(named_device(full_name(f"GPU:{_ARRIVALS}"), "GPU", 1e12, 1e12, 1 << 40))
     found = {}
     for strategy, placement in request["placements"].items():
 
@@ -112,50 +161,78 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
         for node in meta.graph_def.node:
             if request["shapes"].get(node.name) is not None:
                 fill_shape(node.attr["shape"].shape, request["shapes"][node.name])
-        plain = grappler_cluster.Cluster(devices=devices)
         item = grappler_item.Item(meta)
-        _, free, _ = plain.MeasureCosts(item)
-        peaks = plain.DeterminePeakMemoryUsage(item)
-        _send_over_links(meta.graph_def, placement, request["dtypes"], links)
-        _, seconds, _ = grappler_cluster.Cluster(devices=wired).MeasureCosts(
-            grappler_item.Item(meta)
-        )
+        cluster = grappler_cluster.Cluster(devices=devices, disable_timeline=False)
+        ran = list(executions(cluster.MeasureCosts(item)[2]))
+        peaks = cluster.DeterminePeakMemoryUsage(item)
         found[strategy] = {
-            "links": seconds,
-            "free": free,
+            "free": max(execution.end for execution in ran),
             "peak_bytes": {canonical(name): max(0, peak[0]) for name, peak in peaks.items()},
         }
+        if request.get("traced"):
+            found[strategy]["trace"] = [
+                (e.name, e.device, e.start, e.end, e.output_bytes) for e in ran
+            ]
+        if links:
+            _send_over_links(meta, placement, request, link_names)
+            item = grappler_item.Item(meta)
+            cluster = grappler_cluster.Cluster(devices=[*devices, *wired], disable_timeline=False)
+            ran = list(executions(cluster.MeasureCosts(item)[2]))
+            found[strategy]["links"] = max(execution.end for execution in ran)
     return found
 
 
 def _send_over_links(
-    graph_def: Any,
+    meta: Any,
     placement: Mapping[str, str],
-    dtypes: Mapping[str, str],
-    links: Mapping[tuple[str, str], str],
+    request: Mapping[str, Any],
+    link_names: Mapping[tuple[str, str], str],
 ) -> None:
-    """Put an op on the link wherever a tensor crosses, once per receiving device."""
-    from tensorflow import as_dtype
+    """Put an op on the link wherever something crosses, once per receiving device.
 
-    loops = {node.name for node in graph_def.node if node.op in ("NextIteration", "Enter", "Exit")}
+    What enters a ``Merge`` is left out: Grappler runs it as soon as any of its inputs is there, the
+    control edge too.
+    """
+    from tensorflow.core.framework.types_pb2 import DT_FLOAT
+
+    from cost_models.device_names import full_name
+
+    graph_def, host = meta.graph_def, request["host"]
+    links, sizes = request["links"], request["bytes"]
     crossing: dict[tuple[str, str], str] = {}
+
+    def send(tensor: str, source: str, target: str) -> str:
+        """The op that ends when ``tensor`` has arrived; names that come first run first."""
+        if (tensor, target) not in crossing:
+            bandwidth, latency = links[source, target]
+            number = len(crossing)
+            size = sizes.get(tensor, 0) + latency * bandwidth
+            message = graph_def.node.add(name=f"0_message_{number}", op="Placeholder")
+            message.attr["shape"].shape.dim.add(size=max(1, round(size / 4)))
+            producer = tensor.removeprefix("^").partition(":")[0]
+            sent = graph_def.node.add(name=f"sent_{number}", op=_SENT)
+            sent.input.extend([message.name, f"^{producer}"])
+            sent.attr["T"].type = message.attr["dtype"].type = DT_FLOAT
+            sent.device = message.device = link_names[source, target]
+            arrived = graph_def.node.add(name=f"arrived_{number}", op="NoOp")
+            arrived.input.append(f"^{sent.name}")
+            arrived.device = full_name(f"GPU:{_ARRIVALS}")
+            crossing[tensor, target] = arrived.name
+        return crossing[tensor, target]
+
     for node in list(graph_def.node):
         target = placement[node.name]
-        for place, name in enumerate(node.input):
-            producer, _, index = name.partition(":")
-            tensor = f"{producer}:{index or 0}"
-            if name.startswith("^") or tensor not in dtypes or producer in loops:
-                continue
-            source = placement[producer]
-            if source == target:
-                continue
-            copy = crossing.get((tensor, target))
-            if copy is None:
-                copy = crossing[tensor, target] = f"sent_{len(crossing)}"
-                sent = graph_def.node.add(name=copy, op="Snapshot", input=[name])
-                sent.device = links[source, target]
-                sent.attr["T"].type = as_dtype(dtypes[tensor]).as_datatype_enum
-            node.input[place] = copy
+        if node.op in ("Merge", "RefMerge"):
+            continue
+        for name in list(node.input):
+            producer, _, index = name.removeprefix("^").partition(":")
+            if placement[producer] != target:
+                tensor = name if name.startswith("^") else f"{producer}:{index or 0}"
+                node.input.append("^" + send(tensor, placement[producer], target))
+    fetched = meta.collection_def["train_op"].node_list.value
+    for end in dict.fromkeys(fetched):
+        if placement[end] != host and f"{end}:0" in sizes:
+            fetched.append(send(f"{end}:0", placement[end], host))
 
 
 def main() -> None:

@@ -3,8 +3,10 @@
     python benchmarks/step_time/run.py FOLDER [NAME ...] [--data DIR] [--objective step-time]
 
 places every graph on four T4, with their own memory and with caps of ``--percents`` of an equal
-share of the peak on one device.  What has run is kept in ``FOLDER/OBJECTIVE/`` and is not run
-again; ``--table`` prints the tables of what is there and runs nothing.
+share of the peak on one device.  With ``--costs grappler`` the seconds of every op are Grappler's
+estimates, for all who place, so that only scheduling and search decide.  What has run is kept in
+``FOLDER/OBJECTIVE/COSTS/`` and is not run again; ``--table`` prints the tables of what is there and
+runs nothing.
 """
 
 from __future__ import annotations
@@ -20,18 +22,18 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from cases import CASES, Case, find_model
-from referee import judge
+from cases import CASES, DEVICES, MACHINE, Case, find_model
+from referee import judge, seconds_of_ops
 from tables import tables
 
-from placer.comparison import compare
-from placer.pipeline import constraints_of, prepare
+from cost_models.estimation import with_measured
+from placer.comparison import compare_workload
+from placer.pipeline import Workload, constraints_of, prepare, read_cluster
 from placer.prediction import predict
 from placer.prediction.live_moments import working_set_bytes
 from placer.request import Options
 
-DEVICES = 4
-MACHINE = f"{DEVICES}xT4,CPU:64GiB"
+GRAPPLER = "grappler"
 PERCENTS = (0, 130)
 """Caps as a share of an equal share; 0: the memory that the devices have."""
 
@@ -49,7 +51,7 @@ def cell(
         time_limit=arguments.time_limit,
         clear_devices=True,
     )
-    work = prepare(path, MACHINE, wanted)
+    work = workload(path, wanted, arguments.costs)
     constraints = constraints_of(work.extraction, work.cluster, wanted)
     graph, costs = work.extraction.graph, work.costs
     alone = predict(graph, costs, constraints.first_choice, work.cluster)
@@ -61,7 +63,8 @@ def cell(
         least = max(heaviest, *working_set_bytes(graph, costs).values())
         cap = max(peak * percent // (100 * DEVICES), least * LEAST_PERCENT // 100)
         wanted = replace(wanted, max_memory={number: cap for number in range(DEVICES)})
-    found = compare(path, MACHINE, **{name: getattr(wanted, name) for name in _NAMES})
+        work = replace(work, cluster=read_cluster(MACHINE, wanted))
+    found = compare_workload(work, wanted)
     placements = {s.name: dict(s.placement) for s in found.strategies if s.placement}
     return {
         "placements": placements,
@@ -85,7 +88,13 @@ def cell(
     }
 
 
-_NAMES = tuple(Options.__dataclass_fields__)
+def workload(path: Path, wanted: Options, costs: str) -> Workload:
+    """The program with our costs, or with the times that Grappler gives its ops."""
+    work = prepare(path, MACHINE, wanted)
+    if costs == GRAPPLER:
+        for kind, seconds in seconds_of_ops(path, work.extraction, work.cluster).items():
+            work = replace(work, costs=with_measured(work.costs, seconds, kind))
+    return work
 
 
 def run(case: Case, percent: int, path: Path, arguments: argparse.Namespace) -> None:
@@ -98,7 +107,7 @@ def run(case: Case, percent: int, path: Path, arguments: argparse.Namespace) -> 
     if not judgement(path).exists():
         placements = json.loads(path.read_text())["placements"]
         work = prepare(model[0], MACHINE, model[1])
-        found = judge(model[0], work.extraction, work.cluster, placements)
+        found = judge(model[0], work.extraction, work.costs, work.cluster, placements)
         judgement(path).write_text(json.dumps(found, indent=1))
 
 
@@ -128,12 +137,13 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--data", type=Path, help="folder of the graph files")
     parser.add_argument("--objective", choices=("step-time", "throughput"), default="step-time")
+    parser.add_argument("--costs", choices=("placer", GRAPPLER), default="placer")
     parser.add_argument("--time-limit", type=float, default=30.0)
     parser.add_argument("--percents", default=",".join(map(str, PERCENTS)))
     parser.add_argument("--table", action="store_true", help="print the tables and run nothing")
     parser.add_argument("--only", metavar="NAME", help="one graph, in this process")
     arguments = parser.parse_intermixed_args()
-    rows = arguments.folder / arguments.objective
+    rows = arguments.folder / arguments.objective / arguments.costs
     rows.mkdir(parents=True, exist_ok=True)
     percents = [int(percent) for percent in arguments.percents.split(",")]
     cases = [case for case in CASES if _is_asked(case, arguments)]

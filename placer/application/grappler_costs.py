@@ -12,7 +12,9 @@ import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -115,9 +117,46 @@ def predict(
         name = full_name(f"{kind}:0")
         device = named_device(name, kind, *device_rates)
         item = grappler_item.Item(meta_graph(program, bindings, partial(_always, name)))
-        costs, _, _ = grappler_cluster.Cluster(devices=[device]).MeasureCosts(item)
-        found[kind] = {cost.node: cost.compute_cost * 1e-9 for cost in costs}
+        cluster = grappler_cluster.Cluster(devices=[device], disable_timeline=False)
+        _, _, stats = cluster.MeasureCosts(item)
+        found[kind] = {node.name: node.end - node.start for node in executions(stats)}
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """An op that Grappler's scheduler ran on ``device`` (full name), from when to when in seconds,
+    and the bytes of its outputs as far as it knows their shapes."""
+
+    name: str
+    device: str
+    start: float
+    end: float
+    output_bytes: tuple[int, ...]
+
+
+def executions(stats: Any) -> Iterator[Execution]:
+    """What ran, each op once, of the ``StepStats`` of a cluster with a timeline.
+
+    That is in nanoseconds; the other results of ``MeasureCosts`` are rounded down to microseconds.
+    A ``Merge`` is run for every input that comes, and said to take from the first to the last: it
+    takes no time.
+    """
+    for device in stats.dev_stats:
+        times_run = Counter(node.node_name for node in device.node_stats)
+        for node in {node.node_name: node for node in device.node_stats}.values():
+            start = node.all_start_nanos * 1e-9
+            taken = node.op_end_rel_nanos if times_run[node.node_name] == 1 else 0
+            yield Execution(
+                name=node.node_name,
+                device=device.device,
+                start=start,
+                end=start + taken * 1e-9,
+                output_bytes=tuple(
+                    output.tensor_description.allocation_description.allocated_bytes
+                    for output in node.output
+                ),
+            )
 
 
 def _always(name: str, _op: str) -> str:

@@ -35,13 +35,14 @@ def refine(
     deadline: float,
     feasible: Solution,
     hint: Sequence[int] | None,
+    alike_share: float = 0.0,
 ) -> Solution:
     """The best placement until ``deadline`` (of ``time.monotonic()``), begun at ``feasible``: one
     that keeps all limits and says what has to be spilled.
 
-    ``rank`` of a placement of the ``units`` begins with its value by the scorer, in seconds;
-    ``least`` is a lower bound that needs no search.  Where something is spilled, no bound is
-    claimed.
+    ``rank`` of a placement of the ``units`` begins with its value by the scorer, in seconds; where
+    values differ by ``alike_share`` or less, what follows in it decides.  ``least`` is a lower
+    bound that needs no search.  Where something is spilled, no bound is claimed.
     """
     assert feasible.device_of is not None
     starts = [units.project(feasible.device_of)]
@@ -50,7 +51,9 @@ def refine(
     start = min(starts, key=search.value)
     found = search_in_child(search, start, parameters, max(0.0, deadline - time.monotonic()))
     ranked = [(rank(each), each) for each in (*starts, found.device_of) if each is not None]
-    (value, *_), best = min(ranked, key=lambda pair: pair[0])
+    most = min(value for (value, *_), _ in ranked) * (1.0 + alike_share)
+    alike = [(figures, each) for figures, each in ranked if figures[0] <= most]
+    (value, *_), best = min(alike, key=lambda pair: (*pair[0][1:], pair[0][0]))
     device_of = units.expand(best)
     spills = spilled_ops(problem, feasible.device_of)
     bound = None if spills else max(found.lower_bound or 0.0, least()) or None

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from placer.errors import UsageError
 from placer.prediction.scoring import busy_seconds, score, transfer_bytes
-from placer.prediction.step_time import step_seconds
+from placer.prediction.step_time import longest_step_seconds
 from placer.problem import PlacementProblem, check
 from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.reduced_problem import reduce_to_units
@@ -183,7 +183,7 @@ def _baseline(place: Callable[[PlacementProblem], tuple[int, ...]]) -> SolverFun
 def value_of(problem: PlacementProblem, device_of: Sequence[int]) -> float:
     """What the objective of ``problem`` says of a placement, by the scorer."""
     if problem.objective == "step-time":
-        return step_seconds(problem, device_of)
+        return longest_step_seconds(problem, device_of)
     if problem.objective == "throughput":
         return max(busy_seconds(problem, device_of))
     return transfer_bytes(problem, device_of)

@@ -15,7 +15,7 @@ import pytest
 from small_problems import problem_of, random_problem
 
 from placer.prediction.scoring import score
-from placer.prediction.step_time import step_seconds
+from placer.prediction.step_time import longest_step_seconds, step_orders, step_seconds
 from placer.problem import PlacementProblem
 from placer.solving.child_search import child_command
 from placer.solving.compiled import schedule
@@ -63,7 +63,7 @@ def best_by_enumeration(problem: PlacementProblem) -> float | None:
         at = dict(zip(groups, devices, strict=True))
         device_of = [at[group] for group in problem.group]
         if not score(problem, device_of).violations:
-            found.append(step_seconds(problem, device_of))
+            found.append(longest_step_seconds(problem, device_of))
     return min(found, default=None)
 
 
@@ -105,16 +105,33 @@ def test_the_search_finds_what_enumeration_finds(
 
 
 def test_the_compiled_simulation_is_the_scorers() -> None:
-    """Two implementations of one definition: any placement of any problem takes equally long."""
+    """Two implementations of one definition: any placement of any problem takes equally long, in
+    any order."""
     for seed in range(150):
         problem = timed_problem(seed, most_ops=14)
         rng = random.Random(seed)
-        program = to_program(problem, range(len(problem.op_names)))
         ops = len(problem.op_names)
-        timing = schedule.Timing(np.zeros(ops), np.full(ops, -1, np.int64))
-        device_of = [rng.randrange(len(problem.device_names)) for _ in range(ops)]
-        seconds = schedule.step_seconds(program, np.array(device_of), timing)
-        assert seconds == pytest.approx(step_seconds(problem, device_of)), seed
+        device_of = np.array([rng.randrange(len(problem.device_names)) for _ in range(ops)])
+        for order in step_orders(ops):
+            program = to_program(problem, range(ops), order)
+            timing = schedule.Timing(np.zeros(ops), np.full(ops, -1, np.int64))
+            seconds = schedule.step_seconds(program, device_of, timing)
+            assert seconds == pytest.approx(step_seconds(problem, device_of, order)), seed
+
+
+def test_a_placement_is_judged_by_the_slowest_of_a_few_orders() -> None:
+    """Of two ops that are ready at once, one sends what a long op on the other device waits for:
+    3 seconds if it goes first, 4 if it goes second."""
+    problem = replace(
+        problem_of(resident=[1] * 3, tensors=[(0, [2], 1)], capacity=[10, 10]),
+        seconds=((1.0, 9.0), (1.0, 9.0), (9.0, 2.0)),
+        bandwidth=((1e9,) * 2,) * 2,
+        latency=((0.0,) * 2,) * 2,
+    )
+    assert step_seconds(problem, [0, 0, 1]) == pytest.approx(3.0)
+    assert step_seconds(problem, [0, 0, 1], [1, 0, 2]) == pytest.approx(4.0)
+    assert longest_step_seconds(problem, [0, 0, 1]) == pytest.approx(4.0)
+    assert len(step_orders(3)) > len(step_orders(30_000)) > 0
 
 
 def test_branches_go_to_two_devices_and_ties_to_less_transfer() -> None:

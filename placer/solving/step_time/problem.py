@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from placer.prediction.step_time import step_seconds
+from placer.prediction.step_time import longest_step_seconds
 from placer.problem import PlacementProblem, from_dict, to_dict
 from placer.solving.baselines.tasks import Tasks
 from placer.solving.throughput.problem import LoadProblem, to_loads
@@ -27,8 +27,8 @@ class StepProblem:
         self.loads: LoadProblem = to_loads(problem, spilled)
 
     def value(self, device_of_unit: Sequence[int]) -> float:
-        """The seconds of one step."""
-        return step_seconds(self.problem, self.loads.expand(device_of_unit))
+        """The seconds of one step, the longest of a few orders."""
+        return longest_step_seconds(self.problem, self.loads.expand(device_of_unit))
 
     def is_feasible(self, device_of_unit: Sequence[int]) -> bool:
         """Whether every unit is where it may be and every row holds on every device."""

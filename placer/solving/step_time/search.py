@@ -11,6 +11,8 @@ from functools import partial
 
 import numpy as np
 
+from placer.prediction.messages import Message
+from placer.prediction.step_time import in_order, step_orders
 from placer.problem import PlacementProblem
 from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.baselines.list_scheduling import heft, m_sct
@@ -36,27 +38,36 @@ _MOST_STEPS_PER_UNIT = 400
 Baseline = Callable[[PlacementProblem], Sequence[int]]
 
 
-def to_program(problem: PlacementProblem, unit_of: Sequence[int]) -> Program:
-    """The ops and messages of a problem for compiled code."""
+def to_program(
+    problem: PlacementProblem, unit_of: Sequence[int], order: Sequence[int] | None = None
+) -> Program:
+    """The ops and messages of a problem for compiled code, numbered as they come in ``order``: of
+    what is ready at the same time, the first goes first."""
     tasks = Tasks(problem)
+    numbers = range(len(unit_of)) if order is None else order
+    place = {op: i for i, op in enumerate(numbers)}
     forward = [
-        [op for op in message.consumers if number in tasks.inputs[op]]
-        for number, message in enumerate(tasks.messages)
+        Message(m.producer, tuple(op for op in m.consumers if number in tasks.inputs[op]), m.bytes)
+        for number, m in enumerate(tasks.messages)
     ]
-    pin_start, pins = ragged(forward)
-    out_start, outs = ragged(tasks.outputs)
+    messages = forward if order is None else in_order(forward, order)
+    outputs: list[list[int]] = [[] for _ in numbers]
+    for number, message in enumerate(messages):
+        outputs[place[message.producer]].append(number)
+    pin_start, pins = ragged([[place[op] for op in m.consumers] for m in messages])
+    out_start, outs = ragged(outputs)
     count = len(problem.device_names)
     bandwidth = np.array(problem.bandwidth, np.float64).reshape(count, count)
     return Program(
-        np.array(problem.seconds, np.float64),
-        np.array(unit_of, np.int64),
-        np.array([message.producer for message in tasks.messages], np.int64),
+        np.array(problem.seconds, np.float64)[numbers],
+        np.array(unit_of, np.int64)[numbers],
+        np.array([place[m.producer] for m in messages], np.int64),
         pin_start,
         pins,
-        np.array([message.bytes for message in tasks.messages], np.float64),
+        np.array([m.bytes for m in messages], np.float64),
         out_start,
         outs,
-        np.array([len(inputs) for inputs in tasks.inputs], np.int64),
+        np.array([len(tasks.inputs[op]) for op in numbers], np.int64),
         np.array(problem.latency, np.float64),
         1.0 / bandwidth,
         np.array(problem.parallel_ops or (1,) * count, np.int64),
@@ -76,7 +87,10 @@ class StepSearch(MultilevelSearch):
         self, step: StepProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
     ) -> None:
         self.step_problem = step
-        self.program = to_program(step.problem, step.loads.unit_of)
+        self.programs = tuple(
+            to_program(step.problem, step.loads.unit_of, order)
+            for order in step_orders(len(step.problem.op_names))
+        )
         self.deadline = float("inf")
         self.counted = False
         self.scales = threading.local()
@@ -101,11 +115,12 @@ class StepSearch(MultilevelSearch):
         super().run(deadline, most_cycles, workers)
 
     def judge(self, arrays: Arrays, device_of: Ints) -> Found:
-        """The placement with its step time."""
-        program = self.program if arrays is self.arrays else self.scales.programs[id(arrays)]
-        ops = len(program.unit_of)
+        """The placement with the longest of its steps, one per order."""
+        programs = self.programs if arrays is self.arrays else self.scales.programs[id(arrays)]
+        ops = len(programs[0].unit_of)
         timing = Timing(np.zeros(ops), np.full(ops, -1, np.int64))
-        return Found(float(step_seconds(program, device_of, timing)), device_of)
+        seconds = [float(step_seconds(program, device_of, timing)) for program in programs]
+        return Found(max(seconds), device_of)
 
     def sizes(self, arrays: Arrays) -> Floats:
         """The seconds of each unit where it is fastest."""
@@ -114,11 +129,11 @@ class StepSearch(MultilevelSearch):
 
     def fresh(self, arrays: Arrays) -> list[Found]:
         """HEFT where units that are one at this scale go to a device together."""
-        unit_of = self.scales.programs[id(arrays)].unit_of
+        unit_of = self.scales.programs[id(arrays)][0].unit_of
         problem = replace(self.step_problem.problem, group=tuple(unit_of.tolist()))
         finest = self.place(heft, problem)
         anchor = np.unique(unit_of, return_index=True)[1]
-        ops = self.program.unit_of
+        ops = self.programs[0].unit_of
         return [Found(found.value, found.device_of[ops[anchor]]) for found in finest]
 
     def place(self, baseline: Baseline, problem: PlacementProblem) -> list[Found]:
@@ -131,14 +146,16 @@ class StepSearch(MultilevelSearch):
         return [self.judge(self.arrays, np.array(units, np.int64))] if fits else []
 
     def improve(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
-        """One round of annealing at one level; temperatures are shares of the step time."""
+        """One round of annealing at one level, in one of the orders; temperatures are shares of the
+        step time."""
+        programs = self.scales.programs[id(arrays)]
         started = time.perf_counter()
         heat = temperature * self.judge(arrays, device_of).value
-        each = max(1e-6, time.perf_counter() - started)
+        each = max(1e-6, time.perf_counter() - started) / len(programs)
         budget = max(0.0, min(_ROUND_SECONDS, self.deadline - time.time()))
         steps = _COUNTED_STEPS if self.counted else int(budget / each) + 1
         _, best, _, _ = anneal_step(
-            self.scales.programs[id(arrays)],
+            programs[self.random.integers(len(programs))],
             arrays.units,
             arrays.devices.capacity,
             device_of,
@@ -155,9 +172,9 @@ class StepSearch(MultilevelSearch):
         if apart is None:
             depth = int(self.random.integers(len(levels)))
             levels, maps = levels[: depth + 1], maps[:depth]
-        unit_of = self.program.unit_of
-        self.scales.programs = {id(levels[0]): self.program}
+        programs = self.programs
+        self.scales.programs = {id(levels[0]): programs}
         for arrays, new_of in zip(levels[1:], maps, strict=True):
-            unit_of = new_of[unit_of]
-            self.scales.programs[id(arrays)] = self.program._replace(unit_of=unit_of)
+            programs = tuple(each._replace(unit_of=new_of[each.unit_of]) for each in programs)
+            self.scales.programs[id(arrays)] = programs
         return levels, maps

@@ -10,6 +10,10 @@ from placer.solving.refining import refine, spilled_ops
 from placer.solving.solution import Solution, SolverParameters
 from placer.solving.step_time.problem import StepProblem
 
+_ALIKE_SHARE = 1e-3
+"""What is gained by less is lost to what the problem leaves out, such as the way of results back to
+the host."""
+
 
 def minimise_step(
     problem: PlacementProblem,
@@ -21,7 +25,7 @@ def minimise_step(
     """The least step time until ``deadline`` (of ``time.monotonic()``), begun at ``feasible``: a
     placement that keeps all limits and says what has to be spilled.
 
-    Of placements that take equally long, the one that transfers less.
+    Of placements that take equally long, or nearly, the one that transfers less.
     """
     assert feasible.device_of is not None
     step = StepProblem(problem, spilled_ops(problem, feasible.device_of))
@@ -30,5 +34,14 @@ def minimise_step(
         return step.value(units), transfer_bytes(problem, step.loads.expand(units))
 
     return refine(
-        problem, step, step.loads, rank, step.least_step, parameters, deadline, feasible, hint
+        problem,
+        step,
+        step.loads,
+        rank,
+        step.least_step,
+        parameters,
+        deadline,
+        feasible,
+        hint,
+        _ALIKE_SHARE,
     )
