@@ -109,7 +109,10 @@ def _by_buffers(
     yield {name: peak - step.resident_bytes(name) for name, peak in step.peaks(order).items()}
     plain = copy(step)
     effects = [e if e == Effect.FED else Effect.PLAIN for e in step.layout.effects]
-    plain.layout = replace(step.layout, effects=effects, shared={}, overwritten={})
+    nothing_lasts = [False] * len(effects)
+    plain.layout = replace(
+        step.layout, effects=effects, shared={}, overwritten={}, idle=nothing_lasts
+    )
     plain.resident = {}
     yield plain.peaks(order)
 
@@ -149,8 +152,8 @@ def by_spans(
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Every accelerator of every plan, and how many are within a tenth under which rules."""
-    yield "| graph | caps | device | Grappler's, MB | " + " | ".join(RULES) + " |"
-    yield "|" + "---|" * (len(RULES) + 4)
+    yield "| graph | caps | device | cap, MB | Grappler's, MB | " + " | ".join(RULES) + " |"
+    yield "|" + "---|" * (len(RULES) + 5)
     within = dict.fromkeys(RULES, 0)
     count = 0
     for row in sorted(rows, key=lambda row: (row["percent"], row["ops"])):
@@ -161,7 +164,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             count += 1
             for rule, share in zip(RULES, shares, strict=True):
                 within[rule] += abs(share - 1) <= WITHIN
-            cells = [row["graph"], caps, device, f"{theirs[device] / 1e6:,.2f}"]
+            cells = [row["graph"], caps, device]
+            cells += [f"{size / 1e6:,.2f}" for size in (row["caps"][device], theirs[device])]
             yield "| " + " | ".join([*cells, *(f"{share:.2f}" for share in shares)]) + " |"
     yield ""
     yield f"Within {WITHIN:.0%} of Grappler's, of {count} devices: " + ", ".join(
