@@ -138,9 +138,10 @@ def _note_bound(model: PlacementModel, result: ResultFile, bound: float) -> None
 _LOSSES = (0.1, 0.03, 0.003, 0.0)
 """The shares of its cost that the best placement may lose in simpler problems."""
 
-_PROVERS = ("core", "max_lp")
+_PROVERS = ("core", "max_lp_sym", "quick_restart")
 """CP-SAT's strategies for them: what has few different costs is proven fastest by cores of costs
-that cannot all be zero, what has many by linear relaxation."""
+that cannot all be zero, what has many by linear relaxation; what plain search learns on the way
+brings both further than they come alone."""
 
 _MOST_SENT = 10_000
 """Variables of sent nets with which a linear relaxation is solved in seconds."""
