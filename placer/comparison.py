@@ -11,8 +11,9 @@ from cost_models.device_names import matches
 from placer.errors import UsageError
 from placer.formulation import peak_finder
 from placer.graph.op_graph import Op
-from placer.pipeline import Workload, place_extraction, pose, prepare
+from placer.pipeline import Workload, place_extraction, prepare
 from placer.plan import Plan, over_caps
+from placer.posing import pose
 from placer.prediction import predict
 from placer.problem import PlacementProblem
 from placer.request import DeviceFunction, Options

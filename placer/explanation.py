@@ -12,8 +12,9 @@ from placer.constraints import Constraints
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
 from placer.ordering.control_edges import add_control_edges
-from placer.pipeline import Workload, constraints_of, prepare
+from placer.pipeline import Workload, prepare
 from placer.plan import Plan, over_caps
+from placer.posing import constraints_of
 from placer.prediction import predict
 from placer.prediction.metrics import Metrics
 from placer.request import Options, requested_options

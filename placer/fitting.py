@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from placer.changes import Fix, find_changes
 from placer.explanation import reopen
-from placer.pipeline import place, placements_of
+from placer.pipeline import place_extraction, place_once, placements_of
 from placer.plan import Plan
+from placer.request import Options
 from placer.strategies.requests import fewest_parts
 
 
@@ -26,8 +27,12 @@ def find_fixes(
     deadline = time.monotonic() + time_limit
     workload, wanted = reopen(plan, source, **changes)
     source = source if source is not None else plan.model["path"]
+    conflict: Mapping[str, Any] = {}
+    if plan.solver["status"] == "INFEASIBLE":  # what the solver knows beyond what a plan keeps
+        work = (workload.extraction, workload.costs, workload.cluster)
+        conflict = place_extraction(*work, wanted, explains=True).conflict or {}
     attempt = placements_of(source, workload, wanted)
-    return find_changes(attempt, plan.request["devices"], wanted, plan.conflict or {}, deadline)
+    return find_changes(attempt, plan.request["devices"], wanted, conflict, deadline)
 
 
 def fewest_pieces(
@@ -41,6 +46,9 @@ def fewest_pieces(
 
     Raises :class:`NoSolutionError` if even ``most`` pieces were not found to fit.
     """
+    wanted = Options(**options)
     return fewest_parts(
-        lambda pieces: place(build(pieces), devices, **options), most, devices=str(devices)
+        lambda pieces: place_once(build(pieces), devices, wanted, explains=False),
+        most,
+        devices=str(devices),
     )

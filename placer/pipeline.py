@@ -16,19 +16,18 @@ from cost_models.op_cost import OpCost
 from placer.analysis import analyse
 from placer.assembly import assemble_plan
 from placer.changes import Attempt, find_changes
-from placer.constraints import ConstraintOptions, Constraints, find_constraints
 from placer.costing import cost_ops
 from placer.errors import NoSolutionError, ShapeError, UsageError
 from placer.extraction import Extraction, extract
 from placer.extraction.division import Division
 from placer.findings import Report
-from placer.formulation import formulate, peak_finder
-from placer.ordering.control_edges import ControlEdge, add_control_edges
-from placer.ordering.memory_order import FREE, edges_of_placement, order_for_memory
+from placer.formulation import peak_finder
+from placer.ordering.control_edges import add_control_edges
+from placer.ordering.placed_order import edges_of_placement
 from placer.plan import Plan
+from placer.posing import constraints_of, low_memory_edges, pose
 from placer.predicted_step import describe_step
 from placer.prediction import predict
-from placer.problem import PlacementProblem
 from placer.request import Options, describe_request
 from placer.solving.solution import SolverParameters
 from placer.strategies.requests import (
@@ -40,6 +39,7 @@ from placer.strategies.requests import (
     group_alone,
     read_strategy,
     tower_groups,
+    tries_several,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -70,22 +70,29 @@ def place(source: Any, devices: str | Path, **options: Any) -> Plan:
     """
     wanted = Options(**options)
     if wanted.strategy is None:
-        return _place(source, devices, wanted)
+        return place_once(source, devices, wanted, explains=True)
     return choose_plan(
         wanted.strategy,
         read_cluster(devices, wanted),
         wanted.batch_size,
-        lambda strategy: _place(source, devices, with_strategy(wanted, strategy)),
+        lambda strategy: place_once(
+            source,
+            devices,
+            with_strategy(wanted, strategy),
+            explains=not tries_several(read_strategy(wanted.strategy or strategy)),
+        ),
     )
 
 
-def _place(source: Any, devices: str | Path, wanted: Options) -> Plan:
+def place_once(source: Any, devices: str | Path, wanted: Options, *, explains: bool) -> Plan:
+    """The plan for one way to run the batch; if nothing fits and it ``explains``, with why, and
+    what would fit."""
     workload = prepare(source, devices, wanted)
     began = time.monotonic()
     plan = place_extraction(
-        workload.extraction, workload.costs, workload.cluster, wanted, explains=True
+        workload.extraction, workload.costs, workload.cluster, wanted, explains=explains
     )
-    if plan.conflict is not None and plan.solver["status"] == "INFEASIBLE":
+    if explains and plan.conflict is not None and plan.solver["status"] == "INFEASIBLE":
         _LOG.info("searching what would fit")
         deadline = min(began + wanted.time_limit, time.monotonic() + CHANGES_SECONDS)
         attempt = placements_of(source, workload, wanted)
@@ -207,34 +214,6 @@ def place_extraction(
     return replace(plan, step=step, control_edges=edges)
 
 
-def low_memory_edges(
-    extraction: Extraction, costs: Mapping[str, OpCost], cluster: Cluster, wanted: Options
-) -> tuple[ControlEdge, ...]:
-    """The control edges that a placement is searched with: those for the lowest peaks if every op
-    were on the device it would rather be on; none if the order is free."""
-    if wanted.order == FREE:
-        return ()
-    _LOG.info("searching an order with low memory")
-    placement = constraints_of(extraction, cluster, wanted).first_choice
-    return order_for_memory(extraction.graph, costs, placement, cluster).edges
-
-
-def pose(
-    extraction: Extraction, costs: Mapping[str, OpCost], cluster: Cluster, wanted: Options
-) -> tuple[Constraints, PlacementProblem]:
-    """Where each op may run, and the problem of choosing."""
-    constraints = constraints_of(extraction, cluster, wanted)
-    problem = formulate(
-        extraction.graph,
-        costs,
-        cluster,
-        constraints,
-        objective=wanted.objective,
-        spill=wanted.spill,
-    )
-    return constraints, problem
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """A program with its costs, and the devices it is to run on."""
@@ -322,25 +301,6 @@ def read_cluster(devices: str | Path, wanted: Options) -> Cluster:
         return parse_cluster(str(devices), wanted.max_memory, wanted.reserve)
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from error
-
-
-def constraints_of(extraction: Extraction, cluster: Cluster, wanted: Options) -> Constraints:
-    """Where each op may run on ``cluster``."""
-    graph, asks = extraction.graph, wanted.device_function
-    if asks is not None:
-        ops = {name: replace(op, device=asks(op) or "") for name, op in graph.ops.items()}
-        graph = replace(graph, ops=ops)
-    return find_constraints(
-        graph,
-        cluster,
-        ConstraintOptions(
-            pins=wanted.pins,
-            pin_types=wanted.pin_types,
-            keep_together=wanted.keep_together,
-            clear_devices=wanted.clear_devices and asks is None,
-            colocate_gradients=wanted.colocate_gradients,
-        ),
-    )
 
 
 def require_known_shapes(extraction: Extraction) -> None:

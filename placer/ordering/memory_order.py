@@ -37,9 +37,6 @@ from placer.prediction.memory import StepMemory
 from placer.prediction.metrics import PeakRange
 from placer.prediction.possible_steps import predict_peak_ranges
 
-FREE, FIT, LEAST = ORDERS = ("free", "fit", "memory")
-"""No edges; as few as the caps need; for the lowest peaks."""
-
 _ROOM = 1.005
 """Without caps the goal is the peak of the low order, and a little more."""
 
@@ -82,36 +79,11 @@ def order_for_memory(
     names = [device.name for device in cluster.devices]
     search = _Search(graph, costs, placement, names, cluster.host.name)
     before = search.ranges(())
-    if caps is not None and not _excess(before, caps):
+    if caps is not None and not excess_bytes(before, caps):
         return MemoryOrder(edges=(), before=before, after=before)
     goal = search.aim({name: peak.high_bytes for name, peak in before.items()}, caps)
     edges, after = search.restrain(goal, before)
     return MemoryOrder(edges=edges, before=before, after=after)
-
-
-def edges_of_placement(
-    graph: OpGraph,
-    costs: Mapping[str, OpCost],
-    placement: Mapping[str, str],
-    cluster: Cluster,
-    searched_with: tuple[ControlEdge, ...],
-    order: str,
-) -> tuple[ControlEdge, ...]:
-    """The control edges that ``placement`` needs; ``order`` is one of :data:`ORDERS`.
-
-    Those that it was ``searched_with`` are a last resort: they may join ops of two devices, which
-    takes a signal between them.
-    """
-    if order == FREE:
-        return ()
-    caps = {device.name: device.usable_bytes for device in cluster.devices}
-    found = order_for_memory(graph, costs, placement, cluster, caps if order == FIT else None)
-    if not _excess(found.after, caps):
-        return found.edges
-    names = [device.name for device in cluster.devices]
-    searched = add_control_edges(graph, searched_with)
-    ranges = predict_peak_ranges(searched, costs, placement, names, cluster.host.name)
-    return searched_with if _excess(ranges, caps) < _excess(found.after, caps) else found.edges
 
 
 class _Search:
@@ -174,10 +146,10 @@ class _Search:
         best: tuple[tuple[ControlEdge, ...], dict[str, PeakRange]] = (), before
         if edges:
             found = self.ranges(tuple(edges))
-            if _excess(found, goal) < _excess(before, goal):
+            if excess_bytes(found, goal) < excess_bytes(before, goal):
                 best = tuple(edges), found
         for _ in range(min(_MOST_ROUNDS, _OPS_IN_ROUNDS // len(self.graph.ops) + 1)):
-            if not _excess(best[1], goal):
+            if not excess_bytes(best[1], goal):
                 break
             ordered = add_control_edges(self.graph, edges)
             new = [edge for edge in self._missing_edges(ordered, goal) if edge not in edges]
@@ -185,7 +157,7 @@ class _Search:
                 break
             edges |= dict.fromkeys(new)
             found = self.ranges(tuple(edges))
-            if _excess(found, goal) < _excess(best[1], goal):
+            if excess_bytes(found, goal) < excess_bytes(best[1], goal):
                 best = tuple(edges), found
         return self._pruned(*best, goal)
 
@@ -198,7 +170,7 @@ class _Search:
         """Fewer edges that do as much: none that others imply, and without the parts that can be
         left out at no loss."""
         edges = tuple(direct_edges(self.graph, edges))
-        excess = _excess(ranges, goal)
+        excess = excess_bytes(ranges, goal)
         left = max(_OPS_PRUNED // max(len(self.graph.ops), 1), 1)
         size = (len(edges) + 1) // 2
         while edges and size and left:
@@ -206,7 +178,7 @@ class _Search:
                 left -= 1
                 kept = edges[:start] + edges[start + size :]
                 found = self.ranges(kept)
-                if _excess(found, goal) <= excess:
+                if excess_bytes(found, goal) <= excess:
                     edges, ranges = kept, found
                     break
                 if not left:
@@ -334,7 +306,7 @@ class _Search:
         }
 
 
-def _excess(peaks: Mapping[str, PeakRange], goal: Mapping[str, int]) -> int:
+def excess_bytes(peaks: Mapping[str, PeakRange], goal: Mapping[str, int]) -> int:
     """By how much the high peaks are over the goal, in all, and the expected ones once more:
     none exactly if all high peaks are within it."""
     return sum(

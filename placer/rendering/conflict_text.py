@@ -36,17 +36,17 @@ def fix_line(fix: Any) -> str:
     if not isinstance(fix, Mapping):
         return printable(str(fix))
     note = f"  ({fix['note']})" if fix.get("note") else ""
-    return printable(f"{fix['change']}{note}")
+    return printable(f"{fix.get('change', '')}{note}")
 
 
 def conflict_sentences(conflict: Mapping[str, Any]) -> list[str]:
-    """What cannot be kept together, in words; the rows as they are where there is no reason."""
-    say = _SENTENCES.get(str(conflict.get("reason")))
-    if say is None:
+    """What cannot be kept together, in words; the rows as they are where something is missing."""
+    try:
+        sentences = [_SENTENCES[conflict["reason"]](conflict)]
+    except KeyError:
         rows = [row for key in ("caps", "pins", "groups") for row in conflict.get(key) or ()]
         return [_row(row) for row in rows]
-    sentences = [say(conflict)]
-    if not conflict["is_smallest"]:
+    if not conflict.get("is_smallest"):
         sentences.append("Less may be in conflict: this was not proven the smallest set in time.")
     return sentences
 

@@ -3,8 +3,10 @@ and what would make it fit."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,9 +88,8 @@ def _find(elements: Elements, deadline: float) -> Conflict:
 
 def _find_in_child(problem: PlacementProblem, seconds: float) -> Conflict | None:
     """The conflict by CP-SAT in its own interpreter; ``None`` if that came to nothing."""
-    from json import dumps
-
-    text = dumps({"schema": SCHEMA, "problem": to_dict(problem)})
+    what_fits = replace(problem, tensors=(), control_edges=(), seconds=())  # costs do not matter
+    text = json.dumps({"schema": SCHEMA, "problem": to_dict(what_fits)})
     content, _ = answer_of_child(text, SolverParameters(), seconds)
     found = (content or {}).get("conflict")
     if not found:

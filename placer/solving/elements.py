@@ -156,6 +156,17 @@ class Elements:
                 found[list(request.ops)] = True
         return found
 
+    def alike(self, device: int) -> tuple[object, ...]:
+        """What devices have in common that can swap names without any effect."""
+        problem = self.problem
+        return (
+            problem.capacity_bytes[device],
+            problem.transient_bytes[device],
+            self.unconfined[:, device].tobytes(),
+            tuple(device in request.devices for request in problem.requests),
+            device == problem.host,
+        )
+
     def packing(self, kept: Collection[int]) -> Packing:
         """What is left to place if only the elements numbered in ``kept`` hold."""
         elements = [self.all[number] for number in kept]

@@ -66,7 +66,8 @@ def _least_caps(
     elements: Elements, capped: Sequence[int], deadline: float
 ) -> Iterator[dict[int, int]]:
     capacity = elements.problem.capacity_bytes
-    single = [found for device in capped if (found := _raised(elements, [device], deadline))]
+    different = {elements.alike(device): device for device in reversed(capped)}.values()
+    single = [found for device in different if (found := _raised(elements, [device], deadline))]
     if single:
         yield min(single, key=lambda caps: sum(size - capacity[d] for d, size in caps.items()))
     accelerators = [device for device in capped if device != elements.problem.host]
@@ -97,10 +98,14 @@ def _raised(elements: Elements, devices: Sequence[int], deadline: float) -> dict
         wanted = [caps(part).get(d, size) for d, size in enumerate(given)]
         return time.monotonic() < deadline and _fits(elements.with_capacity(wanted), everything)
 
+    def is_fine(low: int, high: int) -> bool:
+        pairs = zip(caps(low).values(), caps(high).values(), strict=True)
+        return high - low <= 1 or all(more - less <= less // _FINEST for less, more in pairs)
+
     low, high = 0, most
     if not most or not fits(high):
         return None
-    while high - low > max(1, most // _FINEST**2) and high - low > low // _FINEST:
+    while not is_fine(low, high):
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
     return caps(high)

@@ -78,6 +78,11 @@ def choose_plan(
     return attempt(str(replace(asked, parts=parts)))
 
 
+def tries_several(asked: StrategyRequest) -> bool:
+    """Whether :func:`choose_plan` looks for the best number of parts."""
+    return asked.parts is None and asked.kind in (MICRO_BATCHES, HYBRID)
+
+
 def _step_seconds(plan: Plan) -> float:
     found = plan.metrics["step_seconds"]
     return float("inf") if found is None else float(found)

@@ -11,7 +11,8 @@ from placer.errors import ModelError, UsageError
 from placer.graph.order import predecessors
 from placer.ordering.control_edges import add_control_edges, joinable_ops
 from placer.ordering.list_scheduling import find_low_order
-from placer.ordering.memory_order import FIT, FREE, LEAST, edges_of_placement, order_for_memory
+from placer.ordering.memory_order import order_for_memory
+from placer.ordering.placed_order import FIT, FREE, LEAST, edges_of_placement
 from placer.prediction.executor import prepare
 from placer.prediction.memory import StepMemory
 
