@@ -114,16 +114,22 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
             ignored.append(op.name)
     wanted = asked_groups(graph, options.keep_together, options.colocate_gradients)
     groups = merged_groups(graph, restrictions, chain.from_iterable(wanted.values()))
-    members = [tuple(dict.fromkeys([restrictions[op] for op in group.ops])) for group in groups]
-    allowed = {found: _group_devices(found, cluster) for found in dict.fromkeys(members)}
-    devices = tuple([allowed[found] for found in members])
-    spillable = tuple([all(r.code != "pinned" for r in found) for found in members])
+    alike: dict[tuple[int, ...], tuple[tuple[str, ...], bool]] = {}
+    found = []
+    for group in groups:
+        members = {id(restrictions[op]): restrictions[op] for op in group.ops}
+        key = tuple(members)
+        if key not in alike:
+            several = tuple(members.values())
+            pinned = any(restriction.code == "pinned" for restriction in several)
+            alike[key] = _group_devices(several, cluster), not pinned
+        found.append(alike[key])
     warnings = (*pin_warnings, *_device_string_warnings(ignored))
     return Constraints(
         restrictions=restrictions,
         groups=groups,
-        group_devices=devices,
-        spillable=spillable,
+        group_devices=tuple([devices for devices, _ in found]),
+        spillable=tuple([may_spill for _, may_spill in found]),
         own_groups=merged_groups(graph, restrictions) if wanted else groups,
         asked_groups=wanted,
         warnings=warnings,

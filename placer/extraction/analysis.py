@@ -56,7 +56,7 @@ def analyse_program(
     before_inference()
     found, problems = _find_shapes(program, binding, definitions, None if infer else reason)
     check_tensors((tensor for _, tensor in program.outputs), found.types)
-    found = replace(found, shapes=settle_reserve_spaces(program.graph_def, found.shapes))
+    found = replace(found, shapes=settle_reserve_spaces(found.types, found.shapes))
     graph = GraphBuilder(definitions).build(program, found)
     warnings.extend(problems)
     warnings.extend(_unknown_ops(program, definitions))

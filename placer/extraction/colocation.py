@@ -14,7 +14,7 @@ from typing import Any
 from placer.extraction.op_definitions import decoded
 from placer.extraction.state import TABLE_TYPES, VARIABLE_TYPES, resource_key
 from placer.extraction.tensor_types import GraphTypes, TensorType
-from placer.extraction.v1_control_flow import SWITCH_TYPES, loop_members
+from placer.extraction.v1_control_flow import ENTER_TYPES, SWITCH_TYPES, loop_members
 from placer.graph.op_graph import ColocationGroup
 from placer.graph.union_find import UnionFind
 
@@ -69,9 +69,10 @@ def find_colocation_groups(graph_def: Any, types: GraphTypes) -> tuple[Colocatio
             target = decoded(entry).removeprefix("loc:@")
             if entry.startswith(b"loc:@") and target in nodes:
                 groups.join(target, node.name, "_class")
-        if node.op in SWITCH_TYPES:
-            groups.join(node.input[0].partition(":")[0], node.name, "switch")
-    for frame in loop_members(graph_def.node):
+    for node in types.nodes_of(SWITCH_TYPES):
+        groups.join(node.input[0].partition(":")[0], node.name, "switch")
+    has_frames = not types.present.isdisjoint(ENTER_TYPES)
+    for frame in loop_members(graph_def.node) if has_frames else ():
         for name in frame:
             groups.join(frame[0], name, "frame")
     return tuple(groups.groups(nodes))

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cost_models.op_info import Shape
 from placer.extraction.imported_shapes import ImportedGraph
 from placer.extraction.scratch_graphs import Refinement
 from placer.extraction.tensor_states import is_known
+from placer.extraction.tensor_types import GraphTypes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +31,12 @@ class Case:
 Rule = Callable[[Case], Sequence[Shape]]
 
 
-def bound_shapes(graph_def: Any, imported: ImportedGraph) -> dict[str, Refinement]:
+def bound_shapes(types: GraphTypes, imported: ImportedGraph) -> dict[str, Refinement]:
     """Refinements for ops with known inputs whose outputs are unknown because of data."""
     found = {}
-    for node in graph_def.node:
-        rule = _RULES.get(node.op)
+    for node in types.nodes_of(_RULES.keys()):
         outputs = imported.shapes.get(node.name, ())
-        if rule is None or all(is_known(shape) for shape in outputs):
+        if all(is_known(shape) for shape in outputs):
             continue
         tensors = [name if ":" in name else f"{name}:0" for name in node.input if name[0] != "^"]
         inputs = [_shape(tensor, imported.shapes) for tensor in tensors]
@@ -45,7 +44,7 @@ def bound_shapes(graph_def: Any, imported: ImportedGraph) -> dict[str, Refinemen
         if len(known) < len(inputs):
             continue
         values = [imported.values.get(tensor) for tensor in tensors]
-        largest = rule(Case(inputs=known, outputs=outputs, values=values))
+        largest = _RULES[node.op](Case(inputs=known, outputs=outputs, values=values))
         ensured = tuple(
             (number, shape)
             for number, shape in enumerate(largest)

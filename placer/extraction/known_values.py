@@ -9,6 +9,10 @@ from typing import Any
 from placer.extraction.imported_shapes import ImportedGraph
 from placer.extraction.scratch_graphs import Refinement
 from placer.extraction.tensor_states import ElementState, is_known
+from placer.extraction.tensor_types import GraphTypes
+
+VALUE_TYPES = frozenset({"VariableShape", "SparseReshape"})
+"""The op types that :func:`known_value` knows."""
 
 
 def known_value(
@@ -36,14 +40,14 @@ def known_value(
     return Refinement(value=((len(new),), new))
 
 
-def implied_shapes(graph_def: Any, imported: ImportedGraph) -> dict[str, Refinement]:
+def implied_shapes(types: GraphTypes, imported: ImportedGraph) -> dict[str, Refinement]:
     """What the readers of unknown outputs demand of them.
 
     Both values of a ``Select`` have the shape of its output.
     """
     found: dict[str, Refinement] = {}
-    for node in graph_def.node:
-        if node.op != "Select" or not is_known(imported.shapes[node.name][0]):
+    for node in types.nodes_of({"Select"}):
+        if not is_known(imported.shapes[node.name][0]):
             continue
         shape = imported.shapes[node.name][0]
         for reference in node.input[1:3]:

@@ -27,12 +27,12 @@ class Fallbacks:
     """
 
     def __init__(self, graph_def: Any, types: GraphTypes, stored: Mapping[str, Any]) -> None:
-        back_edges = {node.name for node in graph_def.node if node.op in BACK_EDGE_SOURCES}
+        back_edges = {node.name for node in types.nodes_of(BACK_EDGE_SOURCES)}
         self.graph_def = graph_def
         self.types = types
         self.stored = {name: value for name, value in stored.items() if name not in back_edges}
-        self.loops = LoopVariables(graph_def.node, types)
-        self.contents = HandleContents(graph_def.node)
+        self.loops = LoopVariables(types)
+        self.contents = HandleContents(types)
         self.bounded: dict[str, None] = {}
         self.refused_before: set[str] = set()
 
@@ -46,11 +46,11 @@ class Fallbacks:
         if not news:
             news = _others(self._from_stored(imported), refinements)
         if not news:
-            news = _others(implied_shapes(self.graph_def, imported), refinements)
+            news = _others(implied_shapes(self.types, imported), refinements)
         if not news:
             if not self.bounded:
                 self.refused_before = set(imported.refused)
-            news = _others(bound_shapes(self.graph_def, imported), refinements)
+            news = _others(bound_shapes(self.types, imported), refinements)
             self.bounded.update(dict.fromkeys(news))
         if not news:
             news = self.loops.refinements(imported, refinements, final=True)

@@ -14,14 +14,20 @@ from typing import Any
 
 from cost_models.op_info import Shape
 from placer.errors import ShapeError, UsageError
-from placer.extraction.body_graphs import BodyGraph, body_functions, check_bodies, flatten_body
+from placer.extraction.body_graphs import (
+    BODY_ATTRIBUTES,
+    BodyGraph,
+    body_functions,
+    check_bodies,
+    flatten_body,
+)
 from placer.extraction.imported_shapes import ImportedGraph, import_shapes
-from placer.extraction.known_values import known_value
+from placer.extraction.known_values import VALUE_TYPES, known_value
 from placer.extraction.node_checks import check_dtypes, check_tensors
 from placer.extraction.op_definitions import OpDefinitions
 from placer.extraction.scratch_graphs import NOTHING, Refinement
 from placer.extraction.shape_fallbacks import Fallbacks
-from placer.extraction.tensor_lists import ListFlow
+from placer.extraction.tensor_lists import LIST_TYPES, ListFlow
 from placer.extraction.tensor_states import (
     TensorState,
     is_known,
@@ -33,6 +39,9 @@ MOST_ROUNDS = 40
 MOST_ITERATIONS = 10
 
 States = tuple[TensorState, ...]
+
+_TELLING = BODY_ATTRIBUTES.keys() | LIST_TYPES | VALUE_TYPES
+"""The ops of which more is known than their shape function says."""
 
 NOTHING_FORCED: Mapping[str, Mapping[str, Refinement]] = {}
 
@@ -120,7 +129,7 @@ class ShapeAnalysis:
                     raise
                 break  # what was known before the last refinements still holds
             told = refinements if number < MOST_ROUNDS - 1 else None
-            one = _Round(self, graph_def, imported, types, inputs, told)
+            one = _Round(self, imported, types, inputs, told)
             found = {**refinements, **one.refinements}
             if found == refinements:
                 found = fallbacks.add(imported, refinements)
@@ -214,7 +223,6 @@ class _Round:
     def __init__(
         self,
         analysis: ShapeAnalysis,
-        graph_def: Any,
         imported: ImportedGraph,
         types: GraphTypes,
         inputs: Mapping[str, TensorState],
@@ -229,7 +237,7 @@ class _Round:
         self.flow = ListFlow(imported, types, inputs)
         self.refinements: dict[str, Refinement] = {}
         self.bodies: dict[str, dict[str, tuple[BodyShapes, ...]]] = {}
-        for node in graph_def.node:
+        for node in types.nodes_of(_TELLING):
             if body_functions(node):
                 self.visit_control_flow(node)
             elif node.name not in inputs:

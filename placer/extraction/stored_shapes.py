@@ -42,11 +42,11 @@ def stated_shapes(
 
 
 def settle_reserve_spaces(
-    graph_def: Any, shapes: Mapping[str, tuple[Shape, ...]]
+    types: GraphTypes, shapes: Mapping[str, tuple[Shape, ...]]
 ) -> dict[str, tuple[Shape, ...]]:
     """``shapes`` with the reserve spaces of batch normalisation, and what copies them, known."""
     settled = dict(shapes)
-    for node in graph_def.node:
+    for node in types.nodes_of({"FusedBatchNormV3"} | _SAME_SHAPE):
         found = settled[node.name]
         if node.op == "FusedBatchNormV3" and found[RESERVE_OUTPUT] is None:
             settled[node.name] = (*found[:RESERVE_OUTPUT], ())

@@ -5,7 +5,7 @@ TensorFlow's shape functions know nothing of what is behind a handle, so every r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
@@ -15,6 +15,7 @@ from placer.extraction.op_definitions import attribute
 from placer.extraction.raw_program import shape_of
 from placer.extraction.scratch_graphs import Refinement
 from placer.extraction.tensor_states import sharpen_shape, widen_shapes
+from placer.extraction.tensor_types import GraphTypes
 
 _ARRAYS, _STACKS = frozenset({"TensorArrayV3"}), frozenset({"StackV2"})
 _PASSING = frozenset(
@@ -31,13 +32,14 @@ class HandleContents:
     name of the op that reads or writes.
     """
 
-    def __init__(self, nodes: Iterable[Any]) -> None:
-        self.nodes = {node.name: node for node in nodes}
+    def __init__(self, types: GraphTypes) -> None:
+        known = _READERS.keys() | _WRITTEN.keys()
+        users = types.nodes_of(known)
+        self.nodes = {node.name: node for node in types.nodes} if users else {}
         self.reads: list[tuple[Any, Any]] = []
         self.writes: dict[str, list[Any]] = {}
         self.told: set[str] = set()
-        known = _READERS.keys() | _WRITTEN.keys()
-        for node in [node for node in self.nodes.values() if node.op in known]:
+        for node in users:
             creator = self._creator(node)
             if creator is not None and node.op in _READERS:
                 self.reads.append((node, creator))

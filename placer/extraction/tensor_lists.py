@@ -134,6 +134,9 @@ _CREATORS: Mapping[str, Callable[[ListFlow, Any], ElementState]] = {
     "EmptyTensorList": ListFlow._empty,
 }
 
+LIST_TYPES = PASSING_TYPES | READING_TYPES | _CREATORS.keys()
+"""The op types that make, hand on or read lists."""
+
 
 def _states_length(node: Any) -> bool:
     return "num_elements" in node.attr and node.attr["num_elements"].i >= 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -138,7 +138,8 @@ class GraphTypes:
     """Types of every node of a graph: ``outputs``, guessed from the readers for unknown op types,
     and what the node expects as ``inputs``, ``None`` for those.
 
-    ``handle_readers`` are the nodes that may read a handle or a reference.  Nodes with equal
+    ``present`` are the op types that there are, ``handle_readers`` the nodes that may read a handle
+    or a reference.  Nodes with equal
     ``contents`` (by name) are alike.
     """
 
@@ -149,6 +150,8 @@ class GraphTypes:
         contents: Mapping[str, bytes | None] = NOTHING_ALIKE,
     ) -> None:
         self.contents = contents
+        self.nodes = nodes
+        self.present = frozenset(node.op for node in nodes)
         self.inputs: dict[str, tuple[TensorType, ...] | None] = {}
         self.outputs: dict[str, tuple[TensorType, ...]] = {}
         self.unknown_ops: list[str] = []
@@ -186,6 +189,12 @@ class GraphTypes:
                 if name in unknown and kind.dtype:
                     guesses[name][int(index or 0)] = kind
         self.outputs.update({name: tuple(types) for name, types in guesses.items()})
+
+    def nodes_of(self, op_types: Set[str]) -> list[Any]:
+        """The nodes of these op types, in graph order."""
+        if self.present.isdisjoint(op_types):
+            return []
+        return [node for node in self.nodes if node.op in op_types]
 
     def of(self, reference: str) -> TensorType:
         """The type of the tensor that ``"op"`` or ``"op:1"`` names; dtype ``""`` if unknown."""

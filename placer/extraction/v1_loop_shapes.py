@@ -10,8 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from cost_models.op_info import Shape
 from placer.extraction.imported_shapes import ImportedGraph
@@ -26,22 +25,18 @@ _HANDLES = frozenset({"resource", "variant"})
 class LoopVariables:
     """The loop variables of one graph; :meth:`refinements` says what is assumed of them."""
 
-    def __init__(self, nodes: Iterable[Any], types: GraphTypes) -> None:
-        by_name = {node.name: node for node in nodes}
+    def __init__(self, types: GraphTypes) -> None:
         self.enters = {
             node.name: node.input[0]
-            for node in by_name.values()
-            if node.op == "Enter" and types.outputs[node.name][0].dtype not in _HANDLES
+            for node in types.nodes_of({"Enter"})
+            if types.outputs[node.name][0].dtype not in _HANDLES
         }
+        steps = {node.name: node.input[0] for node in types.nodes_of({"NextIteration"})}
         self.variables: dict[str, tuple[str, str]] = {}
-        for node in [node for node in by_name.values() if node.op == "Merge"]:
+        for node in types.nodes_of({"Merge"}):
             sources = [name.partition(":")[0] for name in node.input]
             entering = [self.enters[name] for name in sources if name in self.enters]
-            returning = [
-                by_name[name].input[0]
-                for name in sources
-                if name in by_name and by_name[name].op == "NextIteration"
-            ]
+            returning = [steps[name] for name in sources if name in steps]
             if len(entering) == len(returning) == 1:
                 self.variables[node.name] = entering[0], returning[0]
         self.changing: dict[str, Shape] = {}
