@@ -50,11 +50,7 @@ def ask_once(function: Callable[[OpInfo], Answer], infos: Iterable[OpInfo]) -> l
 
     A graph of 50,000 ops has a few thousand that differ in more than their names.
     """
-    known: dict[int, Answer] = {}
-    found = []
-    for info in infos:
-        key = id(info)
-        if key not in known:
-            known[key] = function(info)
-        found.append(known[key])
-    return found
+    infos = tuple(infos)
+    keys = [*map(id, infos)]
+    known = {key: function(info) for key, info in dict(zip(keys, infos, strict=True)).items()}
+    return [known[key] for key in keys]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from operator import attrgetter
@@ -111,10 +111,10 @@ class OpGraph:
     colocation_groups: tuple[ColocationGroup, ...] = ()
     fingerprint: str = ""
 
-    @property
-    def infos(self) -> Iterator[OpInfo]:
+    @cached_property
+    def infos(self) -> tuple[OpInfo, ...]:
         """What cost rules see of every op, in graph order."""
-        return (op.info for op in self.ops.values())
+        return tuple([op.info for op in self.ops.values()])
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[str, ...]]:
@@ -145,8 +145,8 @@ class OpGraph:
     def output_names(self) -> Mapping[str, tuple[str, ...]]:
         """The names of the outputs of every op."""
         return {
-            op.name: tuple(op.output_name(index) for index in range(len(op.info.outputs)))
-            for op in self.ops.values()
+            name: tuple([f"{name}:{index}" for index in range(len(op.info.outputs))])
+            for name, op in self.ops.items()
         }
 
     @cached_property
