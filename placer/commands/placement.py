@@ -45,12 +45,14 @@ def run(arguments: argparse.Namespace) -> None:
     """
     from placer.commands import gates
     from placer.commands.terminal import progress
+    from placer.extraction.child_process import start_ahead
     from placer.files import check_writable
 
     if arguments.output:
         check_writable(arguments.output, force=arguments.force)
     limits = find_limits(arguments)
     baseline = gates.read_baseline(arguments)
+    start_ahead()
     from placer.pipeline import place
 
     with progress(f"placing {arguments.model}", arguments):

@@ -257,9 +257,9 @@ def with_fewer_words(path):
     many, few = 563354, 1000
     for node in meta_graph.graph_def.node:
         for value in node.attr.values():
-            protos = [value.shape, *value.list.shape] if "shape" in str(value)[:200] else []
-            for dim in (dim for proto in protos for dim in proto.dim if dim.size == many):
-                dim.size = few
+            for proto in (value.shape, *value.list.shape):
+                for dim in (dim for dim in proto.dim if dim.size == many):
+                    dim.size = few
         if node.op == "Const":
             content = node.attr["value"].tensor
             array = tf.make_ndarray(content) if content.dtype in (3, 9) else None
@@ -283,9 +283,8 @@ def train_v1(path, feeds, outputs):
         variables = {f"{op.name}/Assign" for op in graph.get_operations() if "Variable" in op.type}
         session.run([op for op in graph.get_operations() if op.name in variables])
         options, metadata = v1.RunOptions(output_partition_graphs=True), v1.RunMetadata()
-        losses = [
-            float(session.run([loss, step], feeds, options, metadata)[0].mean()) for _ in range(20)
-        ]
+        losses = [float(session.run([loss, step], feeds)[0].mean()) for _ in range(19)]
+        losses += [float(session.run([loss, step], feeds, options, metadata)[0].mean())]
     graphs = metadata.partition_graphs
     return losses, {node.name: node.device[-5:] for part in graphs for node in part.node}
 
