@@ -83,11 +83,19 @@ class GraphBuilder:
     def _ops(
         self, graph_def: Any, shapes: GraphShapes, origins: Mapping[str, tuple[str, str]]
     ) -> dict[str, Op]:
+        names = {name: name for name in origins}  # every name is one object: it is pickled once
         outputs = self._outputs(shapes)
+        tensors: dict[str, tuple[str, TensorProperties]] = {}
+        for name, given in outputs.items():
+            for number, properties in enumerate(given):
+                tensor = f"{name}:{number}"
+                tensors[tensor] = tensor, properties
+            if given:
+                tensors[name] = tensors[f"{name}:0"]
         return {
-            name: self._op(name, node, outputs, shapes, origins[name])
+            name: self._op(name, node, outputs[name], tensors, names, shapes, origins[name])
             for node in graph_def.node
-            for name in (node.name,)
+            for name in (names[node.name],)
         }
 
     def _outputs(self, shapes: GraphShapes) -> dict[str, tuple[TensorProperties, ...]]:
@@ -119,28 +127,26 @@ class GraphBuilder:
         self,
         name: str,
         node: Any,
-        outputs: Mapping[str, tuple[TensorProperties, ...]],
+        outputs: tuple[TensorProperties, ...],
+        tensors: Mapping[str, tuple[str, TensorProperties]],
+        names: Mapping[str, str],
         shapes: GraphShapes,
         origin: tuple[str, str],
     ) -> Op:
         inputs, controls, properties = [], [], []
         for reference in node.input:
             if reference.startswith("^"):
-                controls.append(reference[1:])
+                controls.append(names[reference[1:]])
                 continue
-            producer, _, index = reference.partition(":")
-            number = int(index or 0)
-            given = outputs[producer]
-            if number >= len(given):
-                raise ModelError(
-                    f"op {name!r} reads output {number} of {producer!r}, which has {len(given)}"
-                )
-            inputs.append(f"{producer}:{number}")
-            properties.append(given[number])
+            if reference not in tensors:
+                raise ModelError(f"op {name!r} reads {reference!r}, which is not there")
+            tensor, given = tensors[reference]
+            inputs.append(tensor)
+            properties.append(given)
         bodies = shapes.bodies.get(name)
         return Op(
             name=name,
-            info=self._info(node, shapes.types.contents.get(name), properties, outputs[name]),
+            info=self._info(node, shapes.types.contents.get(name), properties, outputs),
             inputs=tuple(inputs),
             control_inputs=tuple(controls),
             device=node.device or _asked_devices(node.attr),
