@@ -32,7 +32,6 @@ def merged_groups(
     for group in (*graph.colocation_groups, *own, *asked):
         union.union(*group.ops)
         reasons[group.ops[0]] = (*reasons.get(group.ops[0], ()), *group.reasons)
-    position = {name: number for number, name in enumerate(graph.ops)}
     members: dict[str, list[str]] = {}
     for name in graph.ops:
         members.setdefault(union.root(name), []).append(name)
@@ -41,7 +40,7 @@ def merged_groups(
         merged_reasons.setdefault(union.root(first), {}).update(dict.fromkeys(why))
     return tuple(
         ColocationGroup(ops=tuple(ops), reasons=tuple(merged_reasons.get(root, ())))
-        for root, ops in sorted(members.items(), key=lambda item: position[item[1][0]])
+        for root, ops in members.items()
     )
 
 

@@ -86,7 +86,7 @@ def test_a_work_limit_gives_the_same_answer_every_time() -> None:
     """One worker, one seed and a limit in work instead of seconds: placement, value, bound and
     status are the same, whatever the machine does meanwhile; for step time too."""
     for objective in ("transfer", "step-time"):
-        problem = replace(tangle(3, units=160), objective=objective)
+        problem = replace(tangle(3, units=80), objective=objective)
         first, second = (replace(solve(problem, LIMITED), seconds=0.0) for _ in range(2))
         assert first.seconds < LIMITED.time_limit_seconds
         assert first == second
