@@ -199,6 +199,8 @@ def _check_numbers(problem: PlacementProblem) -> None:
 def _check_requests(problem: PlacementProblem) -> None:
     ops, devices = range(len(problem.op_names)), range(len(problem.device_names))
     for request in problem.requests:
+        if not isinstance(request.name, str):
+            raise UsageError(f"a request is called {request.name!r}; names are text")
         if request.kind not in REQUEST_KINDS:
             known = ", ".join(REQUEST_KINDS)
             raise UsageError(f"a request is of kind {request.kind!r}; it can be {known}")
@@ -255,6 +257,12 @@ def from_dict(content: Mapping[str, Any]) -> PlacementProblem:
     live_bytes = tuple(
         {int(op): size for op, size in moment.items()} for moment in data.pop("live_bytes")
     )
+    for name in ("op_names", "device_names"):
+        _require(str, name, data[name])
+    for name in ("group", "colocation", "capacity_bytes"):
+        _require(int, name, data.get(name, ()))
+    for row in data.get("requests", ()):
+        _require(int, "a request", [*row.get("ops", ()), *row.get("devices", ())])
     requests = tuple(
         Request(**{key: tuples(value) for key, value in row.items()})
         for row in data.pop("requests", ())
@@ -264,3 +272,10 @@ def from_dict(content: Mapping[str, Any]) -> PlacementProblem:
     return PlacementProblem(
         tensors=tensors, live_bytes=live_bytes, requests=requests, unconfined=unconfined, **plain
     )
+
+
+def _require(kind: type, what: str, items: Sequence[Any]) -> None:
+    wrong = [item for item in items if type(item) is not kind]
+    if wrong:
+        wanted = "text" if kind is str else "a whole number"
+        raise ValueError(f"{what} has {wrong[0]!r}, which is not {wanted}")

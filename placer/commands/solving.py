@@ -115,11 +115,11 @@ def read_problem(path: Path) -> PlacementProblem:
 
     try:
         problem = from_json(path.read_text(encoding="utf-8"))
+        check(problem)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path} is not a placement problem: {error}") from error
-    check(problem)
     return problem
 
 

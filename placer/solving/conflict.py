@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -134,7 +134,7 @@ def _entry(elements: Elements, number: int) -> tuple[str, dict[str, Any], Any]:
     """Which list an element belongs to, its row there, and its ops."""
     problem, element = elements.problem, elements.all[number]
     request = elements.request(number)
-    nothing = np.zeros(0, dtype=np.int64)
+    nothing = _numbers(())
     if element.kind == CAP:
         device = problem.device_names[element.number]
         usable = elements.usable_bytes[element.number]
@@ -146,12 +146,16 @@ def _entry(elements: Elements, number: int) -> tuple[str, dict[str, Any], Any]:
         return "groups", _names(elements, ops), ops
     assert request is not None
     if request.kind == TOGETHER:
-        ops = np.unique([op for group in request.groups for op in group])
+        ops = _numbers(op for group in request.groups for op in group)
         return "groups", {"request": request.name, **_names(elements, ops)}, ops
-    ops = np.unique(request.ops)
+    ops = _numbers(request.ops)
     devices = [problem.device_names[device] for device in request.devices]
     entry = {"request": request.name, "devices": devices, **_names(elements, ops)}
     return "pins", entry, ops
+
+
+def _numbers(ops: Iterable[int]) -> Any:
+    return np.asarray(sorted(set(ops)), dtype=np.int64)
 
 
 def _names(elements: Elements, ops: Any) -> dict[str, Any]:

@@ -63,7 +63,10 @@ class Elements:
         self.problem = problem
         self.count = len(problem.op_names)
         self.devices = len(problem.device_names)
-        self.colocation = self._numbered(problem.colocation or problem.group)
+        names: dict[object, int] = {}
+        groups = problem.colocation or problem.group
+        numbers = [names.setdefault(name, len(names)) for name in groups]
+        self.colocation = np.asarray(numbers, dtype=np.int64)
         self.all = (
             *(Element(CAP, device) for device in range(self.devices)),
             *(Element(REQUEST, number) for number in range(len(problem.requests))),
@@ -77,9 +80,6 @@ class Elements:
         found.problem = replace(self.problem, capacity_bytes=tuple(capacity_bytes))
         found.__dict__.pop("usable_bytes", None)
         return found
-
-    def _numbered(self, groups: Any) -> Any:
-        return np.unique(np.asarray(groups, dtype=np.int64), return_inverse=True)[1].reshape(-1)
 
     def _forbids_spilling(self) -> bool:
         return self.problem.spill == "never" and bool(self.spillable.any())
@@ -141,7 +141,7 @@ class Elements:
         problem = self.problem
         pinned_groups = {problem.group[op] for op in np.flatnonzero(self.pinned)}
         may_spill = [
-            may or group in pinned_groups
+            bool(may) or group in pinned_groups
             for may, group in zip(problem.spillable, problem.group, strict=True)
         ]
         found = np.asarray(may_spill, dtype=bool)
@@ -206,7 +206,7 @@ class Elements:
             ops = np.concatenate([np.asarray(group, dtype=np.int64) for group in joined])
             of_group = np.repeat(np.arange(len(joined)), [len(group) for group in joined])
             unit_of = _joined(unit_of, ops, of_group)
-        return self._numbered(unit_of)
+        return np.unique(unit_of, return_inverse=True)[1].reshape(-1)
 
     def _op_devices(self, elements: Sequence[Element], requests: Sequence[Request]) -> Any:
         """``[op, device]``: where requests and spilling let each op be."""

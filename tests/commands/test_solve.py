@@ -68,6 +68,8 @@ def test_a_baseline_answers_under_its_name(problem_file: Path) -> None:
         ("{", "is not a placement problem"),
         ('{"schema": "placer.plan/1"}', "not a placer.problem/1 document"),
         ('{"schema": "placer.problem/1"}', "is not a placement problem"),
+        (to_json(replace(two_pairs(), capacity_bytes=("2", 2))), "'2', which is not a whole"),
+        (to_json(two_pairs()).replace('"op0"', "7"), "op_names has 7, which is not text"),
     ],
 )
 def test_what_is_no_problem_is_refused(tmp_path: Path, text: str, message: str) -> None:
