@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from plans_by_hand import device_row, infeasible_plan, small_plan, transfer_row
@@ -121,3 +122,13 @@ def test_warnings_and_unmodelled_ops_are_never_silent():
     text = render_plan(small_plan(warnings=(warning,), unmodelled={"Odd": 3, "Rare": 1}))
     assert "unknown_shape  not counted (7)" in text
     assert "Odd 3, Rare 1" in text
+
+
+@pytest.mark.parametrize("key", sorted(infeasible_plan().conflict))
+def test_a_conflict_that_lacks_something_is_shown_all_the_same(key):
+    """Plans of other versions hold other keys; what is there is told, and nothing is obeyed."""
+    conflict = {name: value for name, value in infeasible_plan().conflict.items() if name != key}
+    conflict["fixes"] = ["raise \x1b[1mthe cap"]
+    text = render_plan(replace(infeasible_plan(), conflict=conflict))
+    assert "Why nothing fits" in text
+    assert r"raise \x1b[1mthe cap" in text
