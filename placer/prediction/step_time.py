@@ -25,8 +25,39 @@ def step_seconds(
     left out.  Of what is ready at the same time the op comes first that does in ``order`` (all op
     numbers; by default as they are numbered).
     """
+    return _run(problem, _forward_messages(problem), device_of, order)
+
+
+def longest_step_seconds(problem: PlacementProblem, device_of: Sequence[int]) -> float:
+    """The longest of a few steps, each in another one of :func:`step_orders`.
+
+    TensorFlow leaves open what runs first of what is ready at the same time: a placement that is
+    fast in one order is not fast.
+    """
+    messages = _forward_messages(problem)
+    orders = step_orders(len(device_of))
+    return max(_run(problem, messages, device_of, order) for order in orders)
+
+
+def _forward_messages(problem: PlacementProblem) -> list[Message]:
+    """The messages without the consumers that come before the producer."""
     messages = list_messages(problem)
-    place = {op: i for i, op in enumerate(forward_order(len(device_of), messages))}
+    place = {op: i for i, op in enumerate(forward_order(len(problem.op_names), messages))}
+    return [
+        Message(
+            m.producer, tuple([c for c in m.consumers if place[c] >= place[m.producer]]), m.bytes
+        )
+        for m in messages
+    ]
+
+
+def _run(
+    problem: PlacementProblem,
+    messages: Sequence[Message],
+    device_of: Sequence[int],
+    order: Sequence[int] | None,
+) -> float:
+    """The seconds of the step."""
     numbers = range(len(device_of)) if order is None else order
     task = {op: number for number, op in enumerate(numbers)}
     tasks = TaskGraph()
@@ -36,8 +67,6 @@ def step_seconds(
         source = device_of[message.producer]
         arrival: dict[int, int] = {source: task[message.producer]}
         for op in message.consumers:
-            if place[op] < place[message.producer]:
-                continue
             target = device_of[op]
             if target not in arrival:
                 arrival[target] = len(tasks.seconds)
@@ -50,16 +79,6 @@ def step_seconds(
     parallel = problem.parallel_ops or (1,) * len(problem.device_names)
     capacity: dict[Hashable, int] = dict(enumerate(parallel))
     return max(run_tasks(tasks, capacity).finish, default=0.0)
-
-
-def longest_step_seconds(problem: PlacementProblem, device_of: Sequence[int]) -> float:
-    """The longest of a few steps, each in another one of :func:`step_orders`.
-
-    TensorFlow leaves open what runs first of what is ready at the same time: a placement that is
-    fast in one order is not fast.
-    """
-    orders = step_orders(len(device_of))
-    return max(step_seconds(problem, device_of, order) for order in orders)
 
 
 def step_orders(count: int) -> list[list[int] | None]:

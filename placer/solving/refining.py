@@ -48,9 +48,11 @@ def refine(
     starts = [units.project(feasible.device_of)]
     if hint is not None and search.is_feasible(units.project(hint)):
         starts.append(units.project(hint))
-    start = min(starts, key=search.value)
+    ranked = [(rank(each), each) for each in dict.fromkeys(starts)]
+    start = min(ranked)[1]
     found = search_in_child(search, start, parameters, max(0.0, deadline - time.monotonic()))
-    ranked = [(rank(each), each) for each in (*starts, found.device_of) if each is not None]
+    if found.device_of is not None:
+        ranked.append((rank(found.device_of), found.device_of))
     most = min(value for (value, *_), _ in ranked) * (1.0 + alike_share)
     alike = [(figures, each) for figures, each in ranked if figures[0] <= most]
     (value, *_), best = min(alike, key=lambda pair: (*pair[0][1:], pair[0][0]))
