@@ -67,7 +67,7 @@ def explain(row: Mapping[str, Any], path: Path, work: Workload) -> dict[str, Pea
     spans: dict[str, Span] = {}
     received: dict[tuple[str, str], Span] = {}
     known: dict[str, int] = {}
-    for name, device, start, end, sizes in found["trace"]:
+    for name, device, start, end, _, sizes in found["trace"]:
         span = round(start * 1e9), round(end * 1e9)
         if name in graph.ops:
             spans[name] = span

@@ -52,7 +52,7 @@ def seconds_of_ops(path: Path, extraction: Any, cluster: Any) -> dict[str, dict[
     }
     found = _ask({**_request(path, extraction, cluster), "placements": everywhere, "traced": True})
     return {
-        kind: {name: end - start for name, _, start, end, _ in found[kind]["trace"]}
+        kind: {name: seconds for name, _, _, _, seconds, _ in found[kind]["trace"]}
         for kind in everywhere
     }
 
@@ -87,7 +87,7 @@ def judge(
 
 def trace(path: Path, extraction: Any, cluster: Any, placement: Mapping[str, str]) -> Any:
     """Grappler's ``peak_bytes`` by device of a placement with free transfers, and what it ran: a
-    list of op, device, start and end in seconds, bytes of the outputs."""
+    list of op, device, start, end and seconds, bytes of the outputs."""
     request = {**_request(path, extraction, cluster), "placements": {"": dict(placement)}}
     return _ask({**request, "traced": True})[""]
 
@@ -171,7 +171,7 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
         }
         if request.get("traced"):
             found[strategy]["trace"] = [
-                (e.name, e.device, e.start, e.end, e.output_bytes) for e in ran
+                (e.name, e.device, e.start, e.end, e.seconds, e.output_bytes) for e in ran
             ]
         if links:
             _send_over_links(meta, placement, request, link_names)

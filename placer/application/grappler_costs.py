@@ -119,19 +119,20 @@ def predict(
         item = grappler_item.Item(meta_graph(program, bindings, partial(_always, name)))
         cluster = grappler_cluster.Cluster(devices=[device], disable_timeline=False)
         _, _, stats = cluster.MeasureCosts(item)
-        found[kind] = {node.name: node.end - node.start for node in executions(stats)}
+        found[kind] = {node.name: node.seconds for node in executions(stats)}
     return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """An op that Grappler's scheduler ran on ``device`` (full name), from when to when in seconds,
-    and the bytes of its outputs as far as it knows their shapes."""
+    """An op that Grappler's scheduler ran on ``device`` (full name), from when to when and for how
+    long in seconds, and the bytes of its outputs as far as it knows their shapes."""
 
     name: str
     device: str
     start: float
     end: float
+    seconds: float
     output_bytes: tuple[int, ...]
 
 
@@ -139,19 +140,19 @@ def executions(stats: Any) -> Iterator[Execution]:
     """What ran, each op once, of the ``StepStats`` of a cluster with a timeline.
 
     That is in nanoseconds; the other results of ``MeasureCosts`` are rounded down to microseconds.
-    A ``Merge`` is run for every input that comes, and said to take from the first to the last: it
+    A ``Merge`` is run for every input that comes, and said to last from the first to the last: it
     takes no time.
     """
     for device in stats.dev_stats:
         times_run = Counter(node.node_name for node in device.node_stats)
         for node in {node.node_name: node for node in device.node_stats}.values():
-            start = node.all_start_nanos * 1e-9
-            taken = node.op_end_rel_nanos if times_run[node.node_name] == 1 else 0
+            start, lasts = node.all_start_nanos * 1e-9, node.op_end_rel_nanos * 1e-9
             yield Execution(
                 name=node.node_name,
                 device=device.device,
                 start=start,
-                end=start + taken * 1e-9,
+                end=start + lasts,
+                seconds=lasts if times_run[node.node_name] == 1 else 0.0,
                 output_bytes=tuple(
                     output.tensor_description.allocation_description.allocated_bytes
                     for output in node.output
