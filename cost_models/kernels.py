@@ -144,6 +144,12 @@ def known(op_type: str, registry: KernelRegistry | None = None) -> bool:
     return op_type in (registry or snapshot())
 
 
+def only_on_accelerators(op_type: str, registry: KernelRegistry | None = None) -> bool:
+    """Does the op type have kernels, but none on a CPU whatever its dtypes (``CudnnRNN``)?"""
+    registry = registry or snapshot()
+    return op_type in registry and registry[op_type].kernels.keys().isdisjoint(("CPU", "DEFAULT"))
+
+
 def has_cpu_kernel(info: OpInfo, registry: KernelRegistry | None = None) -> bool:
     """Does the op, with its dtypes, have a kernel on a CPU?"""
     return _find("CPU", info, registry or snapshot()) is not None

@@ -112,6 +112,9 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
         restrictions[op.name] = restriction
         if op.device and restriction.code == "host_only_kernel":
             ignored.append(op.name)
+    types = dict.fromkeys(op.op_type for op in graph.ops.values())
+    stuck_types = {op_type for op_type in types if kernels.only_on_accelerators(op_type)}
+    stuck = {op.name for op in graph.ops.values() if op.op_type in stuck_types}
     wanted = asked_groups(graph, options.keep_together, options.colocate_gradients)
     groups = merged_groups(graph, restrictions, chain.from_iterable(wanted.values()))
     alike: dict[tuple[int, ...], tuple[tuple[str, ...], bool]] = {}
@@ -123,7 +126,8 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
             several = tuple(members.values())
             pinned = any(restriction.code == "pinned" for restriction in several)
             alike[key] = _group_devices(several, cluster), not pinned
-        found.append(alike[key])
+        devices, may_spill = alike[key]
+        found.append((devices, may_spill and stuck.isdisjoint(group.ops)))
     warnings = (*pin_warnings, *_device_string_warnings(ignored))
     return Constraints(
         restrictions=restrictions,

@@ -175,3 +175,15 @@ def test_what_hands_a_result_on_stays_with_the_op_that_gives_it():
     assert devices["kept"] == ("GPU:0", "GPU:1")
     (group,) = [group for group in found.groups if "out" in group.ops]
     assert (group.ops, group.reasons) == (("s", "out"), ("returned",))
+
+
+def test_what_only_runs_on_accelerators_is_not_spilled():
+    """CudnnRNN has no CPU kernel: neither it nor what is colocated with it may go to the host."""
+    graph = draw("a -> r=CudnnRNN -> b -> c", groups=[["r", "b"]])
+    constraints = constrain(graph)
+    may_spill = {
+        op: spills
+        for group, spills in zip(constraints.groups, constraints.spillable, strict=True)
+        for op in group.ops
+    }
+    assert may_spill == {"a": True, "r": False, "b": False, "c": True}
