@@ -9,7 +9,7 @@ from typing import Any
 
 from cost_models.device_names import matches
 from placer.errors import UsageError
-from placer.formulation import peak_finder
+from placer.formulation import StepPeaks
 from placer.graph.op_graph import Op
 from placer.pipeline import Workload, place_extraction, prepare
 from placer.plan import Plan, over_caps
@@ -172,7 +172,7 @@ def _baseline(name: str, problem: PlacementProblem, workload: Workload) -> Strat
     found = _strategy(name, solution.device_of, problem, workload)
     if found.fits or name in _IGNORES_CAPS:
         return found
-    finder = peak_finder(workload.extraction.graph, workload.costs, problem)
+    finder = StepPeaks(workload.extraction.graph, workload.costs, problem)
     parameters = SolverParameters(time_limit_seconds=BASELINE_SECONDS)
     tightened = solve_under_peaks(problem, finder, parameters, solver=name)
     if tightened.device_of is None:

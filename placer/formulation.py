@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
@@ -20,6 +19,7 @@ from placer.prediction.execution_orders import (
 from placer.prediction.live_moments import moment_finder, working_set_bytes
 from placer.prediction.memory import StepMemory, predict_memory
 from placer.prediction.metrics import MemoryTimeline
+from placer.prediction.possible_lifetimes import PossibleLifetimes, find_possible_lifetimes
 from placer.prediction.possible_steps import PossibleSteps
 from placer.problem import PlacementProblem, ProblemTensor
 from placer.solving.reservation import DevicePeak
@@ -104,45 +104,60 @@ def formulate(
     )
 
 
-def peak_finder(
-    graph: OpGraph, costs: Mapping[str, OpCost], problem: PlacementProblem
-) -> Callable[[Sequence[int]], tuple[DevicePeak, ...]]:
-    """A function from device numbers per op to the highest predicted peak of every device, with
-    the moment of the peak where that exceeds the device's cap."""
-    number = {name: index for index, name in enumerate(problem.op_names)}
-    host = problem.device_names[problem.host]
-    accelerated = uses_accelerator(problem.device_names)
-    steps = PossibleSteps(graph, costs, accelerated=accelerated)
-    # A moment is one of the ops that are placed: of a loop as a whole.
-    orders = executor_orders(graph, accelerated=accelerated) if steps.owner else steps.orders
+class StepPeaks:
+    """The peaks of placements along the orders that a step may run in."""
 
-    @cache
-    def moments_along(order: int) -> Callable[[str], dict[str, int]]:
-        return moment_finder(graph, costs, orders[order])
+    def __init__(
+        self, graph: OpGraph, costs: Mapping[str, OpCost], problem: PlacementProblem
+    ) -> None:
+        self.graph, self.costs, self.problem = graph, costs, problem
+        self.number = {name: index for index, name in enumerate(problem.op_names)}
+        self.host = problem.device_names[problem.host]
+        accelerated = uses_accelerator(problem.device_names)
+        self.steps = PossibleSteps(graph, costs, accelerated=accelerated)
+        # A moment is one of the ops that are placed: of a loop as a whole.
+        laid_out = bool(self.steps.owner)
+        self.orders = (
+            executor_orders(graph, accelerated=accelerated) if laid_out else self.steps.orders
+        )
+        self.moments_along: dict[int, Callable[[str], dict[str, int]]] = {}
 
-    def find_peaks(device_of: Sequence[int]) -> tuple[DevicePeak, ...]:
-        placement = problem.placement(device_of)
-        step = steps.memory(placement, problem.device_names, host)
-        along = peaks_along(step, steps.orders)
+    def __call__(self, device_of: Sequence[int]) -> tuple[DevicePeak, ...]:
+        """The highest predicted peak of every device, given one device number per op, with the
+        moment of the peak where that exceeds the device's cap."""
+        names, placement = self.problem.device_names, self.problem.placement(device_of)
+        step = self.steps.memory(placement, names, self.host)
+        along = peaks_along(step, self.steps.orders)
         ranges = ranges_of_peaks(step, along)
-        if steps.owner:
-            step = StepMemory(graph, costs, placement, problem.device_names, host)
-            along = peaks_along(step, orders)
-
-        def moment(name: str) -> dict[int, int]:
-            worst = max(range(len(orders)), key=lambda index: along[index][name])
-            at_op = step.timelines(orders[worst])[name].peak_op
-            return _numbered(moments_along(worst)(at_op), number)
-
+        if self.steps.owner:
+            step = StepMemory(self.graph, self.costs, placement, names, self.host)
+            along = peaks_along(step, self.orders)
         return tuple(
             DevicePeak(
                 peak_bytes=ranges[name].high_bytes,
-                moment=moment(name) if ranges[name].high_bytes > cap else {},
+                moment=self._moment(name, step, along) if ranges[name].high_bytes > cap else {},
             )
-            for name, cap in zip(problem.device_names, problem.capacity_bytes, strict=True)
+            for name, cap in zip(names, self.problem.capacity_bytes, strict=True)
         )
 
-    return find_peaks
+    def possible_lifetimes(self) -> PossibleLifetimes:
+        """The buffers of the step along the same orders, for placements that are not known yet."""
+        names = self.problem.device_names
+        allowed = {
+            name: [names[device] for device in devices]
+            for name, devices in zip(self.problem.op_names, self.problem.allowed, strict=True)
+        }
+        return find_possible_lifetimes(self.steps, allowed, self.host)
+
+    def _moment(
+        self, name: str, step: StepMemory, along: Sequence[Mapping[str, int]]
+    ) -> dict[int, int]:
+        """What is needed when the device called ``name`` peaks, along the worst order for it."""
+        worst = max(range(len(self.orders)), key=lambda index: along[index][name])
+        if worst not in self.moments_along:
+            self.moments_along[worst] = moment_finder(self.graph, self.costs, self.orders[worst])
+        at_op = step.timelines(self.orders[worst])[name].peak_op
+        return _numbered(self.moments_along[worst](at_op), self.number)
 
 
 def _certain_width(op: Op, widths: Mapping[str, int]) -> int:

@@ -21,7 +21,7 @@ from placer.errors import NoSolutionError, ShapeError, UsageError
 from placer.extraction import Extraction, extract
 from placer.extraction.division import Division
 from placer.findings import Report
-from placer.formulation import peak_finder
+from placer.formulation import StepPeaks
 from placer.ordering.control_edges import add_control_edges
 from placer.ordering.placed_order import edges_of_placement
 from placer.plan import Plan
@@ -194,7 +194,10 @@ def place_extraction(
     parameters = SolverParameters(time_limit_seconds=wanted.time_limit, seed=wanted.seed)
     searching = f"searching a placement of {len(graph.ops):,} ops"
     _LOG.info(searching, extra={"limit_seconds": wanted.time_limit})
-    solution = solve_under_peaks(problem, peak_finder(graph, costs, problem), parameters)
+    peaks = StepPeaks(graph, costs, problem)
+    solution = solve_under_peaks(
+        problem, peaks, parameters, find_lifetimes=peaks.possible_lifetimes
+    )
     metrics, step = None, None
     if solution.device_of is None:
         edges = ()

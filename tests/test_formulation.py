@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cost_models.clusters import parse_cluster
 from placer.constraints import ConstraintOptions, find_constraints
-from placer.formulation import formulate, peak_finder
+from placer.formulation import StepPeaks, formulate
 from placer.prediction import predict_memory, predict_peak_ranges
 from placer.prediction.live_moments import working_set_bytes
 from placer.prediction.scoring import score
@@ -61,7 +61,7 @@ def test_peaks_are_those_of_the_prediction():
     problem = problem_of(graph, costs, "CPU:0:700,CPU:1:900")
     device_of = (0, 0, 1)
     ranges = predict_peak_ranges(graph, costs, problem.placement(device_of), problem.device_names)
-    peaks = peak_finder(graph, costs, problem)(device_of)
+    peaks = StepPeaks(graph, costs, problem)(device_of)
     assert [peak.peak_bytes for peak in peaks] == [
         ranges[name].high_bytes for name in problem.device_names
     ]
@@ -79,7 +79,7 @@ def test_no_row_claims_more_than_the_high_peak():
     )
     costs = draw_costs(graph, persistent_bytes=dict.fromkeys(graph.ops, 8))
     problem = problem_of(graph, costs, "CPU:0:3000,CPU:1:3000")
-    find_peaks = peak_finder(graph, costs, problem)
+    find_peaks = StepPeaks(graph, costs, problem)
     assert problem.live_bytes
     for seed in range(20):
         rng = random.Random(seed)

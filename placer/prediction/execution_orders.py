@@ -72,13 +72,23 @@ def ranges_of_peaks(step: StepMemory, peaks: Sequence[Mapping[str, int]]) -> dic
 def _range(peaks: Sequence[int], resident: int) -> PeakRange:
     """From the least to the most, and a little beyond: the next order may be a new extreme, the
     more so the fewer orders were followed."""
-    least, most = min(peaks), max(peaks)
-    beyond = 2 * (most - least) / len(peaks) + _UNSEEN_SHARE * (most - resident)
+    beyond = _beyond(peaks, resident)
     return PeakRange(
-        low_bytes=max(least - ceil(beyond), resident),
+        low_bytes=max(min(peaks) - beyond, resident),
         expected_bytes=median_low(peaks),
-        high_bytes=most + ceil(beyond),
+        high_bytes=max(peaks) + beyond,
     )
+
+
+def highest_peak(peaks: Sequence[float], resident: float) -> float:
+    """The high end of the range of a device's peak, given the peaks along each order and what is
+    resident there."""
+    return max(peaks) + _beyond(peaks, resident)
+
+
+def _beyond(peaks: Sequence[float], resident: float) -> int:
+    least, most = min(peaks), max(peaks)
+    return ceil(2 * (most - least) / len(peaks) + _UNSEEN_SHARE * (most - resident))
 
 
 def typical_order(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from placer.problem import PlacementProblem
@@ -35,8 +35,7 @@ def tighten(
     only as much as the peak was too high.
     """
     for device, peak in peaks.items():
-        moment = dict(peak.moment)
-        seen = _load_bytes(problem, device_of, device, moment)
+        seen = _load_bytes(problem, device_of, device, peak.moment)
         unseen = peak.peak_bytes - seen
         if cautious:
             overrun = peak.peak_bytes - problem.capacity_bytes[device]
@@ -44,9 +43,14 @@ def tighten(
         if unseen > problem.transient_bytes[device]:
             problem = _tie_down(problem, device_of, device)
             problem = _reserve(problem, device, min(unseen, problem.capacity_bytes[device]))
-        if moment and moment not in problem.live_bytes:
-            problem = replace(problem, live_bytes=(*problem.live_bytes, moment))
-    return problem
+    return with_moments(problem, peaks.values())
+
+
+def with_moments(problem: PlacementProblem, peaks: Iterable[DevicePeak]) -> PlacementProblem:
+    """The problem with the moments of ``peaks`` as rows too, where they are new."""
+    moments = [dict(peak.moment) for peak in peaks if peak.moment]
+    learned = [moment for moment in moments if moment not in problem.live_bytes]
+    return replace(problem, live_bytes=(*problem.live_bytes, *learned))
 
 
 def spread(tightened: PlacementProblem, given: PlacementProblem) -> PlacementProblem:

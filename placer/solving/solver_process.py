@@ -24,6 +24,7 @@ from placer.problem import from_dict
 from placer.solving import conflict, reduced_problem
 from placer.solving.baselines import favourite_children
 from placer.solving.cp_sat_run import run_cp_sat
+from placer.solving.peaks import problem as peak_problem
 from placer.solving.search_result import Effort, ResultFile
 from placer.solving.step_time import problem as step_problem
 from placer.solving.throughput import problem as load_problem
@@ -43,6 +44,8 @@ def search(problem_path: Path, result: ResultFile, effort: Effort) -> None:
         from placer.solving.conflict_process import find_conflict
 
         find_conflict(from_dict(content["problem"]), result, effort)
+    elif schema == peak_problem.SCHEMA:
+        search_peaks(*peak_problem.from_json(text), result, effort)
     elif schema == favourite_children.SCHEMA:
         find_favourites(favourite_children.from_dict(content), result)
     else:
@@ -83,6 +86,19 @@ def search_steps(
     result.update(lower_bound=bound)
     searcher = StepSearch(step, hint, effort.seed, result.keep)
     searcher.start(effort.until(_BASELINE_SHARE))
+    searcher.run(effort.deadline, effort.work_limit, effort.threads)
+
+
+def search_peaks(
+    problem: peak_problem.PeakProblem,
+    hint: Sequence[int] | None,
+    result: ResultFile,
+    effort: Effort,
+) -> None:
+    """The least transfer under caps on peaks."""
+    from placer.solving.peaks.search import PeakSearch
+
+    searcher = PeakSearch(problem, hint, effort.seed, result.keep)
     searcher.run(effort.deadline, effort.work_limit, effort.threads)
 
 

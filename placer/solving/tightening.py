@@ -14,24 +14,37 @@ reserved beyond the given ones, nothing is claimed.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
+from placer.prediction.possible_lifetimes import PossibleLifetimes
 from placer.problem import PlacementProblem
 from placer.solving.baselines import BASELINES
-from placer.solving.reservation import DevicePeak, loosen, spread, tighten
+from placer.solving.overruns import overrun_conflict, overrun_warnings
+from placer.solving.peaks.solver import solve_along_orders
+from placer.solving.ranking import better, better_bound
+from placer.solving.reservation import DevicePeak, loosen, spread, tighten, with_moments
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve, value_of
-from placer.solving.spilling import SLACK_PERCENT
 
 __all__ = ["BASELINE_SECONDS", "DevicePeak", "PeakFinder", "solve_under_peaks"]
 
 PeakFinder = Callable[[Sequence[int]], Sequence[DevicePeak]]
 """From one device number per op to the predicted peak of every device."""
 
+LifetimeFinder = Callable[[], PossibleLifetimes]
+"""What tells the buffers of a step, whatever the placement."""
+
+_LOG = logging.getLogger(__name__)
+
 _FIRST_SHARE = 0.4
+_FIRST_SHARE_OF_ORDERS = 0.2
+_MOST_SEARCHES = 2
+_ORDERS_SHARE = 0.9
+"""Of the time that is left, for a search along the orders of the prediction."""
+
 _NEXT_SHARE = 0.5
 _SETTLING_SHARE = 0.5
 _FIRST_SETTLING_SHARE = 0.3
@@ -42,6 +55,9 @@ _BASELINE_ROUNDS = 6
 BASELINE_SECONDS = 3.0
 """In which a baseline is made to fit."""
 _LEAST_ROUND_SECONDS = 2.0
+_LEAST_FIRST_SECONDS = 1.0
+"""Before a search along the orders."""
+
 _MOST_LOOSENED = 9
 _LOOSENED_FULLY = 3
 """Every third time all guesses are dropped: that alone can prove that nothing fits."""
@@ -53,13 +69,18 @@ def solve_under_peaks(
     parameters: SolverParameters | None = None,
     *,
     solver: str = DEFAULT_SOLVER,
+    find_lifetimes: LifetimeFinder | None = None,
 ) -> Solution:
     """The best placement found whose predicted peaks all stay within ``capacity_bytes``.
+
+    With ``find_lifetimes`` placements are also searched by what devices would hold along the
+    orders of the prediction (:mod:`placer.solving.peaks`).
 
     The time limit covers all rounds.  Status ``UNKNOWN`` with a placement means that this one,
     the last tried, exceeds a cap; its warnings say by how much.
     """
     rounds = _Rounds(problem, find_peaks, parameters or SolverParameters(), solver)
+    rounds.find_lifetimes = find_lifetimes if solver == DEFAULT_SOLVER else None
     rounds.settle(_FIRST_SETTLING_SHARE)
     rounds.try_baselines(_BASELINE_SHARE)
     while rounds.go_on():
@@ -102,6 +123,8 @@ class _Rounds:
         self.overhead_seconds = 0.0
         self.frugal: _Rounds | None = None
         self.spreads = problem.objective != "transfer"
+        self.find_lifetimes: LifetimeFinder | None = None
+        self.searches_left = _MOST_SEARCHES if problem.objective == "transfer" else 0
 
     def seconds_left(self) -> float:
         return self.started + self.parameters.time_limit_seconds - time.monotonic()
@@ -117,44 +140,94 @@ class _Rounds:
         """One round: solve, predict, and keep the placement or tighten."""
         solution = self.solve()
         if solution.device_of is None:
+            if solution.status is not Status.INFEASIBLE and self.search_along_orders(None):
+                return
             self.loosen(solution)
             return
+        self.overruns = self.find_overruns(solution.device_of)
+        if not self.overruns:
+            self.keep(solution)
+            return
+        self.last = solution
+        if self.search_along_orders(solution.device_of):
+            return
+        self.tightened = tighten(
+            self.tightened, solution.device_of, self.overruns, cautious=self.loosened > 0
+        )
+        if self.spreads:
+            self.tightened = spread(self.tightened, self.given)
+        self.settle(_SETTLING_SHARE)
+
+    def find_overruns(self, device_of: Sequence[int]) -> dict[int, DevicePeak]:
+        """The predicted peaks that are above the caps."""
         began = time.monotonic()
-        peaks = self.find_peaks(solution.device_of)
+        peaks = self.find_peaks(device_of)
         self.overhead_seconds = max(self.overhead_seconds, time.monotonic() - began)
-        self.overruns = {
+        return {
             device: peak
             for device, peak in enumerate(peaks)
             if peak.peak_bytes > self.given.capacity_bytes[device]
         }
-        if self.overruns:
-            self.last = solution
-            self.tightened = tighten(
-                self.tightened, solution.device_of, self.overruns, cautious=self.loosened > 0
-            )
-            if self.spreads:
-                self.tightened = spread(self.tightened, self.given)
-            self.settle(_SETTLING_SHARE)
-        else:
-            self.best = _better(self.best, solution)
-            self.finished = solution.value == solution.lower_bound
+
+    def keep(self, solution: Solution) -> None:
+        """A placement that fits."""
+        _LOG.debug("a placement that fits: %s", solution.value)
+        self.best = better(self.best, solution)
+        self.finished = solution.value == solution.lower_bound
+
+    def searches_orders(self) -> bool:
+        """Whether a search by what devices hold may come."""
+        return self.find_lifetimes is not None and self.searches_left > 0
+
+    def search_along_orders(self, hint: Sequence[int] | None) -> bool:
+        """Whether a search by what devices hold found what fits; it is made until it has, twice at
+        most."""
+        if self.find_lifetimes is None or not self.searches_orders():
+            return False
+        self.searches_left -= 1
+
+        def find_overruns(device_of: Sequence[int]) -> list[int]:
+            over = self.find_overruns(device_of)
+            caps = self.given.capacity_bytes
+            return [over[d].peak_bytes - cap if d in over else 0 for d, cap in enumerate(caps)]
+
+        left = self.seconds_left() - self.overhead_seconds
+        found = solve_along_orders(
+            self.given,
+            self.find_lifetimes(),
+            find_overruns,
+            self.parameters,
+            time.monotonic() + _ORDERS_SHARE * left,
+            hint,
+        )
+        if found is None:
+            return False
+        self.tightened = with_moments(self.tightened, self.overruns.values())
+        self.overruns = {}
+        self.searches_left = 0
+        self.keep(found)
+        return True
 
     def solve(self) -> Solution:
         left = self.seconds_left() - self.overhead_seconds
         share = 1.0 if self.best is not None and not self.overruns else _NEXT_SHARE
-        share = _FIRST_SHARE if self.relaxed is None else share
+        least = _LEAST_ROUND_SECONDS
+        if self.relaxed is None:
+            share = _FIRST_SHARE
+            if self.searches_orders():
+                share, least = _FIRST_SHARE_OF_ORDERS, _LEAST_FIRST_SECONDS
         known = self.best or self.last
         solution = solve(
             self.tightened,
             replace(
                 self.parameters,
-                time_limit_seconds=max(0.0, min(left, max(_LEAST_ROUND_SECONDS, share * left))),
+                time_limit_seconds=max(0.0, min(left, max(least, share * left))),
             ),
             hint=None if known is None else known.device_of,
             solver=self.solver,
         )
         if self.is_exact() and solution.status is not Status.INFEASIBLE:
-            self.relaxed = _better_bound(self.relaxed, solution)
+            self.relaxed = better_bound(self.relaxed, solution)
         return solution
 
     def settle(self, share: float) -> None:
@@ -166,6 +239,7 @@ class _Rounds:
             frugal = replace(self.given, objective="transfer")
             self.frugal = _Rounds(frugal, self.find_peaks, self.parameters, self.solver)
             self.frugal.spreads = True
+            self.frugal.find_lifetimes = self.find_lifetimes
         rounds = self.frugal
         spent = time.monotonic() - rounds.started
         rounds.parameters = replace(
@@ -203,7 +277,7 @@ class _Rounds:
                 if rounds.best is None and rounds.go_on():
                     rounds.run()
             if rounds.best is not None:
-                self.best = _better(self.best, rounds.best)
+                self.best = better(self.best, rounds.best)
 
     def is_exact(self) -> bool:
         """Whether nothing is reserved on a guess, so that proofs hold for the given problem."""
@@ -239,8 +313,8 @@ class _Rounds:
             self.last,
             status=Status.UNKNOWN,
             lower_bound=self.bound_for(self.last),
-            warnings=(*self.last.warnings, *self.overrun_warnings()),
-            conflict=self.overrun_conflict(),
+            warnings=(*self.last.warnings, *overrun_warnings(self.given, self.overruns)),
+            conflict=overrun_conflict(self.given, self.overruns),
             seconds=seconds,
         )
 
@@ -271,39 +345,6 @@ class _Rounds:
             return None
         return relaxed.lower_bound
 
-    def overrun_warnings(self) -> list[tuple[str, str]]:
-        return [
-            (
-                "peak_over_cap",
-                f"{self.given.device_names[device]} is predicted to peak at {peak.peak_bytes} "
-                f"bytes, {peak.peak_bytes - self.given.capacity_bytes[device]} above its cap of "
-                f"{self.given.capacity_bytes[device]}",
-            )
-            for device, peak in self.overruns.items()
-        ]
-
-    def overrun_conflict(self) -> dict[str, Any]:
-        """The caps that the last placement breaks, and those that it would keep."""
-        names = self.given.device_names
-        request = ",".join(f"{names[d]}={peak.peak_bytes}" for d, peak in self.overruns.items())
-        return {
-            "caps": [
-                {
-                    "device": names[device],
-                    "peak_bytes": peak.peak_bytes,
-                    "usable_bytes": self.given.capacity_bytes[device],
-                }
-                for device, peak in self.overruns.items()
-            ],
-            "pins": [],
-            "groups": [],
-            "fixes": [
-                f"raise the caps to the predicted peaks: --max-memory {request} "
-                "(bytes, beside any --reserve)",
-                "give the solver more time: --time-limit",
-            ],
-        }
-
 
 def _with_rows(problem: PlacementProblem, other: PlacementProblem) -> PlacementProblem:
     """The problem with the moments of another one too."""
@@ -312,22 +353,3 @@ def _with_rows(problem: PlacementProblem, other: PlacementProblem) -> PlacementP
 
 
 _UNKNOWN = Solution(status=Status.UNKNOWN, device_of=None, value=None, lower_bound=None)
-
-
-def _better(known: Solution | None, found: Solution) -> Solution:
-    """The one that spills clearly less (by more than the slack that spilling has), else the one
-    that transfers less, else the first."""
-    if known is None:
-        return found
-    for one, other in ((known, found), (found, known)):
-        if one.spilled_bytes * (100 + SLACK_PERCENT) < other.spilled_bytes * 100:
-            return one
-    return min(known, found, key=lambda solution: solution.value or 0)
-
-
-def _better_bound(known: Solution | None, found: Solution) -> Solution:
-    """The solution with the higher bound, or the later one if something is spilled: bounds of
-    placements that spill do not compare."""
-    if known is None or known.spilled_bytes or found.spilled_bytes:
-        return found
-    return max(known, found, key=lambda s: s.lower_bound or 0)

@@ -11,7 +11,11 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from placer.prediction.possible_lifetimes import PossibleLifetimes
 from placer.problem import OBJECTIVES, PlacementProblem, ProblemTensor
+from placer.solving.child_search import search_in_child
+from placer.solving.peaks.problem import to_peak_problem
+from placer.solving.reduced_problem import reduce_to_units
 from placer.solving.solution import SolverParameters
 from placer.solving.solver import solve
 
@@ -56,11 +60,25 @@ def sample_problem() -> PlacementProblem:
     )
 
 
+def sample_lifetimes(problem: PlacementProblem) -> PossibleLifetimes:
+    """Every tensor a buffer, the ops in the order of their numbers."""
+    lifetimes = PossibleLifetimes(orders=1, length=len(problem.op_names))
+    for tensor in problem.tensors:
+        lifetimes.add_buffer(tensor.producer, tensor.producer, tensor.bytes)
+        for op in tensor.consumers:
+            lifetimes.add_read(op, tensor.producer, op, tensor.bytes)
+    return lifetimes
+
+
 def warm_up(seconds: float = _SECONDS) -> None:
     """Solves a small problem for every objective, each for ``seconds`` at most."""
     parameters = SolverParameters(time_limit_seconds=seconds, workers=1, work_limit=_WORK)
+    problem = sample_problem()
     for objective in OBJECTIVES:
-        solve(replace(sample_problem(), objective=objective), parameters)
+        solve(replace(problem, objective=objective), parameters)
+    units, lifetimes = reduce_to_units(problem), sample_lifetimes(problem)
+    peaks = to_peak_problem(problem, units, lifetimes, problem.capacity_bytes)
+    search_in_child(peaks, None, replace(parameters, work_limit=2 * _WORK), seconds)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def refine_transfer(
         total -= arrays.nets.bytes[net]
     for _ in range(_MOST_ROUNDS):
         may_move[free] = True
-        border = _border(arrays, table, free)
+        border = border_units(arrays, table, free)
         saved = 0.0
         begin = 0
         while begin < border.shape[0]:
@@ -85,7 +85,7 @@ def refine_transfer(
 
 
 @compiled
-def _border(arrays: Arrays, table: GainTable, free: Ints) -> Ints:
+def border_units(arrays: Arrays, table: GainTable, free: Ints) -> Ints:
     """The free units with a small net that is cut or a cost where they are, in random order."""
     chosen = np.zeros(free.shape[0], np.bool_)
     units, nets = arrays.units, arrays.nets

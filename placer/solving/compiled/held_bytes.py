@@ -1,0 +1,134 @@
+"""What every device holds at some moments of a step, kept up to date while units move.
+
+A buffer is held on the device of its owner from when it is written until its last reader there is
+done, and on every other device with a reader from when it is sent until its last reader there is
+done (:mod:`placer.prediction.possible_lifetimes`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from placer.solving.compiled.arrays import Floats, Ints
+from placer.solving.compiled.jit import compiled
+
+
+class Held(NamedTuple):
+    """Buffers as units keep them; times are numbers of moments.
+
+    Buffer b is written by ``owner[b]`` (-1: it arrives) at ``first[b]`` and held until ``done[b]``
+    at least, ``size[b]`` bytes; ``reader`` (no unit twice), ``read_first``, ``read_last`` and
+    ``read_size`` from ``read_start[b]`` to ``read_start[b + 1]`` are its readers.  The buffers of
+    unit u are ``buffers[start[u]:start[u + 1]]``; those that it has to itself are held from
+    ``own_first`` to ``own_last``, ``own_size`` bytes, from ``own_start[u]`` to
+    ``own_start[u + 1]``.  ``resident[u]`` bytes are there all the time.
+    """
+
+    owner: Ints
+    first: Ints
+    done: Ints
+    size: Floats
+    read_start: Ints
+    reader: Ints
+    read_first: Ints
+    read_last: Ints
+    read_size: Floats
+    start: Ints
+    buffers: Ints
+    own_start: Ints
+    own_first: Ints
+    own_last: Ints
+    own_size: Floats
+    resident: Floats
+
+
+_NEVER = 1 << 60
+
+
+@compiled
+def hold(held: Held, device_of: Ints, devices: int, moments: int) -> Floats:
+    """The bytes on every device at every moment."""
+    change = np.zeros((devices, moments + 1))
+    for unit in range(device_of.shape[0]):
+        device = device_of[unit]
+        change[device, 0] += held.resident[unit]
+        for place in range(held.own_start[unit], held.own_start[unit + 1]):
+            change[device, held.own_first[place]] += held.own_size[place]
+            change[device, held.own_last[place] + 1] -= held.own_size[place]
+    for buffer in range(held.owner.shape[0]):
+        for device in range(devices):
+            first, last, size = _span(held, device_of, buffer, device)
+            if first <= last:
+                change[device, first] += size
+                change[device, last + 1] -= size
+    in_use = np.zeros((devices, moments))
+    for device in range(devices):
+        total = 0.0
+        for moment in range(moments):
+            total += change[device, moment]
+            in_use[device, moment] = total
+    return in_use
+
+
+@compiled
+def _span(held: Held, device_of: Ints, buffer: int, device: int) -> tuple[int, int, float]:
+    """From when to when a device holds a buffer, and how much of it."""
+    owner = held.owner[buffer]
+    is_home = owner >= 0 and device_of[owner] == device
+    first, last, size = _NEVER, -1, 0.0
+    if is_home:
+        first, last, size = held.first[buffer], held.done[buffer], held.size[buffer]
+    for place in range(held.read_start[buffer], held.read_start[buffer + 1]):
+        if device_of[held.reader[place]] == device:
+            last = max(last, held.read_last[place])
+            if not is_home:
+                first = min(first, held.read_first[place])
+                size = max(size, held.read_size[place])
+    return first, last, size
+
+
+@compiled
+def shift(
+    held: Held, device_of: Ints, in_use: Floats, limit: Floats, unit: int, target: int
+) -> float:
+    """Move a unit to another device; by how much more the devices hold above their ``limit``,
+    summed over all moments."""
+    source = device_of[unit]
+    here, there = in_use[source], in_use[target]
+    more = 0.0
+    if held.resident[unit] > 0.0:
+        last = in_use.shape[1] - 1
+        more += _add(here, limit[source], 0, last, -held.resident[unit])
+        more += _add(there, limit[target], 0, last, held.resident[unit])
+    for place in range(held.own_start[unit], held.own_start[unit + 1]):
+        first, last, size = held.own_first[place], held.own_last[place], held.own_size[place]
+        more += _add(here, limit[source], first, last, -size)
+        more += _add(there, limit[target], first, last, size)
+    for buffer in held.buffers[held.start[unit] : held.start[unit + 1]]:
+        first, last, size = _span(held, device_of, buffer, source)
+        begin, end, bytes_ = _span(held, device_of, buffer, target)
+        device_of[unit] = target
+        new_first, new_last, new_size = _span(held, device_of, buffer, source)
+        new_begin, new_end, new_bytes = _span(held, device_of, buffer, target)
+        device_of[unit] = source
+        if first != new_first or last != new_last or size != new_size:
+            more += _add(here, limit[source], first, last, -size)
+            more += _add(here, limit[source], new_first, new_last, new_size)
+        if begin != new_begin or end != new_end or bytes_ != new_bytes:
+            more += _add(there, limit[target], begin, end, -bytes_)
+            more += _add(there, limit[target], new_begin, new_end, new_bytes)
+    device_of[unit] = target
+    return more
+
+
+@compiled
+def _add(in_use: Floats, limit: float, first: int, last: int, size: float) -> float:
+    """Hold more bytes for a while; by how much more that is above the limit, summed."""
+    more = 0.0
+    for moment in range(first, last + 1):
+        before = in_use[moment]
+        in_use[moment] = before + size
+        more += max(0.0, before + size - limit) - max(0.0, before - limit)
+    return more

@@ -1,0 +1,1 @@
+"""Placements whose devices peak under their caps, along orders that are known."""

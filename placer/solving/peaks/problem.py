@@ -1,0 +1,154 @@
+"""The problem of the least transfer under caps on peaks, along orders that are known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from placer.prediction.possible_lifetimes import PossibleLifetimes
+from placer.problem import PlacementProblem
+from placer.solving import reduced_problem
+from placer.solving.compiled.arrays import Floats, Ints
+from placer.solving.reduced_problem import ReducedProblem
+
+SCHEMA = "placer.peaks/1"
+
+
+class Buffers(NamedTuple):
+    """The buffers of a step as flat arrays, times as in
+    :class:`~placer.prediction.possible_lifetimes.PossibleLifetimes`; ``read_of`` is the buffer of
+    each read, ``done`` until when its owner holds a buffer that nobody reads there."""
+
+    owner: Ints
+    first: Ints
+    done: Ints
+    size: Floats
+    read_of: Ints
+    reader: Ints
+    read_first: Ints
+    read_last: Ints
+    read_size: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PeakProblem:
+    """Units with the buffers that they hold along ``orders`` orders of ``length`` ops each;
+    ``resident`` are the bytes of every unit that are there all the time, ``capacity`` what every
+    device may peak at."""
+
+    units: ReducedProblem
+    buffers: Buffers
+    orders: int
+    length: int
+    resident: Floats
+    capacity: tuple[int, ...]
+
+    def value(self, device_of_unit: Sequence[int]) -> float:
+        """The transfer of a placement in bytes."""
+        return self.units.value(device_of_unit)
+
+    def is_feasible(self, device_of_unit: Sequence[int]) -> bool:
+        """Whether every unit is where it may be; peaks are for a prediction to judge."""
+        return all(
+            device in allowed
+            for device, allowed in zip(device_of_unit, self.units.allowed, strict=True)
+        )
+
+    def to_json(self, hint: Sequence[int] | None = None) -> str:
+        """The problem and a placement of the units to start from."""
+        return json.dumps(
+            {
+                "schema": SCHEMA,
+                "units": json.loads(self.units.to_json(hint)),
+                "buffers": [np.asarray(values, np.int64).tolist() for values in self.buffers],
+                "orders": self.orders,
+                "length": self.length,
+                "resident": self.resident.tolist(),
+                "capacity": self.capacity,
+            }
+        )
+
+
+def from_json(text: str) -> tuple[PeakProblem, tuple[int, ...] | None]:
+    """The problem and the hint written by :meth:`PeakProblem.to_json`.
+
+    Raises ``ValueError`` if the text is not of this schema.
+    """
+    data: dict[str, Any] = json.loads(text)
+    if data.get("schema") != SCHEMA:
+        raise ValueError(f"not a {SCHEMA} document")
+    units, hint = reduced_problem.from_json(json.dumps(data["units"]))
+    kinds = [np.float64 if "size" in name else np.int64 for name in Buffers._fields]
+    columns: list[Any] = [
+        np.array(values, kind) for values, kind in zip(data["buffers"], kinds, strict=True)
+    ]
+    problem = PeakProblem(
+        units=units,
+        buffers=Buffers(*columns),
+        orders=data["orders"],
+        length=data["length"],
+        resident=np.array(data["resident"], np.float64),
+        capacity=tuple(data["capacity"]),
+    )
+    return problem, hint
+
+
+def to_peak_problem(
+    problem: PlacementProblem,
+    units: ReducedProblem,
+    lifetimes: PossibleLifetimes,
+    capacity: Sequence[int],
+) -> PeakProblem:
+    """The peak problem of ``units``, which ``problem`` was reduced to."""
+    unit_of = np.array(units.unit_of, np.int64)
+    reads = np.diff(lifetimes.read_start)
+    first = np.array(lifetimes.first, np.int64)
+    buffers = Buffers(
+        np.array(lifetimes.owner, np.int64),
+        first,
+        first,
+        np.array(lifetimes.bytes, np.float64),
+        np.repeat(np.arange(len(reads)), reads),
+        np.array(lifetimes.reader, np.int64),
+        np.array(lifetimes.read_first, np.int64),
+        np.array(lifetimes.read_last, np.int64),
+        np.array(lifetimes.read_bytes, np.float64),
+    )
+    resident = np.bincount(unit_of, problem.resident_bytes, minlength=units.unit_count)
+    return PeakProblem(
+        units=units,
+        buffers=regroup(buffers, unit_of),
+        orders=lifetimes.orders,
+        length=lifetimes.length,
+        resident=np.asarray(resident, np.float64),
+        capacity=tuple(capacity),
+    )
+
+
+def regroup(buffers: Buffers, unit_of: Ints) -> Buffers:
+    """The buffers for units; each reads a buffer once at most, from the first to the last of its
+    reads."""
+    owner = np.where(buffers.owner >= 0, unit_of[buffers.owner], -1)
+    if not len(buffers.reader):
+        return buffers._replace(owner=owner)
+    reader = unit_of[buffers.reader]
+    order = np.lexsort((reader, buffers.read_of))
+    read_of, reader = buffers.read_of[order], reader[order]
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = (read_of[1:] != read_of[:-1]) | (reader[1:] != reader[:-1])
+    starts = np.flatnonzero(is_new)
+    return Buffers(
+        owner,
+        buffers.first,
+        buffers.done,
+        buffers.size,
+        read_of[starts],
+        reader[starts],
+        np.minimum.reduceat(buffers.read_first[order], starts),
+        np.maximum.reduceat(buffers.read_last[order], starts),
+        np.maximum.reduceat(buffers.read_size[order], starts),
+    )

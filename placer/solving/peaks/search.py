@@ -1,0 +1,268 @@
+"""The search for the least transfer whose devices peak under their caps.
+
+Placements from nothing are contiguous segments of an order in which units that share many bytes
+lie close together; then cycles through all scales.  Every move is judged by what devices hold.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+
+from placer.prediction.execution_orders import highest_peak
+from placer.solving.compiled.arrays import Arrays, Floats, Ints
+from placer.solving.compiled.gain_table import transfer_of
+from placer.solving.compiled.held_annealing import anneal_held
+from placer.solving.compiled.held_bytes import Held, hold
+from placer.solving.compiled.held_segments import cut, first_starts
+from placer.solving.multilevel_search import Found, MultilevelSearch, OnBetter
+from placer.solving.peaks.moments import at_moments, to_held
+from placer.solving.peaks.problem import PeakProblem, regroup
+from placer.solving.smoothing import smooth
+from placer.solving.transfer_search import to_arrays
+from placer.solving.unit_order import slow_modes
+
+_STRETCHES = 24
+"""Of every order: the fullest moment of each on every device is one of those followed."""
+
+_STEPS_PER_UNIT = 100
+_FEWEST_STEPS = 2_000
+_MOST_STEPS = 30_000
+_FIRST_PRICE = 0.01
+"""Bytes of transfer for a byte above a cap at one moment."""
+
+_MARGIN = 0.995
+"""Of the caps, for segments: the rest is for what peaks beyond the orders that are followed."""
+
+_EXCESSES = (0.0, 0.05, 0.2, 0.5, 1.0, np.inf)
+"""Shares above the caps that segments are allowed, if there are none that hold less."""
+
+_POWERS = (1.0, 1.5, 2.0)
+"""Of the bytes of a net: how much more the heavy ones hold together."""
+
+_RINGS = 4
+_LEAST = 1e-300
+_SMOOTHINGS = 12
+_SAME_SHARE = 0.7
+_FIRST_DRAWS = 6
+_FRESH_SHARE = 0.4
+_MOST_SETTLINGS = 4
+_HOTTER = 4.0
+
+
+class PeakSearch(MultilevelSearch):
+    """The search over one problem; ``on_better`` is told of every better placement.
+
+    Moves are judged at some moments; a placement as a whole at all times, and those at which it is
+    fullest are followed from then on.  A placement that fits is worth what it transfers, any other
+    more than all tensors to all devices.
+    """
+
+    coarsest_units = 240
+    cluster_share = 0.05
+    fresh_temperature = 0.05
+    temperatures = (0.01, 0.05, 0.2, 0.5)
+    temperature_fall = 0.7
+    most_idle_cycles = 60
+    alike_share = 1e-4
+
+    def __init__(
+        self, problem: PeakProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
+    ) -> None:
+        self.problem = problem
+        self.held = to_held(problem.buffers, problem.resident)
+        self.capacity = np.array(problem.capacity, np.float64)
+        self.times: set[int] = set()
+        self.draws = 0
+        self.of_thread = threading.local()
+        arrays = to_arrays(problem.units)
+        self.most = float(arrays.nets.bytes.sum() + 1.0) * len(self.capacity)
+        self.lock = threading.Lock()
+        self.follow(arrays.units.allowed.argmax(axis=1))
+        super().__init__(arrays, hint, seed, on_better)
+
+    def follow(self, device_of: Ints) -> Floats:
+        """The bytes by which every device peaks above its cap; the fullest times of this placement
+        become moments."""
+        orders, length = self.problem.orders, self.problem.length
+        devices = len(self.capacity)
+        in_use = hold(self.held, device_of, devices, orders * length)
+        along = in_use.reshape(devices, orders, length)
+        peaks = along.max(axis=2)
+        resident = np.bincount(device_of, self.problem.resident, minlength=devices)
+        highest = np.array([highest_peak(*each) for each in zip(peaks, resident, strict=True)])
+        stretches = np.array_split(np.arange(length), min(_STRETCHES, length))
+        fullest = [part[0] + along[:, :, part].argmax(axis=2) for part in stretches]
+        times = np.stack(fullest, axis=2) + (np.arange(orders) * length)[None, :, None]
+        with self.lock:
+            self.times.update(np.unique(times[highest > resident]).tolist())
+        self.of_thread.beyond = highest - peaks.max(axis=1)
+        return highest - self.capacity
+
+    def judge(self, arrays: Arrays, device_of: Ints) -> Found:
+        """The placement with its transfer, or how much it is above the caps."""
+        above = self.follow(device_of)
+        if (above <= 0.0).all():
+            return Found(float(transfer_of(arrays, device_of)), device_of)
+        share = (np.maximum(0.0, above) / np.maximum(1.0, self.capacity)).sum()
+        return Found(self.most * (1.0 + float(share)), device_of)
+
+    def step(self, deadline: float) -> None:
+        """A placement from nothing, always at first, or a cycle."""
+        if self.draws < _FIRST_DRAWS or self.random.random() < _FRESH_SHARE:
+            self.draws += 1
+            self.draw(self.fresh_temperature, deadline)
+        else:
+            self.vary(deadline)
+
+    def cycle(
+        self,
+        parent: Found | None,
+        temperature: float,
+        deadline: float,
+        apart: Ints | None = None,
+    ) -> None:
+        """As for any search, with limits as the parent asks for them."""
+        if parent is not None:
+            self.follow(parent.device_of)
+        super().cycle(parent, temperature, deadline, apart)
+
+    def levels(self, apart: Ints | None) -> tuple[list[Arrays], list[Ints]]:
+        """The problem at every scale, each with the buffers that its units hold."""
+        levels, maps = super().levels(apart)
+        self._watch(levels, maps)
+        return levels, maps
+
+    def _watch(self, levels: Sequence[Arrays], maps: Sequence[Ints]) -> None:
+        """What the units of each level hold at the moments known by now."""
+        with self.lock:
+            moments = np.array(sorted(self.times), np.int64)
+        buffers, resident = at_moments(self.problem.buffers, moments), self.problem.resident
+        self.of_thread.moments = len(moments)
+        self.of_thread.held = {id(levels[0]): to_held(buffers, resident)}
+        for arrays, new_of in zip(levels[1:], maps, strict=True):
+            buffers = regroup(buffers, new_of)
+            resident = np.asarray(np.bincount(new_of, resident), np.float64)
+            self.of_thread.held[id(arrays)] = to_held(buffers, resident)
+
+    def improve(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
+        """Annealing; temperatures are shares of a heavy net.
+
+        What another placement peaks at beyond the orders is not known: mostly it is taken to be
+        what it was, else less.
+        """
+        share = 1.0 if self.random.random() < _SAME_SHARE else self.random.random()
+        sizes = arrays.nets.bytes
+        heavy = float((sizes * sizes).sum() / max(1.0, sizes.sum()))
+        best, _, _ = anneal_held(
+            arrays,
+            self.of_thread.held[id(arrays)],
+            self.capacity - share * self.of_thread.beyond,
+            self.of_thread.moments,
+            device_of,
+            free,
+            self.next_seed(),
+            min(max(_STEPS_PER_UNIT * len(free), _FEWEST_STEPS), _MOST_STEPS),
+            temperature * max(1.0, heavy),
+            _FIRST_PRICE,
+        )
+        return best
+
+    def sizes(self, _arrays: Arrays) -> Floats:
+        """The bytes of each unit, resident and written, over the time that they are held."""
+        buffers = self.problem.buffers
+        last = buffers.done.copy()
+        np.maximum.at(last, buffers.read_of, buffers.read_last)
+        span = (last - buffers.first + 1) / (self.problem.orders * self.problem.length)
+        written = buffers.owner >= 0
+        held = np.bincount(
+            buffers.owner[written],
+            (buffers.size * span)[written],
+            minlength=len(self.problem.resident),
+        )
+        return np.asarray(self.problem.resident + held + 1.0, np.float64)
+
+    def fresh(self, _arrays: Arrays) -> list[Found]:
+        """The best of a few placements by segments."""
+        levels, maps = self.levels(None)
+        held = self.of_thread.held[id(levels[0])]
+        orders = self._orders(levels, maps)
+        found = [self._segments(levels[0], held, position) for position in orders]
+        return [min(found, key=lambda each: each.value)]
+
+    def draw(self, temperature: float, deadline: float) -> None:
+        """A placement from nothing, improved, hotter from time to time, until it is under
+        the caps at all times."""
+        (found,) = self.fresh(self.arrays)
+        free = np.flatnonzero(self.arrays.units.allowed.sum(axis=1) > 1)
+        for _ in range(_MOST_SETTLINGS):
+            if time.time() > deadline or not len(free):
+                break
+            self.follow(found.device_of)
+            self._watch([self.arrays], [])
+            device_of = self.improve(self.arrays, found.device_of, free, temperature)
+            found = self.judge(self.arrays, device_of)
+            if found.value < self.most:
+                break
+            temperature *= _HOTTER
+        self.keep(found)
+
+    def _orders(self, levels: Sequence[Arrays], maps: Sequence[Ints]) -> list[Floats]:
+        """Positions of the units along the slowest mode of the graph, and around the circle that
+        the two slowest make, begun anywhere: a graph whose ends are joined is a ring."""
+        nets = levels[-1].nets
+        pins = [
+            (int(producer), *nets.pins[begin:end].tolist())
+            for producer, begin, end in zip(
+                nets.producer, nets.pin_start[:-1], nets.pin_start[1:], strict=True
+            )
+        ]
+        count = len(levels[-1].units.allowed)
+        power = float(self.random.choice(_POWERS))
+        sizes = (nets.bytes / max(1.0, nets.bytes.max(initial=0.0))) ** power
+        modes = list(islice(slow_modes(count, pins, sizes.tolist()), 2))
+        modes += [self.random.random(count) for _ in range(2 - len(modes))]
+        for each, new_of in zip(levels[-2::-1], maps[::-1], strict=True):
+            modes = [smooth(each.nets, mode[new_of], _SMOOTHINGS) for mode in modes]
+        first, second = (mode / max(np.abs(mode).max(initial=0.0), _LEAST) for mode in modes)
+        angle = np.arctan2(second, first)
+        begins = self.random.uniform(0.0, 2.0 * np.pi, _RINGS)
+        return [first, *((angle + begin) % (2.0 * np.pi) for begin in begins)]
+
+    def _segments(self, arrays: Arrays, held: Held, position: Floats) -> Found:
+        """One segment per device along increasing positions, each within its cap or as little
+        above as can be."""
+        allowed = arrays.units.allowed
+        device_of = allowed.argmax(axis=1).astype(np.int64)
+        free = allowed.sum(axis=1) > 1
+        widely = np.flatnonzero(allowed[free].mean(axis=0) > 0.5) if free.any() else device_of[:0]
+        if not len(widely):
+            return Found(self.most, device_of)
+        order = np.argsort(position, kind="stable")
+        order = order[free[order]].astype(np.int64)
+        sequence = self.random.permutation(widely).astype(np.int64)
+        segment, excess = self._cut(arrays, held, order, sequence)
+        device_of[order] = sequence[segment]
+        wrong = ~allowed[np.arange(len(allowed)), device_of]
+        device_of[wrong] = allowed[wrong].argmax(axis=1)
+        return Found(float(transfer_of(arrays, device_of)) + excess * self.most, device_of)
+
+    def _cut(self, arrays: Arrays, held: Held, order: Ints, sequence: Ints) -> tuple[Ints, float]:
+        """The segment of every unit of ``order``, and by which share one may be above its cap."""
+        for excess in _EXCESSES:
+            limit = (1.0 + excess) * _MARGIN * self.capacity
+            starts: dict[float, Ints] = {}
+            for device in sequence:
+                if limit[device] not in starts:
+                    starts[limit[device]] = first_starts(
+                        arrays, held, limit, self.of_thread.moments, order, device
+                    )
+            by_step = np.stack([starts[limit[device]] for device in sequence])
+            segment, cost = cut(arrays, order, by_step)
+            if np.isfinite(cost):
+                break
+        return segment, excess

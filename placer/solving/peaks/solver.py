@@ -1,0 +1,84 @@
+"""The least transfer found under caps on peaks, along orders that are known."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from placer.prediction.possible_lifetimes import PossibleLifetimes
+from placer.prediction.scoring import score
+from placer.problem import PlacementProblem
+from placer.solving.child_search import search_in_child
+from placer.solving.peaks.problem import to_peak_problem
+from placer.solving.reduced_problem import SpillRules, reduce_to_units
+from placer.solving.refining import spilled_ops
+from placer.solving.signals import settle_signals
+from placer.solving.solution import Solution, SolverParameters, Status
+
+_MOST_TRIES = 4
+_FIRST_SHARE = 0.75
+_NEXT_SHARE = 0.6
+"""Of the time, for the first search and for each of the others, which begin at what it found."""
+
+_MARGIN = 0.998
+"""Of the caps: what prediction and search differ by, mostly."""
+
+_TOO_MUCH = 1.1
+"""By so much more than a device was above its cap its cap is lower in the next try."""
+
+Overruns = Callable[[Sequence[int]], Sequence[int]]
+"""From one device number per op to the bytes that each device is predicted to peak above its cap,
+below zero where it is under it."""
+
+
+def solve_along_orders(
+    problem: PlacementProblem,
+    lifetimes: PossibleLifetimes,
+    find_overruns: Overruns,
+    parameters: SolverParameters,
+    deadline: float,
+    hint: Sequence[int] | None,
+) -> Solution | None:
+    """A placement whose predicted peaks keep all caps, or ``None`` if none was found until
+    ``deadline`` (of ``time.monotonic()``).
+
+    What the ``hint`` spills may be spilled.  Where the prediction is above what the search went
+    by, the caps of the next search are lower.
+    """
+    spilled = frozenset([] if hint is None else spilled_ops(problem, hint))
+    rules = SpillRules(candidates=spilled) if spilled else None
+    units = reduce_to_units(replace(problem, live_bytes=()), rules)
+    if not all(units.allowed):
+        return None
+    capacity = [int(_MARGIN * cap) for cap in problem.capacity_bytes]
+    known = None if hint is None else units.project(hint)
+    share, overhead = _FIRST_SHARE, 0.0
+    for _ in range(_MOST_TRIES):
+        seconds = share * (deadline - time.monotonic()) - overhead
+        if seconds <= 0.0:
+            return None
+        peaks = to_peak_problem(problem, units, lifetimes, capacity)
+        found = search_in_child(peaks, known, parameters, seconds)
+        if found.device_of is None:
+            return None
+        device_of = settle_signals(problem, units.expand(found.device_of))
+        began = time.monotonic()
+        overruns = find_overruns(device_of)
+        overhead = time.monotonic() - began
+        if max(overruns) <= 0:
+            scored = score(replace(problem, live_bytes=()), device_of)
+            return Solution(
+                status=Status.FEASIBLE,
+                device_of=device_of,
+                value=scored.transfer_bytes,
+                lower_bound=None,
+                spilled_bytes=scored.spilled_bytes,
+                warnings=found.warnings,
+            )
+        capacity = [
+            cap - int(_TOO_MUCH * max(0, over))
+            for cap, over in zip(capacity, overruns, strict=True)
+        ]
+        known, share = found.device_of, _NEXT_SHARE
+    return None
