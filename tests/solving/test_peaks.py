@@ -203,11 +203,11 @@ def random_step(rng: random.Random):
 
 
 def test_where_something_fits_it_is_found() -> None:
-    """On 45 small steps: where the predicted peaks of some placement keep the caps, the search
+    """On thirty small steps: where the predicted peaks of some placement keep the caps, the search
     finds such a placement nineteen times in twenty, mostly the one that sends least; what it takes
     to fit does fit."""
     found = possible = least = 0
-    for seed in range(45):
+    for seed in range(30):
         graph, costs, problem = random_step(random.Random(seed))
         find_peaks = StepPeaks(graph, costs, problem)
 
@@ -233,7 +233,7 @@ def test_where_something_fits_it_is_found() -> None:
         possible += bool(values)
         found += bool(values) and fits(device_of)
         least += bool(values) and search.best.value == min(values)
-    assert possible > 30
+    assert possible > 20
     assert found >= 0.95 * possible
     assert least >= 0.8 * possible
 
