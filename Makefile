@@ -33,7 +33,7 @@ contracts: setup
 	$(BIN)/lint-imports --no-cache
 
 tests: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 # A thousand harmed files per format; see tests/fuzzing.  FUZZ="--formats graph --seed 1 --count 50"
 fuzz: setup

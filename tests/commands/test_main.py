@@ -212,8 +212,9 @@ def test_place_prints_the_plan_as_json(pipeline, capsys):
     assert Plan.from_json(capsys.readouterr().out) == small_plan()
 
 
-def test_an_infeasible_plan_is_written_all_the_same(pipeline, tmp_path, capsys):
+def test_an_infeasible_plan_is_written_all_the_same(pipeline, tmp_path, capsys, monkeypatch):
     """Exit code 5 comes after the plan with the conflict is in the file and on stdout."""
+    monkeypatch.setenv("COLUMNS", "100")
     pipeline.result = infeasible_plan()
     path = tmp_path / "plan.json"
     assert main(["place", "model", "--devices", "2xT4", "-o", str(path)]) == 5
