@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -210,6 +211,7 @@ def test_an_interrupted_solve_leaves_no_child_behind(
     monkeypatch: pytest.MonkeyPatch, temporary_folder: Path
 ) -> None:
     """Control-C during a solve ends the child and removes its files."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by nohup, say
     marker = temporary_folder.parent / "pid"
     code = f"import os, time; open({str(marker)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     monkeypatch.setattr(child_search, "child_command", lambda: [sys.executable, "-c", code])
@@ -222,8 +224,11 @@ def test_an_interrupted_solve_leaves_no_child_behind(
         _thread.interrupt_main()
 
     threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        solve(TWO_PAIRS, replace(QUICK, time_limit_seconds=30.0))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            solve(TWO_PAIRS, replace(QUICK, time_limit_seconds=30.0))
+    finally:
+        signal.signal(signal.SIGINT, handler)
     with pytest.raises(ProcessLookupError):
         os.kill(int(marker.read_text()), 0)
 
