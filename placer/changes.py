@@ -20,6 +20,7 @@ from placer.constraints import pin_request
 from placer.errors import PlacerError
 from placer.grouping import GRADIENTS, together_request
 from placer.plan import Plan
+from placer.problem import NEVER_SPILL
 from placer.request import Options
 
 LEAST_STEP = 1.02
@@ -33,7 +34,6 @@ _TRIALS = 8
 _FACTORS = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5, *(2.0**power for power in range(1, 11)))
 """Of the least caps that could be enough, tried in this order."""
 
-NEVER_SPILL = "--spill never"
 _DEVICE_STRING = "the device string "
 
 Attempt = Callable[[str | Path, Options], Plan]

@@ -21,6 +21,9 @@ OBJECTIVES = ("transfer", "step-time", "throughput")
 PIN, DEVICE_STRING, TOGETHER = "pin", "device_string", "together"
 REQUEST_KINDS = (PIN, DEVICE_STRING, TOGETHER)
 
+NEVER_SPILL = "--spill never"
+"""How a problem with ``spill: "never"`` was asked for, where that is in conflict."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemTensor:

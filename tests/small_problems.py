@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from placer.prediction.scoring import score
 from placer.problem import PlacementProblem, ProblemTensor
+from placer.solving.reduced_problem import ReducedProblem
 
 
 def problem_of(
@@ -95,6 +96,11 @@ def random_problem(seed: int, *, most_ops: int = 7, spill: str = "never") -> Pla
         spill=spill,
         control_edges=[(0, ops - 1)],
     )
+
+
+def feasible_placements(problem: ReducedProblem) -> list[tuple[int, ...]]:
+    """Every placement of the units that keeps all limits."""
+    return [p for p in itertools.product(*problem.allowed) if problem.is_feasible(p)]
 
 
 def best_by_enumeration(problem: PlacementProblem) -> tuple[int, int] | None:

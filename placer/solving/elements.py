@@ -23,10 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from placer.problem import DEVICE_STRING, PIN, TOGETHER, PlacementProblem, Request
+from placer.problem import DEVICE_STRING, NEVER_SPILL, PIN, TOGETHER, PlacementProblem, Request
 
 CAP, REQUEST, SPILL, GROUP = "cap", "request", "spill", "group"
-NEVER_SPILL = "--spill never"
 
 _LARGEST_INT = 2**62
 

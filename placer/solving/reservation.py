@@ -48,8 +48,12 @@ def tighten(
 
 def with_moments(problem: PlacementProblem, peaks: Iterable[DevicePeak]) -> PlacementProblem:
     """The problem with the moments of ``peaks`` as rows too, where they are new."""
-    moments = [dict(peak.moment) for peak in peaks if peak.moment]
-    learned = [moment for moment in moments if moment not in problem.live_bytes]
+    return with_rows(problem, [dict(peak.moment) for peak in peaks if peak.moment])
+
+
+def with_rows(problem: PlacementProblem, rows: Iterable[Mapping[int, int]]) -> PlacementProblem:
+    """The problem with more rows of live bytes, where they are new."""
+    learned = [row for row in rows if row not in problem.live_bytes]
     return replace(problem, live_bytes=(*problem.live_bytes, *learned))
 
 

@@ -25,7 +25,14 @@ from placer.solving.baselines import BASELINES
 from placer.solving.overruns import overrun_conflict, overrun_warnings
 from placer.solving.peaks.solver import solve_along_orders
 from placer.solving.ranking import better, better_bound
-from placer.solving.reservation import DevicePeak, loosen, spread, tighten, with_moments
+from placer.solving.reservation import (
+    DevicePeak,
+    loosen,
+    spread,
+    tighten,
+    with_moments,
+    with_rows,
+)
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve, value_of
 
@@ -245,10 +252,10 @@ class _Rounds:
         rounds.parameters = replace(
             self.parameters, time_limit_seconds=spent + share * max(0.0, self.seconds_left())
         )
-        rounds.tightened = _with_rows(rounds.tightened, self.tightened)
+        rounds.tightened = with_rows(rounds.tightened, self.tightened.live_bytes)
         while rounds.best is None and rounds.go_on():
             rounds.run()
-        self.tightened = _with_rows(self.tightened, rounds.tightened)
+        self.tightened = with_rows(self.tightened, rounds.tightened.live_bytes)
         self.infeasible, self.finished = rounds.infeasible, rounds.infeasible is not None
         if rounds.best is not None and rounds.best.device_of is not None:
             value = value_of(self.given, rounds.best.device_of)
@@ -344,12 +351,6 @@ class _Rounds:
         ):
             return None
         return relaxed.lower_bound
-
-
-def _with_rows(problem: PlacementProblem, other: PlacementProblem) -> PlacementProblem:
-    """The problem with the moments of another one too."""
-    learned = [row for row in other.live_bytes if row not in problem.live_bytes]
-    return replace(problem, live_bytes=(*problem.live_bytes, *learned))
 
 
 _UNKNOWN = Solution(status=Status.UNKNOWN, device_of=None, value=None, lower_bound=None)

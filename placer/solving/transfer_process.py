@@ -32,7 +32,7 @@ def search_transfer(
 ) -> None:
     """The least transfer: on two devices minimum cuts, where the problem is large a heuristic
     search and simpler problems, then CP-SAT from the best on what it leaves to decide."""
-    known = _feasible(problem, hint)
+    known = _best_known(problem, hint, result)
     if _is_cut(problem, known, result, effort, _FIRST_CUTS_SHARE):
         return
     if problem.unit_count > _LEAST_SEARCHED_UNITS:
@@ -43,12 +43,12 @@ def search_transfer(
         variables = (problem.unit_count + len(problem.nets)) * problem.device_count
         share, ladder = next(shares for most, *shares in _TRANSFER_SHARES if variables <= most)
         searcher.run(effort.until(share), effort.work_limit, effort.threads)
-        known = _feasible(problem, result.content["device_of"] or hint)
+        known = _best_known(problem, hint, result)
         if _is_cut(problem, known, result, effort, _CUTS_SHARE):
             return
         raise_bound(problem, searcher, result, replace(effort, deadline=effort.until(ladder)))
-    hint = result.content["device_of"] or hint
-    known = _feasible(problem, hint)
+    known = _best_known(problem, hint, result)
+    hint = known or hint
     if _is_proven(problem, known, result) or time.time() > effort.deadline:
         return
     smaller = problem if known is None else contract(problem, problem.value(known))
@@ -62,18 +62,21 @@ def search_transfer(
     run_cp_sat(model, result, effort, expand)
 
 
-def _feasible(problem: ReducedProblem, hint: Sequence[int] | None) -> Sequence[int] | None:
-    """The placement if it keeps all limits."""
-    return hint if hint is not None and problem.is_feasible(hint) else None
+def _best_known(
+    problem: ReducedProblem, hint: Sequence[int] | None, result: ResultFile
+) -> Sequence[int] | None:
+    """The best placement found so far, or the hint, if it keeps all limits."""
+    best = result.content["device_of"] or hint
+    return best if best is not None and problem.is_feasible(best) else None
 
 
 def _is_proven(problem: ReducedProblem, known: Sequence[int] | None, result: ResultFile) -> bool:
     """Whether the bound is what ``known`` costs; then it is written down as optimal."""
     bound = result.content["lower_bound"]
-    proven = known is not None and bound is not None and problem.value(known) <= bound
-    if proven and known is not None:
-        result.update(status="OPTIMAL", device_of=list(known))
-    return proven
+    if known is None or bound is None or problem.value(known) > bound:
+        return False
+    result.update(status="OPTIMAL", device_of=list(known))
+    return True
 
 
 def _is_cut(
@@ -96,8 +99,7 @@ def _is_cut(
             lambda bound: result.update(lower_bound=bound),
         )
         search.run(effort.until(share), effort.work_limit)
-    best = result.content["device_of"] or known
-    return _is_proven(problem, _feasible(problem, best), result)
+    return _is_proven(problem, _best_known(problem, known, result), result)
 
 
 def raise_bound(

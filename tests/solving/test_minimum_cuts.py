@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 import subprocess
@@ -11,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from small_problems import problem_of, random_problem
+from small_problems import feasible_placements, problem_of, random_problem
 
 from placer.solving.child_search import child_command
 from placer.solving.reduced_problem import ReducedProblem, SpillRules, reduce_to_units
@@ -43,10 +42,6 @@ def branch(
     subprocess.run([sys.executable, "-P", "-c", bootstrap + BATCH, str(path)], check=True)
     answers: list[dict[str, Any]] = json.loads(path.read_text())
     return answers
-
-
-def feasible_placements(problem: ReducedProblem) -> list[tuple[int, ...]]:
-    return [p for p in itertools.product(*problem.allowed) if problem.is_feasible(p)]
 
 
 def two_device_problems(count: int) -> list[tuple[ReducedProblem, list[tuple[int, ...]]]]:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from dataclasses import replace
 
 import pytest
-from small_problems import problem_of, random_problem
+from small_problems import feasible_placements, problem_of, random_problem
 
 from placer.problem import PlacementProblem
 from placer.solving import relaxation
 from placer.solving.reduced_problem import ReducedProblem, SpillRules, reduce_to_units
 from placer.solving.relaxation import largest_quantum, relax
-
-
-def feasible_placements(problem: ReducedProblem) -> list[tuple[int, ...]]:
-    return [p for p in itertools.product(*problem.allowed) if problem.is_feasible(p)]
 
 
 def with_many_sizes(problem: PlacementProblem, seed: int) -> PlacementProblem:

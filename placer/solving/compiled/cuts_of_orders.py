@@ -55,7 +55,7 @@ def cut_order(arrays: Arrays, order: Ints, devices: Ints, room: Floats, used: Fl
     of all nets that cross it, by dynamic programming over (devices used, units placed).
     """
     count = order.shape[0]
-    crossing = _crossing_bytes(arrays, order)
+    crossing = crossing_bytes(arrays, order)
     weights = arrays.units.weights
     best = np.full(count + 1, np.inf)
     best[0] = 0.0
@@ -96,7 +96,7 @@ def _add_weights(weights: Floats, unit: int, sign: float, total: Floats) -> None
 
 
 @compiled
-def _crossing_bytes(arrays: Arrays, order: Ints) -> Floats:
+def crossing_bytes(arrays: Arrays, order: Ints) -> Floats:
     """At index i, the bytes of the nets with units both before position i and from i on."""
     nets = arrays.nets
     place = np.full(arrays.units.allowed.shape[0], -1, np.int64)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
+from placer.solving.compiled.cuts_of_orders import crossing_bytes
 from placer.solving.compiled.held_bytes import Held, hold, shift
 from placer.solving.compiled.jit import compiled
 
@@ -22,7 +23,7 @@ def cut(arrays: Arrays, order: Ints, starts: Ints) -> tuple[Ints, float]:
     programming over the segments: ``best[j]`` is the least cost of giving the first j units to
     those so far.
     """
-    crossing = _crossing(arrays, order)
+    crossing = crossing_bytes(arrays, order)
     length = order.shape[0]
     best = np.full(length + 1, np.inf)
     best[0] = 0.0
@@ -37,27 +38,6 @@ def cut(arrays: Arrays, order: Ints, starts: Ints) -> tuple[Ints, float]:
             segment[start:end] = step
             end = start
     return segment, float(best[length])
-
-
-@compiled
-def _crossing(arrays: Arrays, order: Ints) -> Floats:
-    """At index i, the bytes of the nets with units both before position i and from i on."""
-    nets = arrays.nets
-    length = order.shape[0]
-    position = np.full(arrays.units.allowed.shape[0], -1, np.int64)
-    position[order] = np.arange(length)
-    change = np.zeros(length + 2)
-    for net in range(nets.producer.shape[0]):
-        first = last = position[nets.producer[net]]
-        for pin in nets.pins[nets.pin_start[net] : nets.pin_start[net + 1]]:
-            place = position[pin]
-            if place >= 0:
-                first = place if first < 0 else min(first, place)
-                last = max(last, place)
-        if first < last:
-            change[first + 1] += nets.bytes[net]
-            change[last + 1] -= nets.bytes[net]
-    return np.cumsum(change)[: length + 1]
 
 
 @compiled
