@@ -1,0 +1,101 @@
+"""Work on the other core: in a copy of this process, which goes on meanwhile."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, NoReturn, TypeVar
+
+Found = TypeVar("Found")
+
+
+class _Permission:
+    given = False
+
+
+def allow_copies() -> None:
+    """Says that this process is one of Placer's own and may be copied.
+
+    That of a user may not: it can have threads, devices and connections that a copy would share.
+    """
+    _Permission.given = True
+
+
+@contextmanager
+def beside(work: Callable[[], Found]) -> Iterator[Callable[[], Found]]:
+    """Starts ``work`` in a copy of this process; the function that is given waits for what it
+    returned, which is pickled.
+
+    Where there are no copies (one core, another system than Linux, see :func:`allow_copies`), and
+    where the work failed in the copy, that function does the work itself.
+    """
+    copy = _start(work) if _has_room() else None
+    if copy is None:
+        yield work
+        return
+    try:
+        yield copy.answer
+    finally:
+        copy.end()
+
+
+def _has_room() -> bool:
+    return _Permission.given and sys.platform == "linux" and len(os.sched_getaffinity(0)) > 1
+
+
+def _start(work: Callable[[], Found]) -> _Copy[Found] | None:
+    """The copy at work; ``None`` if the system has no room for it."""
+    answers, answering = os.pipe()
+    try:
+        process = os.fork()
+    except OSError:
+        os.close(answers)
+        os.close(answering)
+        return None
+    if not process:
+        _work(work, answering)
+    os.close(answering)
+    return _Copy(work, process, answers)
+
+
+def _work(work: Callable[[], object], answering: int) -> NoReturn:
+    """In the copy: answers, and ends without anything that this process would do at its end."""
+    status = 1
+    try:
+        gc.disable()
+        with os.fdopen(answering, "wb") as stream:
+            stream.write(pickle.dumps(work(), protocol=pickle.HIGHEST_PROTOCOL))
+        status = 0
+    finally:
+        os._exit(status)
+
+
+class _Copy(Generic[Found]):
+    def __init__(self, work: Callable[[], Found], process: int, answers: int) -> None:
+        self.work, self.process, self.answers = work, process, answers
+        self.ended = False
+
+    def answer(self) -> Found:
+        """What the copy answered; its errors are found again here."""
+        with os.fdopen(self.answers, "rb", closefd=False) as stream:
+            content = stream.read()
+        if self._wait() != 0:
+            return self.work()
+        found: Found = pickle.loads(content)
+        return found
+
+    def end(self) -> None:
+        """Nobody asks any more."""
+        os.close(self.answers)
+        if not self.ended:
+            os.kill(self.process, signal.SIGKILL)
+            self._wait()
+
+    def _wait(self) -> int:
+        self.ended = True
+        return os.waitpid(self.process, 0)[1]

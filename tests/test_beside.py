@@ -1,0 +1,79 @@
+"""Work in a copy of the process: its answer, its errors, its end."""
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from placer import beside as module
+from placer.beside import allow_copies, beside
+
+copies = pytest.mark.skipif(
+    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2,
+    reason="a process is copied on Linux with two cores only",
+)
+
+
+@pytest.fixture(autouse=True)
+def _allowed(monkeypatch):
+    monkeypatch.setattr(module._Permission, "given", False)
+    allow_copies()
+
+
+@copies
+def test_the_work_is_done_by_another_process():
+    with beside(os.getpid) as answer:
+        assert answer() != os.getpid()
+
+
+def test_a_process_that_is_not_ours_is_not_copied(monkeypatch):
+    monkeypatch.setattr(module._Permission, "given", False)
+    with beside(os.getpid) as answer:
+        assert answer() == os.getpid()
+
+
+def test_more_than_a_pipe_holds():
+    with beside(lambda: list(range(300_000))) as answer:
+        assert answer() == list(range(300_000))
+
+
+def test_an_error_is_raised_here():
+    def fail():
+        raise ValueError("no")
+
+    with beside(fail) as answer, pytest.raises(ValueError, match="no"):
+        answer()
+
+
+@copies
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_copy_that_is_killed_is_no_loss(number):
+    here = os.getpid()
+
+    def work():
+        if os.getpid() != here:
+            os.kill(os.getpid(), number)
+        return "done"
+
+    with beside(work) as answer:
+        assert answer() == "done"
+
+
+@copies
+def test_a_system_without_room_for_a_copy(monkeypatch):
+    def refuse():
+        raise BlockingIOError
+
+    monkeypatch.setattr(os, "fork", refuse)
+    with beside(os.getpid) as answer:
+        assert answer() == os.getpid()
+
+
+@copies
+def test_nobody_waits_for_a_copy_whose_answer_is_not_wanted():
+    began = time.monotonic()
+    with pytest.raises(KeyError), beside(lambda: time.sleep(60)):
+        raise KeyError
+    assert time.monotonic() - began < 30
