@@ -118,6 +118,17 @@ def test_an_op_too_wide_for_every_device_is_proven_infeasible():
     assert (conflict["needed_bytes"], conflict["usable_bytes"]) == (1200, 1100)
 
 
+def test_what_fits_does_not_count_resident_bytes_twice():
+    """b reads the weight w (800 bytes) and writes 100: 900 on one device are enough, and proposed,
+    although a device of 500 holds neither w nor b."""
+    graph = draw("w=Const -> b", bytes={"w": 800, "b": 100})
+    costs = draw_costs(graph, persistent_bytes={"w": 800})
+    problem = problem_of(graph, costs, "CPU:0:500,CPU:1:500")
+    fixes = [row["caps"] for row in explain_conflict(problem)["fixes"]]
+    assert {"CPU:1": 900} in fixes
+    assert solve(problem_of(graph, costs, "CPU:0:500,CPU:1:900")).status is Status.OPTIMAL
+
+
 def test_an_op_too_wide_for_the_accelerator_goes_to_the_host():
     """Unless it may not spill."""
     graph = draw("a, b -> c", bytes=400)

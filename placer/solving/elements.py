@@ -15,7 +15,7 @@ in conflict if every placement breaks one of them; elements that are left out ca
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -102,9 +102,13 @@ class Elements:
 
     @cached_property
     def op_weights(self) -> Any:
-        """Bytes of every op at every moment, ``[row, op]``."""
+        """Bytes of every op at every moment, ``[row, op]``.
+
+        Moments that only say that an op is too wide for its devices are left out: ``working_sets``
+        say so too, and do not count what is resident twice where caps are larger.
+        """
         problem = self.problem
-        live = problem.live_bytes or ({},)
+        live = [row for row in problem.live_bytes if not self._tells_width(row)] or [{}]
         total = sum(problem.resident_bytes) + sum(sum(moment.values()) for moment in live)
         dtype = np.int64 if total < _LARGEST_INT else object
         weights = np.tile(np.asarray(problem.resident_bytes, dtype=dtype), (len(live), 1))
@@ -112,6 +116,15 @@ class Elements:
             for op, size in moment.items():
                 weights[row, op] += size
         return np.unique(weights, axis=0) if dtype is np.int64 else weights
+
+    def _tells_width(self, moment: Mapping[int, int]) -> bool:
+        """Whether the moment is an op that no device of its own can hold, and nothing else."""
+        problem = self.problem
+        if len(moment) != 1 or not problem.working_set_bytes:
+            return False
+        ((op, size),) = moment.items()
+        capacity = max((problem.capacity_bytes[d] for d in problem.allowed[op]), default=0)
+        return size == problem.working_set_bytes[op] and size > capacity
 
     @cached_property
     def working_sets(self) -> Any:
