@@ -142,10 +142,13 @@ def write_saved_model(
     """Writes ``saved_model`` into the new ``folder``, with everything else that ``source`` holds.
 
     ``bring`` brings one file or folder over, by default as hard links.  The fingerprint file
-    describes the old graph and is left out; loaders do without it.
+    describes the old graph and is left out; loaders do without it.  Raises :class:`UsageError` if
+    ``folder`` is inside of ``source``.
     """
     from google.protobuf import text_format
 
+    if folder.resolve().is_relative_to(source.resolve()):
+        raise UsageError(f"the output is inside of the model {source}: choose another folder")
     graph_file = model_file(source)
     folder.mkdir()
     for entry in sorted(source.resolve().iterdir()):

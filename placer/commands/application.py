@@ -24,10 +24,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument(
         "plan", metavar="PLAN", nargs="?", help="plan.json of placer place (none with --clear)"
     )
-    parser.add_argument(
-        "-o", "--output", metavar="OUT", required=True, help="folder or file of the placed program"
-    )
-    parser.add_argument("--force", action="store_true", help="overwrite OUT")
+    options.add_output(parser, "folder or file of the placed program", name="OUT")
     parser.add_argument(
         "--clear",
         action="store_true",
@@ -58,7 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     if arguments.clear == bool(arguments.plan) or (arguments.clear and arguments.rehearse):
         raise UsageError("give a PLAN to apply, or --clear to take the devices out, and only one")
-    check_writable(arguments.output, force=arguments.force)
+    check_writable(arguments.output, force=arguments.force, may_be_folder=True)
     plan = None if arguments.clear else Plan.load(arguments.plan)
     if plan is not None:
         require_placement(plan)

@@ -39,10 +39,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     parser.add_argument("plan", metavar="PLAN", help="plan.json of placer place")
     parser.add_argument("--to", required=True, choices=KINDS, help="the format")
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", required=True, help="the file (tensorboard: folder)"
-    )
-    parser.add_argument("--force", action="store_true", help="overwrite FILE")
+    options.add_output(parser, "the file (tensorboard: folder)")
     parser.add_argument("--model", metavar="MODEL", help="the model, if it is not where it was")
     parser.add_argument("--costs", metavar="FILE", help="measured op times, as for placer place")
     parser.add_argument(
@@ -67,7 +64,9 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.files import check_writable
     from placer.plan import Plan
 
-    check_writable(arguments.output, force=arguments.force)
+    check_writable(
+        arguments.output, force=arguments.force, may_be_folder=arguments.to == "tensorboard"
+    )
     plan = Plan.load(arguments.plan)
     if not plan.placement and arguments.to != "html":
         raise UsageError(

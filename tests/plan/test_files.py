@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from placer.errors import PlacerError, UsageError
@@ -29,11 +31,59 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path):
     path = tmp_path / "model"
     path.mkdir()
     (path / "stale").write_text("old")
+    (path / "graph").write_text("old")
     with replaced(path, force=True) as temporary:
         temporary.mkdir()
-        (temporary / "fresh").write_text("new")
-    assert [found.name for found in path.iterdir()] == ["fresh"]
+        (temporary / "graph").write_text("new")
+    assert [found.read_text() for found in path.iterdir()] == ["new"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("there", "new", "told"),
+    [("folder", "folder", "other things, such as thesis"), ("file", "folder", "is a file")],
+)
+def test_force_is_for_the_like(tmp_path, there, new, told):
+    """A wrong name costs nobody a folder of other things, or a file for a folder."""
+    path = tmp_path / "model"
+    if there == "folder":
+        path.mkdir()
+        (path / "thesis").write_text("all of it")
+    else:
+        path.write_text("all of it")
+
+    def write() -> None:
+        with replaced(path, force=True) as temporary:
+            temporary.mkdir()
+            (temporary / "graph").write_text("new")
+
+    with pytest.raises(UsageError, match=told):
+        write()
+    left = path / "thesis" if there == "folder" else path
+    assert left.read_text() == "all of it"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_replaces_no_folder_and_no_device(tmp_path):
+    """With force or without."""
+    (tmp_path / "reports").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for force in (False, True):
+        with pytest.raises(UsageError, match="is a folder: give the name of a file"):
+            check_writable(tmp_path / "reports", force=force)
+        with pytest.raises(UsageError, match="is a device or a pipe"):
+            check_writable(tmp_path / "pipe", force=force)
+
+
+def test_a_link_stays_and_what_it_names_is_replaced(tmp_path):
+    """As a shell's redirection does it."""
+    (tmp_path / "kept").mkdir()
+    target, link = tmp_path / "kept" / "plan.json", tmp_path / "link"
+    target.write_text("old")
+    link.symlink_to(target)
+    write_text(link, "new", force=True)
+    assert link.is_symlink()
+    assert target.read_text() == "new"
 
 
 def test_nothing_is_overwritten_unasked(tmp_path):
