@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from placer.errors import PlacerError
+from placer.files import NO_SPACE
 
 if TYPE_CHECKING:
     import argparse
@@ -33,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from placer.commands.parser import build_parser
 
     gc.set_threshold(COLLECTION_THRESHOLD)
+    _open_closed_streams()
     try:
         arguments = build_parser().parse_args(argv)
     except SystemExit as stop:  # argparse has printed the help or the error
@@ -50,15 +52,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            return _fail_unexpectedly(error, arguments)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        where = error.filename or "the output"
+        return _fail(f"cannot write {where}: {error.strerror}; free space, or write elsewhere", 1)
     except Exception as error:  # the last resort: one line, and the traceback when asked for
         return _fail_unexpectedly(error, arguments)
     return 0
 
 
+def _open_closed_streams() -> None:
+    """What is written where the caller closed stdout or stderr (``>&-``) goes nowhere."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
+
+
 def _fail(message: str, exit_code: int) -> int:
     """``exit_code``, after the results so far and the message are written."""
+    from placer.rendering.quantities import printable
+
     sys.stdout.flush()
-    sys.stderr.write(f"placer: {message}\n")
+    shown = printable(message, keep="\n")
+    sys.stderr.write(f"placer: {shown}\n")
     return exit_code
 
 

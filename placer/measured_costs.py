@@ -72,7 +72,10 @@ class MeasuredCosts:
         source = os.fspath(path)
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse)
-        except (OSError, ValueError, RecursionError) as error:
+        except OSError as error:
+            told = error.strerror or error
+            raise UsageError(f"cannot read the costs {source}: {told}") from error
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"{source} cannot be read as JSON: {error}") from error
         _check_schema(data, source)
         del data["schema"]

@@ -167,8 +167,11 @@ class Plan(Summarised):
         """The plan in a file.  Raises ``UsageError`` if there is none or it is not one."""
         try:
             text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"cannot read the plan {os.fspath(path)}: {error}") from error
+        except OSError as error:
+            told = error.strerror or error
+            raise UsageError(f"cannot read the plan {os.fspath(path)}: {told}") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{os.fspath(path)} is no plan: it is no text ({error})") from error
         return cls.from_json(text, source=os.fspath(path))
 
 

@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _is_plan(path: str) -> bool:
-    return path.endswith(".json") and os.path.isfile(path)
+    return path.endswith(".json") and not os.path.isdir(path)
 
 
 def _compare(arguments: argparse.Namespace, *, are_plans: bool) -> Difference:

@@ -13,10 +13,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "place": (
         "placer place model --batch-size 32 --devices 2xA100-40GB -o plan.json",
-        "placer place model --devices 2xGPU:8GiB,CPU:64GiB --reserve 1GiB+10% "
+        "placer place model --batch-size 32 --devices 2xGPU:8GiB,CPU:64GiB --reserve 1GiB+10% "
         "--pin 'embeddings/*=CPU:0' -o plan.json",
-        "placer place model --devices 4xT4 --objective step-time --baseline plan.json "
-        "--fail-over +5%",
+        "placer place model --batch-size 32 --devices 4xT4 --objective step-time "
+        "--baseline plan.json --fail-over +5%",
         "placer place model --devices 4xT4 --batch-size 256 --strategy towers -o plan.json",
         "placer place model --devices 1xT4 --batch-size 256 --micro-batches auto -o plan.json",
     ),
@@ -34,7 +34,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "export": (
         "placer export plan.json --to html -o plan.html",
         "placer export plan.json --to trace -o plan.trace.json",
-        "placer export plan.json --to tensorboard -o logs/plan",
+        "placer export plan.json --to tensorboard -o logs",
         "placer export plan.json --to dot --nodes 60 --model model -o plan.dot",
     ),
     "diff": (
@@ -45,7 +45,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "profile": ("placer profile model --batch-size 32 -o costs.json",),
     "calibrate": (
         "placer calibrate costs.json -o cpu.toml",
-        "placer place model --devices cpu.toml --costs costs.json",
+        "placer place model --batch-size 32 --devices cpu.toml --costs costs.json",
     ),
     "solve": (
         "placer solve problem.json --objective throughput --time-limit 60 -o solution.json",

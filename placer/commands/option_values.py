@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
+_MOST = 2**63 - 1
+"""TensorFlow's dimensions are signed integers of 64 bits."""
+
 
 def unique(pairs: Iterable[tuple[str, Value]], flag: str) -> dict[str, Value]:
     """Values by name (devices by glob).  Raises ``UsageError`` if one name has two values."""
@@ -28,24 +31,32 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def count(text: str) -> int:
-    """A whole number of zero or more; raises ``ArgumentTypeError``."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of zero or more")
+def count(text: str, least: int = 0) -> int:
+    """A whole number of ``least`` or more; raises ``ArgumentTypeError``."""
+    if not text.isdecimal() or int(text) < least:
+        more = "one" if least else "zero"
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of {more} or more")
+    if int(text) > _MOST:
+        raise argparse.ArgumentTypeError(f"{text} is more than the largest size, {_MOST}")
     return int(text)
-
-
-def counts(text: str) -> int | tuple[int, ...]:
-    """One whole number, or several with commas between them."""
-    found = tuple(positive(part.strip()) for part in text.split(","))
-    return found if len(found) > 1 else count(text)
 
 
 def positive(text: str) -> int:
     """A whole number of one or more.  Raises ``ArgumentTypeError`` for anything else."""
-    if count(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of one or more")
-    return int(text)
+    return count(text, least=1)
+
+
+def positives(text: str) -> int | tuple[int, ...]:
+    """One whole number of one or more, or several with commas between them."""
+    found = tuple(positive(part.strip()) for part in text.split(","))
+    return found if len(found) > 1 else found[0]
+
+
+def file_name(text: str) -> str:
+    """A name that is not empty, as it is where a shell's variable is."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name of the file is empty")
+    return text
 
 
 def seconds(text: str) -> float:
@@ -70,7 +81,7 @@ def shape(text: str) -> tuple[str, tuple[int | str | None, ...]]:
     if not colon or not name or not known:
         raise argparse.ArgumentTypeError(f"{text!r} is no shape; write NAME:32x128 or NAME:BxT")
     return name, tuple(
-        int(part) if part.isdecimal() else None if part == "?" else part for part in parts
+        count(part) if part.isdecimal() else None if part == "?" else part for part in parts
     )
 
 
@@ -79,7 +90,7 @@ def dimension(text: str) -> tuple[str, int]:
     name, equals, size = text.partition("=")
     if not equals or not name.isidentifier() or "x" in name.lower() or not size.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no dimension; write T=128 (no x in names)")
-    return name, int(size)
+    return name, count(size)
 
 
 def pin(text: str) -> tuple[str, str]:

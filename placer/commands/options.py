@@ -30,7 +30,7 @@ def add_program_options(
     add_choice_options(group)
     group.add_argument(
         "--batch-size",
-        type=option_values.counts if sweeps else option_values.count,
+        type=option_values.positives if sweeps else option_values.positive,
         metavar="N,..." if sweeps else "N",
         help="binds unknown leading dimensions of inputs"
         + ("; several sizes give a table and the largest that fits" if sweeps else ""),
@@ -250,9 +250,23 @@ def add_output_options(
         "--format", choices=formats, default="text", help="of what is printed (text)"
     )
     if output_help:
-        group.add_argument("-o", "--output", required=required, metavar="FILE", help=output_help)
-        group.add_argument("--force", action="store_true", help="overwrite existing files")
+        add_output(group, output_help, required=required)
     add_verbosity(group)
+
+
+def add_output(
+    parser: argparse._ActionsContainer, what: str, *, required: bool = True, name: str = "FILE"
+) -> None:
+    """Adds ``-o`` and ``--force``."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=option_values.file_name,
+        required=required,
+        metavar=name,
+        help=what,
+    )
+    parser.add_argument("--force", action="store_true", help=f"overwrite {name}")
 
 
 def add_verbosity(parser: argparse._ActionsContainer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import NoReturn
 
 from placer import __version__
 from placer.commands import (
@@ -20,6 +21,7 @@ from placer.commands import (
     verification,
 )
 from placer.commands.examples import add_examples
+from placer.rendering.quantities import printable
 
 DESCRIPTION = """\
 Place TensorFlow programs on devices: find out where each op should run so that memory
@@ -38,9 +40,16 @@ exit codes:
   4  a shape is unresolved"""
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line: the usage of some commands fills a screen."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {printable(message)} ({self.prog} --help lists the options)\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of ``placer``; ``run`` of what it parses is the function of the command."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="placer",
         description=DESCRIPTION,
         epilog=EPILOGUE,

@@ -118,7 +118,9 @@ def read_problem(path: Path) -> PlacementProblem:
         check(problem)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except KeyError as error:
+        raise UsageError(f"{path} is not a placement problem: it has no {error}") from error
+    except (ValueError, TypeError, AttributeError) as error:
         raise UsageError(f"{path} is not a placement problem: {error}") from error
     return problem
 

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from placer.rendering.quantities import drop_calls, shorten
+from placer.rendering.quantities import drop_calls, printable, shorten
 
 MINIMUM_WIDTH = 30
 """Below this nothing is readable; the terminal wraps what is too long."""
@@ -122,12 +122,22 @@ class Rows:
 
 def title(text: str, note: str = "") -> Title:
     """A heading, with a line of explanation under it."""
-    return Title(text, note)
+    return Title(printable(text), printable(note))
 
 
 def facts(heading: str, rows: Sequence[tuple[str, RenderableType]]) -> Facts:
     """A heading and labelled values, the values wrapped beside their labels."""
-    return Facts(heading, rows)
+    return Facts(heading, [(label, _lines(value)) for label, value in rows])
+
+
+def _lines(value: RenderableType) -> RenderableType:
+    """The value with its lines, and nothing else that a terminal obeys."""
+    if isinstance(value, str):
+        return printable(value, keep="\n")
+    if isinstance(value, Text) and not value.plain.isprintable():
+        shown = printable(value.plain, keep="\n")
+        return value if shown == value.plain else Text(shown, style=value.style)
+    return value
 
 
 def table(
@@ -145,6 +155,7 @@ def table(
     compared.  With a ``limit`` that many rows are shown, and the rest counted.  ``marked`` cells
     (row, column) are the best of their column.
     """
+    rows = [[printable(cell) for cell in row] for row in rows]
     return Rows(columns, rows, width, limit, frozenset(marked))
 
 

@@ -79,10 +79,11 @@ def drop_calls(name: str) -> str:
 
 
 def shorten(name: str, width: int) -> str:
-    """``name`` in at most ``width`` columns.
+    """``name``, :func:`printable`, in at most ``width`` columns.
 
     Of a long op name the call nodes at its front go first, then the middle: both ends say most.
     """
+    name = printable(name)
     if len(name) <= width:
         return name
     inner = drop_calls(name)
@@ -92,9 +93,14 @@ def shorten(name: str, width: int) -> str:
     return f"{inner[:head]}…{inner[len(inner) - (width - 1 - head) :]}"
 
 
-def printable(text: str) -> str:
-    """``text`` with every character escaped that a terminal would obey instead of showing it."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def printable(text: str, *, keep: str = "") -> str:
+    """``text`` with every character escaped that a terminal would obey instead of showing it, but
+    those in ``keep``."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def _three_digits(number: float) -> str:

@@ -76,16 +76,19 @@ def test_a_fault_is_one_line_and_with_v_a_traceback(pipeline, capsys):
     assert told.endswith(f"{message}\n")
 
 
+FRESH_REPORT = (
+    f"import sys; sys.path[:0] = {sys.path!r}; from plans_by_hand import small_report; "
+    "from types import ModuleType; fake = ModuleType('placer.pipeline'); "
+    "fake.report = lambda *a, **k: small_report(); sys.modules['placer.pipeline'] = fake; "
+    "from placer.__main__ import main; sys.exit(main(['report', 'model']))"
+)
+"""A report without any work, in an interpreter of its own."""
+
+
 def test_a_reader_that_leaves_is_no_error():
     """``placer ... | head -1`` says nothing on stderr."""
-    code = (
-        f"import sys; sys.path[:0] = {sys.path!r}; from plans_by_hand import small_report; "
-        "from types import ModuleType; fake = ModuleType('placer.pipeline'); "
-        "fake.report = lambda *a, **k: small_report(); sys.modules['placer.pipeline'] = fake; "
-        "from placer.__main__ import main; input(); sys.exit(main(['report', 'model']))"
-    )
     process = subprocess.Popen(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", f"input(); {FRESH_REPORT}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -96,6 +99,29 @@ def test_a_reader_that_leaves_is_no_error():
 
 
 @pytest.mark.parametrize(
+    ("redirection", "code", "message"),
+    [
+        (">/dev/full", 1, b"placer: cannot write the output: No space left on device; free space"),
+        (">&-", 0, b""),
+        (">/dev/null 2>&-", 0, b""),
+    ],
+)
+def test_an_output_that_takes_nothing(redirection, code, message):
+    """A full disk is said in one line; a stream that the caller closed is nobody's loss."""
+    command = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-c", FRESH_REPORT]
+    done = subprocess.run(command, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr[: len(message)]) == (code, message)
+    assert done.stderr.count(b"\n") == bool(message)
+
+
+def test_an_error_does_not_speak_to_the_terminal(pipeline, capsys):
+    """Names from files are shown, and obeyed neither on the screen nor in its title."""
+    pipeline.result = errors.ModelError("op a\x1b[31m\u202eb is unknown\nsecond line")
+    assert main(["report", "model"]) == 3
+    assert capsys.readouterr().err == "placer: op a\\x1b[31m\\u202eb is unknown\nsecond line\n"
+
+
+@pytest.mark.parametrize(
     ("argv", "message"),
     [
         (["place", "model"], "--devices"),
@@ -103,7 +129,15 @@ def test_a_reader_that_leaves_is_no_error():
         (["report", "model", "--shape", "32x128"], "write NAME:32x128"),
         (["report", "m", "--shape", "a:1", "--shape", "a:2"], "--shape a is given twice"),
         (["report", "model", "--dim", "T=long"], "write T=128"),
-        (["report", "model", "--batch-size", "-1"], "no whole number of zero or more"),
+        (["report", "model", "--batch-size", "-1"], "no whole number of one or more"),
+        (["place", "m", "--devices", "2xT4", "--batch-size", "0"], "number of one or more"),
+        (["report", "model", "--batch-size", "9" * 20], "more than the largest size"),
+        (["report", "model", "--dim", f"T={'9' * 20}"], "more than the largest size"),
+        (["report", "model", "-o", ""], "the name of the file is empty"),
+        (["report", "model", "-o", "."], ". is a folder: give the name of a file"),
+        (["report", "model", "--force", "-o", "."], ". is a folder: give the name of a file"),
+        (["report", "model", "--force", "-o", "/dev/null"], "is a device or a pipe"),
+        (["explain", "nope.json"], "cannot read the plan nope.json: No such file"),
         (["report", "model", "--fail-on", "rain"], "known: fallback, unmodelled, unknown-shape"),
         (["place", "model", "--devices", "2xT4", "--pin", "GPU:0"], "write 'GLOB=GPU:0'"),
         (["place", "model", "--devices", "2xT4", "--time-limit", "0"], "seconds above zero"),
@@ -117,7 +151,9 @@ def test_a_reader_that_leaves_is_no_error():
 def test_wrong_usage_exits_2_before_any_work(pipeline, capsys, argv, message):
     """What is wrong with a command line is said with what would be right, before any work."""
     assert main(argv) == 2
-    assert message in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
     assert pipeline.calls == []
 
 

@@ -57,6 +57,24 @@ def test_a_report_reads_like_this():
     assert render_report(small_report()) == REPORT
 
 
+def test_names_from_the_file_are_shown_and_not_obeyed():
+    """Colours, line ends and letters that turn the line around come out escaped, everywhere."""
+    report = small_report()
+    name = "a\x1b[31m\u202e\nb"
+    spot = replace(report.compute.by_op_type[0], name=name)
+    told = render_report(
+        replace(
+            report,
+            model=replace(report.model, path=name, outputs=(name,), signature=name),
+            memory=replace(report.memory, peak_op=name, scopes_at_peak={name: 1}),
+            compute=replace(report.compute, by_op_type=(spot,), by_scope=(spot,)),
+        )
+    )
+    assert told.count(r"a\x1b[31m\u202e\nb") == 7
+    assert "\x1b" not in told
+    assert "\u202e" not in told
+
+
 def test_with_a_plan_the_placement_follows():
     """A report with devices shows the placement, its proof and the transfers under the rest."""
     text = render_report(small_report(plan=small_plan()))
