@@ -49,7 +49,7 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of ``placer``; ``run`` of what it parses is the function of the command."""
-    parser = _Parser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="placer",
         description=DESCRIPTION,
         epilog=EPILOGUE,

@@ -22,6 +22,10 @@ PIPE_WIDTH = 120
 """Columns where the output is no terminal: a file or a CI log has no edge to wrap at."""
 
 
+MESSAGE_WIDTH = 40
+"""Columns for what a command does: a long path leaves room for the stage and the time."""
+
+
 def style(*, to_file: bool = False) -> dict[str, Any]:
     """``width`` and ``colour`` for rendering; no colours into files, pipes and dumb terminals,
     or where ``NO_COLOR`` is set (https://no-color.org)."""
@@ -109,16 +113,22 @@ def _shown_progress(message: str) -> Iterator[None]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    from placer.rendering.quantities import shorten
+
+    message = shorten(message, MESSAGE_WIDTH)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        stages = _Stages(shown, shown.add_task(message), message)
-        logger = logging.getLogger("placer")
-        logger.addHandler(stages)
-        try:
-            yield
-        finally:
-            logger.removeHandler(stages)
-            stages.end()
+    console, logger = Console(stderr=True), logging.getLogger("placer")
+    try:
+        with Progress(*columns, console=console, transient=True) as shown:
+            stages = _Stages(shown, shown.add_task(message), message)
+            logger.addHandler(stages)
+            try:
+                yield
+            finally:
+                logger.removeHandler(stages)
+                stages.end()
+    finally:
+        console.show_cursor()  # an interrupt while the display starts or stops leaves it hidden
 
 
 class _Stages(logging.Handler):

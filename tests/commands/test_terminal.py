@@ -73,6 +73,33 @@ def test_progress_shows_the_stage_and_what_is_left_of_its_time(monkeypatch, caps
     assert "placing: searching, at most 30 s left" in told.getvalue()
 
 
+def test_a_long_path_leaves_room_for_the_stage(monkeypatch):
+    """The middle of what a command does goes first."""
+    monkeypatch.setattr("sys.stderr", Terminal())
+    monkeypatch.setenv("COLUMNS", "80")
+    told, path = sys.stderr, f"placing /{'folder/' * 9}graph.pb"
+    with logs(Namespace(quiet=False, verbose=0)), progress(path, Namespace(quiet=False)):
+        logging.getLogger("placer.somewhere").info("searching", extra={"limit_seconds": 30.0})
+        time.sleep(0.3)
+    assert "folder/graph.pb: searching, at most 30 s left" in told.getvalue()
+
+
+def test_an_interrupt_while_progress_starts_shows_the_cursor_again(monkeypatch):
+    """The display hides it before anything else."""
+    from rich.progress import Progress
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.stderr", Terminal())
+    told = sys.stderr
+    told.write("\x1b[?25l")
+    monkeypatch.setattr(Progress, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), progress("placing", Namespace(quiet=False)):
+        pass
+    assert told.getvalue().endswith("\x1b[?25h")
+
+
 def test_no_progress_without_a_terminal_or_when_it_is_unwanted(monkeypatch, capsys):
     """Nothing is written to a pipe, nor with -q."""
     with progress("placing", Namespace(quiet=False)):

@@ -108,6 +108,10 @@ def test_pages_of_every_state_are_written():
     report = render_report_page(small_report())
     assert "No devices were named" in report
     assert 'data-key="memory.peak_bytes" data-value="5242880"' in report
+    unplaced = replace(small_report(), warnings=(("not_placed", "a shape is unknown"),))
+    page = render_report_page(unplaced)
+    assert "Not placed, see" in page
+    assert "No devices were named" not in page
     from_file = render_plan_page(replace(drawn_plan(), step=None))
     assert "holds no graph" in from_file
     assert Page(from_file).data["placement"]["devices"] == ["CPU:0", "GPU:0", "GPU:1"]
