@@ -36,7 +36,7 @@ _LEAST_WORK = 1_000_000
 
 _STARTS = (0.05, 0.2, 0.5, 0.8)
 _FINEST_STEP = 1.01
-_UNLIMITED = 100.0
+UNLIMITED = 100.0
 """The fraction of a peak that is written where the peak does not limit a kind of op."""
 
 _SHORTEST_LAUNCH_SECONDS = 1e-8
@@ -181,7 +181,7 @@ def _fit_kind(kind: str, samples: Sequence[Sample], device: DeviceProperties) ->
 
 
 def _fraction(inverse: float) -> float:
-    return _UNLIMITED if inverse * _UNLIMITED < 1 else _rounded(1 / inverse)
+    return UNLIMITED if inverse * UNLIMITED < 1 else _rounded(1 / inverse)
 
 
 def _rounded(number: float) -> float:

@@ -47,6 +47,9 @@ from placer.summaries import Summarised
 
 MICRO_BATCHES = (2, 4, 8)
 
+_SAME = "nothing but rounding"
+"""What dividing changes: programs that compare examples or take their statistics are refused."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
@@ -210,7 +213,7 @@ def _towers(parts: _Parts, size: int, asked: StrategyRequest) -> Alternative:
         parts=count,
         part_size=part,
         in_flight=count,
-        changes="batch statistics per tower",
+        changes=_SAME,
         call=_call(asked),
     )
     if size < count:
@@ -280,7 +283,7 @@ def _micro_batches(parts: _Parts, size: int, count: int) -> Alternative:
         parts=count,
         part_size=part,
         in_flight=1,
-        changes="batch statistics per piece",
+        changes=_SAME,
         call=_call(StrategyRequest(kind="micro-batches", parts=count)),
     )
     plan = parts.place(part, "transfer")
@@ -298,7 +301,7 @@ def _pipeline(parts: _Parts, size: int, stages: int) -> Alternative:
         parts=count,
         part_size=part,
         in_flight=stages,
-        changes="batch statistics per piece",
+        changes=_SAME,
         call=_call(StrategyRequest(kind="pipeline", parts=count)),
     )
     plan = parts.place(part, "throughput")

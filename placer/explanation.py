@@ -33,6 +33,7 @@ class Move:
 
     ``refused`` says why it may not be there; otherwise the differences are to the plan, positive
     where the move costs, and ``over_bytes`` by which predicted peaks would exceed their caps.
+    ``spills``: the device is the host, where the solver puts only what must spill.
     """
 
     device: str
@@ -40,6 +41,7 @@ class Move:
     transfer_bytes: int | None = None
     step_seconds: float | None = None
     over_bytes: Mapping[str, int] = field(default_factory=dict)
+    spills: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +221,8 @@ def _moves(
         if device.name == now:
             continue
         may_spill = constraints.spillable[group] and device.name == host
-        if device.name not in constraints.group_devices[group] and not may_spill:
+        is_free = device.name in constraints.group_devices[group]
+        if not is_free and not may_spill:
             yield Move(device=device.name, refused=_refusal(members, device.name, constraints))
             continue
         before = before or _predict(plan.placement, workload)
@@ -231,6 +234,7 @@ def _moves(
             transfer_bytes=after.bytes_of("data", "feed") - before.bytes_of("data", "feed"),
             step_seconds=after.schedule.step_seconds - before.schedule.step_seconds,
             over_bytes=over_caps(peaks, caps),
+            spills=not is_free,
         )
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
+from cost_models.calibration import UNLIMITED
 from placer.measured_costs import MeasuredCosts
 from placer.rendering.layout import Column, facts, table, to_text
-from placer.rendering.quantities import format_count, format_seconds, format_share
+from placer.rendering.quantities import format_count, format_rate, format_seconds, format_share
 
 if TYPE_CHECKING:
     from placer.calibration import Calibration
@@ -73,8 +74,8 @@ def render_calibration(found: Calibration, *, width: int, colour: bool) -> str:
             fit.kind,
             f"{fit.op_count:,}",
             format_share(fit.seconds, found.seconds),
-            f"{fit.efficiency.compute:.3g}",
-            f"{fit.efficiency.memory:.3g}",
+            _reached(fit.efficiency.compute),
+            _reached(fit.efficiency.memory),
             format_seconds(fit.efficiency.launch_seconds),
             f"{fit.median_error:.0%}",
         ]
@@ -83,4 +84,16 @@ def render_calibration(found: Calibration, *, width: int, colour: bool) -> str:
     headers = ("Kind", "Ops", "Share", "Compute", "Memory", "Launch", "Error")
     columns = [Column(header=name, number=bool(index)) for index, name in enumerate(headers)]
     shown = table(columns, listed, width=width)
-    return to_text([facts("Calibration", rows), shown], width=width, colour=colour)
+    flops = format_rate(found.device.peak_flops, "FLOP/s")
+    bandwidth = format_rate(found.device.memory_bandwidth, "B/s")
+    note = Text(
+        f"Compute, Memory: the share that is reached of {flops} and {bandwidth}; -: it limits none "
+        "of these ops.",
+        style="dim",
+    )
+    return to_text([facts("Calibration", rows), shown, note], width=width, colour=colour)
+
+
+def _reached(fraction: float) -> str:
+    """The fraction of a peak that is reached, ``"-"`` where the peak limits nothing."""
+    return "-" if fraction >= UNLIMITED else f"{fraction:.3g}"

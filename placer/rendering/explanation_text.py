@@ -153,7 +153,8 @@ def _overrun(move: Move) -> str:
     over = [
         f"{device} {format_bytes(size)} over its cap" for device, size in move.over_bytes.items()
     ]
-    return ", ".join(over) or "fits"
+    spills = "; the host is for what must spill or is pinned there" if move.spills else ""
+    return (", ".join(over) or "fits") + spills
 
 
 def _signed(value: float, render: Any) -> str:
@@ -170,6 +171,7 @@ def _crossings(found: PlanExplanation, width: int) -> RenderableType:
         Column(header="because", number=False),
         Column(header="To", number=False),
         Column(header="because", number=False),
+        Column(header="Memory", number=False),
     ]
     rows = [
         (
@@ -179,6 +181,7 @@ def _crossings(found: PlanExplanation, width: int) -> RenderableType:
             _WORDS[source],
             row["to"],
             ", ".join(_WORDS[code] for code in targets),
+            row["memory"],
         )
         for row, source, targets in found.transfers
     ]

@@ -35,10 +35,18 @@ def sweep_blocks(found: Sweep, width: int) -> list[RenderableType]:
     columns += [Column(header="Fits", number=False), Column(header="Fullest", number=False)]
     rows = [_cells(found, row, placed=placed) for row in found.rows]
     return [
-        title(shorten(name, width), FORMAT_WORDS[found.model["format"]]),
+        title(shorten(name, width), _note(found)),
         table(columns, rows, width=width),
         Text(_verdict(found), style="bold"),
     ]
+
+
+def _note(found: Sweep) -> str:
+    """The format, and where nothing was placed the device that the figures are of."""
+    kind = FORMAT_WORDS[found.model["format"]]
+    if any(row.status for row in found.rows) or not found.reports:
+        return kind
+    return f"{kind} · everything on one {found.reports[0].compute.reference}"
 
 
 def sweep_csv(found: Sweep) -> str:

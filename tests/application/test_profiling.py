@@ -100,7 +100,10 @@ def test_a_device_is_fitted_to_costs_files(measured, tmp_path, capsys):
     model, costs = measured
     device = str(tmp_path / "device.toml")
     assert main(["calibrate", costs, "-o", device]) == 0
-    assert "Calibration" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "Calibration" in told
+    assert "the share that is reached of" in told
+    assert "  100  " not in told  # a peak that limits nothing is shown as -
     options = ["--outputs", "product", "--batch-size", "32"]
     assert main(["report", model, "--devices", device, *options]) == 0
     assert main(["calibrate", costs, "-o", device]) == 2

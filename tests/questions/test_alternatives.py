@@ -86,6 +86,7 @@ def test_tables_carry_all_rows(found):
     """Text, Markdown and CSV."""
     text = found.summary(width=100)
     assert f"Recommended: {found.recommended}" in text
+    assert "batch statistics" not in text  # a program that takes them is refused
     assert render(lambda w: alternatives_blocks(found, w), "markdown", width=100, colour=False)
     table = list(csv.DictReader(io.StringIO(alternatives_csv(found))))
     assert [row["name"] for row in table] == list(rows(found))

@@ -53,6 +53,9 @@ def test_what_moving_costs_is_what_placing_it_there_costs(plan, network):
     assert pinned.placement == moved
     change = pinned.metrics["transfer_bytes"] - plan.metrics["transfer_bytes"]
     assert move.transfer_bytes == change != 0
+    (host,) = [move for move in found.moves if move.device == "CPU:0"]
+    assert (host.spills, move.spills) == (True, False)
+    assert "the host is for what must spill" in found.summary(width=150)
     assert move.step_seconds == pytest.approx(
         pinned.metrics["step_seconds"] - plan.metrics["step_seconds"]
     )

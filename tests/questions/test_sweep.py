@@ -51,3 +51,5 @@ def test_rows_are_sorted_and_rendered(saved_model):
     rows = list(csv.DictReader(io.StringIO(sweep_csv(found))))
     assert [row["batch_size"] for row in rows] == ["4", "16"]
     assert int(rows[1]["peak_bytes GPU:0"]) == large.peak_bytes["GPU:0"]
+    assert "everything on one" not in text
+    assert "everything on one A100-40GB" in sweep(saved_model, [4], max_trials=0).summary()
