@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from placer.__main__ import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLACER = (sys.executable, "-m", "placer")
@@ -38,6 +41,23 @@ def test_a_keras_model_that_fits_no_single_device_runs_on_two():
     told = run("keras_model.py")
     assert "Peak" in told
     assert "ops ran as planned; outputs differ by 0\n" in told
+
+
+def test_the_stages_can_be_used_one_by_one(saved_model, tmp_path, monkeypatch, capsys):
+    """The page for researchers: a rule, a problem file, a solver, and its placement predicted."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").symlink_to(saved_model)
+    page = (EXAMPLES.parent / "docs" / "research.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names = {}
+    exec(compile(code, "research.md", "exec"), names)
+    assert set(names["graph"]) == set(names["placement"])
+    told = capsys.readouterr().out
+    assert float(told.split()[0]) == names["metrics"].schedule.step_seconds > 0
+    for line in re.findall(r"^placer (solve .*?)(?:  +#.*)?$", page, re.MULTILINE):
+        assert main(line.split()) == 0
+    solution = json.loads((tmp_path / "solution.json").read_text())
+    assert solution["value"] <= names["solution"].value
 
 
 def test_hotspots_name_what_is_alive_at_the_peak(saved_model):
