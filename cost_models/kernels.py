@@ -12,12 +12,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from cost_models.op_info import OpInfo, TensorProperties
 
 SCHEMA = "placer.kernels/1"
+
+_LABEL = "_kernel"
+"""The attribute by which an op asks for a kernel that is registered with this label."""
 
 _ALWAYS_ON_HOST = frozenset({"string", "resource"})
 _FUNCTION_CALLS = frozenset(
@@ -62,12 +66,14 @@ class Argument:
 class OpKernels:
     """All kernels of one op type by device type (``CPU``, ``GPU``, ``DEFAULT``).
 
-    ``defaults`` are the op definition's defaults of the attributes that kernels constrain.
+    ``defaults`` are the op definition's defaults of the attributes that kernels constrain,
+    ``attributes`` all those that decide which kernel an op gets.
     """
 
     inputs: tuple[Argument, ...] = ()
     outputs: tuple[Argument, ...] = ()
     defaults: Mapping[str, object] = field(default_factory=dict)
+    attributes: tuple[str, ...] = ()
     kernels: Mapping[str, tuple[Kernel, ...]] = field(default_factory=dict)
 
 
@@ -82,6 +88,7 @@ class KernelRegistry:
         self._values = [frozenset(values) for values in document["values"]]
         self._rows: Mapping[str, Mapping[str, Any]] = document["ops"]
         self._read: dict[str, OpKernels] = {}
+        self._gpu_kernels: dict[object, KernelMatch | None] = {}
 
     def __iter__(self) -> Iterator[str]:
         """The op types with a kernel, in alphabetical order."""
@@ -96,16 +103,42 @@ class KernelRegistry:
             self._read[op_type] = self._op_kernels(self._rows[op_type])
         return self._read[op_type]
 
+    def gpu_kernel(self, info: OpInfo) -> KernelMatch | None:
+        """As the function; ops that differ in nothing that decides are looked up once."""
+        if info.op not in self:
+            return None
+        key = self._deciding(info)
+        if key not in self._gpu_kernels:
+            self._gpu_kernels[key] = _match_on_gpu(info, self)
+        return self._gpu_kernels[key]
+
+    def _deciding(self, info: OpInfo) -> object:
+        """What an op's kernel depends on: its type, some of its attributes, and all dtypes."""
+        attributes = [info.attributes.get(name) for name in self[info.op].attributes]
+        return (
+            info.op,
+            tuple([tuple(value) if isinstance(value, list) else value for value in attributes]),
+            tuple([tensor.dtype for tensor in info.inputs]),
+            tuple([tensor.dtype for tensor in info.outputs]),
+        )
+
     def _op_kernels(self, row: Mapping[str, Any]) -> OpKernels:
+        inputs, outputs = _arguments(row.get("in", "")), _arguments(row.get("out", ""))
+        kernels = {
+            device: tuple(self._kernel(*kernel) for kernel in row[device])
+            for device in ("CPU", "GPU", "DEFAULT")
+            if device in row
+        }
+        arguments = (*inputs, *outputs)
+        deciding = {_LABEL}.union(*[k.constraints for k in chain.from_iterable(kernels.values())])
+        deciding.update([argument.number_attribute for argument in arguments])
+        deciding.update([argument.list_attribute for argument in arguments])
         return OpKernels(
-            inputs=_arguments(row.get("in", "")),
-            outputs=_arguments(row.get("out", "")),
+            inputs=inputs,
+            outputs=outputs,
             defaults=row.get("defaults", {}),
-            kernels={
-                device: tuple(self._kernel(*kernel) for kernel in row[device])
-                for device in ("CPU", "GPU", "DEFAULT")
-                if device in row
-            },
+            attributes=tuple(deciding - {""}),
+            kernels=kernels,
         )
 
     def _kernel(
@@ -161,7 +194,10 @@ def gpu_kernel(info: OpInfo, registry: KernelRegistry | None = None) -> KernelMa
     Strings and resources are always in host memory.  The ops that call functions (``While``,
     ``PartitionedCall``, ...) keep int32 there too, as TensorFlow does.
     """
-    registry = registry or snapshot()
+    return (registry or snapshot()).gpu_kernel(info)
+
+
+def _match_on_gpu(info: OpInfo, registry: KernelRegistry) -> KernelMatch | None:
     kernel = _find("GPU", info, registry)
     if kernel is None:
         return None
@@ -179,7 +215,7 @@ def _find(device_type: str, info: OpInfo, registry: KernelRegistry) -> Kernel | 
     if info.op not in registry:
         return None
     op = registry[info.op]
-    label = info.attributes.get("_kernel", "")
+    label = info.attributes.get(_LABEL, "")
     for device in (device_type, "DEFAULT"):
         matching = [
             kernel

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from placer.beside import allow_copies
 from placer.errors import PlacerError
 from placer.files import NO_SPACE
 
@@ -35,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     gc.set_threshold(COLLECTION_THRESHOLD)
     _open_closed_streams()
+    allow_copies()
     try:
         arguments = build_parser().parse_args(argv)
     except SystemExit as stop:  # argparse has printed the help or the error

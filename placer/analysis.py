@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cost_models.op_cost import OpCost
@@ -37,12 +38,50 @@ HOTSPOT_COUNT = 10
 _DEEPEST_SCOPE = 6
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """What is in a program, whatever a step of it takes; see :class:`~placer.findings.Report`."""
+
+    model: ModelFacts
+    weight_bytes: int
+    optimizer_state_bytes: int
+    constant_bytes: int
+    widest_op: str
+    widest_op_bytes: int
+    largest_group: IndivisibleGroup | None
+    no_gpu_kernel: Mapping[str, int]
+    unmodelled: Mapping[str, int]
+
+
+def take_inventory(extraction: Extraction, costs: Mapping[str, OpCost]) -> Inventory:
+    """The part of a report that no prediction is needed for."""
+    graph = extraction.graph
+    weights = sum(costs[handle].persistent_bytes for handle in {v.handle for v in graph.variables})
+    optimizer_state = sum(
+        costs[handle].persistent_bytes for handle in find_roles(graph).optimizer_state
+    )
+    widths = working_set_bytes(graph, costs)
+    widest = max(widths, key=widths.__getitem__, default="")
+    return Inventory(
+        model=_model_facts(extraction, costs),
+        weight_bytes=weights - optimizer_state,
+        optimizer_state_bytes=optimizer_state,
+        constant_bytes=sum(cost.persistent_bytes for cost in costs.values()) - weights,
+        widest_op=widest,
+        widest_op_bytes=widths.get(widest, 0),
+        largest_group=_largest_group(graph, costs),
+        no_gpu_kernel=_no_gpu_kernel(graph),
+        unmodelled=_count_types(op for op in graph.ops.values() if costs[op.name].unmodelled),
+    )
+
+
 def analyse(
     extraction: Extraction,
     costs: Mapping[str, OpCost],
     metrics: Metrics,
     plan: Plan | None = None,
     *,
+    inventory: Inventory | None = None,
     reference: str = "",
     calibration_error: float = 0.0,
 ) -> Report:
@@ -50,16 +89,18 @@ def analyse(
 
     ``metrics`` are predicted with everything on one device (feeds and host-only kernels aside),
     which ``reference`` names for people and which was off by ``calibration_error`` when it was
-    calibrated (0: it was not); ``plan`` is the placement on the devices asked for.
+    calibrated (0: it was not); ``plan`` is the placement on the devices asked for; ``inventory``
+    is that of the same program and costs, if it was taken already.
     """
     graph = extraction.graph
+    there = inventory or take_inventory(extraction, costs)
     return Report(
-        model=_model_facts(extraction, costs),
-        memory=_memory_facts(graph, costs, metrics),
+        model=there.model,
+        memory=_memory_facts(there, metrics),
         compute=_compute_facts(graph, costs, metrics, reference, calibration_error),
-        largest_group=_largest_group(graph, costs),
-        no_gpu_kernel=_no_gpu_kernel(graph),
-        unmodelled=_count_types(op for op in graph.ops.values() if costs[op.name].unmodelled),
+        largest_group=there.largest_group,
+        no_gpu_kernel=there.no_gpu_kernel,
+        unmodelled=there.unmodelled,
         unknown_shapes=tuple(_unknown_shapes(extraction)),
         unknown_share=extraction.unknown_share,
         warnings=tuple((code, message) for code, message, _ in extraction.warnings),
@@ -116,20 +157,14 @@ def _parameter_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, i
     return dict(sums.most_common())
 
 
-def _memory_facts(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics) -> MemoryFacts:
-    handles = {variable.handle for variable in graph.variables}
-    state = find_roles(graph).optimizer_state
-    weights = sum(costs[name].persistent_bytes for name in handles)
-    optimizer_state = sum(costs[name].persistent_bytes for name in state)
+def _memory_facts(there: Inventory, metrics: Metrics) -> MemoryFacts:
     timeline = max(metrics.timelines.values(), key=lambda found: found.peak_bytes)
     peak = metrics.peaks[timeline.device]
-    widths = working_set_bytes(graph, costs)
-    widest = max(widths, key=widths.__getitem__, default="")
     largest = sorted(timeline.live_at_peak, key=lambda buffer: (-buffer.bytes, buffer.op))
     return MemoryFacts(
-        weight_bytes=weights - optimizer_state,
-        optimizer_state_bytes=optimizer_state,
-        constant_bytes=sum(cost.persistent_bytes for cost in costs.values()) - weights,
+        weight_bytes=there.weight_bytes,
+        optimizer_state_bytes=there.optimizer_state_bytes,
+        constant_bytes=there.constant_bytes,
         peak_bytes=timeline.peak_bytes,
         peak_op=timeline.peak_op,
         low_bytes=peak.low_bytes,
@@ -138,8 +173,8 @@ def _memory_facts(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics)
         bytes_at_peak=timeline.peak_by_kind(),
         scopes_at_peak=_telling_bytes(timeline),
         largest_at_peak=tuple(largest[:HOTSPOT_COUNT]),
-        widest_op=widest,
-        widest_op_bytes=widths.get(widest, 0),
+        widest_op=there.widest_op,
+        widest_op_bytes=there.widest_op_bytes,
     )
 
 

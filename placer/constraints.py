@@ -100,9 +100,7 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
     Raises :class:`UsageError` if a pin matches no op, or names a device that is not there or has
     no kernel for any op that it matches.
     """
-    host_only = {
-        op.name: _host_only_reason(op, graph, graph.functions) for op in graph.ops.values()
-    }
+    host_only = _host_only_reasons(graph)
     pins, pin_warnings = _pinned_devices(graph, cluster, options, host_only)
     feeds, free = frozenset(graph.feeds), _unrestricted(cluster)
     restrictions, ignored = {}, []
@@ -217,6 +215,14 @@ def _known_device(device: str, cluster: Cluster, pin: str) -> str:
     if name not in names:
         raise UsageError(f"{pin}: there is no device {name} among {', '.join(names)}")
     return name
+
+
+def _host_only_reasons(graph: OpGraph) -> dict[str, str]:
+    """Why each op cannot run on a GPU, ``""`` if it can."""
+    return {
+        name: _host_only_reason(op, graph, graph.functions) if op.bodies or kernel is None else ""
+        for (name, op), kernel in zip(graph.ops.items(), graph.gpu_kernels.values(), strict=True)
+    }
 
 
 def _host_only_reason(op: Op, graph: OpGraph, functions: Mapping[str, OpGraph]) -> str:

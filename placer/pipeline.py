@@ -13,8 +13,9 @@ from typing import Any
 from cost_models.clusters import parse_cluster
 from cost_models.devices import Cluster, DeviceProperties
 from cost_models.op_cost import OpCost
-from placer.analysis import analyse
+from placer.analysis import analyse, take_inventory
 from placer.assembly import assemble_plan
+from placer.beside import beside
 from placer.changes import Attempt, find_changes
 from placer.costing import cost_ops
 from placer.errors import NoSolutionError, ShapeError, UsageError
@@ -144,8 +145,11 @@ def report_extraction(
     cluster = read_cluster(devices or REFERENCE_DEVICE, wanted)
     costs, extraction = _cost(source, extraction, cluster, wanted)
     together = replace(wanted, pins={}, pin_types={}, keep_together=(), clear_devices=True)
-    constraints = constraints_of(extraction, cluster, together)
-    metrics = predict(extraction.graph, costs, constraints.first_choice, cluster)
+    inventory_of = partial(take_inventory, extraction, costs)
+    with beside(inventory_of, ops=len(extraction.graph.ops)) as taken:
+        constraints = constraints_of(extraction, cluster, together)
+        metrics = predict(extraction.graph, costs, constraints.first_choice, cluster)
+        inventory = taken()
     plan = None
     if devices is not None:
         try:
@@ -163,6 +167,7 @@ def report_extraction(
         costs,
         metrics,
         plan,
+        inventory=inventory,
         reference=reference.model or reference.name,
         calibration_error=reference.relative_error,
     )

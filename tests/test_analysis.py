@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
 from graphs_by_hand import draw, draw_costs
 
 from cost_models.op_info import TensorProperties
+from placer import beside
 from placer.analysis import analyse
 from placer.extraction import Extraction
 from placer.extraction.program import ProgramInput
 from placer.graph.op_graph import Variable
+from placer.pipeline import report_extraction
+from placer.prediction import inlining
+from placer.prediction.control_flow import TripCount
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline, Metrics, PeakRange, Schedule
+from placer.request import Options
 
 
 def _extraction(graph, **changes):
@@ -240,3 +248,39 @@ def test_unbound_inputs_keep_their_open_shape(shape):
     graph = replace(graph, ops=ops)
     model = analyse(_extraction(graph), draw_costs(graph), _metrics(graph, {})).model
     assert model.inputs[0].bound_shape == shape
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2,
+    reason="a process is copied on Linux with two cores only",
+)
+def test_a_report_is_the_same_whether_the_process_is_copied_or_not(monkeypatch):
+    """Inventory, orders, half of the peaks and the schedule are found in copies, of a graph whose
+    loop is laid out: the report is the one that the process makes alone, its step too.
+
+    x, w --> a --> b --> loop (three times) --> y
+    """
+    monkeypatch.setattr(
+        inlining, "find_trip_count", lambda _op, _graph: TripCount(count=3, exact=True)
+    )
+    body = draw("i=Placeholder -> next=MatMul", bytes=400, feeds=["i"], fetches=["next:0"])
+    condition = draw("i=Placeholder -> any=Any", feeds=["i"], fetches=["any:0"])
+    graph = draw(
+        "x=Placeholder, w=Const -> a -> deep/b=Relu -> loop=While -> y=Identity",
+        bytes={"x": 8, "w": 80, "a": 400, "deep/b": 400, "loop": 400, "y": 400},
+        feeds=["x"],
+        fetches=["y:0"],
+        bodies={"loop": {"cond": ("condition",), "body": ("body",)}},
+        functions={"condition": condition, "body": body},
+    )
+    extraction = _extraction(graph)
+    alone = report_extraction("model.pb", extraction, None, Options())
+    copies = []
+    fork = os.fork
+    monkeypatch.setattr(beside, "FEWEST_OPS", 1)
+    monkeypatch.setattr(beside._Permission, "given", True)
+    monkeypatch.setattr(os, "fork", lambda: copies.append(fork()) or copies[-1])
+    helped = report_extraction("model.pb", extraction, None, Options())
+    assert len(copies) == 4
+    assert helped == alone
+    assert helped.step() == alone.step()

@@ -80,14 +80,19 @@ def _variable_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, Op
         elif size is None:
             size, cost = cost.persistent_bytes, replace(cost, inaccurate=True)
         counted.add(variable.name)
-        found[variable.handle] = replace(cost, persistent_bytes=size)
+        found[variable.handle] = _keeping(cost, size)
     shared = {_shared_name(graph.ops[name]) for name in found}
     for op in graph.ops.values():
         if op.op_type in _HANDLES and op.name not in found:
             if _shared_name(op) in shared:
-                found[op.name] = replace(costs[op.name], persistent_bytes=0)
+                found[op.name] = _keeping(costs[op.name], 0)
             shared.add(_shared_name(op))
     return found
+
+
+def _keeping(cost: OpCost, size: int) -> OpCost:
+    """``cost`` with so many bytes that stay, which it mostly has already."""
+    return cost if cost.persistent_bytes == size else replace(cost, persistent_bytes=size)
 
 
 def _shared_name(op: Op) -> tuple[object, object]:

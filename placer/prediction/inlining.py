@@ -62,9 +62,8 @@ def lay_out_control_flow(
     targets = frozenset(session_targets)
     inliner = Inliner(graph.functions, body_costs, taken, targets, most_ops)
     value_of = inliner.add_ops(graph, costs)
-    laid_out = replace(
-        graph, ops=inliner.ops, fetches=tuple(value_of[tensor] for tensor in graph.fetches)
-    )
+    fetches = tuple(value_of.get(tensor, tensor) for tensor in graph.fetches)
+    laid_out = replace(graph, ops=inliner.ops, fetches=fetches)
     return LaidOutGraph(
         graph=laid_out, costs=inliner.cost_of, inlined=inliner.inlined, owner=inliner.owner
     )
@@ -104,7 +103,8 @@ class Inliner:
         under: str = "",
         start: str = "",
     ) -> dict[str, str]:
-        """The new name of every tensor of ``graph``, whose ops are added with ``under`` in front.
+        """The new names of the tensors of ``graph``, whose ops are added with ``under`` in front;
+        those left out have theirs with ``under`` in front.
 
         ``arguments`` are the values of the feeds of a function; its ops that wait for nothing wait
         for the op ``start``.  What a ``Merge`` of a v1 loop reads may be added after it.
@@ -114,7 +114,7 @@ class Inliner:
         for op in graph.ops.values():
             if op.name in given:
                 continue
-            controls = tuple(
+            controls = op.control_inputs and tuple(
                 [
                     self.executed.get(under + name, under + name)
                     for name in op.control_inputs
@@ -137,8 +137,7 @@ class Inliner:
                 if self.repeating and cost.persistent_bytes:
                     cost = replace(cost, persistent_bytes=0)
                 self.cost_of[copy.name] = cost
-                results = [copy.output_name(index) for index in range(len(op.info.outputs))]
-            for index, result in enumerate(results):
+            for index, result in enumerate(results or ()):
                 value_of[op.output_name(index)] = result
         return value_of
 
@@ -231,7 +230,7 @@ class Inliner:
         body = self.functions[function]
         feeds = {f"{feed}:0": value for feed, value in zip(body.feeds, arguments, strict=True)}
         value_of = self.add_ops(body, self.costs[function], feeds, under, start)
-        return [value_of[tensor] for tensor in body.fetches]
+        return [value_of.get(tensor, under + tensor) for tensor in body.fetches]
 
     def _add_barrier(self, name: str, values: Sequence[str]) -> None:
         """An op that waits for the ``values``."""

@@ -48,22 +48,28 @@ class Simulation:
 
     def run(self) -> None:
         """Runs the step and closes what is held to the end of it."""
-        for now, op in enumerate(self.order):
-            self.position[op] = now
-        for op in self.layout.feeds:
-            for value in self.layout.outputs[op]:
-                self.held[value] = self._new(op, value, "feed", holders=1)
+        if self.with_reads:
+            for now, op in enumerate(self.order):
+                self.position[op] = now
+        self._begin()
         idle = self.layout.idle
-        for op in itertools.compress(self.order, [idle[op] for op in self.order]):
-            for value in self.layout.outputs[op]:
-                self.held[value] = self._new(op, value, "weights", resident=True)
         for now, op in enumerate(self.order):
             self.now = now
             if not idle[op]:
                 self._run_op(op)
-        for buffer in dict.fromkeys(self.held):
+        for buffer in self.held:
             if buffer is not None and buffer.holders > 0 and not buffer.resident:
                 self._close(buffer, self.now)
+
+    def _begin(self) -> None:
+        """What is there before any op runs: what is fed, and what lasts."""
+        layout = self.layout
+        for op in layout.feeds:
+            for value in layout.outputs[op]:
+                self.held[value] = self._new(op, value, "feed", holders=1)
+        for op in itertools.compress(self.order, [layout.idle[op] for op in self.order]):
+            for value in layout.outputs[op]:
+                self.held[value] = self._new(op, value, "weights", resident=True)
 
     def held_bytes(self, values: Sequence[int]) -> list[int]:
         """What each of the values holds in the end, elements of lists included; what several of
@@ -88,7 +94,14 @@ class Simulation:
             if layout.temporary_bytes[op]:
                 self._record_temporary(op, layout.temporary_bytes[op])
         for value in outputs:
-            self._deliver(op, value)
+            buffer = held[value]
+            assert buffer is not None
+            buffer.holders += layout.readers[value]
+            if value in layout.copies:
+                self._send(op, value)
+            if self.with_reads and value in layout.fetched:
+                size = layout.bytes[value]
+                buffer.reads.append(Read(self.now, len(self.order), self.now, size))
         if effect >= _UPDATE_VARIABLE:
             self._change_state(op, effect)
         self._release(op)
@@ -117,8 +130,7 @@ class Simulation:
 
     def _record_temporary(self, op: int, size: int) -> None:
         layout, now = self.layout, self.now
-        name, device = layout.names[op], layout.devices[op]
-        self.lifetimes.append(Lifetime(name, device, size, "temporary", now, now))
+        self._record(Buffer(layout.names[op], layout.devices[op], size, "temporary", now), now)
 
     def _output_buffer(self, op: int, effect: Effect, value: int) -> Buffer:
         """The buffer of an output: resident, an input's, written over an input, or a new one."""
@@ -228,16 +240,11 @@ class Simulation:
             self.values[variable] = self._new(op, value, "weights", resident=True)
         return self.values[variable]
 
-    def _deliver(self, op: int, value: int) -> None:
-        """Every reader becomes a holder, of the buffer at home or of a receive buffer."""
-        layout, buffer = self.layout, self.held[value]
-        assert buffer is not None
-        if self.with_reads and value in layout.fetched:
-            size = layout.bytes[value]
-            buffer.reads.append(Read(self.now, len(self.order), self.now, size))
-        buffer.holders += layout.readers[value]
-        for copy in layout.copies.get(value, ()):
-            self.held[copy] = self._new(op, copy, "transfer", holders=layout.readers[copy])
+    def _send(self, op: int, value: int) -> None:
+        """The receive buffers of what is read elsewhere, held by the readers there."""
+        for copy in self.layout.copies[value]:
+            readers = self.layout.readers[copy]
+            self.held[copy] = self._new(op, copy, "transfer", holders=readers)
 
     def _change_state(self, op: int, effect: Effect) -> None:
         """Updates copy a variable that is still being read; an assigned value becomes its buffer;

@@ -91,15 +91,12 @@ def working_set_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, 
 
 
 def _buffer_roots(graph: OpGraph, sharing: Iterable[Sharing]) -> dict[str, str]:
-    """For every tensor, the one whose buffer it may be a view of."""
+    """For every tensor that may be a view of another one's buffer, that one."""
     roots: dict[str, str] = {}
     for op, found in zip(graph.ops.values(), sharing, strict=True):
-        for name, shared in zip(graph.output_names[op.name], found.shared, strict=True):
-            if op.op_type == "ReadVariableOp":
-                shared = 0
-            if shared is None or shared >= len(op.inputs):
-                roots[name] = name
-            else:
+        shares = (0,) if op.op_type == "ReadVariableOp" else found.shared
+        for name, shared in zip(graph.output_names[op.name], shares, strict=True):
+            if shared is not None and shared < len(op.inputs):
                 source = op.inputs[shared]
                 roots[name] = roots.get(source, source)
     return roots
@@ -118,13 +115,13 @@ def _working_set(
     read: dict[str, int] = {}
     for index, name in enumerate(op.inputs):
         if index not in on_host:
-            root, size = roots[name], sizes[name]
+            root, size = roots.get(name, name), sizes[name]
             if size >= read.get(root, 0):
                 read[root] = size
     if op.op_type in ("Merge", "RefMerge"):  # one of its inputs is alive
         return max(read.values(), default=0)
     written = [
-        0 if op.bodies or overwritten or roots[name] != name else sizes[name]
+        0 if op.bodies or overwritten or roots.get(name, name) != name else sizes[name]
         for name, overwritten in zip(graph.output_names[op.name], sharing.overwritten, strict=True)
     ]
     return sum(read.values()) + sum(written) + cost.temporary_bytes

@@ -16,12 +16,12 @@ from cost_models.op_cost import OpCost
 from placer.collection import collection_paused
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
-from placer.prediction.buffers import Lifetime
-from placer.prediction.lifetimes import find_lifetimes
+from placer.prediction.buffers import Buffer, Lifetime
+from placer.prediction.lifetimes import Simulation, find_lifetimes
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
 from placer.prediction.roles import Roles, find_roles
 from placer.prediction.routes import Place, Routes, find_routes, host_of
-from placer.prediction.step_layout import lay_out_step
+from placer.prediction.step_layout import StepLayout, lay_out_step
 
 
 def predict_memory(
@@ -88,14 +88,11 @@ class StepMemory:
         """The peak bytes of every device along ``order``; ``sample`` numbers one of the executions
         of ops whose temporary bytes differ from one to the next, ``None`` is the median."""
         layout = self.layout if sample is None else self.layout.sampled(sample)
-        changes = {name: [0] * (len(order) + 1) for name in self.device_names}
-        for _, device, size, _, first, last, _ in find_lifetimes(layout, self.numbers(order)):
-            change = changes[device]
-            change[first] += size
-            change[last + 1] -= size
+        simulation = _Changes(layout, self.numbers(order), self.device_names)
+        simulation.run()
         return {
             name: self.resident_bytes(name) + max(accumulate(change))
-            for name, change in changes.items()
+            for name, change in simulation.changes.items()
         }
 
     def resident_bytes(self, device: str) -> int:
@@ -105,6 +102,21 @@ class StepMemory:
     def numbers(self, order: Sequence[str]) -> list[int]:
         """The ops of ``order`` by number."""
         return [self.number[name] for name in order]
+
+
+class _Changes(Simulation):
+    """By how much what every device holds changes with each op of the order: what is left of the
+    lifetimes where nobody asks whose they are."""
+
+    def __init__(self, layout: StepLayout, order: Sequence[int], devices: Iterable[str]) -> None:
+        super().__init__(layout, order)
+        self.changes = {name: [0] * (len(order) + 1) for name in devices}
+
+    def _record(self, buffer: Buffer, last: int) -> None:
+        if buffer.first <= last:
+            change = self.changes[buffer.device]
+            change[buffer.first] += buffer.bytes
+            change[last + 1] -= buffer.bytes
 
 
 def checked_order(graph: OpGraph, order: Sequence[str] | None) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 
 from cost_models.op_cost import OpCost
 from placer.collection import collection_paused
@@ -43,8 +44,9 @@ def predict_peak_ranges(
 class PossibleSteps:
     """The graph whose memory is followed, and the orders in which it may run, for any placement.
 
-    ``owner`` maps the ops of laid out loops to the loop, which they run with.  ``session_targets``
-    are ops that a session is asked to run by name (:mod:`placer.prediction.inlining`).
+    ``accelerated`` says that some device is no CPU; ``owner`` maps the ops of laid out loops to
+    the loop, which they run with.  ``session_targets`` are ops that a session is asked to run by
+    name (:mod:`placer.prediction.inlining`).
     """
 
     @collection_paused()
@@ -56,7 +58,7 @@ class PossibleSteps:
         accelerated: bool,
         session_targets: Collection[str] = (),
     ) -> None:
-        self.graph, self.costs = graph, costs
+        self.graph, self.costs, self.accelerated = graph, costs, accelerated
         self.owner: Mapping[str, str] = {}
         if any(op.bodies and op.op_type in LOOPS for op in graph.ops.values()):
             laid_out = lay_out_control_flow(
@@ -67,9 +69,12 @@ class PossibleSteps:
                 most_ops=_MOST_OPS,
             )
             self.graph, self.costs, self.owner = laid_out.graph, laid_out.costs, laid_out.owner
-        self.orders = executor_orders(
-            self.graph, accelerated=accelerated, laid_out=bool(self.owner)
-        )
+
+    @cached_property
+    def orders(self) -> list[tuple[str, ...]]:
+        """The orders in which the ops of ``graph`` may run."""
+        laid_out = bool(self.owner)
+        return executor_orders(self.graph, accelerated=self.accelerated, laid_out=laid_out)
 
     def memory(
         self, placement: Mapping[str, str], device_names: Sequence[str], host: str = "CPU:0"

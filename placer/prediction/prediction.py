@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
+from placer.beside import beside
 from placer.collection import collection_paused
 from placer.graph.op_graph import OpGraph
 from placer.prediction.execution_orders import (
@@ -15,7 +16,7 @@ from placer.prediction.execution_orders import (
     uses_accelerator,
 )
 from placer.prediction.memory import StepMemory, checked_order
-from placer.prediction.metrics import Metrics
+from placer.prediction.metrics import Metrics, Schedule, Transfer
 from placer.prediction.possible_steps import PossibleSteps
 from placer.prediction.routes import find_routes
 from placer.prediction.schedule import schedule_along
@@ -40,16 +41,26 @@ def predict(
     names = [device.name for device in cluster.devices]
     if order is None:
         steps = PossibleSteps(graph, costs, accelerated=uses_accelerator(names))
-        step, orders = steps.memory(placement, names, host), steps.orders
+        with beside(lambda: steps.orders, ops=len(graph.ops)) as found:
+            step = steps.memory(placement, names, host)
+            orders = found()
     else:
         step = StepMemory(graph, costs, placement, names, host)
         orders = [checked_order(graph, order)]
-    peaks = peaks_along(step, orders)
-    routes = step.routes if step.graph is graph else find_routes(graph, placement, host)
-    transfers = tuple(list_transfers(graph, costs, routes, host))
+
+    def times() -> tuple[tuple[Transfer, ...], Schedule]:
+        routes = step.routes if step.graph is graph else find_routes(graph, placement, host)
+        transfers = tuple(list_transfers(graph, costs, routes, host))
+        schedule = schedule_along(graph, costs, routes, transfers, cluster)
+        return largest_first(transfers), schedule
+
+    with beside(times, ops=len(graph.ops)) as timed:
+        peaks = peaks_along(step, orders)
+        timelines = step.timelines(typical_order(orders, peaks))
+        transfers, schedule = timed()
     return Metrics(
-        transfers=largest_first(transfers),
-        timelines=step.timelines(typical_order(orders, peaks)),
+        transfers=transfers,
+        timelines=timelines,
         peaks=ranges_of_peaks(step, peaks),
-        schedule=schedule_along(graph, costs, routes, transfers, cluster),
+        schedule=schedule,
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from placer.graph.op_graph import Op, OpGraph
 from placer.prediction.step_layout import find_variables
@@ -45,16 +46,23 @@ class Roles:
 
 def is_update(op: Op) -> bool:
     """Whether ``op`` writes a variable."""
-    return _UPDATE.match(op.op_type) is not None
+    return _updates(op.op_type)
+
+
+@cache
+def _updates(op_type: str) -> bool:
+    return _UPDATE.match(op_type) is not None
 
 
 def find_roles(graph: OpGraph) -> Roles:
     """The roles of the ops of ``graph``; none where nothing is fetched or nothing is updated."""
     updates = [op for op in graph.ops.values() if is_update(op)]
+    variables = frozenset(variable.handle for variable in graph.variables)
+    if not updates:
+        return Roles(variables=variables)
     forward = _before((tensor.rpartition(":")[0] for tensor in graph.fetches), graph)
     forward -= {op.name for op in updates}
-    variables = frozenset(variable.handle for variable in graph.variables)
-    if not updates or not forward:
+    if not forward:
         return Roles(variables=variables)
     variable_of = _variables(graph)
     backward = _before((op.name for op in updates), graph) - forward

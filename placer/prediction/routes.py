@@ -43,17 +43,19 @@ def find_routes(graph: OpGraph, placement: Mapping[str, str], host: str) -> Rout
     handle (a variable, a table, an iterator) of another device, which TensorFlow cannot send.
     """
     device_of = _devices(graph, placement, host)
-    home: dict[str, Place] = {}
-    reads: dict[str, tuple[Place, ...]] = {}
-    output_names, gpu_kernels = graph.output_names, graph.gpu_kernels
-    known: dict[tuple[str, int], tuple[tuple[Place, ...], tuple[Place, ...]]] = {}
-    for name, op in graph.ops.items():
-        device = device_of[name]
-        key = device, id(op.info)  # ops that are alike have one OpInfo
-        if key not in known:
-            known[key] = _argument_places(op.info, device, gpu_kernels[name])
-        reads[name], outputs = known[key]
-        home.update(zip(output_names[name], outputs, strict=True))
+    keys = [*zip(device_of.values(), map(id, graph.infos), strict=True)]
+    alike = dict(zip(keys, graph.ops.values(), strict=True))  # those of one OpInfo on one device
+    known = {
+        key: _argument_places(op.info, key[0], graph.gpu_kernels[op.name])
+        for key, op in alike.items()
+    }
+    places = [known[key] for key in keys]
+    reads = dict(zip(graph.ops, [inputs for inputs, _ in places], strict=True))
+    home = {
+        tensor: place
+        for tensors, (_, outputs) in zip(graph.output_names.values(), places, strict=True)
+        for tensor, place in zip(tensors, outputs, strict=True)
+    }
     routes = Routes(device_of=device_of, home=home, reads=reads)
     _check_handles(graph, routes)
     return routes

@@ -123,24 +123,25 @@ def _list_tasks(
     cluster: Cluster,
 ) -> TaskGraph:
     """All ops and transfers with what they wait for."""
-    tasks = TaskGraph()
     devices = {device.name: device for device in cluster.devices}
     number = {name: index for index, name in enumerate(graph.ops)}
-    known: dict[tuple[int, str], float] = {}  # ops that are alike have one OpCost
-    for name in graph.ops:
-        device, cost = devices[routes.device_of[name]], costs[name]
-        key = id(cost), device.name
-        if key not in known:
-            known[key] = op_seconds(cost, device)
-        tasks.add(device.name, known[key])
+    keys = [(id(costs[name]), routes.device_of[name]) for name in graph.ops]
+    alike = dict(zip(keys, graph.ops, strict=True))  # those of one OpCost on one device
+    known = {key: op_seconds(costs[name], devices[key[1]]) for key, name in alike.items()}
+    tasks = TaskGraph(
+        seconds=[known[key] for key in keys],
+        resource=[device for _, device in keys],
+        after=[[] for _ in keys],
+        waiting=[0 for _ in keys],
+    )
     arrival: dict[tuple[str, str, str], int] = {}
     for index, transfer in enumerate(transfers, start=len(number)):
         arrival[transfer.tensor, transfer.target, transfer.memory] = index
         tasks.add((transfer.source, transfer.target), _transfer_seconds(transfer, routes, cluster))
         tasks.join(number[_producer(transfer)], index)
-    for op in graph.ops.values():
+    for index, op in enumerate(graph.ops.values()):
         for before in dict.fromkeys(_dependencies(op, graph, routes, number, arrival)):
-            tasks.join(before, number[op.name])
+            tasks.join(before, index)
     return tasks
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cache
+from itertools import accumulate, chain
 
 from cost_models.op_cost import OpCost
 from cost_models.op_info import ask_once
@@ -51,17 +52,13 @@ class Effect(IntEnum):
     JOIN_LISTS = 11
 
 
-_VARIABLE_EFFECTS = frozenset(
-    {Effect.READ_VARIABLE, Effect.UPDATE_VARIABLE, Effect.ASSIGN_VARIABLE}
-)
-_SHARING_EFFECTS = frozenset(
-    {
-        Effect.PLAIN,
-        Effect.UPDATE_VARIABLE,
-        Effect.ADD_ITEM,
-        Effect.TAKE_ITEM,
-        Effect.READ_ITEM,
-    }
+_VARIABLE_EFFECTS = (Effect.READ_VARIABLE, Effect.UPDATE_VARIABLE, Effect.ASSIGN_VARIABLE)
+_SHARING_EFFECTS = (
+    Effect.PLAIN,
+    Effect.UPDATE_VARIABLE,
+    Effect.ADD_ITEM,
+    Effect.TAKE_ITEM,
+    Effect.READ_ITEM,
 )
 _EFFECTS = {
     **dict.fromkeys(RESIDENT_OUTPUTS, Effect.RESIDENT),
@@ -138,31 +135,35 @@ def lay_out_step(
 
     The back edge of a v1 loop is read by nobody: one iteration is simulated.
     """
-    layout = StepLayout(names=tuple(graph.ops), devices=[routes.device_of[n] for n in graph.ops])
-    home: dict[str, int] = {}
-    for number, op in enumerate(graph.ops.values()):
-        cost = costs[op.name]
-        first = len(layout.memory)
-        for index, tensor in enumerate(graph.output_names[op.name]):
-            held = cost.held_bytes[index] if cost.held_bytes else 0
-            size = held or cost.output_bytes[index] or 0
-            home[tensor] = _add_value(layout, memory_of[routes.home[tensor]], size, number)
-        layout.outputs.append(range(first, len(layout.memory)))
-        layout.temporary_bytes.append(cost.temporary_bytes)
-        if cost.temporary_samples:
-            layout.temporary_samples[number] = cost.temporary_samples
+    found = [costs[name] for name in graph.ops]
+    outputs = graph.output_names.values()
+    home = {tensor: value for value, tensor in enumerate(chain.from_iterable(outputs))}
+    ends = [*accumulate(map(len, outputs), initial=0)]
+    layout = StepLayout(
+        names=tuple(graph.ops),
+        devices=[routes.device_of[name] for name in graph.ops],
+        outputs=[*map(range, ends, ends[1:])],
+        temporary_bytes=[cost.temporary_bytes for cost in found],
+        temporary_samples={
+            number: cost.temporary_samples
+            for number, cost in enumerate(found)
+            if cost.temporary_samples
+        },
+        memory=[memory_of[routes.home[tensor]] for tensor in home],
+        bytes=[
+            held or size or 0
+            for cost, tensors in zip(found, outputs, strict=True)
+            for held, size, _ in zip(
+                cost.held_bytes or cost.output_bytes, cost.output_bytes, tensors, strict=True
+            )
+        ],
+        producer=[number for number, tensors in enumerate(outputs) for _ in tensors],
+        readers=[0] * len(home),
+    )
     _add_readers(layout, graph, routes, memory_of, home, host)
     _add_effects(layout, graph)
     layout.idle = _find_idle(layout, graph)
     return layout
-
-
-def _add_value(layout: StepLayout, memory: str, size: int, producer: int) -> int:
-    layout.memory.append(memory)
-    layout.bytes.append(size)
-    layout.producer.append(producer)
-    layout.readers.append(0)
-    return len(layout.memory) - 1
 
 
 def _add_readers(
@@ -181,9 +182,12 @@ def _add_readers(
         if layout.memory[value] == memory:
             return value
         if (value, memory) not in copy:
-            number = _add_value(layout, memory, layout.bytes[value], layout.producer[value])
-            copy[value, memory] = number
+            copy[value, memory] = number = len(layout.memory)
             layout.copies.setdefault(value, []).append(number)
+            layout.memory.append(memory)
+            layout.bytes.append(layout.bytes[value])
+            layout.producer.append(layout.producer[value])
+            layout.readers.append(0)
         return copy[value, memory]
 
     merges = {n for n, op in graph.ops.items() if op.op_type in _MERGES}
@@ -306,8 +310,10 @@ def _add_sharing(
             sources = inputs if of_merge else inputs[source : source + 1]
             layout.shared[value] = tuple([s for s in sources if memory[s] == memory[value]])
         if slots:
-            over = [inputs[slot] for slot in slots]
-            layout.overwritten[value] = tuple([s for s in over if memory[s] == memory[value]])
+            home = memory[value]
+            layout.overwritten[value] = tuple(
+                [inputs[slot] for slot in slots if memory[inputs[slot]] == home]
+            )
 
 
 def find_copied_variables(graph: OpGraph, variable_of: Mapping[str, str]) -> frozenset[str]:
