@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 from placer.costing import Costs
+from placer.errors import UsageError
 from placer.graph.op_graph import Op
+
+_MOST = 2**63 - 1
+"""TensorFlow's dimensions are signed integers of 64 bits."""
 
 DeviceFunction = Callable[[Op], str]
 """From an op of the flat graph to a device string; ``""`` leaves it free."""
@@ -50,6 +56,22 @@ class Options:
     strategy: str | None = None
     time_limit: float = 30.0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises ``UsageError`` for numbers out of range, and for one name in place of several."""
+        for name, least in (("batch_size", 1), ("trip_count", 0), ("seed", 0)):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not isinstance(value, SupportsIndex) or not least <= index(value) <= _MOST:
+                raise UsageError(f"{name} is {value!r}; give a whole number from {least} to 2^63-1")
+            object.__setattr__(self, name, index(value))  # of numpy's, too, a plan keeps an int
+        if not 0 < self.time_limit < math.inf:
+            raise UsageError(f"time_limit is {self.time_limit!r}; give seconds above zero")
+        for name in ("outputs", "keep_together"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                raise UsageError(f"{name} is a tuple of names; give ({value!r},)")
 
 
 def describe_request(devices: str | Path, wanted: Options) -> dict[str, Any]:

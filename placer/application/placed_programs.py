@@ -36,7 +36,6 @@ from placer.files import replaced
 if TYPE_CHECKING:
     from placer.plan import Plan
 
-
 _LOG = logging.getLogger(__name__)
 
 
@@ -69,6 +68,8 @@ def apply(
     Raises :class:`UsageError` for a plan of another model, a missing ``out``, an existing one
     without ``force``, or a function with ``jit_compile``.
     """
+    if isinstance(plan, str | os.PathLike):
+        raise UsageError(f"the plan is {plan!r}; give a Plan: placer.Plan.load(path) reads one")
     if not isinstance(source, str | os.PathLike):
         return _apply(source, plan, out, force=force, strict=strict, rehearse=rehearse, **choice)
     if out is None:

@@ -118,7 +118,7 @@ def add_device_options(parser: argparse.ArgumentParser, *, required: bool) -> No
 
 
 def add_search_options(parser: argparse.ArgumentParser) -> None:
-    """Adds what a placement must respect, and how long to search."""
+    """Adds what is least, what a placement must respect, and how long to search."""
     group = parser.add_argument_group("the placement")
     group.add_argument(
         "--objective",
@@ -126,6 +126,14 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
         default="transfer",
         help="what is least: bytes sent, seconds of a step, or the busiest device's (transfer)",
     )
+    add_placement_options(
+        group, 30.0, "of the search (30); reading comes before it, predicting the plan after it"
+    )
+
+
+def add_placement_options(group: argparse._ActionsContainer, seconds: float, limited: str) -> None:
+    """Adds what a placement must respect, and how long to search: ``seconds``, ``limited`` says of
+    what."""
     group.add_argument(
         "--spill",
         choices=("auto", "never"),
@@ -156,9 +164,7 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="every gradient op on the device of its forward op",
     )
-    add_time_limit(
-        group, 30.0, "of the search (30); reading comes before it, predicting the plan after it"
-    )
+    add_time_limit(group, seconds, limited)
     group.add_argument(
         "--seed", type=option_values.count, default=0, metavar="N", help="of the search (0)"
     )

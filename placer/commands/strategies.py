@@ -23,11 +23,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     options.add_model_options(parser)
     options.add_device_options(parser, required=True)
-    options.add_search_options(parser)
+    group = parser.add_argument_group("the placements")
+    options.add_placement_options(group, 5.0, "of each search (5), of which there is one per row")
     options.add_output_options(
         parser, "write the table here instead of to stdout", formats=options.TABLE_FORMATS
     )
-    parser.set_defaults(run=run, time_limit=5.0)
+    parser.set_defaults(run=run, objective="transfer")  # each strategy has an objective of its own
 
 
 def run(arguments: argparse.Namespace) -> None:

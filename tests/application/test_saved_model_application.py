@@ -182,6 +182,8 @@ def test_nothing_is_overwritten_unasked_and_a_plan_of_another_model_is_refused(
     with pytest.raises(UsageError, match="fingerprint"):
         apply(exported, plan, exported.parent / "other", signature="train")
     assert not (exported.parent / "other").exists()
+    with pytest.raises(UsageError, match=r"placer\.Plan\.load"):
+        apply(exported, "plan.json", exported.parent / "other")
     before = sorted(exported.iterdir())
     with pytest.raises(UsageError, match="inside of the model"):
         apply(exported, plan, exported / "placed")
