@@ -51,4 +51,5 @@ def fewest_pieces(
         lambda pieces: place_once(build(pieces), devices, wanted, explains=False),
         most,
         devices=str(devices),
+        advice="add devices, raise a cap, or allow more pieces (most=)",
     )

@@ -89,19 +89,22 @@ def _step_seconds(plan: Plan) -> float:
 
 
 def fewest_parts(
-    attempt: Callable[[int], Plan], most: int = MOST_PARTS, devices: str = "the devices"
+    attempt: Callable[[int], Plan],
+    most: int = MOST_PARTS,
+    devices: str = "the devices",
+    advice: str = "add devices or raise a cap",
 ) -> tuple[int, Plan]:
     """The fewest parts whose plan fits, and that plan; more parts are taken to need no more memory.
 
-    Raises :class:`NoSolutionError` if even ``most`` do not fit.
+    Raises :class:`NoSolutionError` with ``advice`` if even ``most`` do not fit.
     """
     failing, parts = 0, 1
     plan = attempt(parts)
     while not plan.fits:
         if parts == most:
             raise NoSolutionError(
-                f"{most} pieces were not found to fit {devices}: weights and their gradients are "
-                "there whatever the pieces; add devices, raise a cap, or allow more (most=)"
+                f"{most} pieces were not found to fit {devices} either: weights, and in training "
+                f"their gradients, are there whatever the pieces; {advice}"
             )
         failing, parts = parts, min(most, 2 * parts)
         plan = attempt(parts)
@@ -147,9 +150,10 @@ def tower_groups(asked: StrategyRequest, cluster: Cluster) -> list[list[str]]:
             f"there is {known}"
         )
     if parts < 2 or parts > len(names):
+        needed = f"{parts} accelerators" if parts > 1 else "two accelerators or more"
         raise UsageError(
-            f"--strategy {asked} needs two accelerators or more, one for each tower; --devices has "
-            f"{len(names)}: name more, or use --strategy micro-batches"
+            f"--strategy {asked} needs {needed}, one for each tower; --devices has {len(names)}: "
+            f"name more, or use --strategy micro-batches"
         )
     size = len(names) // parts if asked.kind == HYBRID else 1
     return [names[number * size : (number + 1) * size] for number in range(parts)]
