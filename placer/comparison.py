@@ -95,8 +95,11 @@ def compare_workload(
     workload: Workload, wanted: Options, functions: Mapping[str, DeviceFunction] | None = None
 ) -> Comparison:
     """As :func:`compare`, of a program whose costs are known already."""
-    others = _others(workload, wanted, functions or {})
-    plan = place_extraction(workload.extraction, workload.costs, workload.cluster, wanted)
+    work = (workload.extraction, workload.costs, workload.cluster)
+    own = _own(workload, wanted, functions or {})  # looked at first, since they may be wrong
+    posed = pose(*work, wanted)
+    others = [*(_baseline(name, posed[1], workload) for name in BASELINES), *own]
+    plan = place_extraction(*work, wanted, posed=posed)
     return Comparison(
         model=plan.model,
         bindings=plan.bindings,
@@ -125,20 +128,17 @@ def _ours(plan: Plan) -> Strategy:
     )
 
 
-def _others(
+def _own(
     workload: Workload, wanted: Options, functions: Mapping[str, DeviceFunction]
 ) -> list[Strategy]:
-    """The baselines, the expert and the user's functions (looked at first, since they may be
-    wrong)."""
+    """The expert who annotated the graph, and the user's functions."""
     graph = workload.extraction.graph
     annotated = any(op.device for op in graph.ops.values())
     experts = {EXPERT: _own_device} if annotated else {}
-    own = [
+    return [
         _followed(name, function, workload, wanted)
         for name, function in {**experts, **functions}.items()
     ]
-    _, problem = pose(workload.extraction, workload.costs, workload.cluster, wanted)
-    return [*(_baseline(name, problem, workload) for name in BASELINES), *own]
 
 
 def _followed(name: str, function: DeviceFunction, workload: Workload, wanted: Options) -> Strategy:

@@ -17,6 +17,7 @@ from placer.analysis import analyse, take_inventory
 from placer.assembly import assemble_plan
 from placer.beside import beside
 from placer.changes import Attempt, find_changes
+from placer.constraints import Constraints
 from placer.costing import cost_ops
 from placer.errors import NoSolutionError, ShapeError, UsageError
 from placer.extraction import Extraction, extract
@@ -29,6 +30,7 @@ from placer.plan import Plan
 from placer.posing import constraints_of, low_memory_edges, pose
 from placer.predicted_step import describe_step
 from placer.prediction import predict
+from placer.problem import PlacementProblem
 from placer.request import Options, describe_request
 from placer.solving.solution import SolverParameters
 from placer.strategies.requests import (
@@ -184,18 +186,23 @@ def place_extraction(
     wanted: Options,
     *,
     explains: bool = False,
+    posed: tuple[Constraints, PlacementProblem] | None = None,
 ) -> Plan:
     """The plan for a program that is extracted and costed already; if it ``explains``, with the
-    conflict where it is proven that nothing fits."""
+    conflict where it is proven that nothing fits.  ``posed`` is what :func:`pose` gave, if that is
+    known already."""
     # numpy: a bare report needs none
-    from placer.solving.conflict import explain_conflict
+    from placer.solving.conflict import conflict_seconds, explain_conflict
     from placer.solving.tightening import solve_under_peaks
 
+    began = time.monotonic()
     asked = extraction.graph
     edges = low_memory_edges(extraction, costs, cluster, wanted)
     graph = add_control_edges(asked, edges)
     extraction = replace(extraction, graph=graph)
-    constraints, problem = pose(extraction, costs, cluster, wanted)
+    if posed is None or edges:
+        posed = pose(extraction, costs, cluster, wanted)
+    constraints, problem = posed
     parameters = SolverParameters(time_limit_seconds=wanted.time_limit, seed=wanted.seed)
     searching = f"searching a placement of {len(graph.ops):,} ops"
     _LOG.info(searching, extra={"limit_seconds": wanted.time_limit})
@@ -218,7 +225,8 @@ def place_extraction(
     )
     if explains and solution.unsolvable is not None:
         _LOG.info("searching what is in conflict")
-        plan = replace(plan, conflict=explain_conflict(solution.unsolvable))
+        seconds = conflict_seconds(began + wanted.time_limit)
+        plan = replace(plan, conflict=explain_conflict(solution.unsolvable, seconds))
     return replace(plan, step=step, control_edges=edges)
 
 

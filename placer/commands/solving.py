@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,12 +83,14 @@ def run(arguments: argparse.Namespace) -> None:
         workers=arguments.workers,
         work_limit=arguments.work_limit,
     )
+    deadline = time.monotonic() + arguments.time_limit
     with progress(f"solving {arguments.problem}", arguments):
         solution = solve(problem, parameters, solver=arguments.solver)
         if solution.unsolvable is not None:
-            from placer.solving.conflict import explain_conflict
+            from placer.solving.conflict import conflict_seconds, explain_conflict
 
-            solution = replace(solution, conflict=explain_conflict(solution.unsolvable))
+            conflict = explain_conflict(solution.unsolvable, conflict_seconds(deadline))
+            solution = replace(solution, conflict=conflict)
     content = describe(problem, solution)
     if arguments.output:
         write_text(arguments.output, to_json(content), force=arguments.force)
@@ -100,9 +103,9 @@ def run(arguments: argparse.Namespace) -> None:
             "no placement keeps the limits of the problem (proven)", solution.conflict
         )
     if solution.device_of is None:
+        reasons = "; ".join(text for _, text in solution.warnings)
         raise NoSolutionError(
-            "no placement was found: " + "; ".join(text for _, text in solution.warnings)
-            or "give more time with --time-limit"
+            f"no placement was found: {reasons or 'give more time with --time-limit'}"
         )
 
 

@@ -24,6 +24,9 @@ SCHEMA = "placer.conflict/1"
 TIME_LIMIT_SECONDS = 10.0
 """Of the search for the smallest conflict and for what would fit."""
 
+LEAST_SECONDS = 1.0
+"""A proof that nothing fits is worth little without what is in conflict."""
+
 _LEAST_CHILD_SECONDS = 2.0
 _MOST_NAMES = 5
 OVERFULL, TOO_LARGE, CONTRADICTION, UNDIVIDABLE = (
@@ -59,6 +62,11 @@ def explain_conflict(
         **_described(elements, conflict),
         "fixes": list(find_fixes(elements, conflict, deadline)),
     }
+
+
+def conflict_seconds(deadline: float) -> float:
+    """What is left until ``deadline`` (of ``time.monotonic()``) for a conflict, within bounds."""
+    return min(TIME_LIMIT_SECONDS, max(LEAST_SECONDS, deadline - time.monotonic()))
 
 
 def checker(elements: Elements, pack: Callable[[Packing], Any] = pack) -> Check:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+from functools import partial
 
 import pytest
 from questions.conftest import CAPS
 
+import placer.comparison
+import placer.pipeline
 from placer.comparison import EXPERT, OURS, Comparison, Strategy, compare
 from placer.errors import UsageError
 from placer.pipeline import place
@@ -25,7 +28,19 @@ def found(network) -> Comparison:
         "all-on-one": lambda op: "/GPU:1",
         "halves": lambda op: "/GPU:1" if "layer_0" in op.name else "/GPU:0",
     }
-    return compare(network, **CAPS, functions=functions)
+    with pytest.MonkeyPatch.context() as patch:
+        posed = []
+        for module in (placer.comparison, placer.pipeline):
+            counted = partial(_counted, module.pose, posed)
+            patch.setattr(module, "pose", counted)
+        comparison = compare(network, **CAPS, functions=functions)
+    assert len(posed) == 1 + len(functions)  # the solver and all baselines see one problem
+    return comparison
+
+
+def _counted(function, calls, *arguments):
+    calls.append(arguments)
+    return function(*arguments)
 
 
 def strategies(found: Comparison) -> dict[str, Strategy]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from small_problems import best_by_enumeration, problem_of, random_problem
 from placer.problem import PIN, TOGETHER, PlacementProblem, Request
 from placer.rendering.conflict_text import conflict_sentences, conflict_text
 from placer.solving import conflict as conflict_module
-from placer.solving.conflict import explain_conflict
+from placer.solving.conflict import conflict_seconds, explain_conflict
 from placer.solving.packing import UndecidedError
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.solver import solve
@@ -162,6 +163,12 @@ def test_spilling_is_proposed_where_it_helps() -> None:
     assert [row["request"] for row in conflict["pins"]] == ["--spill never"]
     assert conflict["fixes"][0]["kind"] == "spill"
     assert solve(replace(problem, spill="auto"), QUICK).spilled_bytes == 4
+
+
+@pytest.mark.parametrize(("left", "seconds"), [(100.0, 10.0), (4.0, 4.0), (-5.0, 1.0)])
+def test_a_conflict_is_searched_in_what_is_left_of_the_time(left: float, seconds: float) -> None:
+    """Ten seconds at most, one at least."""
+    assert conflict_seconds(time.monotonic() + left) == pytest.approx(seconds, abs=0.1)
 
 
 def test_names_are_shown_and_not_obeyed() -> None:

@@ -88,7 +88,7 @@ def test_the_fewest_pieces_that_fit_are_found():
     assert plan.fits
     assert 1 < pieces < 32
     assert not placer.place(build(pieces - 1), "GPU:500KiB", **request).fits
-    with pytest.raises(NoSolutionError, match="whatever the pieces; .*most="):
+    with pytest.raises(NoSolutionError, match=r"whatever the pieces; .*most="):
         placer.fewest_pieces(build, "GPU:60KiB", most=4, **request)
 
 
