@@ -10,10 +10,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from placer import errors
 from placer.collection import collection_paused
@@ -40,6 +41,13 @@ os._exit(0)  # to take the graph and TensorFlow apart again would take half a se
 """
 """The child finds this very package, but not the folder of the user's script: a script called
 ``types.py`` must not stand in for the standard library."""
+
+ANSWER = "answer"
+"""The pipe, in the folder of the child, through which it answers."""
+
+_BUFFER_BYTES = 2**20
+_LOOK_MILLISECONDS = 50
+"""So often it is looked whether the child still lives."""
 
 INFERENCE_MARK = "inference"
 """The file by which the child says that only shape inference is left."""
@@ -115,16 +123,14 @@ def ask_child(task: str, request: Mapping[str, Any], time_limit_seconds: float) 
                 }
             )
         )
-        status = _run(child, time_limit_seconds)
-        answer = folder / "answer"
-        if not answer.exists():
+        answer, status = _ask(child, folder, time_limit_seconds)
+        if answer is None:
             raise ChildFailure(
                 _out_of_memory(task, request, folder)
                 or _explain(status, folder, time_limit_seconds),
                 in_inference=(folder / INFERENCE_MARK).exists(),
             )
-        with collection_paused():
-            kind, content = pickle.loads(answer.read_bytes())
+    kind, content = answer
     if kind == "answer":
         return content
     raise getattr(errors, kind, PlacerError)(content)
@@ -160,36 +166,54 @@ def start_child(folder: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def _run(child: subprocess.Popen[bytes], time_limit_seconds: float) -> int | None:
-    """The child's exit status; ``None`` if it was killed at the time limit."""
+def _ask(
+    child: subprocess.Popen[bytes], folder: Path, time_limit_seconds: float
+) -> tuple[tuple[str, Any] | None, int | None]:
+    """What the child answers, read while it is written; if there is no answer, its exit status,
+    ``None`` if it was killed at the time limit."""
+    os.mkfifo(folder / ANSWER)
+    descriptor = os.open(folder / ANSWER, os.O_RDONLY | os.O_NONBLOCK)
     assert child.stdin is not None
     child.stdin.close()
-    deadline = time.monotonic() + time_limit_seconds
+    answer, status = None, None
+    with os.fdopen(descriptor, "rb", _BUFFER_BYTES) as stream:
+        try:
+            if _begins(descriptor, child, time_limit_seconds):
+                answer = _read(stream)
+                status = child.wait() if answer is None else None
+            else:
+                status = child.poll()
+        finally:
+            if answer is None and child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+    if answer is not None:  # nobody waits for it to take its memory apart
+        threading.Thread(target=child.wait, daemon=True).start()
+    return answer, status
+
+
+def _read(stream: IO[bytes]) -> tuple[str, Any] | None:
+    """The answer, ``None`` if the child died over it."""
+    os.set_blocking(stream.fileno(), True)
     try:
-        _wait_for_end(child.pid, time_limit_seconds)
-        return child.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
+        with collection_paused():
+            answer: tuple[str, Any] = pickle.load(stream)
+    except (EOFError, pickle.UnpicklingError):
         return None
-    finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+    return answer
 
 
-def _wait_for_end(process: int, seconds: float) -> None:
-    """Waits as the system does where it can: ``Popen.wait`` with a limit looks every 50 ms."""
-    if not hasattr(os, "pidfd_open"):
-        return
-    try:
-        descriptor = os.pidfd_open(process)
-    except OSError:
-        return
-    try:
-        waiting = select.poll()
-        waiting.register(descriptor, select.POLLIN)
-        waiting.poll(1000 * seconds)
-    finally:
-        os.close(descriptor)
+def _begins(answers: int, child: subprocess.Popen[bytes], time_limit_seconds: float) -> bool:
+    """Waits until the child writes its answer; whether it did before it ended or the time was
+    up."""
+    deadline = time.monotonic() + time_limit_seconds
+    waiting = select.poll()
+    waiting.register(answers, select.POLLIN)
+    while True:
+        ended = child.poll() is not None or time.monotonic() > deadline
+        events = waiting.poll(0 if ended else _LOOK_MILLISECONDS)
+        if ended or any(event & select.POLLIN for _, event in events):
+            return any(event & select.POLLIN for _, event in events)
 
 
 def _explain(status: int | None, folder: Path, time_limit_seconds: float) -> str:

@@ -1,7 +1,7 @@
 """The child process of :mod:`placer.extraction.child_process`.
 
-:func:`main` reads ``FOLDER/request`` and writes ``FOLDER/answer``, both pickled: what the task
-gave, or the class and message of an error.
+:func:`main` reads ``FOLDER/request`` and writes ``FOLDER/answer``, a pipe, both pickled: what the
+task gave, or the class and message of an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from placer.errors import PlacerError
 from placer.extraction.analysis import analyse_program
-from placer.extraction.child_process import INFERENCE_MARK
+from placer.extraction.child_process import ANSWER, INFERENCE_MARK
 from placer.extraction.dividing import divided
 from placer.extraction.divisibility import require_divisible, with_inputs
 from placer.extraction.extraction import Extraction
@@ -57,9 +57,8 @@ def main(folder: Path) -> None:
         answer = "ModelError", too_large(memory_limit(request))
     except Exception:  # a fault of ours: told in full by the parent, not hidden
         answer = "PlacerError", f"extraction failed unexpectedly:\n{traceback.format_exc()}"
-    partial = folder / "answer.part"
-    partial.write_bytes(pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL))
-    partial.rename(folder / "answer")
+    with (folder / ANSWER).open("wb") as stream:
+        pickle.dump(answer, stream, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def import_tensorflow_core() -> None:

@@ -109,11 +109,15 @@ def _send_to(descriptors: tuple[int, ...], path: Path) -> None:
 
 
 def _reap() -> list[str]:
-    """Names of the descendants that are still alive, which are then killed."""
+    """Names of the descendants that are still alive after a second, which are then killed."""
     alive = []
+    deadline = time.monotonic() + 1  # a process that has answered takes its memory apart
     for line in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
         pid = int(line)
         ended, _ = os.waitpid(pid, os.WNOHANG)
+        while not ended and time.monotonic() < deadline:
+            time.sleep(0.01)
+            ended, _ = os.waitpid(pid, os.WNOHANG)
         if not ended:
             alive.append(f"the process {pid}")
             os.kill(pid, 9)
