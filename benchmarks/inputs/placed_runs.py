@@ -21,7 +21,7 @@ from commands import Ended, forked
 from model_files import Model
 
 from placer.__main__ import main
-from placer.extraction import child_process, extraction_process
+from placer.extraction import child_process
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 from fuzzing.warm_process import start_child
@@ -48,7 +48,6 @@ HEADER = (
 
 
 child_process.start_child = start_child
-extraction_process.import_tensorflow_core = lambda: None
 
 
 def placer(*arguments: str) -> Ended:

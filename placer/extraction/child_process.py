@@ -31,8 +31,8 @@ import os
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from placer.extraction.native_libraries import load_meanwhile
-load_meanwhile()
+from placer.extraction.tensorflow_core import load_libraries_meanwhile
+load_libraries_meanwhile()
 from placer.extraction.extraction_process import main
 sys.stdin.read()  # which ends when the request is there
 main(Path(sys.argv[2]))

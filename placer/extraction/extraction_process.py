@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import importlib.util
 import math
 import pickle
 import signal
@@ -33,6 +32,7 @@ from placer.extraction.process_limits import (
     memory_limit,
     too_large,
 )
+from placer.extraction.tensorflow_core import allow_parts, import_core
 
 RECURSION_LIMIT = 10_000
 """Calls may nest as deep as :mod:`placer.extraction.call_scopes` allows."""
@@ -61,23 +61,6 @@ def main(folder: Path) -> None:
         pickle.dump(answer, stream, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def import_tensorflow_core() -> None:
-    """Imports what reads graphs, without ``tensorflow/__init__.py`` and its Keras and pandas.
-
-    This takes about half the time.  The whole of TensorFlow is imported where that fails.
-    """
-    specification = importlib.util.find_spec("tensorflow")
-    if specification is None:
-        raise ModuleNotFoundError("No module named 'tensorflow'")
-    sys.modules["tensorflow"] = importlib.util.module_from_spec(specification)
-    try:
-        importlib.import_module("tensorflow.python.framework.ops")
-    except (ImportError, AttributeError):
-        for name in [name for name in sys.modules if name.partition(".")[0] == "tensorflow"]:
-            del sys.modules[name]
-        importlib.import_module("tensorflow")
-
-
 def export_keras(request: Mapping[str, Any], folder: Path) -> None:
     """Writes the Keras file that ``request`` names as a SavedModel."""
     from placer.extraction.keras_export import export_keras_file, require_safe
@@ -94,15 +77,17 @@ def fetch(request: Mapping[str, Any], _: Path) -> None:
     """Copies the remote file or folder that ``request`` names to this machine."""
     from placer.extraction.remote_files import fetch_path
 
-    import_tensorflow_core()
+    allow_parts()
+    import_core()
     fetch_path(request["path"], Path(request["target"]), weights=request["weights"])
 
 
 def extract_program(request: Mapping[str, Any], folder: Path) -> Extraction:
     """The extraction that ``request`` asks for."""
-    import_tensorflow_core()
+    allow_parts()
     limit_memory(memory_limit(request))
     if "program" in request:
+        import_core()
         program, captures = unpack_program(request["program"])
     else:
         chosen = {key: request[key] for key in ("tag_set", "signature", "outputs")}

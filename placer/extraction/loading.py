@@ -29,6 +29,7 @@ from placer.extraction.signatures import (
 from placer.extraction.sinks import default_ends, output_count, training_step
 from placer.extraction.sources import read_source
 from placer.extraction.state import find_variables
+from placer.extraction.tensorflow_core import import_core
 
 
 def load_program(
@@ -67,6 +68,8 @@ def read_program(
         path = Path(source)
         message = read_source(path)
         kind = message.DESCRIPTOR.name
+        if kind != "GraphDef":
+            import_core()
         if kind == "SavedModel":
             return read_saved_model(
                 message, path, tag_set=tag_set, signature=signature, outputs=outputs
@@ -97,11 +100,13 @@ def _read_graph_def(
     graph_def: Any, outputs: Sequence[str] | None, *, source_format: str
 ) -> RawProgram:
     ops = name_nodes(graph_def.node)
+    if not outputs:
+        check_references(graph_def.node)
+    import_core()
     if outputs:
         wanted, targets = choose_outputs({}, outputs, ops)
     else:
         definitions = OpDefinitions(functions=graph_def.library.function)
-        check_references(graph_def.node)
         check_nodes(graph_def.node, definitions)
         wanted, targets = default_ends(graph_def, definitions)
     return RawProgram(

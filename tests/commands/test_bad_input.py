@@ -40,8 +40,7 @@ def here(monkeypatch, tmp_path_factory):
     from placer.extraction import child_process, extraction_process
 
     folder = tmp_path_factory.mktemp("child")
-    for name in ("import_tensorflow_core", "limit_memory"):
-        monkeypatch.setattr(extraction_process, name, lambda *_: None)
+    monkeypatch.setattr(extraction_process, "limit_memory", lambda *_: None)
     monkeypatch.setattr(
         child_process,
         "ask_child",

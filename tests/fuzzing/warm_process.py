@@ -136,9 +136,8 @@ def serve() -> None:
     import tensorflow  # noqa: F401
 
     import placer.pipeline  # noqa: F401
-    from placer.extraction import child_process, extraction_process
+    from placer.extraction import child_process
 
-    extraction_process.import_tensorflow_core = lambda: None
     child_process.start_child = start_child
     for line in sys.stdin:
         arguments, folder = json.loads(line)

@@ -1,0 +1,81 @@
+"""As much of TensorFlow as reading a graph takes, each part no sooner than it is needed.
+
+extension modules ---> our own modules, the file parsed ------> the core in Python
+                 '---> TensorFlow's native libraries (thread) --'
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
+"""What takes three quarters of the time of importing TensorFlow's core, in order of dependence."""
+
+EXTENSIONS = (
+    *("bz2", "decimal", "fcntl", "hashlib", "json", "lzma", "random", "resource", "select", "ssl"),
+    *("subprocess", "tempfile", "zlib"),
+    *("google.protobuf.descriptor", "ml_dtypes", "numpy", "wrapt"),
+)
+"""Modules with a library of their own: these would wait until TensorFlow's are loaded."""
+
+
+def load_libraries_meanwhile() -> None:
+    """Loads TensorFlow's libraries in a thread; what is not there is left to TensorFlow itself."""
+    for name in EXTENSIONS:
+        with suppress(ImportError):
+            importlib.import_module(name)
+    threading.Thread(target=_load, daemon=True).start()
+
+
+def _load() -> None:
+    specification = importlib.util.find_spec("tensorflow")
+    folders = specification.submodule_search_locations if specification is not None else None
+    if not folders or os.name != "posix":
+        return
+    load = ctypes.CDLL(None).dlopen  # without the interpreter's lock, which ctypes.CDLL() holds
+    load.argtypes, load.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+    for name in LIBRARIES:
+        path = Path(folders[0]) / name
+        if path.exists():
+            load(os.fsencode(path), os.RTLD_NOW)
+
+
+def allow_parts() -> None:
+    """Lets modules of TensorFlow be imported without ``tensorflow/__init__.py`` and its Keras and
+    pandas, unless it is there already.
+
+    The messages (``tensorflow.core``) need nothing else; what needs the libraries calls
+    :func:`import_core` before.
+    """
+    if "tensorflow" in sys.modules:
+        return
+    specification = importlib.util.find_spec("tensorflow")
+    if specification is None:
+        raise ModuleNotFoundError("No module named 'tensorflow'")
+    sys.modules["tensorflow"] = importlib.util.module_from_spec(specification)
+    _stand_ins.append("tensorflow")
+
+
+_stand_ins: list[str] = []
+"""The package whose place an empty module has, as long as its core is not imported."""
+
+
+def import_core() -> None:
+    """Imports what reads graphs, if :func:`allow_parts` was called before, in half the time that
+    the whole takes; the whole of TensorFlow where that fails."""
+    if not _stand_ins:
+        return
+    package = _stand_ins.pop()
+    try:
+        importlib.import_module(f"{package}.python.framework.ops")
+    except (ImportError, AttributeError):
+        for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+            del sys.modules[name]
+        importlib.import_module(package)
