@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from placer.beside import beside
 from placer.errors import ShapeError
 from placer.extraction.binding import Binding, bind_inputs
 from placer.extraction.building import GraphBuilder
+from placer.extraction.colocation import find_colocation_groups
 from placer.extraction.extraction import Extraction, Warning_
+from placer.extraction.fingerprint import fingerprint_graph
 from placer.extraction.node_checks import check_dtypes, check_tensors
 from placer.extraction.op_definitions import OpDefinitions
 from placer.extraction.program import FlatProgram
@@ -21,7 +25,7 @@ from placer.extraction.stored_shapes import settle_reserve_spaces, stated_shapes
 from placer.extraction.tensor_states import TensorState, is_known
 from placer.extraction.tensor_types import UNSIZED, GraphTypes
 from placer.extraction.v1_control_flow import find_contexts
-from placer.graph.op_graph import OpGraph
+from placer.graph.op_graph import ColocationGroup, OpGraph
 from placer.graph.order import is_back_edge
 
 
@@ -54,10 +58,14 @@ def analyse_program(
         )
         warnings.append(("unbound_batch", message, inputs))
     before_inference()
-    found, problems = _find_shapes(program, binding, definitions, None if infer else reason)
-    check_tensors((tensor for _, tensor in program.outputs), found.types)
-    found = replace(found, shapes=settle_reserve_spaces(found.types, found.shapes))
-    graph = GraphBuilder(definitions).build(program, found)
+    types = GraphTypes(program.graph_def.node, definitions, program.contents)
+    with beside(partial(_without_shapes, program, definitions, types)) as without_shapes:
+        found, problems = _find_shapes(program, binding, types, None if infer else reason)
+        check_tensors((tensor for _, tensor in program.outputs), types)
+        found = replace(found, shapes=settle_reserve_spaces(types, found.shapes))
+        fingerprint, groups = without_shapes()
+    program = replace(program, fingerprint=fingerprint)
+    graph = GraphBuilder(definitions).build(program, found, groups)
     warnings.extend(problems)
     warnings.extend(_unknown_ops(program, definitions))
     unknown = tuple(unknown_tensors(graph))
@@ -80,17 +88,26 @@ def analyse_program(
     )
 
 
+def _without_shapes(
+    program: FlatProgram, definitions: OpDefinitions, types: GraphTypes
+) -> tuple[str, tuple[ColocationGroup, ...]]:
+    """The fingerprint of a program, and its colocation groups."""
+    found = program.fingerprint or fingerprint_graph(
+        program.graph_def, definitions, program.contents
+    )
+    return found, find_colocation_groups(program.graph_def, types)
+
+
 def _find_shapes(
-    program: FlatProgram, binding: Binding, definitions: OpDefinitions, reason: str | None
+    program: FlatProgram, binding: Binding, types: GraphTypes, reason: str | None
 ) -> tuple[GraphShapes, list[Warning_]]:
     if reason is None:
         try:
-            return _infer(program, binding, definitions)
+            return _infer(program, binding, types)
         except ShapeError as error:
-            if binding.bound and not _cannot_import(program, binding, definitions):
+            if binding.bound and not _cannot_import(program, binding, types):
                 raise
             reason = str(error)
-    types = GraphTypes(program.graph_def.node, definitions)
     check_dtypes(program.graph_def.node, types)
     shapes = stated_shapes(program.graph_def, types, program.stored_shapes, binding.inputs)
     message = f"shapes could not be inferred, those stated in the file are used: {reason}"
@@ -98,18 +115,18 @@ def _find_shapes(
 
 
 def _infer(
-    program: FlatProgram, binding: Binding, definitions: OpDefinitions
+    program: FlatProgram, binding: Binding, types: GraphTypes
 ) -> tuple[GraphShapes, list[Warning_]]:
     forced = {
         function: {name: Refinement(ensured=shapes) for name, shapes in ops.items()}
         for function, ops in binding.forced.items()
     }
-    analysis = ShapeAnalysis(program.graph_def.library, definitions, forced)
+    analysis = ShapeAnalysis(program.graph_def.library, types.definitions, forced)
     found, _ = analysis.analyse(
-        program.graph_def, binding.inputs, program.stored_shapes, contents=program.contents
+        program.graph_def, binding.inputs, program.stored_shapes, types=types
     )
     if found.refused and binding.bound:
-        _require_fitting_shapes(program, binding, found, definitions)
+        _require_fitting_shapes(program, binding, found, types)
     warnings: list[Warning_] = []
     if found.refused:
         first, reason = next(iter(found.refused.items()))
@@ -133,16 +150,16 @@ def _unbound(program: FlatProgram, binding: Binding) -> dict[str, TensorState]:
 
 
 def _require_fitting_shapes(
-    program: FlatProgram, binding: Binding, found: GraphShapes, definitions: OpDefinitions
+    program: FlatProgram, binding: Binding, found: GraphShapes, types: GraphTypes
 ) -> None:
     """Raises :class:`ShapeError` if an op is refused only because of the bound shapes.
 
     In a branch of a v1 conditional that is no fault: these shapes may never take it.
     """
     contexts = find_contexts(program.graph_def.node)
-    analysis = ShapeAnalysis(program.graph_def.library, definitions)
+    analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
     before, _ = analysis.analyse(
-        program.graph_def, _unbound(program, binding), program.stored_shapes
+        program.graph_def, _unbound(program, binding), program.stored_shapes, types=types
     )
     for name, reason in found.refused.items():
         if name not in before.refused and not contexts[name].branches:
@@ -152,10 +169,12 @@ def _require_fitting_shapes(
             )
 
 
-def _cannot_import(program: FlatProgram, binding: Binding, definitions: OpDefinitions) -> bool:
+def _cannot_import(program: FlatProgram, binding: Binding, types: GraphTypes) -> bool:
     try:
-        analysis = ShapeAnalysis(program.graph_def.library, definitions)
-        analysis.analyse(program.graph_def, _unbound(program, binding), program.stored_shapes)
+        analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
+        analysis.analyse(
+            program.graph_def, _unbound(program, binding), program.stored_shapes, types=types
+        )
     except ShapeError:
         return True
     return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cost_models.op_info import OpInfo, Shape, TensorProperties
@@ -39,8 +39,10 @@ class GraphBuilder:
         self.body_names: dict[BodyName, str] = {}
         self.functions: dict[str, OpGraph] = {}
 
-    def build(self, program: FlatProgram, shapes: GraphShapes) -> OpGraph:
-        """The OpGraph of ``program`` with the given shapes."""
+    def build(
+        self, program: FlatProgram, shapes: GraphShapes, groups: Iterable[ColocationGroup]
+    ) -> OpGraph:
+        """The OpGraph of ``program`` with the given shapes and colocation groups."""
         ops = self._ops(program.graph_def, shapes, program.origins)
         return OpGraph(
             ops=ops,
@@ -53,7 +55,7 @@ class GraphBuilder:
             functions=dict(self.functions),
             variables=program.variables,
             colocation_groups=(
-                *find_colocation_groups(program.graph_def, shapes.types),
+                *groups,
                 *(ColocationGroup(ops=ops, reasons=("pieces",)) for ops in program.twins),
             ),
             fingerprint=program.fingerprint,

@@ -56,7 +56,6 @@ class Scope:
         self.arguments: dict[str, int] = {}
         self.returns: list[str] = []
         self.anchored: bool | None = None
-        self.children: dict[str, Scope] = {}
 
     def descend(self, parent: Scope, call: Any, definition: Any) -> None:
         """Makes this the scope of the body of ``definition``, called by ``call`` in ``parent``."""
@@ -113,6 +112,7 @@ class CallTree:
         self.callable = CALL_TYPES | self.library.keys()
         self.definitions = definitions
         self.root = Scope(graph_def.node)
+        self.scopes: dict[tuple[Scope, str], Scope] = {}
         self.calls = 0
         self.ops = 0
 
@@ -124,8 +124,9 @@ class CallTree:
         op_type = node.op
         if op_type not in self.callable:
             return None
-        if node.name in scope.children:
-            return scope.children[node.name]
+        key = scope, node.name
+        if key in self.scopes:
+            return self.scopes[key]
         name = attribute(node.attr, "f").func.name if op_type in CALL_TYPES else op_type
         flat = scope.prefix + node.name
         if name not in self.library:
@@ -137,7 +138,7 @@ class CallTree:
         self._count(name)
         body = Scope(self.library[name].node_def, name)
         body.descend(scope, node, self.library[name])
-        scope.children[node.name] = body
+        self.scopes[key] = body
         return body
 
     def _count(self, function: str) -> None:

@@ -15,9 +15,11 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from placer.beside import allow_copies
 from placer.errors import PlacerError
 from placer.extraction.analysis import analyse_program
 from placer.extraction.child_process import ANSWER, INFERENCE_MARK
@@ -42,6 +44,7 @@ def main(folder: Path) -> None:
     """Answers the request in ``folder``; there is none if the parent ended without asking."""
     if not (folder / "request").exists():
         return
+    allow_copies()
     gc.disable()  # a short life, and many objects that stay
     sys.setrecursionlimit(RECURSION_LIMIT)
     tempfile.tempdir = str(folder)  # what AutoGraph writes goes with it, however this process ends
@@ -84,14 +87,14 @@ def fetch(request: Mapping[str, Any], _: Path) -> None:
 
 def extract_program(request: Mapping[str, Any], folder: Path) -> Extraction:
     """The extraction that ``request`` asks for."""
-    allow_parts()
-    limit_memory(memory_limit(request))
+    allow_parts(then=partial(limit_memory, memory_limit(request)))
     if "program" in request:
         import_core()
         program, captures = unpack_program(request["program"])
     else:
         chosen = {key: request[key] for key in ("tag_set", "signature", "outputs")}
-        program, captures = load_program(request["path"], **chosen), {}
+        program = load_program(request["path"], **chosen, fingerprinted=False)
+        captures = {}
     if request["division"] is not None:
         program = _divided(request, program, captures)
     return analyse_program(

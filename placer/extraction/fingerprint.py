@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -51,6 +51,7 @@ class _Hasher:
         known = arguments or {}
         contents = self.contents if arguments is None else NOTHING_ALIKE
         digest = hashlib.blake2b(digest_size=16)
+        pieces: list[bytes] = []
         for node in sorted(nodes, key=attrgetter("name")):
             name, op = node.name, node.op
             if op in self.library:
@@ -59,11 +60,21 @@ class _Hasher:
             for reference in node.input:
                 if reference.startswith("^"):
                     control.append(reference)
-                else:
+                elif ":" in reference or known:
                     data.append(known.get(reference) or _tensor(reference))
+                else:
+                    data.append(reference)
             content = contents.get(name)
-            digest.update(_framed(name, op, *data, *sorted(control)))
-            digest.update(self.attributes(node) if content is None else self.shared(node, content))
+            if control:
+                data += sorted(control)
+            _frame((name, op, *data), pieces)
+            if content is not None:
+                pieces.append(self.shared(node, content))
+            else:  # perhaps a large constant
+                digest.update(b"".join(pieces))
+                digest.update(self.attributes(node))
+                pieces.clear()
+        digest.update(b"".join(pieces))
         return digest
 
     def shared(self, node: Any, content: bytes) -> bytes:
@@ -119,10 +130,21 @@ def _tensor(reference: str) -> str:
     return reference.removesuffix(":0") if reference.count(":") == 1 else reference
 
 
+_LENGTHS = [size.to_bytes(8, "little") for size in range(256)]
+"""Of most parts: to make them takes longer than to look them up."""
+
+
+def _frame(parts: Iterable[str | bytes], pieces: list[bytes]) -> None:
+    """Appends the parts with their lengths."""
+    for part in parts:
+        content = part.encode() if isinstance(part, str) else part
+        size = len(content)
+        pieces.append(_LENGTHS[size] if size < len(_LENGTHS) else size.to_bytes(8, "little"))
+        pieces.append(content)
+
+
 def _framed(*parts: str | bytes) -> bytes:
     """The parts with their lengths."""
     pieces: list[bytes] = []
-    for part in parts:
-        content = part.encode() if isinstance(part, str) else part
-        pieces += (len(content).to_bytes(8, "little"), content)
+    _frame(parts, pieces)
     return b"".join(pieces)

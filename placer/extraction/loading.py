@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from placer.beside import beside
 from placer.errors import ModelError, UsageError
 from placer.extraction.call_scopes import name_nodes
 from placer.extraction.dividing import divided
@@ -26,7 +28,7 @@ from placer.extraction.signatures import (
     read_meta_graph,
     read_saved_model,
 )
-from placer.extraction.sinks import default_ends, output_count, training_step
+from placer.extraction.sinks import Dependencies, default_ends, output_count, training_step
 from placer.extraction.sources import read_source
 from placer.extraction.state import find_variables
 from placer.extraction.tensorflow_core import import_core
@@ -39,6 +41,7 @@ def load_program(
     signature: str | None = None,
     outputs: Sequence[str] | None = None,
     division: Division | None = None,
+    fingerprinted: bool = True,
 ) -> FlatProgram:
     """The flat program of a model: calls inlined, only what the outputs need, weights unread.
 
@@ -47,11 +50,12 @@ def load_program(
     ``tag_set`` and ``signature`` choose in a SavedModel (``serve`` and ``serving_default`` if not
     given); ``outputs`` are keys of the signature, ops or tensors.  Without them a MetaGraphDef
     runs what its collections ``train_op`` and ``losses`` hold, if it has a ``train_op``; any other
-    graph its sinks.  With ``division`` its batch is divided.  Raises :class:`ModelError` or
+    graph its sinks.  With ``division`` its batch is divided.  One that is not ``fingerprinted`` is
+    so when it is analysed.  Raises :class:`ModelError` or
     :class:`UsageError` saying what exists.
     """
     raw = read_program(source, tag_set=tag_set, signature=signature, outputs=outputs)
-    return divided(flatten(raw), division)
+    return divided(flatten(raw, fingerprinted=fingerprinted), division)
 
 
 def read_program(
@@ -107,8 +111,10 @@ def _read_graph_def(
         wanted, targets = choose_outputs({}, outputs, ops)
     else:
         definitions = OpDefinitions(functions=graph_def.library.function)
-        check_nodes(graph_def.node, definitions)
-        wanted, targets = default_ends(graph_def, definitions)
+        with beside(partial(check_nodes, graph_def.node, definitions)) as checked:
+            graph = Dependencies(graph_def.node)
+            checked()
+        wanted, targets = default_ends(graph, definitions)
     return RawProgram(
         graph_def=graph_def,
         inputs=(),
@@ -120,7 +126,7 @@ def _read_graph_def(
     )
 
 
-def flatten(raw: RawProgram) -> FlatProgram:
+def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
     """The flat program of what was found: inlined, pruned, ordered, fingerprinted.
 
     Loops that ask for devices of their own read variables before they start.
@@ -166,7 +172,9 @@ def flatten(raw: RawProgram) -> FlatProgram:
         path=raw.path,
         signature=raw.signature,
         tags=raw.tags,
-        fingerprint=fingerprint_graph(inlined.graph_def, definitions, inlined.contents),
+        fingerprint=fingerprint_graph(inlined.graph_def, definitions, inlined.contents)
+        if fingerprinted
+        else "",
         contents=inlined.contents,
         stored_shapes=inlined.stored_shapes,
         stripped_ops=raw.stripped_ops,

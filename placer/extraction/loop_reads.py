@@ -30,6 +30,8 @@ def with_reads_before_loops(program: FlatProgram, loops: frozenset[str]) -> Flat
     A variable that a loop writes, or hands on to another function or to an op behind it that may
     write it, stays.
     """
+    if not loops:
+        return program
     library = {f.signature.name: f for f in program.graph_def.library.function}
     held = {
         name for node in program.graph_def.node if node.op not in _READERS for name in node.input

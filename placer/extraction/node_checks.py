@@ -27,6 +27,8 @@ _KINDS: Mapping[str, str] = {
 }
 """The field of an AttrValue by the kind that an ``OpDef.AttrDef`` declares; else ``list``."""
 
+_KINDS_WITH_TYPES = frozenset({"type", "list"})
+
 Declared = tuple[tuple[str, str, bool], ...]
 """(name, field of the AttrValue, whether it must be given) of every attribute of an op type."""
 
@@ -49,11 +51,13 @@ def check_nodes(nodes: Iterable[Any], definitions: OpDefinitions) -> None:
         attributes = node.attr
         for name, kind, required in declared[op_type]:
             if name in attributes:
-                _check_attribute(node, name, attributes[name], kind)
+                value = attributes[name]
+                if value.WhichOneof("value") != kind or kind in _KINDS_WITH_TYPES:
+                    _check_attribute(node, name, value, kind)
             elif required:
                 raise _malformed(node, f"lacks the attribute {name!r}")
-        count = sum([not reference.startswith("^") for reference in node.input])
         wanted = inputs[op_type].of(attributes)
+        count = sum([not reference.startswith("^") for reference in node.input])
         if count != wanted:
             raise _malformed(node, f"has {count} inputs, its definition has {wanted}")
 
@@ -66,6 +70,8 @@ class _InputCount:
         self.others = len(definition.input_arg) - len(self.lists)
 
     def of(self, attributes: Any) -> int:
+        if not self.lists:
+            return self.others
         return self.others + sum([argument_length(a, attributes) for a in self.lists])
 
 
@@ -88,20 +94,32 @@ def check_dtypes(nodes: Iterable[Any], types: GraphTypes) -> None:
 
     Raises :class:`ModelError` naming the reader otherwise.
     """
+    dtypes: dict[str, str] = {}
     for node in nodes:
         expected = types.inputs[node.name]
-        data = [reference for reference in node.input if not reference.startswith("^")]
-        for number, reference in enumerate(data):
-            name, _, index = reference.partition(":")
-            outputs = types.outputs[name]
-            if int(index or 0) >= len(outputs):
-                raise _malformed(node, f"reads {reference!r}, but {name!r} has {len(outputs)}")
-            found = outputs[int(index or 0)].dtype
-            wanted = expected[number].dtype if expected is not None else found
-            if found != wanted:
+        number = 0
+        for reference in node.input:
+            found = dtypes.get(reference)
+            if found is None:
+                if reference.startswith("^"):
+                    continue
+                found = dtypes[reference] = _dtype(node, reference, types)
+            if expected is not None and found != expected[number].dtype:
                 raise _malformed(
-                    node, f"reads {reference!r} of dtype {found} as input {number} of {wanted}"
+                    node,
+                    f"reads {reference!r} of dtype {found} as input {number} of "
+                    f"{expected[number].dtype}",
                 )
+            number += 1
+
+
+def _dtype(node: Any, reference: str, types: GraphTypes) -> str:
+    """The dtype of the tensor that ``node`` reads."""
+    name, _, index = reference.partition(":")
+    outputs = types.outputs[name]
+    if int(index or 0) >= len(outputs):
+        raise _malformed(node, f"reads {reference!r}, but {name!r} has {len(outputs)}")
+    return outputs[int(index or 0)].dtype
 
 
 def check_tensors(references: Iterable[str], types: GraphTypes) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from cost_models.op_info import Shape
 from placer.extraction.op_definitions import OpDefinitions, attribute
 from placer.extraction.tensor_states import TensorState
-from placer.extraction.tensor_types import GraphTypes
+from placer.extraction.tensor_types import GraphTypes, TensorType
 
 LARGE_CONSTANT_ELEMENTS = 1024
 """No shape, axis or permutation has more; larger constants are left out of the copy."""
@@ -54,6 +54,23 @@ ELEMENT_SHAPE_INPUT: Mapping[str, int] = {
 """Which input of an op says the element shape of a TensorList."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """What has to change of a node.
+
+    Whether a stub takes its place (with these ``outputs``, unknown ones if there are none), else
+    which attributes go, and whether the shapes that it states do.
+    """
+
+    is_stub: bool = False
+    outputs: tuple[Shape, ...] = ()
+    dropped: tuple[str, ...] = ()
+    forgets_shapes: bool = False
+
+
+_NO_CHANGE = _Change()
+
+
 class ScratchGraph:
     """The copy under construction; ``names`` maps renamed ops back to their real names."""
 
@@ -72,6 +89,7 @@ class ScratchGraph:
         self.types = types
         self.definitions = definitions
         self.attributes: dict[str, frozenset[str]] = {}
+        self.alike: dict[bytes, _Change] = {}
         self.renamed = {
             node.name: f"renamed_{number}"
             for number, node in enumerate(graph_def.node)
@@ -83,29 +101,72 @@ class ScratchGraph:
         self.known_values: dict[str, tuple[Shape, tuple[int, ...]]] = {}
         for name, refinement in refinements.items():
             self._redirect(name, refinement)
+        copied: list[Any] = []
+        changed: list[tuple[int, str, _Change]] = []
+        stubs: list[tuple[str, _Change]] = []
+        has_new_names = bool(self.renamed or self.redirected)
         for node in graph_def.node:
             name = node.name
-            told = refinements.get(name)
-            self._add(node, inputs.get(name), told)
-            for number, shape in told.ensured if told is not None else ():
+            change = self._change(node, name)
+            if change.is_stub:
+                stubs.append((name, change))
+                continue
+            if change is not _NO_CHANGE or name in inputs or name in refinements or has_new_names:
+                changed.append((len(copied), name, change))
+            copied.append(node)
+        nodes = self.graph_def.node
+        nodes.extend(copied)
+        for index, name, change in changed:
+            self._replace(nodes[index], name, inputs.get(name), refinements.get(name), change)
+        for name, change in stubs:
+            self._replace(nodes.add(), name, inputs.get(name), refinements.get(name), change)
+        for name, refinement in refinements.items():
+            for number, shape in refinement.ensured:
                 self._ensure_shape(name, number, shape)
 
-    def _add(self, node: Any, state: TensorState | None, refinement: Refinement | None) -> None:
-        name = self.renamed.get(node.name, node.name)
+    def _change(self, node: Any, name: str) -> _Change:
+        """What has to change of a node; found once for all that are alike."""
+        content = self.types.contents.get(name)
+        if content is None:
+            return self._find_change(node)
+        if content not in self.alike:
+            self.alike[content] = self._find_change(node)
+        return self.alike[content]
+
+    def _find_change(self, node: Any) -> _Change:
+        op_type, known = node.op, self._known_attributes(node.op)
+        if not self.definitions.is_registered(op_type):
+            return _Change(is_stub=True)
+        if op_type == "Const" and constant_elements(node) > LARGE_CONSTANT_ELEMENTS:
+            tensor = attribute(node.attr, "value").tensor
+            shape = tuple(dim.size for dim in tensor.tensor_shape.dim)
+            return _Change(is_stub=True, outputs=(shape,))
+        dropped = tuple(key for key in node.attr if key not in known)
+        in_loop = op_type in ("While", "StatelessWhile") and "output_shapes" in node.attr
+        if not dropped and not in_loop and not node.device:
+            return _NO_CHANGE
+        return _Change(dropped=dropped, forgets_shapes=in_loop)
+
+    def _replace(
+        self,
+        node: Any,
+        real_name: str,
+        state: TensorState | None,
+        refinement: Refinement | None,
+        change: _Change,
+    ) -> None:
+        name = self.renamed.get(real_name, real_name)
+        types = self.types.outputs[real_name]
         if state is not None:
-            self._add_input(name, state, self.types.outputs[node.name][0].is_ref)
+            self._fill_input(node, name, state, types[0].is_ref)
         elif refinement is not None and refinement.outputs is not None:
-            self._add_stub(name, node.name, refinement.outputs)
-        elif not self.definitions.is_registered(node.op):
-            stored = (None,) * len(self.types.outputs[node.name])
-            self._add_stub(name, node.name, stored)
-        elif node.op == "Const" and constant_elements(node) > LARGE_CONSTANT_ELEMENTS:
-            shape = tuple(dim.size for dim in attribute(node.attr, "value").tensor.tensor_shape.dim)
-            self._add_stub(name, node.name, (shape,))
+            self._fill_stub(node, name, types, refinement.outputs)
+        elif change.is_stub:
+            self._fill_stub(node, name, types, change.outputs or (None,) * len(types))
         else:
-            self._add_copy(name, node)
+            self._adapt(node, name, change)
             if refinement is not None:
-                self._refine(self.graph_def.node[-1], refinement)
+                self._refine(node, refinement)
 
     def _redirect(self, name: str, refinement: Refinement) -> None:
         """Lets readers of an output read what is known about it instead."""
@@ -126,19 +187,15 @@ class ScratchGraph:
         fill_shape(node.attr["shape"].shape, shape)
         self.names[ensured] = name
 
-    def _add_copy(self, name: str, node: Any) -> None:
-        copy = self.graph_def.node.add()
-        copy.CopyFrom(node)
-        copy.name = name
-        copy.device = ""
+    def _adapt(self, node: Any, name: str, change: _Change) -> None:
+        node.name = name
+        node.device = ""
         if self.renamed or self.redirected:
-            copy.input[:] = [self._scratch_reference(reference) for reference in node.input]
-        op_type, attributes = node.op, copy.attr
-        known = self._known_attributes(op_type)
-        for key in [key for key in attributes if key not in known]:
-            del attributes[key]
-        if op_type in ("While", "StatelessWhile") and "output_shapes" in attributes:
-            attributes["output_shapes"].list.Clear()
+            node.input[:] = [self._scratch_reference(reference) for reference in node.input]
+        for key in change.dropped:
+            del node.attr[key]
+        if change.forgets_shapes:
+            node.attr["output_shapes"].list.Clear()
 
     def _scratch_reference(self, reference: str) -> str:
         tensor = reference if ":" in reference else f"{reference}:0"
@@ -155,15 +212,17 @@ class ScratchGraph:
             self.attributes[op_type] = frozenset(attr.name for attr in attributes)
         return self.attributes[op_type]
 
-    def _add_input(self, name: str, state: TensorState, is_ref: bool) -> None:
+    def _fill_input(self, node: Any, name: str, state: TensorState, is_ref: bool) -> None:
+        node.Clear()
+        node.name = name
         if state.value is not None and state.shape is not None:
-            self._add_value(name, state.value, state.shape, state.dtype)
+            _fill_constant(node, _integers(state.value, state.shape, state.dtype))
         elif state.dtype == "resource" and state.element is not None:
-            node = self.graph_def.node.add(name=name, op="VarHandleOp")
+            node.op = "VarHandleOp"
             node.attr["dtype"].type = dtype_number(state.element.dtype)
             fill_shape(node.attr["shape"].shape, state.element.shape)
         elif state.dtype == "variant" and state.element is not None:
-            node = self.graph_def.node.add(name=name, op="EmptyTensorList")
+            node.op = "EmptyTensorList"
             node.attr["element_dtype"].type = dtype_number(state.element.dtype)
             node.attr["shape_type"].type = dtype_number("int32")
             node.input.extend(
@@ -173,19 +232,21 @@ class ScratchGraph:
                 ]
             )
         else:
-            node = self.graph_def.node.add(name=name, op="VariableV2" if is_ref else "Placeholder")
+            node.op = "VariableV2" if is_ref else "Placeholder"
             node.attr["dtype"].type = dtype_number(state.dtype)
             fill_shape(node.attr["shape"].shape, state.shape)
 
-    def _add_stub(self, name: str, real_name: str, shapes: tuple[Shape, ...]) -> None:
-        """An op with the same outputs; ``InfeedDequeueTuple`` can have any."""
-        types = self.types.outputs[real_name]
+    def _fill_stub(
+        self, node: Any, name: str, types: tuple[TensorType, ...], shapes: tuple[Shape, ...]
+    ) -> None:
+        """Makes ``node`` an op with these outputs; ``InfeedDequeueTuple`` can have any."""
         if len(types) == 1:
-            self._add_input(name, TensorState(types[0].dtype, shapes[0]), types[0].is_ref)
-        elif not types:
-            self.graph_def.node.add(name=name, op="NoOp")
-        else:
-            node = self.graph_def.node.add(name=name, op="InfeedDequeueTuple")
+            state = TensorState(types[0].dtype, shapes[0])
+            self._fill_input(node, name, state, types[0].is_ref)
+            return
+        node.Clear()
+        node.name, node.op = name, "InfeedDequeueTuple" if types else "NoOp"
+        if types:
             for kind, shape in zip(types, shapes, strict=True):
                 node.attr["dtypes"].list.type.append(dtype_number(kind.dtype))
                 fill_shape(node.attr["shapes"].list.shape.add(), shape)
@@ -200,7 +261,8 @@ class ScratchGraph:
         if refinement.value is not None:
             shape, value = refinement.value
             kind = self.types.outputs[self.names.get(node.name, node.name)][-1]
-            self._add_value(f"{node.name}/known_value", value, shape, kind.dtype)
+            known_value = _integers(value, shape, kind.dtype)
+            self._add_constant(f"{node.name}/known_value", known_value)
         if refinement.element_shape is not None:
             name = f"{node.name}/known_element_shape"
             node.input[ELEMENT_SHAPE_INPUT[node.op]] = name
@@ -214,23 +276,28 @@ class ScratchGraph:
         kind = dtypes.as_dtype(dtype or dtype_number("int32"))
         return self._add_constant(name, tensor_util.make_tensor_proto(value, dtype=kind))
 
-    def _add_value(self, name: str, value: tuple[int, ...], shape: Shape, dtype: str) -> None:
-        from tensorflow.python.framework import dtypes, tensor_util
-
-        kind = dtypes.as_dtype(dtype)
-        proto = tensor_util.make_tensor_proto(list(value), dtype=kind, shape=list(shape or ()))
-        self._add_constant(name, proto)
-
     def _add_integer(self, name: str, value: int) -> str:
         from tensorflow.python.framework import dtypes, tensor_util
 
         return self._add_constant(name, tensor_util.make_tensor_proto(value, dtype=dtypes.int32))
 
     def _add_constant(self, name: str, proto: Any) -> str:
-        node = self.graph_def.node.add(name=name, op="Const")
-        node.attr["dtype"].type = proto.dtype
-        node.attr["value"].tensor.CopyFrom(proto)
+        _fill_constant(self.graph_def.node.add(name=name), proto)
         return name
+
+
+def _fill_constant(node: Any, proto: Any) -> None:
+    node.op = "Const"
+    node.attr["dtype"].type = proto.dtype
+    node.attr["value"].tensor.CopyFrom(proto)
+
+
+def _integers(value: tuple[int, ...], shape: Shape, dtype: str) -> Any:
+    """A TensorProto."""
+    from tensorflow.python.framework import dtypes, tensor_util
+
+    kind = dtypes.as_dtype(dtype)
+    return tensor_util.make_tensor_proto(list(value), dtype=kind, shape=list(shape or ()))
 
 
 def dtype_number(dtype: str) -> int:

@@ -33,7 +33,7 @@ from placer.extraction.tensor_states import (
     is_known,
     widen_states,
 )
-from placer.extraction.tensor_types import NOTHING_ALIKE, GraphTypes
+from placer.extraction.tensor_types import GraphTypes
 
 MOST_ROUNDS = 40
 MOST_ITERATIONS = 10
@@ -99,15 +99,15 @@ class ShapeAnalysis:
         inputs: Mapping[str, TensorState],
         stored_shapes: Mapping[str, Any] | None = None,
         function: str = "",
-        contents: Mapping[str, bytes | None] = NOTHING_ALIKE,
+        types: GraphTypes | None = None,
     ) -> tuple[GraphShapes, ListFlow]:
         """The shapes of a flat graph whose placeholders have the states ``inputs``.
 
-        ``stored_shapes`` (TensorShapeProtos by op) fill in what inference leaves open, ``contents``
-        tell which nodes are alike.  Raises :class:`ShapeError` if TensorFlow cannot import the
-        graph.
+        ``stored_shapes`` (TensorShapeProtos by op) fill in what inference leaves open, ``types``
+        are those of the graph if they are known.  Raises :class:`ShapeError` if TensorFlow cannot
+        import the graph.
         """
-        types = GraphTypes(graph_def.node, self.definitions, contents)
+        types = types or GraphTypes(graph_def.node, self.definitions)
         check_dtypes(graph_def.node, types)
         fallbacks = Fallbacks(graph_def, types, stored_shapes or {})
         refinements = dict(self.forced.get(function, {}))
@@ -153,9 +153,8 @@ class ShapeAnalysis:
         if key not in self.results:
             body = self._flat_body(function)
             inputs = dict(zip(body.arguments, arguments, strict=True))
-            shapes, flow = self.analyse(
-                body.graph_def, inputs, function=function, contents=body.contents
-            )
+            types = GraphTypes(body.graph_def.node, self.definitions, body.contents)
+            shapes, flow = self.analyse(body.graph_def, inputs, function=function, types=types)
             check_tensors(body.outputs, shapes.types)
             outputs = tuple(tensor_state(name, shapes, flow) for name in body.outputs)
             self.results[key] = BodyShapes(

@@ -41,8 +41,8 @@ def _kind(op_type: str) -> int:
     return found
 
 
-class _Graph:
-    """The nodes of a graph, and what each depends on.
+class Dependencies:
+    """The nodes of a graph, and what each depends on, by their references alone.
 
     ``above`` has the bits of an op and of everything it depends on, loops included.
     """
@@ -73,6 +73,7 @@ class _Graph:
         return is_late
 
     def sinks(self) -> list[str]:
+        """The ops that nobody reads or waits for."""
         read = {source for sources in self.inputs.values() for source in sources}
         return [name for name in self.nodes if name not in read]
 
@@ -100,7 +101,7 @@ class _Graph:
 
 
 def default_ends(
-    graph_def: Any, definitions: OpDefinitions
+    graph: Dependencies, definitions: OpDefinitions
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     """The (key, tensor) outputs and the target ops of a graph that names none.
 
@@ -108,7 +109,6 @@ def default_ends(
     has no outputs is a target, all outputs of any other are outputs; a value inside a v1 loop, or
     in one branch of a v1 conditional, cannot be fetched and is no output.
     """
-    graph = _Graph(graph_def.node)
     sinks = graph.sinks()
     chosen = [name for name in sinks if not graph.is_plumbing(name)] or sinks
     contexts = find_contexts(graph.nodes[name] for name in graph.order)

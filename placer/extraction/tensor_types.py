@@ -149,6 +149,7 @@ class GraphTypes:
         definitions: OpDefinitions,
         contents: Mapping[str, bytes | None] = NOTHING_ALIKE,
     ) -> None:
+        self.definitions = definitions
         self.contents = contents
         self.nodes = nodes
         self.present = frozenset(node.op for node in nodes)

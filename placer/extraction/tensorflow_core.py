@@ -12,8 +12,11 @@ import importlib.util
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+
+PACKAGE = "tensorflow"
 
 LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
 """What takes three quarters of the time of importing TensorFlow's core, in order of dependence."""
@@ -35,7 +38,7 @@ def load_libraries_meanwhile() -> None:
 
 
 def _load() -> None:
-    specification = importlib.util.find_spec("tensorflow")
+    specification = importlib.util.find_spec(PACKAGE)
     folders = specification.submodule_search_locations if specification is not None else None
     if not folders or os.name != "posix":
         return
@@ -47,35 +50,37 @@ def _load() -> None:
             load(os.fsencode(path), os.RTLD_NOW)
 
 
-def allow_parts() -> None:
+_waiting: list[Callable[[], None]] = []
+"""What :func:`import_core` will do in the end, as long as the core is not imported."""
+
+
+def allow_parts(then: Callable[[], None] = lambda: None) -> None:
     """Lets modules of TensorFlow be imported without ``tensorflow/__init__.py`` and its Keras and
     pandas, unless it is there already.
 
     The messages (``tensorflow.core``) need nothing else; what needs the libraries calls
-    :func:`import_core` before.
+    :func:`import_core` before.  As soon as these are there, ``then`` is called.
     """
-    if "tensorflow" in sys.modules:
+    if PACKAGE in sys.modules:
+        then()
         return
-    specification = importlib.util.find_spec("tensorflow")
+    specification = importlib.util.find_spec(PACKAGE)
     if specification is None:
-        raise ModuleNotFoundError("No module named 'tensorflow'")
-    sys.modules["tensorflow"] = importlib.util.module_from_spec(specification)
-    _stand_ins.append("tensorflow")
-
-
-_stand_ins: list[str] = []
-"""The package whose place an empty module has, as long as its core is not imported."""
+        raise ModuleNotFoundError(f"No module named {PACKAGE!r}")
+    sys.modules[PACKAGE] = importlib.util.module_from_spec(specification)
+    _waiting.append(then)
 
 
 def import_core() -> None:
     """Imports what reads graphs, if :func:`allow_parts` was called before, in half the time that
     the whole takes; the whole of TensorFlow where that fails."""
-    if not _stand_ins:
+    if not _waiting:
         return
-    package = _stand_ins.pop()
+    then = _waiting.pop()
     try:
-        importlib.import_module(f"{package}.python.framework.ops")
+        importlib.import_module(f"{PACKAGE}.python.framework.ops")
     except (ImportError, AttributeError):
-        for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
             del sys.modules[name]
-        importlib.import_module(package)
+        importlib.import_module(PACKAGE)
+    then()
