@@ -60,7 +60,11 @@ def analyse_program(
     before_inference()
     types = GraphTypes(program.graph_def.node, definitions, program.contents)
     with beside(partial(_without_shapes, program, definitions, types)) as without_shapes:
-        found, problems = _find_shapes(program, binding, types, None if infer else reason)
+        try:
+            found, problems = _find_shapes(program, binding, types, None if infer else reason)
+        except ShapeError:
+            without_shapes()  # which names what is wrong with the file
+            raise
         check_tensors((tensor for _, tensor in program.outputs), types)
         found = replace(found, shapes=settle_reserve_spaces(types, found.shapes))
         fingerprint, groups = without_shapes()
@@ -91,7 +95,9 @@ def analyse_program(
 def _without_shapes(
     program: FlatProgram, definitions: OpDefinitions, types: GraphTypes
 ) -> tuple[str, tuple[ColocationGroup, ...]]:
-    """The fingerprint of a program, and its colocation groups."""
+    """The fingerprint of a program, and its colocation groups; raises :class:`ModelError` if an
+    input is not what its reader declares."""
+    check_dtypes(program.graph_def.node, types)
     found = program.fingerprint or fingerprint_graph(
         program.graph_def, definitions, program.contents
     )
@@ -108,7 +114,6 @@ def _find_shapes(
             if binding.bound and not _cannot_import(program, binding, types):
                 raise
             reason = str(error)
-    check_dtypes(program.graph_def.node, types)
     shapes = stated_shapes(program.graph_def, types, program.stored_shapes, binding.inputs)
     message = f"shapes could not be inferred, those stated in the file are used: {reason}"
     return GraphShapes(shapes=shapes, values={}, types=types), [("no_inference", message, ())]

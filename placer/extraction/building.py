@@ -33,7 +33,7 @@ class GraphBuilder:
         self.definitions = definitions
         self.properties: dict[tuple[str, Shape, Any], TensorProperties] = {}
         self.attributes: dict[tuple[str | bytes, ...], dict[str, object]] = {}
-        self.attributes_of: dict[bytes, dict[str, object]] = {}
+        self.alike: dict[bytes, tuple[dict[str, object], str]] = {}
         self.infos: dict[tuple[int, ...], OpInfo] = {}
         self.defaults: dict[str, dict[str, object]] = {}
         self.body_names: dict[BodyName, str] = {}
@@ -146,33 +146,39 @@ class GraphBuilder:
             inputs.append(tensor)
             properties.append(given)
         bodies = shapes.bodies.get(name)
+        attributes, device = self._attributes_and_device(node, shapes.types.contents.get(name))
         return Op(
             name=name,
-            info=self._info(node, shapes.types.contents.get(name), properties, outputs),
+            info=self._info(node, attributes, properties, outputs),
             inputs=tuple(inputs),
             control_inputs=tuple(controls),
-            device=node.device or _asked_devices(node.attr),
+            device=device,
             origin=origin,
             bodies={key: tuple(map(self._body_name, value)) for key, value in bodies.items()}
             if bodies
             else _NO_BODIES,
         )
 
+    def _attributes_and_device(
+        self, node: Any, content: bytes | None
+    ) -> tuple[dict[str, object], str]:
+        """The attributes, and the device that is asked for; found once for all that are alike."""
+        found = self.alike.get(content) if content is not None else None
+        if found is None:
+            found = self._attributes(node), node.device or _asked_devices(node.attr)
+            if content is not None:
+                self.alike[content] = found
+        return found
+
     def _info(
         self,
         node: Any,
-        content: bytes | None,
+        attributes: dict[str, object],
         inputs: Sequence[TensorProperties],
         outputs: tuple[TensorProperties, ...],
     ) -> OpInfo:
         """What cost rules see of a node; ops that are alike in all of it have one object."""
-        if content is None:
-            attributes = self._attributes(node)
-        elif content in self.attributes_of:
-            attributes = self.attributes_of[content]
-        else:
-            attributes = self.attributes_of[content] = self._attributes(node)
-        alike = id(attributes), len(inputs), *map(id, inputs), *map(id, outputs)
+        alike = id(attributes), id(outputs), *map(id, inputs)
         if alike not in self.infos:
             self.infos[alike] = OpInfo(
                 op=node.op, inputs=tuple(inputs), outputs=outputs, attributes=attributes

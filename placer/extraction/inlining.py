@@ -11,7 +11,7 @@ gradients stay one op.  Only what the outputs and the side effects reach is emit
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,11 @@ class _Inliner:
     def __init__(self, graph_def: Any, definitions: OpDefinitions) -> None:
         self.tree = CallTree(graph_def, definitions)
         self.definitions = definitions
+        self.plain = frozenset(
+            name
+            for name, node in self.tree.root.nodes.items()
+            if node.op not in self.tree.callable and INPUT_ANCHOR not in node.attr
+        )
         self.pending: list[tuple[Scope, str]] = []
         self.inputs: dict[tuple[Scope, str], list[Source]] = {}
         self.touched: set[Scope] = set()
@@ -93,6 +98,8 @@ class _Inliner:
 
     def resolve(self, scope: Scope, reference: str) -> Source:
         """The plain op that computes a data reference."""
+        if scope.parent is None and reference in self.plain:
+            return scope, reference, 0  # as most references are
         while True:
             node, index = self.tree.locate(scope, reference)
             if node is None:
@@ -172,26 +179,29 @@ class _Inliner:
         references = [reference.split(":")[0] for reference in scope.returns]
         return list(dict.fromkeys([*references, *self.side_effects(scope)]))
 
-    def sources(self, scope: Scope, node: Any) -> Iterator[Source]:
+    def sources(self, scope: Scope, node: Any) -> list[Source]:
         """The resolved inputs of a plain op, or of the anchor of a call."""
         is_call = self.tree.called(scope, node) is not None
-        added = added_control(node)
+        found: list[Source] = []
+        added: list[str] | None = None
         for name in node.input:
             if name.startswith("^"):
-                if name[1:] in added:
-                    continue
-                yield from ((*pair, -1) for pair in self.control_sources(scope, name[1:]))
+                added = added_control(node) if added is None else added
+                if name[1:] not in added:
+                    waited_for = self.control_sources(scope, name[1:])
+                    found.extend((owner, op, -1) for owner, op in waited_for)
             elif not is_call:
-                yield self.resolve(scope, name)
+                found.append(self.resolve(scope, name))
         if scope.parent is not None and scope.has_anchor() and scope.begins(node):
-            yield scope.parent, scope.call.name, -1
+            found.append((scope.parent, scope.call.name, -1))
+        return found
 
     def collect(self) -> list[tuple[Scope, str]]:
         """Visits everything that is needed; the ops in the order of the file."""
         while self.pending:
             scope, name = key = self.pending.pop()
             if key not in self.inputs:
-                self.inputs[key] = found = list(self.sources(scope, scope.nodes[name]))
+                self.inputs[key] = found = self.sources(scope, scope.nodes[name])
                 self.pending.extend((owner, op) for owner, op, _ in found)
         return sorted(self.inputs, key=lambda key: (*key[0].order, key[0].positions[key[1]]))
 
@@ -204,7 +214,7 @@ class _Inliner:
         order = self.collect()
         names = flat_names(order)
         effects = dict.fromkeys([key for key in runs if self.is_effect(*key)]) | self.effects
-        emitted = self.emit(order, names)
+        emitted = self.emit(names)
         return InlinedGraph(
             graph_def=emitted.graph_def,
             contents=emitted.contents,
@@ -216,15 +226,13 @@ class _Inliner:
             compiled_calls=tuple(self.compiled),
         )
 
-    def emit(
-        self, order: list[tuple[Scope, str]], names: Mapping[tuple[Scope, str], str]
-    ) -> _Emitted:
+    def emit(self, names: Mapping[tuple[Scope, str], str]) -> _Emitted:
         """The flat nodes, producers first, otherwise in the given order."""
-        inputs, sources = {}, {}
-        for key in order:
-            inputs[names[key]], sources[names[key]] = self.flat_inputs(key, names)
-        op_types = {names[scope, name]: scope.nodes[name].op for scope, name in order}
-        keys = dict(zip(names.values(), names, strict=True))
+        inputs, sources, op_types, keys = {}, {}, {}, {}
+        for key, flat in names.items():
+            inputs[flat], sources[flat] = self.flat_inputs(key, names)
+            op_types[flat] = key[0].nodes[key[1]].op
+            keys[flat] = key
         emitted = _Emitted(self.tree)
         for flat in order_after(op_types, sources):
             emitted.add(*keys[flat], flat, inputs[flat])
@@ -235,15 +243,18 @@ class _Inliner:
         self, key: tuple[Scope, str], names: Mapping[tuple[Scope, str], str]
     ) -> tuple[list[str], list[str]]:
         """The inputs of a flat node, and the nodes that these name."""
-        own = names[key]
-        producers, data, control = [], [], {}
+        producers: list[str] = []
+        data: list[str] = []
+        control: dict[str, str] = {}
         for owner, producer, index in self.inputs[key]:
             flat = names[owner, producer]
             if index >= 0:
                 producers.append(flat)
                 data.append(f"{flat}:{index}" if index else flat)
-            elif flat != own:
+            elif flat != names[key]:
                 control[flat] = f"^{flat}"
+        if not control:
+            return data, producers
         return [*data, *control.values()], [*producers, *control]
 
 
@@ -264,13 +275,12 @@ class _Emitted:
         """Appends the flat node of an op, or of the anchor of a call."""
         source = scope.nodes[name]
         node = self.graph_def.node.add()
-        attributes = source.attr
-        if "_output_shapes" in attributes:
-            self.stored_shapes[flat] = attributes["_output_shapes"].list.shape
-        fill_node(node, source, is_anchor=self.tree.called(scope, source) is not None)
-        if scope.device and not node.device:
-            node.device = scope.device
+        if "_output_shapes" in source.attr:
+            self.stored_shapes[flat] = source.attr["_output_shapes"].list.shape
+        fill_node(node, source, is_anchor=source.op in self.tree.callable)
         if scope.call is not None:
+            if scope.device and not node.device:
+                node.device = scope.device
             bind_placeholders(scope, node)
         content = content_of(node)
         if content is None or content not in self.referred:

@@ -3,6 +3,7 @@ than its parent's."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import signal
@@ -27,6 +28,7 @@ MEMORY_VARIABLE = "PLACER_READING_MEMORY"
 """The environment variable that gives another limit, as in ``32GiB``."""
 
 _PR_SET_PDEATHSIG = 1
+_PRCTL = getattr(ctypes.CDLL(None), "prctl", None) if os.name == "posix" else None
 
 
 def memory_limit(request: Mapping[str, Any]) -> int:
@@ -77,11 +79,8 @@ def too_large(limit_bytes: int) -> str:
 
 def end_with_parent(parent: int) -> None:
     """Ends this process when process ``parent`` ends, even inside a long call (on Linux)."""
-    import ctypes
-
-    prctl = getattr(ctypes.CDLL(None), "prctl", None) if os.name == "posix" else None
-    if prctl is None:
+    if _PRCTL is None:
         return
-    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _PRCTL(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before
         os.kill(os.getpid(), signal.SIGKILL)

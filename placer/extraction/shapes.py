@@ -108,7 +108,6 @@ class ShapeAnalysis:
         import the graph.
         """
         types = types or GraphTypes(graph_def.node, self.definitions)
-        check_dtypes(graph_def.node, types)
         fallbacks = Fallbacks(graph_def, types, stored_shapes or {})
         refinements = dict(self.forced.get(function, {}))
         for name in refinements.keys() - types.outputs.keys():
@@ -154,6 +153,7 @@ class ShapeAnalysis:
             body = self._flat_body(function)
             inputs = dict(zip(body.arguments, arguments, strict=True))
             types = GraphTypes(body.graph_def.node, self.definitions, body.contents)
+            check_dtypes(body.graph_def.node, types)
             shapes, flow = self.analyse(body.graph_def, inputs, function=function, types=types)
             check_tensors(body.outputs, shapes.types)
             outputs = tuple(tensor_state(name, shapes, flow) for name in body.outputs)

@@ -3,13 +3,19 @@ savers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 from placer.extraction.node_checks import check_references
 from placer.extraction.node_order import order_after, order_nodes, sources_of
 from placer.extraction.op_definitions import OpDefinitions, argument_length
-from placer.extraction.v1_control_flow import NOWHERE, find_contexts
+from placer.extraction.v1_control_flow import (
+    ENTER_TYPES,
+    NOWHERE,
+    SWITCH_TYPES,
+    find_contexts,
+)
 
 ASSIGN_TYPES = frozenset({"Assign", "AssignVariableOp"})
 SAVER_TYPES = frozenset(
@@ -49,26 +55,35 @@ class Dependencies:
 
     def __init__(self, nodes: Iterable[Any]) -> None:
         self.nodes = {node.name: node for node in nodes}
-        sources = {name: sources_of(node) for name, node in self.nodes.items()}
-        op_types = {name: node.op for name, node in self.nodes.items()}
-        self.order = order_after(op_types, sources)
-        self.inputs = {name: sources[name] for name in self.order}
-        kinds = {op_type: _kind(op_type) for op_type in set(op_types.values())}
-        self.above = {name: kinds[op_types[name]] for name in self.order}
-        while self._spread():
-            pass
+        self.op_types = {name: node.op for name, node in self.nodes.items()}
+        self.present = frozenset(self.op_types.values())
+        self.inputs = {name: sources_of(node) for name, node in self.nodes.items()}
 
-    def _spread(self) -> bool:
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The names, producers first."""
+        return order_after(self.op_types, self.inputs)
+
+    @cached_property
+    def above(self) -> Mapping[str, int]:
+        """See the class."""
+        kinds = {op_type: _kind(op_type) for op_type in self.present}
+        found = {name: kinds[op_type] for name, op_type in self.op_types.items()}
+        while self._spread(found):
+            pass
+        return found
+
+    def _spread(self, found: dict[str, int]) -> bool:
         """One pass; whether it changed anything that an op before its input must learn (loops)."""
         seen: set[str] = set()
         is_late = False
-        for name, sources in self.inputs.items():
-            bits = self.above[name]
+        for name in self.order:
+            bits, sources = found[name], self.inputs[name]
             for source in sources:
-                bits |= self.above.get(source, 0)
-            if bits != self.above[name] and name in seen:
+                bits |= found.get(source, 0)
+            if bits != found[name] and name in seen:
                 is_late = True
-            self.above[name] = bits
+            found[name] = bits
             seen.update(sources)
         return is_late
 
@@ -96,8 +111,22 @@ class Dependencies:
         op = self.nodes[name].op
         if op in STATE_TYPES or op == "Const" or self.is_initialiser(name):
             return True
-        bits = self.above[name]
-        return bool(bits & _SAVER) or (op == "Identity" and not bits & _COMPUTED)
+        if not self.present.isdisjoint(SAVER_TYPES) and self.above[name] & _SAVER:
+            return True
+        return op == "Identity" and not self.is_computed(name)
+
+    def is_computed(self, name: str) -> bool:
+        """Whether anything but variables, and what only hands them on, is above an op."""
+        seen, pending = {name}, [name]
+        while pending:
+            name = pending.pop()
+            if name not in self.nodes:
+                continue
+            if _kind(self.op_types[name]) & _COMPUTED:
+                return True
+            pending.extend(source for source in self.inputs[name] if source not in seen)
+            seen.update(self.inputs[name])
+        return False
 
 
 def default_ends(
@@ -111,8 +140,9 @@ def default_ends(
     """
     sinks = graph.sinks()
     chosen = [name for name in sinks if not graph.is_plumbing(name)] or sinks
-    contexts = find_contexts(graph.nodes[name] for name in graph.order)
-    chosen = [name for name in chosen if contexts[name] == NOWHERE] or chosen
+    if not graph.present.isdisjoint(ENTER_TYPES | SWITCH_TYPES):
+        contexts = find_contexts(graph.nodes[name] for name in graph.order)
+        chosen = [name for name in chosen if contexts[name] == NOWHERE] or chosen
     outputs, targets = [], []
     for name in chosen:
         count = output_count(graph.nodes[name], definitions)

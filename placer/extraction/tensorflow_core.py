@@ -24,9 +24,11 @@ LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
 EXTENSIONS = (
     *("bz2", "decimal", "fcntl", "hashlib", "json", "lzma", "random", "resource", "select", "ssl"),
     *("subprocess", "tempfile", "zlib"),
-    *("google.protobuf.descriptor", "ml_dtypes", "numpy", "wrapt"),
+    *("google.protobuf.descriptor", "ml_dtypes", "numpy", "placer.extraction.process_limits"),
+    "wrapt",
 )
-"""Modules with a library of their own: these would wait until TensorFlow's are loaded."""
+"""Modules with a library of their own, or with a function of one: these would wait until
+TensorFlow's are loaded."""
 
 
 def load_libraries_meanwhile() -> None:
@@ -47,7 +49,7 @@ def _load() -> None:
     for name in LIBRARIES:
         path = Path(folders[0]) / name
         if path.exists():
-            load(os.fsencode(path), os.RTLD_NOW)
+            load(os.fsencode(path), os.RTLD_LAZY)  # a third faster: few functions will be called
 
 
 _waiting: list[Callable[[], None]] = []

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cost_models.op_info import OpInfo, TensorProperties, ask_once
 
@@ -16,6 +16,26 @@ if TYPE_CHECKING:
     from cost_models.kernels import KernelMatch
 
 
+Value = TypeVar("Value")
+
+
+def _quickly_pickled(cls: type[Value]) -> type[Value]:
+    """A frozen dataclass with slots, pickled without asking for every value which fields it has."""
+    pickled: Any = cls
+    names = tuple(field.name for field in fields(pickled))
+    state = attrgetter(*names)
+    setters = tuple(getattr(pickled, name).__set__ for name in names)
+
+    def set_state(value: Value, content: tuple[object, ...]) -> None:
+        for set_field, part in zip(setters, content, strict=True):
+            set_field(value, part)
+
+    pickled.__getstate__ = lambda value: state(value)
+    pickled.__setstate__ = set_state
+    return cls
+
+
+@_quickly_pickled
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
     """One op of the flat graph.
@@ -37,14 +57,6 @@ class Op:
     origin: tuple[str, str] = ("", "")
     bodies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def __getstate__(self) -> tuple[object, ...]:
-        """The fields, for pickling: a dataclass would look up which they are for every op."""
-        return _OP_STATE(self)
-
-    def __setstate__(self, state: tuple[object, ...]) -> None:
-        for name, value in zip(_OP_FIELDS, state, strict=True):
-            object.__setattr__(self, name, value)
-
     @property
     def op_type(self) -> str:
         """TensorFlow's op type, such as ``MatMul``."""
@@ -53,10 +65,6 @@ class Op:
     def output_name(self, index: int) -> str:
         """The name of output ``index``."""
         return f"{self.name}:{index}"
-
-
-_OP_FIELDS = tuple(field.name for field in fields(Op))
-_OP_STATE = attrgetter(*_OP_FIELDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +78,7 @@ class Tensor:
     consumers: tuple[str, ...]
 
 
+@_quickly_pickled
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
     """State that lives from step to step: a variable or a table.
@@ -84,6 +93,7 @@ class Variable:
     shape: tuple[int | None, ...] | None
 
 
+@_quickly_pickled
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColocationGroup:
     """Ops that must share a device, and why (``resource``, ``reference``, ``_class``, ...)."""
