@@ -48,7 +48,8 @@ def _kind(op_type: str) -> int:
 
 
 class Dependencies:
-    """The nodes of a graph, and what each depends on, by their references alone.
+    """The nodes of a graph, and what each depends on, by their references alone; raises
+    :class:`ModelError` for a cycle.
 
     ``above`` has the bits of an op and of everything it depends on, loops included.
     """
@@ -58,11 +59,7 @@ class Dependencies:
         self.op_types = {name: node.op for name, node in self.nodes.items()}
         self.present = frozenset(self.op_types.values())
         self.inputs = {name: sources_of(node) for name, node in self.nodes.items()}
-
-    @cached_property
-    def order(self) -> tuple[str, ...]:
-        """The names, producers first."""
-        return order_after(self.op_types, self.inputs)
+        self.order = order_after(self.op_types, self.inputs)
 
     @cached_property
     def above(self) -> Mapping[str, int]:
