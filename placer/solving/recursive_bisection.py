@@ -13,11 +13,12 @@ import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.coarsening import coarsen
-from placer.solving.compiled.cuts_of_orders import cut_order, slow_modes
+from placer.solving.compiled.cuts_of_orders import clique_weights, cut_order
 from placer.solving.compiled.gain_table import excess, transfer_of
 from placer.solving.compiled.parts import part_of
 from placer.solving.compiled.relief import relieve
 from placer.solving.compiled.unit_moves import refine_transfer
+from placer.solving.laplacian import slow_modes
 
 _COARSEST_UNITS = 80
 _LEAST_SHRINK = 0.9
@@ -185,6 +186,6 @@ def _positions(part: Arrays, random: np.random.Generator) -> list[Floats]:
     found = [np.arange(count, dtype=np.float64)]
     found += [random.random(count) for _ in range(_RANDOM_ORDERS)]
     if count > 2:
-        modes = slow_modes(part, _MODES)
+        modes = slow_modes(clique_weights(part), _MODES, within_parts=False)
         found += [*modes, *(random.normal(size=(_MIXES, len(modes))) @ modes)]
     return found

@@ -11,7 +11,7 @@ import numpy as np
 from small_problems import problem_of, random_problem
 
 from placer.solving.compiled.arrays import Arrays, Ints
-from placer.solving.compiled.cuts_of_orders import cut_order, slow_modes
+from placer.solving.compiled.cuts_of_orders import clique_weights, cut_order
 from placer.solving.compiled.gain_table import (
     apply_move,
     excess,
@@ -23,6 +23,7 @@ from placer.solving.compiled.parts import part_of
 from placer.solving.compiled.priority_queues import fullest_first, new_queues, put, remove
 from placer.solving.compiled.relief import relieve
 from placer.solving.compiled.unit_moves import refine_transfer
+from placer.solving.laplacian import slow_modes
 from placer.solving.recursive_bisection import bisect_recursively
 from placer.solving.reduced_problem import ReducedProblem, reduce_to_units
 from placer.solving.transfer_search import to_arrays
@@ -141,7 +142,8 @@ def test_the_first_mode_of_a_chain_is_its_order() -> None:
     names = random.Random(3).sample(range(20), 20)
     tensors = [(names[i], [names[i + 1]], 8) for i in range(19)]
     problem = reduce_to_units(problem_of(resident=[1] * 20, tensors=tensors, capacity=[20, 20]))
-    order = np.argsort(slow_modes(to_arrays(problem), 1)[0]).tolist()
+    weight = clique_weights(to_arrays(problem))
+    order = np.argsort(slow_modes(weight, 1, within_parts=False)[0]).tolist()
     assert order in (names, names[::-1])
 
 

@@ -6,35 +6,19 @@ import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.jit import compiled
-
-_MOST_PINS = 64
-"""Larger nets pull everything together and say little."""
-
-
-def slow_modes(arrays: Arrays, count: int) -> Floats:
-    """``[mode, unit]``: positions in which units that share many bytes lie close together.
-
-    The eigenvectors of the smallest eigenvalues (but the first) of the normalised Laplacian of the
-    graph in which every net is a clique (M. Fiedler, A property of eigenvectors of nonnegative
-    symmetric matrices and its application to graph theory, 1975).
-    """
-    weight = _clique_weights(arrays)
-    degree = weight.sum(axis=1)
-    scale = 1.0 / np.sqrt(np.where(degree > 0.0, degree, 1.0))
-    laplacian = np.eye(len(weight)) - scale[:, None] * weight * scale[None, :]
-    modes = np.linalg.eigh(laplacian)[1][:, 1 : 1 + count] * scale[:, None]
-    largest = modes[np.argmax(np.abs(modes), axis=0), np.arange(modes.shape[1])]
-    return np.ascontiguousarray((modes * np.where(largest < 0.0, -1.0, 1.0)).T)
+from placer.solving.laplacian import MOST_PINS
 
 
 @compiled
-def _clique_weights(arrays: Arrays) -> Floats:
+def clique_weights(arrays: Arrays) -> Floats:
+    """``[unit, unit]``: what ties units; every net is a clique, its bytes divided among the ties of
+    each unit."""
     nets = arrays.nets
     count = arrays.units.allowed.shape[0]
     weight = np.zeros((count, count))
     for net in range(nets.producer.shape[0]):
         first, last = nets.pin_start[net], nets.pin_start[net + 1]
-        if last - first >= _MOST_PINS:
+        if last - first >= MOST_PINS:
             continue
         share = nets.bytes[net] / (last - first)
         for one in range(first, last):

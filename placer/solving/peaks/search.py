@@ -9,22 +9,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from itertools import islice
 
 import numpy as np
 
 from placer.prediction.execution_orders import highest_peak
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
+from placer.solving.compiled.cuts_of_orders import clique_weights
 from placer.solving.compiled.gain_table import transfer_of
 from placer.solving.compiled.held_annealing import anneal_held
 from placer.solving.compiled.held_bytes import Held, hold
 from placer.solving.compiled.held_segments import cut, first_starts
+from placer.solving.laplacian import MOST_UNITS, slow_modes
 from placer.solving.multilevel_search import Found, MultilevelSearch, OnBetter
 from placer.solving.peaks.moments import at_moments, to_held
 from placer.solving.peaks.problem import PeakProblem, regroup
 from placer.solving.smoothing import smooth
 from placer.solving.transfer_search import to_arrays
-from placer.solving.unit_order import slow_modes
 
 _STRETCHES = 24
 """Of every order: the fullest moment of each on every device is one of those followed."""
@@ -214,17 +214,14 @@ class PeakSearch(MultilevelSearch):
     def _orders(self, levels: Sequence[Arrays], maps: Sequence[Ints]) -> list[Floats]:
         """Positions of the units along the slowest mode of the graph, and around the circle that
         the two slowest make, begun anywhere: a graph whose ends are joined is a ring."""
-        nets = levels[-1].nets
-        pins = [
-            (int(producer), *nets.pins[begin:end].tolist())
-            for producer, begin, end in zip(
-                nets.producer, nets.pin_start[:-1], nets.pin_start[1:], strict=True
-            )
-        ]
-        count = len(levels[-1].units.allowed)
+        coarsest, nets = levels[-1], levels[-1].nets
+        count = len(coarsest.units.allowed)
         power = float(self.random.choice(_POWERS))
         sizes = (nets.bytes / max(1.0, nets.bytes.max(initial=0.0))) ** power
-        modes = list(islice(slow_modes(count, pins, sizes.tolist()), 2))
+        modes: list[Floats] = []
+        if 2 < count <= MOST_UNITS:
+            weight = clique_weights(coarsest._replace(nets=nets._replace(bytes=sizes)))
+            modes += [*slow_modes(weight, 2, within_parts=True)]
         modes += [self.random.random(count) for _ in range(2 - len(modes))]
         for each, new_of in zip(levels[-2::-1], maps[::-1], strict=True):
             modes = [smooth(each.nets, mode[new_of], _SMOOTHINGS) for mode in modes]
