@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -35,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from placer.commands.parser import build_parser
 
     gc.set_threshold(COLLECTION_THRESHOLD)
+    atexit.register(gc.freeze)  # the end of the process looks for no garbage
     _open_closed_streams()
     allow_copies()
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,7 @@ class Inventory:
     largest_group: IndivisibleGroup | None
     no_gpu_kernel: Mapping[str, int]
     unmodelled: Mapping[str, int]
+    unknown_share: float
 
 
 def take_inventory(extraction: Extraction, costs: Mapping[str, OpCost]) -> Inventory:
@@ -72,6 +73,7 @@ def take_inventory(extraction: Extraction, costs: Mapping[str, OpCost]) -> Inven
         largest_group=_largest_group(graph, costs),
         no_gpu_kernel=_no_gpu_kernel(graph),
         unmodelled=_count_types(op for op in graph.ops.values() if costs[op.name].unmodelled),
+        unknown_share=extraction.unknown_share,
     )
 
 
@@ -102,7 +104,7 @@ def analyse(
         no_gpu_kernel=there.no_gpu_kernel,
         unmodelled=there.unmodelled,
         unknown_shapes=tuple(_unknown_shapes(extraction)),
-        unknown_share=extraction.unknown_share,
+        unknown_share=there.unknown_share,
         warnings=tuple((code, message) for code, message, _ in extraction.warnings),
         plan=plan,
     )
@@ -198,9 +200,10 @@ def _compute_facts(
     op_types: dict[str, list[str]] = {}
     for op in graph.ops.values():
         op_types.setdefault(op.op_type, []).append(op.name)
-    whole = _hotspot("", graph.ops, costs, metrics)
-    unmodelled = _busy_seconds((op for op in graph.ops if costs[op].unmodelled), metrics.schedule)
-    inaccurate = _busy_seconds((op for op in graph.ops if costs[op].inaccurate), metrics.schedule)
+    seconds = _busy_seconds(graph, metrics.schedule)
+    whole = _hotspot("", graph.ops, costs, seconds)
+    unmodelled = sum([seconds[op] for op in graph.ops if costs[op].unmodelled])
+    inaccurate = sum([seconds[op] for op in graph.ops if costs[op].inaccurate])
     share = inaccurate / whole.seconds if whole.seconds else 0.0
     return ComputeFacts(
         flops=whole.flops,
@@ -208,8 +211,8 @@ def _compute_facts(
         step_seconds=metrics.schedule.step_seconds,
         busy_seconds=whole.seconds,
         reference=reference,
-        by_op_type=_hotspots(op_types, costs, metrics),
-        by_scope=_hotspots(_telling_scopes(graph, metrics.schedule), costs, metrics),
+        by_op_type=_hotspots(op_types, costs, seconds),
+        by_scope=_hotspots(_telling_scopes(seconds), costs, seconds),
         unmodelled_share=unmodelled / whole.seconds if whole.seconds else 0.0,
         inaccurate_share=share,
         relative_error=calibration_error + share if calibration_error else None,
@@ -217,50 +220,55 @@ def _compute_facts(
 
 
 def _hotspots(
-    groups: Mapping[str, Sequence[str]], costs: Mapping[str, OpCost], metrics: Metrics
+    groups: Mapping[str, Sequence[str]],
+    costs: Mapping[str, OpCost],
+    seconds: Mapping[str, float],
 ) -> tuple[Hotspot, ...]:
-    """The groups of ops with the most busy time, largest first."""
-    spots = [_hotspot(name, ops, costs, metrics) for name, ops in groups.items()]
+    """The groups of ops with the most busy ``seconds``, largest first."""
+    spots = [_hotspot(name, ops, costs, seconds) for name, ops in groups.items()]
     spots.sort(key=lambda spot: (-spot.seconds, -spot.bytes_accessed, spot.name))
     return tuple(spots[:HOTSPOT_COUNT])
 
 
 def _hotspot(
-    name: str, ops: Iterable[str], costs: Mapping[str, OpCost], metrics: Metrics
+    name: str,
+    ops: Collection[str],
+    costs: Mapping[str, OpCost],
+    seconds: Mapping[str, float],
 ) -> Hotspot:
-    names = list(ops)
-    found = [costs[op] for op in names]
+    found = [costs[op] for op in ops]
     return Hotspot(
         name=name,
-        op_count=len(names),
+        op_count=len(ops),
         flops=sum([cost.flops for cost in found]),
         bytes_accessed=sum([cost.bytes_accessed for cost in found]),
         output_bytes=sum([size or 0 for cost in found for size in cost.output_bytes]),
-        seconds=_busy_seconds(names, metrics.schedule),
+        seconds=sum([seconds[op] for op in ops]),
     )
 
 
-def _busy_seconds(ops: Iterable[str], schedule: Schedule) -> float:
+def _busy_seconds(graph: OpGraph, schedule: Schedule) -> dict[str, float]:
+    """For how long each op runs."""
     start, finish = schedule.start_seconds, schedule.finish_seconds
-    return sum([finish[op] - start[op] for op in ops])
+    return {op: finish[op] - start[op] for op in graph.ops}
 
 
-def _telling_scopes(graph: OpGraph, schedule: Schedule) -> dict[str, list[str]]:
+def _telling_scopes(busy: Mapping[str, float]) -> dict[str, list[str]]:
     """Ops by name scope, each scope as deep as it takes to tell something.
 
-    A scope that holds more than a quarter of the busy time is opened: an exported model has
+    A scope that holds more than a quarter of the ``busy`` seconds is opened: an exported model has
     everything in one or two outer scopes.  It stays closed where that would scatter it, no scope
     in it holding a hundredth of it.
     """
-    large = _busy_seconds(graph.ops, schedule) / 4
+    large = sum(busy.values()) / 4
     closed: dict[str, list[str]] = {}
-    opened = [("", 0, list(graph.ops))]
+    opened = [("", 0, list(busy))]
     while opened:
         scope, depth, ops = opened.pop()
         inner: dict[str, list[str]] = {}
         for op in ops:
             inner.setdefault(scope_of(op, depth + 1), []).append(op)
-        seconds = {name: _busy_seconds(members, schedule) for name, members in inner.items()}
+        seconds = {name: sum([busy[op] for op in members]) for name, members in inner.items()}
         largest = max((seconds[name] for name in inner if name != scope), default=0.0)
         if depth and largest < sum(seconds.values()) / 100:
             closed.setdefault(scope, []).extend(ops)

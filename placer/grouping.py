@@ -34,7 +34,8 @@ def merged_groups(
         reasons[group.ops[0]] = (*reasons.get(group.ops[0], ()), *group.reasons)
     members: dict[str, list[str]] = {}
     for name in graph.ops:
-        members.setdefault(union.root(name), []).append(name)
+        root = union.root(name) if name in union.parent else name
+        members.setdefault(root, []).append(name)
     merged_reasons: dict[str, dict[str, None]] = {}
     for first, why in reasons.items():
         merged_reasons.setdefault(union.root(first), {}).update(dict.fromkeys(why))
