@@ -255,8 +255,8 @@ def test_unbound_inputs_keep_their_open_shape(shape):
     reason="a process is copied on Linux with two cores only",
 )
 def test_a_report_is_the_same_whether_the_process_is_copied_or_not(monkeypatch):
-    """Inventory, orders, half of the peaks and the schedule are found in copies, of a graph whose
-    loop is laid out: the report is the one that the process makes alone, its step too.
+    """Inventory, orders and most of the peaks are found in copies, of a graph whose loop is laid
+    out: the report is the one that the process makes alone, its step too.
 
     x, w --> a --> b --> loop (three times) --> y
     """
@@ -281,6 +281,6 @@ def test_a_report_is_the_same_whether_the_process_is_copied_or_not(monkeypatch):
     monkeypatch.setattr(beside._Permission, "given", True)
     monkeypatch.setattr(os, "fork", lambda: copies.append(fork()) or copies[-1])
     helped = report_extraction("model.pb", extraction, None, Options())
-    assert len(copies) == 4
+    assert len(copies) == 3
     assert helped == alone
     assert helped.step() == alone.step()

@@ -7,11 +7,9 @@ The order of a step is not determined by the graph: it differs from process to p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from math import ceil
 from statistics import median_low
 
-from placer.beside import beside
 from placer.collection import collection_paused
 from placer.graph.op_graph import OpGraph
 from placer.prediction.executor import prepare, run_once, run_reversed
@@ -58,18 +56,12 @@ def executor_orders(
 
 
 @collection_paused()
-def peaks_along(step: StepMemory, orders: Iterable[Sequence[str]]) -> list[dict[str, int]]:
-    """The peaks of every device along each order, each a step of its own."""
-    numbered = list(enumerate(orders))
-    half = len(numbered) // 2
-    with beside(partial(_peaks_along, step, numbered[half:]), ops=len(step.graph.ops)) as others:
-        return [*_peaks_along(step, numbered[:half]), *others()]
-
-
-def _peaks_along(
-    step: StepMemory, numbered: Iterable[tuple[int, Sequence[str]]]
+def peaks_along(
+    step: StepMemory, orders: Iterable[Sequence[str]], first: int = 0
 ) -> list[dict[str, int]]:
-    return [step.peaks(order, sample) for sample, order in numbered]
+    """The peaks of every device along each order, each a step of its own, numbered from ``first``
+    on."""
+    return [step.peaks(order, sample) for sample, order in enumerate(orders, first)]
 
 
 def ranges_of_peaks(step: StepMemory, peaks: Sequence[Mapping[str, int]]) -> dict[str, PeakRange]:

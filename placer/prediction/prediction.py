@@ -16,11 +16,14 @@ from placer.prediction.execution_orders import (
     uses_accelerator,
 )
 from placer.prediction.memory import StepMemory, checked_order
-from placer.prediction.metrics import Metrics, Schedule, Transfer
+from placer.prediction.metrics import Metrics
 from placer.prediction.possible_steps import PossibleSteps
 from placer.prediction.routes import find_routes
 from placer.prediction.schedule import schedule_along
 from placer.prediction.transfers import largest_first, list_transfers
+
+_ORDERS_OF_A_SCHEDULE = 3
+"""The times of a step take as long to find as the peaks along so many orders."""
 
 
 @collection_paused()
@@ -48,19 +51,15 @@ def predict(
         step = StepMemory(graph, costs, placement, names, host)
         orders = [checked_order(graph, order)]
 
-    def times() -> tuple[tuple[Transfer, ...], Schedule]:
+    here = max(len(orders) - _ORDERS_OF_A_SCHEDULE, 0) // 2
+    with beside(lambda: peaks_along(step, orders[here:], here), ops=len(graph.ops)) as others:
         routes = step.routes if step.graph is graph else find_routes(graph, placement, host)
         transfers = tuple(list_transfers(graph, costs, routes, host))
         schedule = schedule_along(graph, costs, routes, transfers, cluster)
-        return largest_first(transfers), schedule
-
-    with beside(times, ops=len(graph.ops)) as timed:
-        peaks = peaks_along(step, orders)
-        timelines = step.timelines(typical_order(orders, peaks))
-        transfers, schedule = timed()
+        peaks = [*peaks_along(step, orders[:here]), *others()]
     return Metrics(
-        transfers=transfers,
-        timelines=timelines,
+        transfers=largest_first(transfers),
+        timelines=step.timelines(typical_order(orders, peaks)),
         peaks=ranges_of_peaks(step, peaks),
         schedule=schedule,
     )
