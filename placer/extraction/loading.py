@@ -104,17 +104,14 @@ def _read_graph_def(
     graph_def: Any, outputs: Sequence[str] | None, *, source_format: str
 ) -> RawProgram:
     ops = name_nodes(graph_def.node)
-    if not outputs:
-        check_references(graph_def.node)
-    import_core()
     if outputs:
+        import_core()
         wanted, targets = choose_outputs({}, outputs, ops)
     else:
-        definitions = OpDefinitions(functions=graph_def.library.function)
-        with beside(partial(check_nodes, graph_def.node, definitions)) as checked:
-            graph = Dependencies(graph_def.node)
-            checked()
-        wanted, targets = default_ends(graph, definitions)
+        check_references(graph_def.node)
+        graph = Dependencies(graph_def.node)
+        import_core()
+        wanted, targets = default_ends(graph, OpDefinitions(functions=graph_def.library.function))
     return RawProgram(
         graph_def=graph_def,
         inputs=(),
@@ -122,7 +119,7 @@ def _read_graph_def(
         targets=targets,
         source_format=source_format,
         chosen_outputs=tuple(outputs or ()),
-        checked=not outputs,
+        whole=not outputs,
     )
 
 
@@ -136,13 +133,16 @@ def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
     library = raw.graph_def.library.function
     definitions = OpDefinitions(raw.stripped_ops, library)
     inputs = [item.tensor for item in raw.inputs]
-    inlined = inline_calls(
-        cut_at_inputs(raw.graph_def, raw.inputs, definitions),
-        outputs=[tensor for _, tensor in raw.outputs] + inputs,
-        targets=raw.targets,
-        definitions=definitions,
-    )
-    unchecked = (n for n in inlined.graph_def.node if not raw.checked or inlined.call_path[n.name])
+    main = raw.graph_def.node if raw.whole else []
+    with beside(partial(check_nodes, main, definitions)) as checked:
+        inlined = inline_calls(
+            cut_at_inputs(raw.graph_def, raw.inputs, definitions),
+            outputs=[tensor for _, tensor in raw.outputs] + inputs,
+            targets=raw.targets,
+            definitions=definitions,
+        )
+        checked()
+    unchecked = (n for n in inlined.graph_def.node if not raw.whole or inlined.call_path[n.name])
     check_nodes(unchecked, definitions)
     if not inlined.graph_def.node:
         raise ModelError(

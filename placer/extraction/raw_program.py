@@ -20,8 +20,8 @@ class RawProgram:
     live handle to the name of its variable, ``stored_variables`` variable names to the (dtype,
     shape) that a file declares apart from the graph.  ``chosen_outputs`` are the outputs that were
     asked for by name, ``captures_constants`` says that calls capture the main graph's constants
-    as values, as in SavedModels of TensorFlow 2, ``checked`` that all ops of the main graph are
-    what their definitions say.  ``warnings`` are (code, message, ops).
+    as values, as in SavedModels of TensorFlow 2, ``whole`` that all ops of the main graph have to
+    be what their definitions say, reached or not.  ``warnings`` are (code, message, ops).
     """
 
     graph_def: Any
@@ -34,7 +34,7 @@ class RawProgram:
     tags: tuple[str, ...] = ()
     chosen_outputs: tuple[str, ...] = ()
     captures_constants: bool = False
-    checked: bool = False
+    whole: bool = False
     stripped_ops: tuple[Any, ...] = ()
     captures: Mapping[str, Any] = field(default_factory=dict)
     variable_names: Mapping[int, str] = field(default_factory=dict)

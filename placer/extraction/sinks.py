@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from placer.extraction.node_checks import check_references
+from placer.extraction.node_checks import check_nodes, check_references
 from placer.extraction.node_order import order_after, order_nodes, sources_of
 from placer.extraction.op_definitions import OpDefinitions, argument_length
 from placer.extraction.v1_control_flow import (
@@ -135,6 +135,9 @@ def default_ends(
     has no outputs is a target, all outputs of any other are outputs; a value inside a v1 loop, or
     in one branch of a v1 conditional, cannot be fetched and is no output.
     """
+    looked_into = ASSIGN_TYPES | SWITCH_TYPES
+    if not graph.present.isdisjoint(looked_into):
+        check_nodes((n for n in graph.nodes.values() if n.op in looked_into), definitions)
     sinks = graph.sinks()
     chosen = [name for name in sinks if not graph.is_plumbing(name)] or sinks
     if not graph.present.isdisjoint(ENTER_TYPES | SWITCH_TYPES):
