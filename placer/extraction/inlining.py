@@ -10,7 +10,6 @@ gradients stay one op.  Only what the outputs and the side effects reach is emit
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -259,7 +258,10 @@ class _Inliner:
 
 
 class _Emitted:
-    """The flat graph under construction; see :class:`InlinedGraph`."""
+    """The flat graph under construction; see :class:`InlinedGraph`.
+
+    ``alike`` has one object for all equal contents, which are looked up often.
+    """
 
     def __init__(self, tree: CallTree) -> None:
         from tensorflow.core.framework import graph_pb2
@@ -268,7 +270,8 @@ class _Emitted:
         self.graph_def = graph_pb2.GraphDef()
         self.contents: dict[str, bytes | None] = {}
         self.stored_shapes: dict[str, Any] = {}
-        self.referred: dict[bytes | None, list[str]] = {}
+        self.alike: dict[bytes, bytes] = {}
+        self.referred: list[str] = []
         self.classed: dict[tuple[Scope, str], Any] = {}
 
     def add(self, scope: Scope, name: str, flat: str, inputs: Sequence[str]) -> None:
@@ -283,10 +286,10 @@ class _Emitted:
                 node.device = scope.device
             bind_placeholders(scope, node)
         content = content_of(node)
-        if content is None or content not in self.referred:
-            self.referred.setdefault(content, []).extend(
-                referred_functions(node, self.tree.library)
-            )
+        if content is None or content not in self.alike:
+            self.referred += referred_functions(node, self.tree.library)
+        if content is not None:
+            content = self.alike.setdefault(content, content)
         self.contents[flat] = content
         node.name = flat
         node.input.extend(inputs)
@@ -298,8 +301,7 @@ class _Emitted:
         for (scope, _), node in self.classed.items():
             rename_classes(scope, node, names)
         retarget_classes([self.classed[key] for key in names if key in self.classed], self.contents)
-        referred = itertools.chain.from_iterable(self.referred.values())
-        self.graph_def.library.CopyFrom(needed_library(referred, self.tree.library))
+        self.graph_def.library.CopyFrom(needed_library(self.referred, self.tree.library))
 
 
 def flat_names(order: Sequence[tuple[Scope, str]]) -> dict[tuple[Scope, str], str]:
