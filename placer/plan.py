@@ -171,7 +171,7 @@ class Plan(Summarised):
             told = error.strerror or error
             raise UsageError(f"cannot read the plan {os.fspath(path)}: {told}") from error
         except UnicodeDecodeError as error:
-            raise UsageError(f"{os.fspath(path)} is no plan: it is no text ({error})") from error
+            raise UsageError(f"cannot read the plan {os.fspath(path)}: no text, {error}") from error
         return cls.from_json(text, source=os.fspath(path))
 
 

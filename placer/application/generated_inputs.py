@@ -26,7 +26,8 @@ def input_values(
     ``given`` maps keys to values, or lists values in order; ``bindings`` are a plan's:
     ``batch_size`` for unknown first dimensions, ``shapes`` by key.
     Values that are not given are random: floats in [0, 1), integers 0 or 1, strings ``"abc"``.
-    Raises :class:`UsageError` for a key that is no input, and for a dtype that has no values.
+    Raises :class:`UsageError` for a key that is no input, for values of another shape or kind, and
+    for a dtype that has no values.
     """
     import numpy
 
@@ -39,7 +40,7 @@ def input_values(
         )
     random = numpy.random.default_rng(seed)
     return {
-        item.key: numpy.asarray(given[item.key], numpy_dtype(item.dtype))
+        item.key: _checked(item, given[item.key])
         if item.key in given
         else _generated(item, bound_shape(item, bindings), random)
         for item in program.inputs
@@ -58,6 +59,29 @@ def _by_key(given: Mapping[str, Any] | Sequence[Any] | None, known: list[str]) -
             f"{len(given)} input values are given for {len(known)} inputs ({', '.join(known)})"
         )
     return dict(zip(known, given, strict=True))
+
+
+def _checked(item: ProgramInput, value: Any) -> numpy.ndarray[Any, Any]:
+    """The value that is given for an input, as an array of its dtype."""
+    import numpy
+
+    try:
+        found = numpy.asarray(value, numpy_dtype(item.dtype))
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"input {item.key!r} is a {item.dtype}, its values are not: {error}"
+        ) from None
+    declared = item.shape
+    if declared is None:
+        return found
+    sizes = [None if size is None or size < 0 else size for size in declared]
+    fits = len(sizes) == found.ndim and all(
+        size in (None, there) for size, there in zip(sizes, found.shape, strict=True)
+    )
+    if not fits:
+        told = ", ".join("?" if size is None else str(size) for size in sizes)
+        raise UsageError(f"input {item.key!r} is given as {list(found.shape)}, and is [{told}]")
+    return found
 
 
 def bound_shape(item: ProgramInput, bindings: Mapping[str, Any]) -> tuple[int, ...]:
