@@ -326,10 +326,12 @@ def require_known_shapes(extraction: Extraction) -> None:
     if extraction.unknown_share > UNKNOWN_SHARE:
         roots = extraction.unknown_roots or extraction.unknown
         inputs = ", ".join(item.key for item in extraction.inputs[:5])
+        is_bound = extraction.bindings.get("batch_size") is not None
+        batch = "" if is_bound else "the batch with --batch-size N, "
         raise ShapeError(
             f"{unknown:,} of {total:,} tensors have an unknown shape; they get lost at "
-            f"{', '.join(roots[:3])}; bind the batch with --batch-size N, an input ({inputs}) or "
-            f"such an op with --shape NAME:32x128"
+            f"{', '.join(roots[:3])}; bind {batch}an input ({inputs}) or such an op with --shape "
+            f"NAME:32x128"
         )
 
 

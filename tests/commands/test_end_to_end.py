@@ -6,12 +6,16 @@ Weights are 338 KiB on paper; each GPU gets 300 KiB, so the three layers must be
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from placer.__main__ import main
+from placer.errors import ShapeError
+from placer.pipeline import require_known_shapes
 from placer.plan import Plan, plan_schema
 
 CAPS = ["--devices", "2xGPU", "--max-memory", "GPU:*=300KiB"]
@@ -60,6 +64,24 @@ def test_the_report_without_a_batch_size_lists_what_is_unknown(saved_model, caps
     out, told = capsys.readouterr()
     assert "give --batch-size N" in out
     assert "tensors have an unknown shape" in told
+
+
+@pytest.mark.parametrize(
+    ("batch", "told"),
+    [(None, "bind the batch with --batch-size N, an input"), (4, "; bind an input (ids)")],
+)
+def test_a_batch_that_is_bound_is_not_asked_for_again(batch, told):
+    """What is left to bind is another dimension."""
+    extraction = SimpleNamespace(
+        graph=SimpleNamespace(tensors={}, functions={}),
+        unknown=("ids:0",),
+        unknown_share=0.5,
+        unknown_roots=("ids",),
+        inputs=(SimpleNamespace(key="ids"),),
+        bindings={"batch_size": batch},
+    )
+    with pytest.raises(ShapeError, match=re.escape(told)):
+        require_known_shapes(extraction)
 
 
 def test_the_plan_is_valid_and_fits(plan_path):
