@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from fuzzing import keras_formats, mutations, seeds
+from fuzzing import graph_mutations, keras_formats, mutations, seeds
 from fuzzing.cases import ROOT
 
 REPORT = frozenset({0, 3})
@@ -130,7 +130,7 @@ def _harmed(kind: str, content: bytes, random: Random) -> Any:
     elif kind == "MetaGraphDef":
         graph_def = message.graph_def
     if random.random() < 0.67:
-        mutations.mutate_graph(graph_def, random)
+        graph_mutations.mutate_graph(graph_def, random)
     else:
         mutations.mutate_message(message, random)
     return message
