@@ -108,8 +108,8 @@ def _read_graph_def(
         import_core()
         wanted, targets = choose_outputs({}, outputs, ops)
     else:
-        check_references(graph_def.node)
-        graph = Dependencies(graph_def.node)
+        check_references(ops)
+        graph = Dependencies(ops)
         import_core()
         wanted, targets = default_ends(graph, OpDefinitions(functions=graph_def.library.function))
     return RawProgram(

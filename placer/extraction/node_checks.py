@@ -75,13 +75,15 @@ class _InputCount:
         return self.others + sum([argument_length(a, attributes) for a in self.lists])
 
 
-def check_references(nodes: Iterable[Any]) -> None:
+def check_references(nodes: Mapping[str, Any]) -> None:
     """Nothing, if every input in a main graph is spelled ``op``, ``op:1`` or ``^op``.
 
-    Raises :class:`ModelError` otherwise.
+    ``nodes`` are all its nodes by name.  Raises :class:`ModelError` otherwise.
     """
-    for node in nodes:
+    for node in nodes.values():
         for reference in node.input:
+            if reference in nodes:
+                continue  # as most are
             name, colon, index = reference.removeprefix("^").partition(":")
             if colon:
                 output_number(index, reference)

@@ -14,13 +14,13 @@ def order_nodes(nodes: Mapping[str, Any]) -> tuple[str, ...]:
     Inputs that ``nodes`` does not hold order nothing.  Raises :class:`ModelError` with the ops of
     a cycle that is no v1 loop.
     """
-    sources = {name: sources_of(node) for name, node in nodes.items()}
+    sources = {name: list(map(source_of, node.input)) for name, node in nodes.items()}
     return order_after({name: node.op for name, node in nodes.items()}, sources)
 
 
-def sources_of(node: Any) -> list[str]:
-    """The ops that a node reads or waits for, input by input."""
-    return [reference.lstrip("^").partition(":")[0] for reference in node.input]
+def source_of(reference: str) -> str:
+    """The op that an input of a main graph reads or waits for."""
+    return reference.lstrip("^").partition(":")[0]
 
 
 def order_after(

@@ -3,12 +3,12 @@ savers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 from placer.extraction.node_checks import check_nodes, check_references
-from placer.extraction.node_order import order_after, order_nodes, sources_of
+from placer.extraction.node_order import order_after, order_nodes, source_of
 from placer.extraction.op_definitions import OpDefinitions, argument_length
 from placer.extraction.v1_control_flow import (
     ENTER_TYPES,
@@ -54,11 +54,14 @@ class Dependencies:
     ``above`` has the bits of an op and of everything it depends on, loops included.
     """
 
-    def __init__(self, nodes: Iterable[Any]) -> None:
-        self.nodes = {node.name: node for node in nodes}
-        self.op_types = {name: node.op for name, node in self.nodes.items()}
+    def __init__(self, nodes: Mapping[str, Any]) -> None:
+        self.nodes = nodes
+        self.op_types = {name: node.op for name, node in nodes.items()}
         self.present = frozenset(self.op_types.values())
-        self.inputs = {name: sources_of(node) for name, node in self.nodes.items()}
+        self.inputs = {
+            name: [source if source in nodes else source_of(source) for source in node.input]
+            for name, node in nodes.items()
+        }
         self.order = order_after(self.op_types, self.inputs)
 
     @cached_property
@@ -165,7 +168,7 @@ def training_step(meta_graph: Any) -> tuple[str, ...]:
     steps = [name for name in _collected(meta_graph, "train_op") if name in nodes]
     if not steps:
         return ()
-    check_references(meta_graph.graph_def.node)
+    check_references(nodes)
     contexts = find_contexts(nodes[name] for name in order_nodes(nodes))
     losses = _collected(meta_graph, "losses")
     fetched = [name for name in losses if name in nodes and contexts[name] == NOWHERE]
