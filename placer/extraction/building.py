@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cost_models.op_info import OpInfo, Shape, TensorProperties
@@ -87,13 +87,7 @@ class GraphBuilder:
     ) -> dict[str, Op]:
         names = {name: name for name in origins}  # every name is one object: it is pickled once
         outputs = self._outputs(shapes)
-        tensors: dict[str, tuple[str, TensorProperties]] = {}
-        for name, given in outputs.items():
-            for number, properties in enumerate(given):
-                tensor = f"{name}:{number}"
-                tensors[tensor] = tensor, properties
-            if given:
-                tensors[name] = tensors[f"{name}:0"]
+        tensors = _Tensors(outputs)
         return {
             name: self._op(name, node, outputs[name], tensors, names, shapes, origins[name])
             for node in graph_def.node
@@ -130,28 +124,29 @@ class GraphBuilder:
         name: str,
         node: Any,
         outputs: tuple[TensorProperties, ...],
-        tensors: Mapping[str, tuple[str, TensorProperties]],
+        tensors: _Tensors,
         names: Mapping[str, str],
         shapes: GraphShapes,
         origin: tuple[str, str],
     ) -> Op:
-        inputs, controls, properties = [], [], []
-        for reference in node.input:
-            if reference.startswith("^"):
-                controls.append(names[reference[1:]])
-                continue
-            if reference not in tensors:
-                raise ModelError(f"op {name!r} reads {reference!r}, which is not there")
-            tensor, given = tensors[reference]
-            inputs.append(tensor)
-            properties.append(given)
+        references = tuple(node.input)
+        controls: tuple[str, ...] = ()
+        if references and references[-1].startswith("^"):  # control inputs come last
+            data = tuple([text for text in references if not text.startswith("^")])
+            controls = tuple([names[text[1:]] for text in references if text.startswith("^")])
+            references = data
+        try:
+            inputs = tuple(map(tensors.names.__getitem__, references))
+        except KeyError as error:
+            raise ModelError(f"op {name!r} reads {error}, which is not there") from error
+        properties = tuple(map(tensors.properties.__getitem__, inputs))
         bodies = shapes.bodies.get(name)
         attributes, device = self._attributes_and_device(node, shapes.types.contents.get(name))
         return Op(
             name=name,
             info=self._info(node, attributes, properties, outputs),
-            inputs=tuple(inputs),
-            control_inputs=tuple(controls),
+            inputs=inputs,
+            control_inputs=controls,
             device=device,
             origin=origin,
             bodies={key: tuple(map(self._body_name, value)) for key, value in bodies.items()}
@@ -174,14 +169,14 @@ class GraphBuilder:
         self,
         node: Any,
         attributes: dict[str, object],
-        inputs: Sequence[TensorProperties],
+        inputs: tuple[TensorProperties, ...],
         outputs: tuple[TensorProperties, ...],
     ) -> OpInfo:
         """What cost rules see of a node; ops that are alike in all of it have one object."""
         alike = id(attributes), id(outputs), *map(id, inputs)
         if alike not in self.infos:
             self.infos[alike] = OpInfo(
-                op=node.op, inputs=tuple(inputs), outputs=outputs, attributes=attributes
+                op=node.op, inputs=inputs, outputs=outputs, attributes=attributes
             )
         return self.infos[alike]
 
@@ -214,6 +209,22 @@ class GraphBuilder:
             }
             self.defaults[op_type] = {k: v for k, v in plain.items() if v is not None}
         return self.defaults[op_type]
+
+
+class _Tensors:
+    """The tensors of a graph: their names by what reads them (``op`` or ``op:0``), each one
+    object, and their properties."""
+
+    def __init__(self, outputs: Mapping[str, tuple[TensorProperties, ...]]) -> None:
+        self.names: dict[str, str] = {}
+        self.properties: dict[str, TensorProperties] = {}
+        for name, given in outputs.items():
+            for number, properties in enumerate(given):
+                tensor = f"{name}:{number}"
+                self.names[tensor] = tensor
+                self.properties[tensor] = properties
+                if not number:
+                    self.names[name] = tensor
 
 
 def _asked_devices(attributes: Any) -> str:
