@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cost_models.op_info import TensorProperties
 from placer.beside import beside
 from placer.errors import ShapeError
 from placer.extraction.binding import Binding, bind_inputs
@@ -16,6 +17,7 @@ from placer.extraction.colocation import find_colocation_groups
 from placer.extraction.extraction import Extraction, Warning_
 from placer.extraction.fingerprint import fingerprint_graph
 from placer.extraction.node_checks import check_dtypes, check_tensors
+from placer.extraction.op_columns import Parcel, find_structure
 from placer.extraction.op_definitions import OpDefinitions
 from placer.extraction.program import FlatProgram
 from placer.extraction.scratch_graphs import Refinement
@@ -59,7 +61,8 @@ def analyse_program(
         warnings.append(("unbound_batch", message, inputs))
     before_inference()
     types = GraphTypes(program.graph_def.node, definitions, program.contents)
-    with beside(partial(_without_shapes, program, definitions, types)) as without_shapes:
+    work = partial(_without_shapes, program, definitions, types)
+    with beside(work, ops=len(program.graph_def.node)) as without_shapes:
         try:
             found, problems = _find_shapes(program, binding, types, None if infer else reason)
         except ShapeError:
@@ -67,12 +70,14 @@ def analyse_program(
             raise
         check_tensors((tensor for _, tensor in program.outputs), types)
         found = replace(found, shapes=settle_reserve_spaces(types, found.shapes))
-        fingerprint, groups = without_shapes()
+        fingerprint, structure, groups = without_shapes()
     program = replace(program, fingerprint=fingerprint)
-    graph = GraphBuilder(definitions).build(program, found, groups)
+    builder = GraphBuilder(definitions)
+    graph = builder.build(program, found, structure, groups)
     warnings.extend(problems)
     warnings.extend(_unknown_ops(program, definitions))
-    unknown = tuple(unknown_tensors(graph))
+    outputs = (tensor for info in builder.infos.values() for tensor in info.outputs)
+    is_complete = not any(map(_is_lost, outputs))  # which needs no ops
     return Extraction(
         graph=graph,
         model=describe(program),
@@ -83,8 +88,8 @@ def analyse_program(
         },
         inputs=program.inputs,
         outputs=program.outputs,
-        unknown=unknown,
-        unknown_roots=tuple(unknown_roots(graph)),
+        unknown=() if is_complete else tuple(unknown_tensors(graph)),
+        unknown_roots=() if is_complete else tuple(unknown_roots(graph)),
         warnings=tuple(warnings),
         ops_in_file=program.ops_in_file,
         functions_in_file=program.functions_in_file,
@@ -94,14 +99,15 @@ def analyse_program(
 
 def _without_shapes(
     program: FlatProgram, definitions: OpDefinitions, types: GraphTypes
-) -> tuple[str, tuple[ColocationGroup, ...]]:
-    """The fingerprint of a program, and its colocation groups; raises :class:`ModelError` if an
-    input is not what its reader declares."""
+) -> tuple[str, Parcel, tuple[ColocationGroup, ...]]:
+    """The fingerprint of a program, the structure of its ops, and its colocation groups; raises
+    :class:`ModelError` if an input is not what its reader declares."""
     check_dtypes(program.graph_def.node, types)
+    structure = find_structure(program.graph_def.node, program.contents, program.origins)
     found = program.fingerprint or fingerprint_graph(
         program.graph_def, definitions, program.contents
     )
-    return found, find_colocation_groups(program.graph_def, types)
+    return found, Parcel(structure), find_colocation_groups(program.graph_def, types)
 
 
 def _find_shapes(
@@ -220,8 +226,12 @@ def _lost(graph: OpGraph) -> Iterator[str]:
     """The tensors whose shape is not known although their dtype has a size."""
     for op in graph.ops.values():
         for index, tensor in enumerate(op.info.outputs):
-            if not is_known(tensor.shape) and tensor.dtype not in UNSIZED:
+            if _is_lost(tensor):
                 yield op.output_name(index)
+
+
+def _is_lost(tensor: TensorProperties) -> bool:
+    return not is_known(tensor.shape) and tensor.dtype not in UNSIZED
 
 
 def _roots(graph: OpGraph) -> Iterator[str]:

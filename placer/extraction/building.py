@@ -6,24 +6,18 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cost_models.op_info import OpInfo, Shape, TensorProperties
-from placer.errors import ModelError
 from placer.extraction.colocation import find_colocation_groups
-from placer.extraction.op_definitions import (
-    DEVICES_ATTRIBUTE,
-    OpDefinitions,
-    decoded,
-)
+from placer.extraction.op_columns import Bodies, ClosedOps, Parcel, find_structure, open_ops
+from placer.extraction.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions
 from placer.extraction.program import FlatProgram
 from placer.extraction.raw_program import dtype_name, shape_of
 from placer.extraction.shapes import BodyShapes, GraphShapes
 from placer.extraction.tensor_states import TensorState
-from placer.graph.op_graph import ColocationGroup, Op, OpGraph
+from placer.graph.op_graph import ColocationGroup, OpGraph
 
 BodyName = tuple[str, tuple[TensorState, ...]]
 
 _DROPPED = frozenset({"_class", "_output_shapes", DEVICES_ATTRIBUTE})
-
-_NO_BODIES: Mapping[str, tuple[str, ...]] = {}
 
 
 class GraphBuilder:
@@ -33,19 +27,25 @@ class GraphBuilder:
         self.definitions = definitions
         self.properties: dict[tuple[str, Shape, Any], TensorProperties] = {}
         self.attributes: dict[tuple[str | bytes, ...], dict[str, object]] = {}
-        self.alike: dict[bytes, tuple[dict[str, object], str]] = {}
+        self.attributes_of: dict[bytes, dict[str, object]] = {}
         self.infos: dict[tuple[int, ...], OpInfo] = {}
         self.defaults: dict[str, dict[str, object]] = {}
         self.body_names: dict[BodyName, str] = {}
         self.functions: dict[str, OpGraph] = {}
 
     def build(
-        self, program: FlatProgram, shapes: GraphShapes, groups: Iterable[ColocationGroup]
+        self,
+        program: FlatProgram,
+        shapes: GraphShapes,
+        structure: Parcel,
+        groups: Iterable[ColocationGroup],
     ) -> OpGraph:
-        """The OpGraph of ``program`` with the given shapes and colocation groups."""
-        ops = self._ops(program.graph_def, shapes, program.origins)
+        """The OpGraph of ``program`` with the given shapes, structure and colocation groups."""
+        bodies = self._bodies(shapes)
+        infos = self._infos(program.graph_def.node, shapes)
+        make_ops = ClosedOps if structure.is_closed else open_ops
         return OpGraph(
-            ops=ops,
+            ops=make_ops(structure, infos, bodies),
             feeds=(
                 *(item.tensor.partition(":")[0] for item in program.inputs),
                 *program.captured_constants,
@@ -73,25 +73,40 @@ class GraphBuilder:
 
     def _build_body(self, analysed: BodyShapes) -> OpGraph:
         """The OpGraph of one body; its arguments are its feeds."""
-        body = analysed.body
+        body, shapes = analysed.body, analysed.shapes
+        nodes = body.graph_def.node
+        structure = find_structure(nodes, shapes.types.contents, body.origins)
+        bodies = self._bodies(shapes)
         return OpGraph(
-            ops=self._ops(body.graph_def, analysed.shapes, body.origins),
+            ops=structure.ops(self._infos(nodes, shapes), bodies),
             feeds=body.arguments,
             fetches=body.outputs,
             targets=body.targets,
-            colocation_groups=find_colocation_groups(body.graph_def, analysed.shapes.types),
+            colocation_groups=find_colocation_groups(body.graph_def, shapes.types),
         )
 
-    def _ops(
-        self, graph_def: Any, shapes: GraphShapes, origins: Mapping[str, tuple[str, str]]
-    ) -> dict[str, Op]:
-        names = {name: name for name in origins}  # every name is one object: it is pickled once
+    def _infos(self, nodes: Iterable[Any], shapes: GraphShapes) -> list[OpInfo]:
+        """What cost rules see of the nodes."""
         outputs = self._outputs(shapes)
-        tensors = _Tensors(outputs)
+        read: dict[str, TensorProperties] = {}
+        for name, given in outputs.items():
+            for number, properties in enumerate(given):
+                read[f"{name}:{number}"] = properties
+            if given:
+                read[name] = given[0]
+        contents = shapes.types.contents
+        found = []
+        for node in nodes:
+            name = node.name
+            inputs = tuple([read[text] for text in node.input if text[0] != "^"])
+            found.append(self._info(node, contents.get(name), inputs, outputs[name]))
+        return found
+
+    def _bodies(self, shapes: GraphShapes) -> dict[str, Bodies]:
+        """The names of the bodies by op."""
         return {
-            name: self._op(name, node, outputs[name], tensors, names, shapes, origins[name])
-            for node in graph_def.node
-            for name in (names[node.name],)
+            op: {key: tuple(map(self._body_name, analysed)) for key, analysed in bodies.items()}
+            for op, bodies in shapes.bodies.items()
         }
 
     def _outputs(self, shapes: GraphShapes) -> dict[str, tuple[TensorProperties, ...]]:
@@ -119,60 +134,19 @@ class GraphBuilder:
             self.properties[key] = TensorProperties(dtype=dtype, shape=shape, value=value)
         return self.properties[key]
 
-    def _op(
-        self,
-        name: str,
-        node: Any,
-        outputs: tuple[TensorProperties, ...],
-        tensors: _Tensors,
-        names: Mapping[str, str],
-        shapes: GraphShapes,
-        origin: tuple[str, str],
-    ) -> Op:
-        references = tuple(node.input)
-        controls: tuple[str, ...] = ()
-        if references and references[-1].startswith("^"):  # control inputs come last
-            data = tuple([text for text in references if not text.startswith("^")])
-            controls = tuple([names[text[1:]] for text in references if text.startswith("^")])
-            references = data
-        try:
-            inputs = tuple(map(tensors.names.__getitem__, references))
-        except KeyError as error:
-            raise ModelError(f"op {name!r} reads {error}, which is not there") from error
-        properties = tuple(map(tensors.properties.__getitem__, inputs))
-        bodies = shapes.bodies.get(name)
-        attributes, device = self._attributes_and_device(node, shapes.types.contents.get(name))
-        return Op(
-            name=name,
-            info=self._info(node, attributes, properties, outputs),
-            inputs=inputs,
-            control_inputs=controls,
-            device=device,
-            origin=origin,
-            bodies={key: tuple(map(self._body_name, value)) for key, value in bodies.items()}
-            if bodies
-            else _NO_BODIES,
-        )
-
-    def _attributes_and_device(
-        self, node: Any, content: bytes | None
-    ) -> tuple[dict[str, object], str]:
-        """The attributes, and the device that is asked for; found once for all that are alike."""
-        found = self.alike.get(content) if content is not None else None
-        if found is None:
-            found = self._attributes(node), node.device or _asked_devices(node.attr)
-            if content is not None:
-                self.alike[content] = found
-        return found
-
     def _info(
         self,
         node: Any,
-        attributes: dict[str, object],
+        content: bytes | None,
         inputs: tuple[TensorProperties, ...],
         outputs: tuple[TensorProperties, ...],
     ) -> OpInfo:
         """What cost rules see of a node; ops that are alike in all of it have one object."""
+        attributes = self.attributes_of.get(content) if content is not None else None
+        if attributes is None:
+            attributes = self._attributes(node)
+            if content is not None:
+                self.attributes_of[content] = attributes
         alike = id(attributes), id(outputs), *map(id, inputs)
         if alike not in self.infos:
             self.infos[alike] = OpInfo(
@@ -209,29 +183,6 @@ class GraphBuilder:
             }
             self.defaults[op_type] = {k: v for k, v in plain.items() if v is not None}
         return self.defaults[op_type]
-
-
-class _Tensors:
-    """The tensors of a graph: their names by what reads them (``op`` or ``op:0``), each one
-    object, and their properties."""
-
-    def __init__(self, outputs: Mapping[str, tuple[TensorProperties, ...]]) -> None:
-        self.names: dict[str, str] = {}
-        self.properties: dict[str, TensorProperties] = {}
-        for name, given in outputs.items():
-            for number, properties in enumerate(given):
-                tensor = f"{name}:{number}"
-                self.names[tensor] = tensor
-                self.properties[tensor] = properties
-                if not number:
-                    self.names[name] = tensor
-
-
-def _asked_devices(attributes: Any) -> str:
-    """The devices of which an op asks for one, ``""`` for none."""
-    if DEVICES_ATTRIBUTE not in attributes:
-        return ""
-    return decoded(attributes[DEVICES_ATTRIBUTE].s)
 
 
 def _text(value: bytes) -> str:

@@ -134,7 +134,7 @@ def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
     definitions = OpDefinitions(raw.stripped_ops, library)
     inputs = [item.tensor for item in raw.inputs]
     main = raw.graph_def.node if raw.whole else []
-    with beside(partial(check_nodes, main, definitions)) as checked:
+    with beside(partial(check_nodes, main, definitions), ops=len(main)) as checked:
         inlined = inline_calls(
             cut_at_inputs(raw.graph_def, raw.inputs, definitions),
             outputs=[tensor for _, tensor in raw.outputs] + inputs,
