@@ -31,7 +31,7 @@ def read_source(path: Path) -> Any:
     if message is None:
         raise ModelError(
             f"{str(path)!r} ({len(content):,} bytes) is neither a GraphDef, a MetaGraphDef nor a "
-            "SavedModel, in binary or in text"
+            "SavedModel, in binary or in text, or it has no ops"
         )
     return message
 
@@ -49,8 +49,13 @@ def model_file(path: Path) -> Path:
         return _meta_file(_latest_checkpoint(path))
     if _CHECKPOINT_PART.search(path.name):
         return _meta_file(path.with_name(_CHECKPOINT_PART.sub("", path.name)))
-    if path.exists():
+    if path.is_file():
         return path
+    if path.exists():
+        raise ModelError(
+            f"{str(path)!r} is neither a file nor a folder: a model is not read from a pipe or a "
+            "device; write it to a file first"
+        )
     if path.with_name(f"{path.name}.index").exists():
         return _meta_file(path)
     raise ModelError(f"there is no file or folder {str(path)!r}")

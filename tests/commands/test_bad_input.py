@@ -69,6 +69,7 @@ def fails(capsys, argv, code, *told):
 
 FILES = {
     "empty": (b"", "neither a GraphDef, a MetaGraphDef nor a SavedModel"),
+    "no ops": (b"\x22\x03\x08\xe8\x07", "in binary or in text, or it has no ops"),
     "text": (b"Dear reader,\nthis is no graph.\n", "neither a GraphDef"),
     "random": (random.Random(0).randbytes(5000), "neither a GraphDef"),
     "enormous length": (b"\x0a\xff\xff\xff\xff\x07" + b"x" * 100, "neither a GraphDef"),
@@ -100,6 +101,12 @@ def test_a_truncated_binary_file_is_refused(folder, capsys):
     content = text_format.Parse(NODES, graph_pb2.GraphDef()).SerializeToString()
     (folder / "half.pb").write_bytes(content[: len(content) // 2])
     fails(capsys, ["report", "half.pb"], 3, "neither a GraphDef")
+
+
+def test_a_pipe_is_no_model(folder, capsys):
+    """It could be read only once, and by one process."""
+    os.mkfifo(folder / "pipe.pb")
+    fails(capsys, ["report", "pipe.pb"], 3, "a model is not read from a pipe")
 
 
 @pytest.mark.parametrize(
