@@ -65,7 +65,7 @@ def analyse_program(
     with beside(work, ops=len(program.graph_def.node)) as without_shapes:
         try:
             found, problems = _find_shapes(program, binding, types, None if infer else reason)
-        except ShapeError:
+        except Exception:
             without_shapes()  # which names what is wrong with the file
             raise
         check_tensors((tensor for _, tensor in program.outputs), types)
