@@ -8,7 +8,6 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from placer.beside import allow_copies
 from placer.errors import PlacerError
 from placer.files import NO_SPACE
 
@@ -38,15 +37,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.set_threshold(COLLECTION_THRESHOLD)
     atexit.register(gc.freeze)  # the end of the process looks for no garbage
     _open_closed_streams()
-    allow_copies()
     try:
         arguments = build_parser().parse_args(argv)
     except SystemExit as stop:  # argparse has printed the help or the error
         return stop.code if isinstance(stop.code, int) else 0
+    from placer.beside import copies_allowed
     from placer.commands.terminal import logs, native_logs
 
     try:
-        with native_logs(arguments), logs(arguments):
+        with copies_allowed(), native_logs(arguments), logs(arguments):
             arguments.run(arguments)
             sys.stdout.flush()
     except PlacerError as error:

@@ -18,12 +18,17 @@ class _Permission:
     given = False
 
 
-def allow_copies() -> None:
-    """Says that this process is one of Placer's own and may be copied.
+@contextmanager
+def copies_allowed() -> Iterator[None]:
+    """For a process of Placer's own, which may be copied.
 
     That of a user may not: it can have threads, devices and connections that a copy would share.
     """
-    _Permission.given = True
+    before, _Permission.given = _Permission.given, True
+    try:
+        yield
+    finally:
+        _Permission.given = before
 
 
 FEWEST_OPS = 5_000
@@ -37,7 +42,7 @@ def beside(work: Callable[[], Found], *, ops: int = FEWEST_OPS) -> Iterator[Call
     returned, which is pickled.  ``ops`` is the size of the graph that the work is on.
 
     Where there are no copies (a small graph, one core, another system than Linux, see
-    :func:`allow_copies`), and where the work failed in the copy, that function does the work
+    :func:`copies_allowed`), and where the work failed in the copy, that function does the work
     itself.
     """
     copy = _start(work) if ops >= FEWEST_OPS and _has_room() else None

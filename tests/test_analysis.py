@@ -278,9 +278,9 @@ def test_a_report_is_the_same_whether_the_process_is_copied_or_not(monkeypatch):
     copies = []
     fork = os.fork
     monkeypatch.setattr(beside, "FEWEST_OPS", 1)
-    monkeypatch.setattr(beside._Permission, "given", True)
     monkeypatch.setattr(os, "fork", lambda: copies.append(fork()) or copies[-1])
-    helped = report_extraction("model.pb", extraction, None, Options())
-    assert len(copies) == 3
+    with beside.copies_allowed():
+        helped = report_extraction("model.pb", extraction, None, Options())
+        assert len(copies) == (3 if beside._has_room() else 0)
     assert helped == alone
     assert helped.step() == alone.step()

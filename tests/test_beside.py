@@ -8,7 +8,7 @@ import time
 import pytest
 
 from placer import beside as module
-from placer.beside import allow_copies, beside
+from placer.beside import beside, copies_allowed
 
 copies = pytest.mark.skipif(
     sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2,
@@ -17,9 +17,10 @@ copies = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True)
-def _allowed(monkeypatch):
-    monkeypatch.setattr(module._Permission, "given", False)
-    allow_copies()
+def _allowed():
+    with copies_allowed():
+        yield
+    assert not module._Permission.given
 
 
 @copies

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from placer.beside import allow_copies
+from placer.beside import copies_allowed
 from placer.errors import PlacerError
 from placer.extraction.analysis import analyse_program
 from placer.extraction.child_process import ANSWER, INFERENCE_MARK
@@ -44,7 +44,6 @@ def main(folder: Path) -> None:
     """Answers the request in ``folder``; there is none if the parent ended without asking."""
     if not (folder / "request").exists():
         return
-    allow_copies()
     gc.disable()  # a short life, and many objects that stay
     sys.setrecursionlimit(RECURSION_LIMIT)
     tempfile.tempdir = str(folder)  # what AutoGraph writes goes with it, however this process ends
@@ -53,7 +52,8 @@ def main(folder: Path) -> None:
     if hasattr(signal, "alarm"):  # ends this process even if nobody is left to kill it
         signal.alarm(math.ceil(request["seconds"]) + 1)
     try:
-        answer: tuple[str, Any] = "answer", _TASKS[request["task"]](request, folder)
+        with copies_allowed():
+            answer: tuple[str, Any] = "answer", _TASKS[request["task"]](request, folder)
     except PlacerError as error:
         answer = type(error).__name__, str(error)
     except MemoryError:
