@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
 
 from cost_models.op_cost import OpCost
@@ -71,16 +72,20 @@ class StepMemory:
         )
         self.number = {name: index for index, name in enumerate(graph.ops)}
 
+    @cached_property
+    def roles(self) -> Roles:
+        """What the memory of every op is for."""
+        return find_roles(self.graph)
+
     @collection_paused()
     def timelines(self, order: Sequence[str] | None = None) -> dict[str, MemoryTimeline]:
         """The memory of every device along ``order``.  Raises :class:`UsageError`."""
         names = checked_order(self.graph, order)
-        roles = find_roles(self.graph)
         lifetimes: dict[str, list[Lifetime]] = {name: [] for name in self.device_names}
         for lifetime in find_lifetimes(self.layout, self.numbers(names)):
             lifetimes[lifetime.device].append(lifetime)
         return {
-            name: _timeline(name, roles, names, found, self.resident.get(name, {}), self.owner)
+            name: _timeline(name, self.roles, names, found, self.resident.get(name, {}), self.owner)
             for name, found in lifetimes.items()
         }
 
