@@ -69,6 +69,7 @@ def _start(work: Callable[[], Found]) -> _Copy[Found] | None:
         os.close(answering)
         return None
     if not process:
+        os.close(answers)  # so that it ends if nobody else is there to read
         _work(work, answering)
     os.close(answering)
     return _Copy(work, process, answers)

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +80,29 @@ def test_nobody_waits_for_a_copy_whose_answer_is_not_wanted():
     with pytest.raises(KeyError), beside(lambda: time.sleep(60)):
         raise KeyError
     assert time.monotonic() - began < 30
+
+
+@copies
+def test_a_copy_ends_with_the_process_that_made_it(tmp_path):
+    """It answers more than a pipe holds, and nobody is left to read it."""
+    program = f"""
+import os, signal
+from pathlib import Path
+from placer.beside import beside, copies_allowed
+
+def work():
+    Path({str(tmp_path / "pid")!r}).write_text(str(os.getpid()))
+    return bytes(10_000_000)
+
+with copies_allowed(), beside(work):
+    while not Path({str(tmp_path / "pid")!r}).exists():
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(module.__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", program], check=False, env=environment)
+    status = Path("/proc") / (tmp_path / "pid").read_text() / "stat"
+    end = time.monotonic() + 30
+    while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < end
+        time.sleep(0.02)
