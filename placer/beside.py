@@ -7,11 +7,15 @@ import os
 import pickle
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, NoReturn, TypeVar
 
 Found = TypeVar("Found")
+
+IMPORTING = "imports modules"
+"""The name of a thread that does nothing else."""
 
 
 class _Permission:
@@ -61,6 +65,9 @@ def _has_room() -> bool:
 
 def _start(work: Callable[[], Found]) -> _Copy[Found] | None:
     """The copy at work; ``None`` if the system has no room for it."""
+    for thread in threading.enumerate():
+        if thread.name == IMPORTING:  # the copy would wait for ever for what it has begun
+            thread.join()
     answers, answering = os.pipe()
     try:
         process = os.fork()

@@ -4,13 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from placer import beside as module
-from placer.beside import beside, copies_allowed
+from placer.beside import IMPORTING, beside, copies_allowed
 
 copies = pytest.mark.skipif(
     sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2,
@@ -106,3 +107,17 @@ with copies_allowed(), beside(work):
     while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+@copies
+def test_a_copy_is_made_when_nothing_is_being_imported():
+    """It would wait for ever for a module that a thread, which it has not, began to import."""
+    imported = []
+
+    def load():
+        time.sleep(0.2)
+        imported.append("module")
+
+    threading.Thread(target=load, name=IMPORTING).start()
+    with beside(lambda: list(imported)) as answer:
+        assert answer() == ["module"]
