@@ -56,12 +56,14 @@ def test_twenty_gigabytes_on_paper_stay_on_paper(heavy_model):
     """
     script = heavy_model.parent / "grp.py"
     script.write_text(
-        "import resource, sys\n"
+        "import resource, sys, threading\n"
         "from placer.extraction import extract\n"
         f"found = extract({str(heavy_model)!r}, batch_size=8)\n"
         "print(sum(4 * v.shape[0] * v.shape[1] for v in found.graph.variables))\n"
         "print(found.unknown, found.graph.ops['MatMul_4'].info.outputs[0].shape)\n"
         "print('tensorflow' in sys.modules)\n"
+        "others = set(threading.enumerate()) - {threading.main_thread()}\n"
+        "[thread.join() for thread in others]  # one waits for the reading process\n"
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)\n"
     )
     done = subprocess.run(
@@ -76,7 +78,7 @@ def test_twenty_gigabytes_on_paper_stay_on_paper(heavy_model):
     assert int(variable_bytes) == 5 * 4 * 32_768**2 > 20e9
     assert shapes == "() (8, 32768)"
     assert imported == "False"
-    assert int(child_bytes) < 1.5e9
+    assert 2**27 < int(child_bytes) < 1.5e9
 
 
 def test_bindings_that_do_not_fit_are_refused(heavy_model):
@@ -119,8 +121,9 @@ def test_a_branch_that_cannot_run_with_the_bound_shapes_does_not_refuse_them():
         analyse_program(load_program(graph), {}, shapes={"x": (4, 8)})
 
 
-def test_a_slow_child_is_ended(heavy_model):
+def test_a_slow_child_is_ended(heavy_model, monkeypatch):
     """Reading stops at the time limit, with the limit in the message."""
+    monkeypatch.setattr(child_process, "_ahead", [])  # one that was started before is fast
     with pytest.raises(ModelError, match=r"more than 0.2 seconds"):
         extract(heavy_model, time_limit_seconds=0.2)
 
