@@ -51,6 +51,10 @@ _ELEMENT_BYTES = {
 }
 
 
+MOST_ELEMENTS = 2**63 - 1
+"""TensorFlow's dimensions, and counts of elements, are signed integers of 64 bits."""
+
+
 def element_bytes(dtype: str) -> int | None:
     """Bytes of one element in memory, ``None`` for strings, variants and resources.
 

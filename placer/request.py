@@ -9,12 +9,10 @@ from operator import index
 from pathlib import Path
 from typing import Any, SupportsIndex
 
+from cost_models.tensor_size import MOST_ELEMENTS
 from placer.costing import Costs
 from placer.errors import UsageError
 from placer.graph.op_graph import Op
-
-_MOST = 2**63 - 1
-"""TensorFlow's dimensions are signed integers of 64 bits."""
 
 DeviceFunction = Callable[[Op], str]
 """From an op of the flat graph to a device string; ``""`` leaves it free."""
@@ -63,7 +61,7 @@ class Options:
             value = getattr(self, name)
             if value is None:
                 continue
-            if not isinstance(value, SupportsIndex) or not least <= index(value) <= _MOST:
+            if not isinstance(value, SupportsIndex) or not least <= index(value) <= MOST_ELEMENTS:
                 raise UsageError(f"{name} is {value!r}; give a whole number from {least} to 2^63-1")
             object.__setattr__(self, name, index(value))  # of numpy's, too, a plan keeps an int
         if not 0 < self.time_limit < math.inf:

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-_MOST = 2**63 - 1
-"""TensorFlow's dimensions are signed integers of 64 bits."""
-
 
 def unique(pairs: Iterable[tuple[str, Value]], flag: str) -> dict[str, Value]:
     """Values by name (devices by glob).  Raises ``UsageError`` if one name has two values."""
@@ -36,8 +33,10 @@ def count(text: str, least: int = 0) -> int:
     if not text.isdecimal() or int(text) < least:
         more = "one" if least else "zero"
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of {more} or more")
-    if int(text) > _MOST:
-        raise argparse.ArgumentTypeError(f"{text} is more than the largest size, {_MOST}")
+    from cost_models.tensor_size import MOST_ELEMENTS
+
+    if int(text) > MOST_ELEMENTS:
+        raise argparse.ArgumentTypeError(f"{text} is more than the largest size, {MOST_ELEMENTS}")
     return int(text)
 
 

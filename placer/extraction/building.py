@@ -7,6 +7,7 @@ from typing import Any
 
 from cost_models.op_info import OpInfo, Shape, TensorProperties
 from placer.extraction.colocation import find_colocation_groups
+from placer.extraction.flat_nodes import Alike
 from placer.extraction.op_columns import Bodies, ClosedOps, Parcel, find_structure, open_ops
 from placer.extraction.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions
 from placer.extraction.program import FlatProgram
@@ -27,7 +28,7 @@ class GraphBuilder:
         self.definitions = definitions
         self.properties: dict[tuple[str, Shape, Any], TensorProperties] = {}
         self.attributes: dict[tuple[str | bytes, ...], dict[str, object]] = {}
-        self.attributes_of: dict[bytes, dict[str, object]] = {}
+        self.attributes_of = Alike(self._attributes)
         self.infos: dict[tuple[int, ...], OpInfo] = {}
         self.defaults: dict[str, dict[str, object]] = {}
         self.body_names: dict[BodyName, str] = {}
@@ -142,11 +143,7 @@ class GraphBuilder:
         outputs: tuple[TensorProperties, ...],
     ) -> OpInfo:
         """What cost rules see of a node; ops that are alike in all of it have one object."""
-        attributes = self.attributes_of.get(content) if content is not None else None
-        if attributes is None:
-            attributes = self._attributes(node)
-            if content is not None:
-                self.attributes_of[content] = attributes
+        attributes = self.attributes_of.of(node, content)
         alike = id(attributes), id(outputs), *map(id, inputs)
         if alike not in self.infos:
             self.infos[alike] = OpInfo(

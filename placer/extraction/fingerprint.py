@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
+from placer.extraction.flat_nodes import Alike
 from placer.extraction.op_definitions import OpDefinitions, functions_of
 from placer.extraction.tensor_types import NOTHING_ALIKE
 
@@ -43,7 +44,7 @@ class _Hasher:
         self.contents = contents
         self.known: dict[str, bytes] = {}
         self.defaults: dict[str, dict[str, bytes]] = {}
-        self.alike: dict[bytes, bytes] = {}
+        self.alike = Alike(self.attributes)
 
     def nodes(self, nodes: Any, arguments: Mapping[str, str] | None = None) -> Any:
         """The digest of nodes; ``arguments`` are numbers that stand for a body's argument names,
@@ -69,19 +70,13 @@ class _Hasher:
                 data += sorted(control)
             _frame((name, op, *data), pieces)
             if content is not None:
-                pieces.append(self.shared(node, content))
+                pieces.append(self.alike.of(node, content))
             else:  # perhaps a large constant
                 digest.update(b"".join(pieces))
                 digest.update(self.attributes(node))
                 pieces.clear()
         digest.update(b"".join(pieces))
         return digest
-
-    def shared(self, node: Any, content: bytes) -> bytes:
-        """:meth:`attributes`, found once for all nodes with that content."""
-        if content not in self.alike:
-            self.alike[content] = self.attributes(node)
-        return self.alike[content]
 
     def attributes(self, node: Any) -> bytes:
         """The attributes that count, in the order of their names: name, content, name, ..."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from placer.errors import ModelError
 from placer.extraction.added_control import ADDED_CONTROL
 from placer.extraction.call_scopes import MOST_NESTED_CALLS, Scope
 from placer.extraction.op_definitions import called_functions, decoded
+
+Found = TypeVar("Found")
 
 MOST_COMPARED_BYTES = 1000
 """A node with more than that, a large constant, is not compared with others."""
@@ -35,6 +37,22 @@ def content_of(node: Any) -> bytes | None:
     are alike in these; ``None`` for a large constant, which is like no other."""
     content: bytes = node.SerializeToString(deterministic=True)
     return content if len(content) <= MOST_COMPARED_BYTES else None
+
+
+class Alike(Generic[Found]):
+    """What ``find`` says of a node, asked once for all nodes of one content."""
+
+    def __init__(self, find: Callable[[Any], Found]) -> None:
+        self.find = find
+        self.found: dict[bytes, Found] = {}
+
+    def of(self, node: Any, content: bytes | None) -> Found:
+        """The answer for ``node``, whose :func:`content_of` is ``content``."""
+        if content is None:
+            return self.find(node)
+        if content not in self.found:
+            self.found[content] = self.find(node)
+        return self.found[content]
 
 
 def retarget_classes(classed: Iterable[Any], nodes: Container[str]) -> None:

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from cost_models.op_info import OpInfo
+from placer.extraction.flat_nodes import Alike
 from placer.extraction.op_definitions import DEVICES_ATTRIBUTE, decoded
 from placer.graph.op_graph import Op
 
@@ -55,7 +56,7 @@ def find_structure(
     """The structure of the ops of a flat graph, whose inputs are there."""
     names = {name: name for name in origins}  # every name is one object: it is pickled once
     tensors: dict[str, str] = {}
-    devices: dict[bytes, str] = {}
+    devices = Alike(_device)
 
     def tensor_of(reference: str) -> str:
         found = tensors.get(reference)
@@ -63,14 +64,6 @@ def find_structure(
             found = reference if ":" in reference else f"{reference}:0"
             found = tensors[reference] = tensors.setdefault(found, found)
         return found
-
-    def device_of(node: Any) -> str:
-        content = contents.get(node.name)
-        if content is None:
-            return _device(node)
-        if content not in devices:
-            devices[content] = _device(node)
-        return devices[content]
 
     references = [tuple(node.input) for node in nodes]
     order = [names[node.name] for node in nodes]
@@ -87,7 +80,7 @@ def find_structure(
                 for given in references
             ]
         ),
-        devices=tuple(map(device_of, nodes)),
+        devices=tuple(map(devices.of, nodes, map(contents.get, order))),
         origins=tuple([origins[name] for name in order]),
     )
 
@@ -117,7 +110,7 @@ class Parcel:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it came from another process and was not opened here."""
+        """Whether it came from another process."""
         return self._content is not None
 
     def open(self) -> Structure:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cost_models.op_info import Shape
+from placer.extraction.flat_nodes import Alike
 from placer.extraction.op_definitions import OpDefinitions, attribute
 from placer.extraction.tensor_states import TensorState
 from placer.extraction.tensor_types import GraphTypes, TensorType
@@ -89,7 +90,6 @@ class ScratchGraph:
         self.types = types
         self.definitions = definitions
         self.attributes: dict[str, frozenset[str]] = {}
-        self.alike: dict[bytes, _Change] = {}
         self.renamed = {
             node.name: f"renamed_{number}"
             for number, node in enumerate(graph_def.node)
@@ -104,10 +104,11 @@ class ScratchGraph:
         copied: list[Any] = []
         changed: list[tuple[int, str, _Change]] = []
         stubs: list[tuple[str, _Change]] = []
+        changes = Alike(self._find_change)
         has_new_names = bool(self.renamed or self.redirected)
         for node in graph_def.node:
             name = node.name
-            change = self._change(node, name)
+            change = changes.of(node, types.contents.get(name))
             if change.is_stub:
                 stubs.append((name, change))
                 continue
@@ -123,15 +124,6 @@ class ScratchGraph:
         for name, refinement in refinements.items():
             for number, shape in refinement.ensured:
                 self._ensure_shape(name, number, shape)
-
-    def _change(self, node: Any, name: str) -> _Change:
-        """What has to change of a node; found once for all that are alike."""
-        content = self.types.contents.get(name)
-        if content is None:
-            return self._find_change(node)
-        if content not in self.alike:
-            self.alike[content] = self._find_change(node)
-        return self.alike[content]
 
     def _find_change(self, node: Any) -> _Change:
         op_type, known = node.op, self._known_attributes(node.op)

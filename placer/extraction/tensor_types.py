@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from placer.extraction.flat_nodes import Alike
 from placer.extraction.op_definitions import OpDefinitions, argument_length, attribute
 from placer.extraction.raw_program import dtype_name
 
@@ -95,17 +96,8 @@ class _Signatures:
         self.definitions = definitions
         self.deciding: dict[str, tuple[str, ...]] = {}
         self.found: dict[tuple[object, ...], Signature] = {}
-        self.alike: dict[bytes, Signature] = {}
 
-    def of(self, node: Any, content: bytes | None) -> Signature:
-        """The types of the inputs and outputs of ``node``, whose attributes are in ``content``."""
-        if content is None:
-            return self._of(node)
-        if content not in self.alike:
-            self.alike[content] = self._of(node)
-        return self.alike[content]
-
-    def _of(self, node: Any) -> Signature:
+    def of(self, node: Any) -> Signature:
         op_type, attributes = node.op, node.attr
         if op_type not in self.deciding:
             self.deciding[op_type] = self._deciding_attributes(op_type)
@@ -157,7 +149,7 @@ class GraphTypes:
         self.outputs: dict[str, tuple[TensorType, ...]] = {}
         self.unknown_ops: list[str] = []
         self.handle_readers: list[Any] = []
-        signatures = _Signatures(definitions)
+        signatures = Alike(_Signatures(definitions).of)
         plain: dict[int, bool] = {}
         for node in nodes:
             name = node.name
