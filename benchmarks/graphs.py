@@ -406,7 +406,7 @@ def _flat_program(function: Any) -> tuple[Any, list[str]]:
     """The flat GraphDef with handles and constants for what is captured, and what to fetch."""
     import tensorflow as tf
 
-    from placer.extraction.loading import load_program
+    from placer.extraction.reading.loading import load_program
 
     program = load_program(function)
     handles = {id(variable.handle): variable for variable in function.graph.variables}

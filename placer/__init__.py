@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from placer.alternatives import compare_strategies as compare_strategies
     from placer.application import ClusterSession as ClusterSession
     from placer.application import apply as apply
     from placer.application import connect_cluster as connect_cluster
@@ -20,60 +19,61 @@ if TYPE_CHECKING:
     from placer.application import rehearsal_devices as rehearsal_devices
     from placer.application import serve_task as serve_task
     from placer.application import verify as verify
-    from placer.application.checkpoints import load_checkpoint as load_checkpoint
-    from placer.application.profiling import profile as profile
-    from placer.application.runtime_settings import configure_runtime as configure_runtime
-    from placer.application.runtime_settings import session_config as session_config
-    from placer.application.streaming import stream as stream
-    from placer.application.variable_scopes import empty_variables as empty_variables
-    from placer.calibration import calibrate as calibrate
-    from placer.comparison import compare as compare
-    from placer.difference import diff_models as diff_models
-    from placer.difference import diff_plans as diff_plans
-    from placer.explanation import explain as explain
+    from placer.application.devices.runtime_settings import configure_runtime as configure_runtime
+    from placer.application.devices.runtime_settings import session_config as session_config
+    from placer.application.measuring.profiling import profile as profile
+    from placer.application.placing.variable_scopes import empty_variables as empty_variables
+    from placer.application.running.streaming import stream as stream
     from placer.extraction import extract as extract
-    from placer.extraction.training_steps import training_step as training_step
-    from placer.fitting import fewest_pieces as fewest_pieces
-    from placer.fitting import find_fixes as find_fixes
-    from placer.pipeline import place as place
-    from placer.pipeline import report as report
-    from placer.plan import Plan as Plan
+    from placer.extraction.reading.training_steps import training_step as training_step
+    from placer.interactive import load_checkpoint as load_checkpoint
+    from placer.pipeline.pipeline import place as place
+    from placer.pipeline.pipeline import report as report
+    from placer.plan.plan import Plan as Plan
+    from placer.questions.batch_sizes import sweep as sweep
+    from placer.questions.calibration import calibrate as calibrate
+    from placer.questions.comparison import compare as compare
+    from placer.questions.difference import diff_models as diff_models
+    from placer.questions.difference import diff_plans as diff_plans
+    from placer.questions.explanation import explain as explain
+    from placer.questions.fixes import fewest_pieces as fewest_pieces
+    from placer.questions.fixes import find_fixes as find_fixes
+    from placer.questions.strategies import compare_strategies as compare_strategies
     from placer.strategies import asynchronous_towers as asynchronous_towers
     from placer.strategies import data_parallel as data_parallel
     from placer.strategies import micro_batches as micro_batches
-    from placer.sweep import sweep as sweep
 
 _HOMES = {
     "ClusterSession": "placer.application",
-    "Plan": "placer.plan",
+    "Plan": "placer.plan.plan",
     "apply": "placer.application",
     "asynchronous_towers": "placer.strategies",
-    "calibrate": "placer.calibration",
-    "compare": "placer.comparison",
-    "compare_strategies": "placer.alternatives",
+    "calibrate": "placer.questions.calibration",
+    "compare": "placer.questions.comparison",
+    "compare_strategies": "placer.questions.strategies",
     "data_parallel": "placer.strategies",
-    "configure_runtime": "placer.application.runtime_settings",
+    "configure_runtime": "placer.application.devices.runtime_settings",
     "connect_cluster": "placer.application",
-    "diff_models": "placer.difference",
-    "diff_plans": "placer.difference",
-    "empty_variables": "placer.application.variable_scopes",
-    "explain": "placer.explanation",
+    "diff_models": "placer.questions.difference",
+    "diff_plans": "placer.questions.difference",
+    "empty_variables": "placer.application.placing.variable_scopes",
+    "explain": "placer.questions.explanation",
     "extract": "placer.extraction",
-    "fewest_pieces": "placer.fitting",
-    "find_fixes": "placer.fitting",
+    "fewest_pieces": "placer.questions.fixes",
+    "find_fixes": "placer.questions.fixes",
     "micro_batches": "placer.strategies",
-    "load_checkpoint": "placer.application.checkpoints",
+    "load_checkpoint": "placer.interactive",
     "load_placed": "placer.application",
-    "place": "placer.pipeline",
-    "profile": "placer.application.profiling",
+    "place": "placer.pipeline.pipeline",
+    "profile": "placer.application.measuring.profiling",
     "read_addresses": "placer.application",
     "rehearsal_devices": "placer.application",
-    "report": "placer.pipeline",
+    "report": "placer.pipeline.pipeline",
     "serve_task": "placer.application",
-    "session_config": "placer.application.runtime_settings",
-    "stream": "placer.application.streaming",
-    "sweep": "placer.sweep",
-    "training_step": "placer.extraction.training_steps",
+    "session_config": "placer.application.devices.runtime_settings",
+    "stream": "placer.application.running.streaming",
+    "sweep": "placer.questions.batch_sizes",
+    "training_step": "placer.extraction.reading.training_steps",
     "verify": "placer.application",
 }
 

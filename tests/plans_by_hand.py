@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from placer.findings import (
+from placer.plan.plan import Plan
+from placer.plan.report import (
     ComputeFacts,
     Hotspot,
     IndivisibleGroup,
@@ -14,7 +15,6 @@ from placer.findings import (
     ModelFacts,
     Report,
 )
-from placer.plan import Plan
 from placer.prediction.metrics import LiveBuffer
 
 MIB = 1 << 20

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from placer.prediction.scoring import score
-from placer.problem import PlacementProblem, ProblemTensor
-from placer.solving.reduced_problem import ReducedProblem
+from placer.problem.placement_problem import PlacementProblem, ProblemTensor
+from placer.solving.reduction.reduced_problem import ReducedProblem
 
 
 def problem_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from placer.application.verification_result import (
+from placer.application.verifying.verification_result import (
     OpRow,
     OutputRow,
     TransferRow,

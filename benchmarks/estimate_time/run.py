@@ -26,12 +26,12 @@ import graphs
 from cost_models.clusters import parse_cluster
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
-from placer.collection import collection_paused
 from placer.extraction import extract
 from placer.graph.op_graph import OpGraph
 from placer.prediction import estimate_costs, predict_schedule, predict_transfers
-from placer.prediction.execution_orders import peaks_along, ranges_of_peaks, typical_order
-from placer.prediction.possible_steps import PossibleSteps
+from placer.prediction.orders.execution_orders import peaks_along, ranges_of_peaks, typical_order
+from placer.prediction.orders.possible_steps import PossibleSteps
+from placer.processes import collection_paused
 
 NAME, BATCH = "resnet50_momentum", 2
 DEVICE = "CPU:0"

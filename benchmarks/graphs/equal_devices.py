@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from placer.problem import PlacementProblem
+from placer.problem.placement_problem import PlacementProblem
 
 
 def on_devices(problem: PlacementProblem, count: int, capacity_bytes: int) -> PlacementProblem:

@@ -19,8 +19,8 @@ from typing import Any
 
 import mtkahypar
 
-from placer.problem import from_json
-from placer.solving.reduced_problem import ReducedProblem, reduce_to_units
+from placer.problem.placement_problem import from_json
+from placer.solving.reduction.reduced_problem import ReducedProblem, reduce_to_units
 
 _MOST = 2**30
 

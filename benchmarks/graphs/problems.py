@@ -23,10 +23,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from equal_devices import on_devices
 from graphs import GRAPHS, BenchmarkGraph, application, image, transformer, write_graph
 
-from placer.formulation import formulate
-from placer.pipeline import Options, constraints_of, extract_program, read_cluster
+from placer.pipeline.formulation import formulate
+from placer.pipeline.pipeline import Options, constraints_of, extract_program, read_cluster
 from placer.prediction import estimate_costs
-from placer.problem import PlacementProblem, to_json
+from placer.problem.placement_problem import PlacementProblem, to_json
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from typing import Any
 
 from equal_devices import on_devices
 
-from placer.problem import from_json, to_json
+from placer.problem.placement_problem import from_json, to_json
 
 HERE = Path(__file__).parent
 DEVICES = (2, 4, 8)

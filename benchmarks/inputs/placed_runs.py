@@ -21,7 +21,7 @@ from commands import Ended, forked
 from model_files import Model
 
 from placer.__main__ import main
-from placer.extraction import child_process
+from placer.extraction.process import child_process
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 from fuzzing.warm_process import start_child

@@ -23,13 +23,13 @@ from typing import Any
 from cost_models.op_cost import OpCost
 from placer.extraction import extract
 from placer.graph.op_graph import OpGraph
-from placer.prediction.costs import estimate_body_costs, estimate_costs
-from placer.prediction.inlining import lay_out_control_flow
-from placer.prediction.lifetimes import find_lifetimes
-from placer.prediction.memory import StepMemory
+from placer.prediction.costs.op_costs import estimate_body_costs, estimate_costs
+from placer.prediction.memory.lifetimes import find_lifetimes
+from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import PeakRange
-from placer.prediction.possible_steps import PossibleSteps
-from placer.prediction.recorded_orders import recorded_order, taken_branches
+from placer.prediction.orders.possible_steps import PossibleSteps
+from placer.prediction.orders.recorded_orders import recorded_order, taken_branches
+from placer.prediction.step.loop_bodies import lay_out_control_flow
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from graphs import build_apart

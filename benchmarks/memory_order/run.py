@@ -21,12 +21,12 @@ from time import perf_counter
 
 from cost_models.clusters import parse_cluster
 from placer.extraction import extract
+from placer.graph.control_edges import add_control_edges
 from placer.graph.op_graph import OpGraph
-from placer.ordering.control_edges import add_control_edges
-from placer.ordering.memory_order import order_for_memory
 from placer.prediction import predict_schedule
-from placer.prediction.costs import estimate_costs
-from placer.prediction.memory import StepMemory
+from placer.prediction.costs.op_costs import estimate_costs
+from placer.prediction.memory.timelines import StepMemory
+from placer.solving.orders.memory_order import order_for_memory
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from graphs import build_apart

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from placer.problem import PlacementProblem, ProblemTensor
+from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 
 BYTES_PER_MILLISECOND = 2**31 / 1000
 """Costs of edges are milliseconds at 2**31 bytes/s; the problem has bytes."""

@@ -79,9 +79,9 @@ class Phases(logging.Handler):
 def measure(name: str, limits: list[float], percent: int, folder: Path) -> dict[str, Any]:
     """One row: a plan under each time limit, with the seconds of posing the problem, of the
     search, and of predicting and writing down."""
-    from placer import pipeline
+    from placer.pipeline import pipeline
+    from placer.plan.request import Options
     from placer.prediction import predict
-    from placer.request import Options
 
     model = next(folder.glob(f"{file_name(name)}-b*.pb"))
     outputs = tuple(json.loads(model.with_suffix(".json").read_text())["outputs"])

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "graphs"))
 from graphs import write_graph
 from problems import BUILT
 
-from placer.request import Options
+from placer.plan.request import Options
 
 DEVICES = 4
 MACHINE = f"{DEVICES}xT4,CPU:64GiB"

@@ -42,9 +42,9 @@ from cost_models.device_names import canonical
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.graph.order import predecessors, sort_topologically
-from placer.pipeline import Workload, prepare
-from placer.prediction.memory import StepMemory
-from placer.prediction.step_layout import Effect
+from placer.pipeline.pipeline import Workload, prepare
+from placer.prediction.memory.timelines import StepMemory
+from placer.prediction.step.step_layout import Effect
 
 RULES = ("ours", "order", "state", "workspace", "copies", "sent", "clock", "shapes")
 WITHIN = 0.1

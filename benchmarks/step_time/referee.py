@@ -138,9 +138,9 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
     from tensorflow.python.grappler import item as grappler_item
 
     from cost_models.device_names import canonical, full_name
-    from placer.application.grappler_costs import executions, meta_graph, named_device
-    from placer.extraction.loading import load_program
-    from placer.extraction.scratch_graphs import fill_shape
+    from placer.application.measuring.grappler_costs import executions, meta_graph, named_device
+    from placer.extraction.graph_defs.scratch_graphs import fill_shape
+    from placer.extraction.reading.loading import load_program
 
     program = load_program(request["path"], **request["choice"])
     devices = [named_device(full_name(name), *rest) for name, *rest in request["devices"]]

@@ -27,11 +27,11 @@ from referee import judge, seconds_of_ops
 from tables import tables
 
 from cost_models.estimation import with_measured
-from placer.comparison import compare_workload
-from placer.pipeline import Workload, constraints_of, prepare, read_cluster
+from placer.pipeline.pipeline import Workload, constraints_of, prepare, read_cluster
+from placer.plan.request import Options
 from placer.prediction import predict
-from placer.prediction.live_moments import working_set_bytes
-from placer.request import Options
+from placer.prediction.memory.live_moments import working_set_bytes
+from placer.questions.comparison import compare_workload
 
 GRAPPLER = "grappler"
 PERCENTS = (0, 130)

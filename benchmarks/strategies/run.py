@@ -34,9 +34,9 @@ from tensorflow.core.framework import graph_pb2
 import placer
 from cost_models.cluster_files import cluster_toml
 from cost_models.devices import Cluster, Link
-from placer.alternatives import compare_strategies
-from placer.calibration import calibrate
-from placer.measured_costs import MeasuredCosts
+from placer.plan.measured_costs import MeasuredCosts
+from placer.questions.calibration import calibrate
+from placer.questions.strategies import compare_strategies
 
 STRATEGIES = ("one-placement", "towers:2", "micro-batches:2", "micro-batches:8", "pipeline:8")
 CLEARLY = 1.1

@@ -26,12 +26,12 @@ from cost_models.cluster_files import cluster_toml
 from cost_models.devices import Cluster, DeviceProperties
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
-from placer.application.profiling import profile
-from placer.calibration import fit_steps, measured_step
+from placer.application.measuring.profiling import profile
 from placer.extraction import extract
 from placer.graph.op_graph import OpGraph
-from placer.measured_costs import MeasuredCosts
+from placer.plan.measured_costs import MeasuredCosts
 from placer.prediction import estimate_costs, predict
+from placer.questions.calibration import fit_steps, measured_step
 
 COUNTED_SHARE = 0.95
 """Ranks are compared over the largest ops that make up this share of the measured time."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from cost_models.byte_sizes import format_bytes, parse_bytes
 from cost_models.device_names import matches
 from placer.errors import GateError, UsageError
-from placer.plan import Plan
+from placer.plan.plan import Plan
 
 if TYPE_CHECKING:
     import argparse
 
-    from placer.application.verification_result import Verification
+    from placer.application.verifying.verification_result import Verification
 
 FALLBACK_CODES = ("device_string_ignored",)
 """Warnings of ops that do not run where they ask to."""

@@ -328,7 +328,7 @@ def read_costs(path: str | None) -> Any:
     """The costs of ``--costs``, read before any work; ``None`` without it."""
     if path in (None, "grappler"):
         return path
-    from placer.measured_costs import MeasuredCosts
+    from placer.plan.measured_costs import MeasuredCosts
 
     return MeasuredCosts.load(path)
 

@@ -7,18 +7,18 @@ from typing import NoReturn
 
 from placer import __version__
 from placer.commands import (
-    analysis,
-    application,
-    comparing,
-    differing,
-    explaining,
-    exporting,
-    hardware,
-    placement,
-    profiling,
-    solving,
+    apply,
+    compare,
+    devices,
+    diff,
+    explain,
+    export,
+    place,
+    profile,
+    report,
+    solve,
     strategies,
-    verification,
+    verify,
 )
 from placer.commands.examples import add_examples
 from placer.rendering.quantities import printable
@@ -58,18 +58,18 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"placer {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for module in (
-        analysis,
-        placement,
-        application,
-        verification,
-        comparing,
-        explaining,
-        exporting,
-        differing,
+        report,
+        place,
+        apply,
+        verify,
+        compare,
+        explain,
+        export,
+        diff,
         strategies,
-        profiling,
-        solving,
-        hardware,
+        profile,
+        solve,
+        devices,
     ):
         module.add_command(commands)
     add_examples(commands)

@@ -9,7 +9,7 @@ from placer.commands import options
 if TYPE_CHECKING:
     import argparse
 
-    from placer.alternatives import Alternatives
+    from placer.questions.strategies import Alternatives
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -37,14 +37,14 @@ def run(arguments: argparse.Namespace) -> None:
     Raises ``UsageError`` for an existing file, or a program that cannot be divided;
     ``NoSolutionError`` after the table is printed if nothing fits; and what the pipeline raises.
     """
-    from placer.commands.placement import all_options
+    from placer.commands.place import all_options
     from placer.commands.terminal import emit, progress, style
     from placer.errors import NoSolutionError
     from placer.files import check_writable
 
     if arguments.output:
         check_writable(arguments.output, force=arguments.force)
-    from placer.alternatives import compare_strategies
+    from placer.questions.strategies import compare_strategies
 
     with progress(f"comparing strategies for {arguments.model}", arguments):
         found = compare_strategies(arguments.model, arguments.devices, **all_options(arguments))
@@ -56,9 +56,9 @@ def run(arguments: argparse.Namespace) -> None:
 def _render(found: Alternatives, format_name: str, *, width: int, colour: bool) -> str:
     from functools import partial
 
-    from placer.rendering.alternatives_text import alternatives_blocks, alternatives_csv
-    from placer.rendering.formats import render
     from placer.rendering.json_text import alternatives_json
+    from placer.rendering.text.formats import render
+    from placer.rendering.text.strategies_text import alternatives_blocks, alternatives_csv
 
     return render(
         partial(alternatives_blocks, found),

@@ -1,4 +1,4 @@
 """A TensorFlow program in, one flat graph out."""
 
 from placer.extraction.extraction import Extraction as Extraction
-from placer.extraction.extraction import extract as extract
+from placer.extraction.extractor import extract as extract

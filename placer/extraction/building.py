@@ -7,13 +7,13 @@ from typing import Any
 
 from cost_models.op_info import OpInfo, Shape, TensorProperties
 from placer.extraction.colocation import find_colocation_groups
-from placer.extraction.flat_nodes import Alike
+from placer.extraction.graph_defs.flat_nodes import Alike
+from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions
+from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.raw_program import dtype_name, shape_of
+from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.op_columns import Bodies, ClosedOps, Parcel, find_structure, open_ops
-from placer.extraction.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions
-from placer.extraction.program import FlatProgram
-from placer.extraction.raw_program import dtype_name, shape_of
-from placer.extraction.shapes import BodyShapes, GraphShapes
-from placer.extraction.tensor_states import TensorState
+from placer.extraction.shapes.shape_inference import BodyShapes, GraphShapes
 from placer.graph.op_graph import ColocationGroup, OpGraph
 
 BodyName = tuple[str, tuple[TensorState, ...]]

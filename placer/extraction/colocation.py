@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from placer.extraction.op_definitions import decoded
-from placer.extraction.state import TABLE_TYPES, VARIABLE_TYPES, resource_key
-from placer.extraction.tensor_types import GraphTypes, TensorType
-from placer.extraction.v1_control_flow import ENTER_TYPES, SWITCH_TYPES, loop_members
+from placer.extraction.graph_defs.op_definitions import decoded
+from placer.extraction.graph_defs.state import TABLE_TYPES, VARIABLE_TYPES, resource_key
+from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
+from placer.extraction.graph_defs.v1_control_flow import ENTER_TYPES, SWITCH_TYPES, loop_members
 from placer.graph.op_graph import ColocationGroup
 from placer.graph.union_find import UnionFind
 

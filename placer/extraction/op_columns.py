@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from cost_models.op_info import OpInfo
-from placer.extraction.flat_nodes import Alike
-from placer.extraction.op_definitions import DEVICES_ATTRIBUTE, decoded
+from placer.extraction.graph_defs.flat_nodes import Alike
+from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, decoded
 from placer.graph.op_graph import Op
 
 Bodies = Mapping[str, tuple[str, ...]]

@@ -6,24 +6,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from placer.prediction.costs import estimate_costs as estimate_costs
-    from placer.prediction.live_moments import live_moment as live_moment
-    from placer.prediction.live_moments import moment_finder as moment_finder
-    from placer.prediction.memory import predict_memory as predict_memory
-    from placer.prediction.possible_steps import predict_peak_ranges as predict_peak_ranges
+    from placer.prediction.costs.op_costs import estimate_costs as estimate_costs
+    from placer.prediction.memory.live_moments import live_moment as live_moment
+    from placer.prediction.memory.live_moments import moment_finder as moment_finder
+    from placer.prediction.memory.timelines import predict_memory as predict_memory
+    from placer.prediction.orders.possible_steps import predict_peak_ranges as predict_peak_ranges
     from placer.prediction.prediction import predict as predict
-    from placer.prediction.schedule import predict_schedule as predict_schedule
     from placer.prediction.scoring import score as score
+    from placer.prediction.times.schedule import predict_schedule as predict_schedule
     from placer.prediction.transfers import predict_transfers as predict_transfers
 
 _HOMES = {
-    "estimate_costs": "costs",
-    "live_moment": "live_moments",
-    "moment_finder": "live_moments",
+    "estimate_costs": "costs.op_costs",
+    "live_moment": "memory.live_moments",
+    "moment_finder": "memory.live_moments",
     "predict": "prediction",
-    "predict_memory": "memory",
-    "predict_peak_ranges": "possible_steps",
-    "predict_schedule": "schedule",
+    "predict_memory": "memory.timelines",
+    "predict_peak_ranges": "orders.possible_steps",
+    "predict_schedule": "times.schedule",
     "predict_transfers": "transfers",
     "score": "scoring",
 }

@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.beside import beside
-from placer.collection import collection_paused
 from placer.graph.op_graph import OpGraph
-from placer.prediction.execution_orders import (
+from placer.prediction.memory.timelines import StepMemory, checked_order
+from placer.prediction.metrics import Metrics
+from placer.prediction.orders.execution_orders import (
     peaks_along,
     ranges_of_peaks,
     typical_order,
     uses_accelerator,
 )
-from placer.prediction.memory import StepMemory, checked_order
-from placer.prediction.metrics import Metrics
-from placer.prediction.possible_steps import PossibleSteps
-from placer.prediction.routes import find_routes
-from placer.prediction.schedule import schedule_along
+from placer.prediction.orders.possible_steps import PossibleSteps
+from placer.prediction.step.routes import find_routes
+from placer.prediction.times.schedule import schedule_along
 from placer.prediction.transfers import largest_first, list_transfers
+from placer.processes import collection_paused
 
 _ORDERS_OF_A_SCHEDULE = 3
 """The times of a step take as long to find as the peaks along so many orders."""

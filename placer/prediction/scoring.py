@@ -1,4 +1,4 @@
-"""The score of a placement of a :class:`~placer.problem.PlacementProblem`.
+"""The score of a placement of a :class:`~placer.problem.placement_problem.PlacementProblem`.
 
 Recomputed from the definition alone, so that what a solver says can be held against it.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from placer.problem import PlacementProblem
+from placer.problem.placement_problem import PlacementProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.prediction.metrics import Transfer
-from placer.prediction.routes import Place, Routes, find_routes, is_cpu
+from placer.prediction.step.routes import Place, Routes, find_routes, is_cpu
 
 
 def predict_transfers(
@@ -30,7 +30,7 @@ def predict_transfers(
     ``placement`` maps ops to device names.  Fed values start at ``host`` and fetched ones end
     there; a fetched tensor that some op on the host reads anyway is not sent twice.  Control
     edges send no bytes.  Raises :class:`~placer.errors.UsageError` as
-    :func:`~placer.prediction.routes.find_routes` does.
+    :func:`~placer.prediction.step.routes.find_routes` does.
     """
     return largest_first(list_transfers(graph, costs, find_routes(graph, placement, host), host))
 

@@ -8,10 +8,10 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from placer.alternatives import Alternatives
-    from placer.comparison import Comparison
-    from placer.findings import Report
-    from placer.sweep import Sweep
+    from placer.plan.report import Report
+    from placer.questions.batch_sizes import Sweep
+    from placer.questions.comparison import Comparison
+    from placer.questions.strategies import Alternatives
 
 REPORT_SCHEMA = "placer.report/1"
 COMPARISON_SCHEMA = "placer.comparison/1"

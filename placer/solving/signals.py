@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from placer.problem import PlacementProblem
+from placer.problem.placement_problem import PlacementProblem
 
 _PASSES = 2
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from placer.problem import PlacementProblem
+from placer.problem.placement_problem import PlacementProblem
 
 
 class Status(str, Enum):
@@ -41,7 +41,7 @@ class Solution:
     of what went to the host although a GPU kernel exists.  ``warnings`` are (code, message) pairs.
 
     ``unsolvable`` is the problem that is proven infeasible: the given one, maybe with moments
-    learned on the way; :func:`placer.solving.conflict.explain_conflict` says why it is.
+    learned on the way; :func:`placer.solving.conflicts.conflict.explain_conflict` says why it is.
     ``conflict`` says which caps a placement breaks that is here all the same.
     """
 

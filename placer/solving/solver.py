@@ -8,16 +8,16 @@ from dataclasses import replace
 
 from placer.errors import UsageError
 from placer.prediction.scoring import busy_seconds, score, transfer_bytes
-from placer.prediction.step_time import longest_step_seconds
-from placer.problem import PlacementProblem, check
+from placer.prediction.times.step_time import longest_step_seconds
+from placer.problem.placement_problem import PlacementProblem, check
 from placer.solving.baselines import BASELINES, DoesNotFitError
-from placer.solving.reduced_problem import reduce_to_units
+from placer.solving.objectives.step_time.solver import minimise_step
+from placer.solving.objectives.throughput.solver import minimise_bottleneck
+from placer.solving.reduction.reduced_problem import reduce_to_units
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
-from placer.solving.spilling import may_spill, solve_with_spilling
-from placer.solving.stage import StageResult, solve_stage
-from placer.solving.step_time.solver import minimise_step
-from placer.solving.throughput.solver import minimise_bottleneck
+from placer.solving.transfer.spilling import may_spill, solve_with_spilling
+from placer.solving.transfer.stage import StageResult, solve_stage
 
 Hint = Sequence[int] | None
 SolverFunction = Callable[[PlacementProblem, SolverParameters, Hint], Solution]

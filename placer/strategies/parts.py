@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from placer.errors import UsageError
-from placer.extraction.loop_reads import LOOP_TYPES
-from placer.extraction.op_definitions import DEVICES_ATTRIBUTE
+from placer.extraction.graph_defs.loop_reads import LOOP_TYPES
+from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE
 
 REDUCTIONS = ("mean", "sum")
 COMBINATIONS = ("concat", "mean", "sum")

@@ -16,7 +16,7 @@ from typing import Any
 
 from cost_models.device_names import canonical, full_name
 from placer.errors import UsageError
-from placer.extraction.loop_reads import LOOP_TYPES
+from placer.extraction.graph_defs.loop_reads import LOOP_TYPES
 from placer.strategies.batches import count_examples, split_batch, split_sizes
 from placer.strategies.gradients import average_gradients
 from placer.strategies.parts import (

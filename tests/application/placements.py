@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from placer.application.function_bodies import function_attributes
-from placer.application.node_kernels import has_kernel
-from placer.application.shared_variables import touched_handles
+from placer.application.devices.node_kernels import has_kernel
+from placer.application.placing.function_bodies import function_attributes
+from placer.application.placing.shared_variables import touched_handles
 
 
 def cut_placement(program, devices):

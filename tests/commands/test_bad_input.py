@@ -37,7 +37,7 @@ node { name: "upper" op: "StringUpper" input: "words" }
 def here(monkeypatch, tmp_path_factory):
     """Lets this process do what the reading process does."""
     pytest.importorskip("tensorflow")
-    from placer.extraction import child_process, extraction_process
+    from placer.extraction.process import child_process, extraction_process
 
     folder = tmp_path_factory.mktemp("child")
     monkeypatch.setattr(extraction_process, "limit_memory", lambda *_: None)

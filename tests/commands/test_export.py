@@ -9,7 +9,7 @@ import pytest
 from steps_by_hand import drawn_plan
 
 from placer.__main__ import main
-from placer.commands.exporting import KINDS
+from placer.commands.export import KINDS
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,9 @@ def test_every_format_is_written_once(plan_path, tmp_path, kind, capsys, monkeyp
 
     The step is a drawn one: reading the model again takes seconds, and two tests below do it.
     """
-    monkeypatch.setattr("placer.exporting.with_step", lambda plan, *_, **__: drawn_plan())
+    monkeypatch.setattr(
+        "placer.questions.saved_plans.with_step", lambda plan, *_, **__: drawn_plan()
+    )
     out = tmp_path / "out"
     argv = ["export", str(plan_path), "--to", kind, "-o", str(out), "-q"]
     assert main(argv) == 0

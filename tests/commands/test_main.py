@@ -13,17 +13,18 @@ from placer import errors
 from placer.__main__ import main
 from placer.commands.examples import EXAMPLES
 from placer.commands.parser import build_parser
-from placer.plan import Plan
+from placer.plan.plan import Plan
 
 _COSTS = '{"schema": "placer.costs/1", "device_type": "CPU", "ops": %s}'
 
 
 @pytest.fixture
 def pipeline(monkeypatch):
-    """Stands in for ``placer.pipeline``: its functions return or raise what a test sets."""
+    """Stands in for ``placer.pipeline.pipeline``: its functions return or raise what a test
+    sets."""
     from types import ModuleType
 
-    module = ModuleType("placer.pipeline")
+    module = ModuleType("placer.pipeline.pipeline")
     module.calls = []
     module.result = small_plan()
 
@@ -34,7 +35,7 @@ def pipeline(monkeypatch):
         return module.result
 
     module.place = module.report = answer
-    monkeypatch.setitem(sys.modules, "placer.pipeline", module)
+    monkeypatch.setitem(sys.modules, "placer.pipeline.pipeline", module)
     return module
 
 
@@ -78,8 +79,8 @@ def test_a_fault_is_one_line_and_with_v_a_traceback(pipeline, capsys):
 
 FRESH_REPORT = (
     f"import sys; sys.path[:0] = {sys.path!r}; from plans_by_hand import small_report; "
-    "from types import ModuleType; fake = ModuleType('placer.pipeline'); "
-    "fake.report = lambda *a, **k: small_report(); sys.modules['placer.pipeline'] = fake; "
+    "from types import ModuleType; fake = ModuleType('placer.pipeline.pipeline'); "
+    "fake.report = lambda *a, **k: small_report(); sys.modules['placer.pipeline.pipeline'] = fake; "
     "from placer.__main__ import main; sys.exit(main(['report', 'model']))"
 )
 """A report without any work, in an interpreter of its own."""

@@ -12,7 +12,7 @@ import pytest
 from plans_by_hand import small_plan
 
 from placer.__main__ import main
-from placer.plan import Plan
+from placer.plan.plan import Plan
 
 CAPS = ["--batch-size", "8", "--devices", "2xGPU", "--max-memory", "GPU:*=300KiB", "-q"]
 

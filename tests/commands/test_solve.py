@@ -12,7 +12,7 @@ import pytest
 from small_problems import problem_of
 
 from placer.errors import UsageError
-from placer.problem import PlacementProblem, Request, check, from_json, to_json
+from placer.problem.placement_problem import PlacementProblem, Request, check, from_json, to_json
 
 
 def two_pairs() -> PlacementProblem:

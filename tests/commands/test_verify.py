@@ -15,7 +15,7 @@ from verifications_by_hand import failed_verification, small_verification
 
 import placer
 from placer.__main__ import main
-from placer.plan import Plan
+from placer.plan.plan import Plan
 
 
 @pytest.fixture

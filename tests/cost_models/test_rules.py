@@ -258,7 +258,7 @@ def test_rules_take_the_arguments_they_mean():
     filters, updates, weights."""
     pytest.importorskip("tensorflow")
     from cost_models.rules.optimizers import _PREFIXES, UPDATES
-    from placer.extraction.kernel_snapshot import _op_definitions
+    from placer.extraction.graph_defs.kernel_snapshot import _op_definitions
 
     definitions = _op_definitions()
     for op_type, arguments in ARGUMENTS.items():

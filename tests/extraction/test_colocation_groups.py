@@ -6,8 +6,8 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from placer.extraction.analysis import analyse_program  # noqa: E402
-from placer.extraction.loading import load_program  # noqa: E402
+from placer.extraction.flat_program import analyse_program  # noqa: E402
+from placer.extraction.reading.loading import load_program  # noqa: E402
 
 v1 = tf.compat.v1
 DEVICE = "/job:localhost/replica:0/task:0/device:CPU:{}"

@@ -10,14 +10,15 @@ import pytest
 from layered_graphs import layered_graph
 
 from cost_models.clusters import parse_cluster
-from placer.constraints import ConstraintOptions, find_constraints
 from placer.errors import ModelError, ShapeError, UsageError
-from placer.extraction import child_process, extract
-from placer.extraction.analysis import analyse_program
-from placer.extraction.loading import load_program
-from placer.extraction.process_limits import memory_limit
+from placer.extraction import extract
+from placer.extraction.flat_program import analyse_program
+from placer.extraction.process import child_process
+from placer.extraction.process.process_limits import memory_limit
+from placer.extraction.reading.loading import load_program
 from placer.prediction import predict
-from placer.prediction.costs import estimate_costs
+from placer.prediction.costs.op_costs import estimate_costs
+from placer.problem.constraints import ConstraintOptions, find_constraints
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -83,8 +84,8 @@ def test_twenty_gigabytes_on_paper_stay_on_paper(heavy_model):
 
 def test_bindings_that_do_not_fit_are_refused(heavy_model):
     """A shape that contradicts the declared one, or an unknown name, is told in numbers."""
-    from placer.extraction.analysis import analyse_program
-    from placer.extraction.loading import load_program
+    from placer.extraction.flat_program import analyse_program
+    from placer.extraction.reading.loading import load_program
 
     program = load_program(heavy_model)
     with pytest.raises(UsageError, match=r"\[8,7\] for 'x', which is declared as \[\?,32768\]"):
@@ -98,8 +99,8 @@ def test_bindings_that_do_not_fit_are_refused(heavy_model):
 def test_a_branch_that_cannot_run_with_the_bound_shapes_does_not_refuse_them():
     """Tagging one word is another branch of a v1 conditional than tagging eight: both are kept."""
     tf = pytest.importorskip("tensorflow")
-    from placer.extraction.analysis import analyse_program
-    from placer.extraction.loading import load_program
+    from placer.extraction.flat_program import analyse_program
+    from placer.extraction.reading.loading import load_program
 
     v1 = tf.compat.v1
     before = v1.control_flow_v2_enabled()
@@ -269,8 +270,8 @@ def test_a_keras_model_live_and_exported(tmp_path):
 def test_op_types_that_tensorflow_does_not_know():
     """An unknown op stays in the graph, its outputs unknown unless given, and is reported."""
     tf = pytest.importorskip("tensorflow")
-    from placer.extraction.analysis import analyse_program
-    from placer.extraction.loading import load_program
+    from placer.extraction.flat_program import analyse_program
+    from placer.extraction.reading.loading import load_program
 
     with tf.Graph().as_default() as graph:
         x = tf.compat.v1.placeholder(tf.float32, [2, 3], name="x")

@@ -7,7 +7,7 @@ from layered_graphs import layered_graph
 
 pytest.importorskip("tensorflow")
 
-from placer.pipeline import report
+from placer.pipeline.pipeline import report
 
 LONG = pytest.mark.skipif(
     "PLACER_LONG_TESTS" not in os.environ,

@@ -9,9 +9,9 @@ pytest.importorskip("tensorflow")
 
 from placer.beside import FEWEST_OPS
 from placer.extraction import extract
-from placer.extraction.analysis import analyse_program
-from placer.extraction.loading import load_program
+from placer.extraction.flat_program import analyse_program
 from placer.extraction.op_columns import ClosedOps, Parcel, Structure, open_ops
+from placer.extraction.reading.loading import load_program
 
 STRUCTURE = Structure(
     names=("x", "y"),

@@ -12,11 +12,11 @@ from tensorflow.core.framework import graph_pb2  # noqa: E402
 
 from cost_models.clusters import parse_cluster  # noqa: E402
 from placer.__main__ import main  # noqa: E402
-from placer.constraints import ConstraintOptions, find_constraints  # noqa: E402
 from placer.errors import UsageError  # noqa: E402
 from placer.extraction import extract  # noqa: E402
-from placer.extraction.analysis import analyse_program  # noqa: E402
-from placer.extraction.loading import load_program  # noqa: E402
+from placer.extraction.flat_program import analyse_program  # noqa: E402
+from placer.extraction.reading.loading import load_program  # noqa: E402
+from placer.problem.constraints import ConstraintOptions, find_constraints  # noqa: E402
 
 FLOAT = "attr { key: 'T' value { type: DT_FLOAT } }"
 FED = """attr { key: 'dtype' value { type: DT_FLOAT } }

@@ -58,8 +58,8 @@ class ForkedChild:
 
 
 def start_child(folder: Path) -> ForkedChild:
-    """In place of ``placer.extraction.child_process.start_child``."""
-    from placer.extraction import child_process, extraction_process
+    """In place of ``placer.extraction.process.child_process.start_child``."""
+    from placer.extraction.process import child_process, extraction_process
 
     asked, standard_input = os.pipe()
 
@@ -135,8 +135,8 @@ def serve() -> None:
     import keras  # noqa: F401
     import tensorflow  # noqa: F401
 
-    import placer.pipeline  # noqa: F401
-    from placer.extraction import child_process
+    import placer.pipeline.pipeline  # noqa: F401
+    from placer.extraction.process import child_process
 
     child_process.start_child = start_child
     for line in sys.stdin:

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from plans_by_hand import infeasible_plan, small_plan
 
 from placer.errors import UsageError
-from placer.plan import Plan, plan_schema
+from placer.plan.plan import Plan, plan_schema
 
 
 @pytest.mark.parametrize("plan", [small_plan(), infeasible_plan()], ids=["placed", "infeasible"])

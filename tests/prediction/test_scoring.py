@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.prediction.scoring import score
-from placer.problem import PlacementProblem, ProblemTensor
+from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 
 _OPS = ("a", "b", "c", "d")
 

@@ -10,14 +10,14 @@ from functools import partial
 import pytest
 from questions.conftest import CAPS
 
-import placer.comparison
-import placer.pipeline
-from placer.comparison import EXPERT, OURS, Comparison, Strategy, compare
+import placer.pipeline.pipeline
+import placer.questions.comparison
 from placer.errors import UsageError
-from placer.pipeline import place
-from placer.rendering.comparison_text import comparison_blocks, comparison_csv
-from placer.rendering.formats import render
+from placer.pipeline.pipeline import place
+from placer.questions.comparison import EXPERT, OURS, Comparison, Strategy, compare
 from placer.rendering.json_text import comparison_json
+from placer.rendering.text.comparison_text import comparison_blocks, comparison_csv
+from placer.rendering.text.formats import render
 from placer.solving.baselines import BASELINES
 
 
@@ -30,7 +30,7 @@ def found(network) -> Comparison:
     }
     with pytest.MonkeyPatch.context() as patch:
         posed = []
-        for module in (placer.comparison, placer.pipeline):
+        for module in (placer.questions.comparison, placer.pipeline.pipeline):
             counted = partial(_counted, module.pose, posed)
             patch.setattr(module, "pose", counted)
         comparison = compare(network, **CAPS, functions=functions)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from plans_by_hand import MIB, small_plan, transfer_row
 
-from placer.difference import diff_models, diff_plans
 from placer.errors import UsageError
-from placer.rendering.difference_text import difference_blocks, difference_csv
-from placer.rendering.formats import render
+from placer.questions.difference import diff_models, diff_plans
+from placer.rendering.text.difference_text import difference_blocks, difference_csv
+from placer.rendering.text.formats import render
 
 MOVED = """\
 a -> b

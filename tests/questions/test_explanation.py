@@ -6,12 +6,16 @@ import pytest
 from questions.conftest import CAPS
 
 from placer.errors import InfeasibleError, UsageError
-from placer.explanation import explain_op, explain_plan
-from placer.fitting import find_fixes
-from placer.pipeline import place
-from placer.plan import Plan
-from placer.rendering.explanation_text import conflict_blocks, op_blocks, plan_explanation_blocks
-from placer.rendering.formats import render
+from placer.pipeline.pipeline import place
+from placer.plan.plan import Plan
+from placer.questions.explanation import explain_op, explain_plan
+from placer.questions.fixes import find_fixes
+from placer.rendering.text.explanation_text import (
+    conflict_blocks,
+    op_blocks,
+    plan_explanation_blocks,
+)
+from placer.rendering.text.formats import render
 
 
 @pytest.fixture(scope="module")

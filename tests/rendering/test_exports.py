@@ -11,9 +11,9 @@ from jsonschema import Draft202012Validator
 from perfetto import perfetto
 from steps_by_hand import drawn_step
 
-from placer.application.event_files import TAG, write_event_file
-from placer.collapsed_graph import collapse
+from placer.application.measuring.event_files import TAG, write_event_file
 from placer.errors import UsageError
+from placer.rendering.exports.collapsed_graph import collapse
 from placer.rendering.exports.graphs import dot, graphml
 from placer.rendering.exports.model_explorer import model_explorer, node_data
 from placer.rendering.exports.trace import trace_json

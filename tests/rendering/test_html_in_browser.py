@@ -11,7 +11,7 @@ from plans_by_hand import infeasible_plan, small_report
 from steps_by_hand import drawn_plan, empty_step, long_step
 
 import placer
-from placer.predicted_step import KINDS
+from placer.prediction.predicted_step import KINDS
 from placer.rendering.html.page import render_plan_page, render_report_page
 from placer.rendering.json_text import report_json
 

@@ -15,7 +15,7 @@ from steps_by_hand import drawn_plan, drawn_step
 
 from placer.errors import UsageError
 from placer.rendering.html.page import json_in_script, render_plan_page, render_report_page
-from placer.rendering.report_text import render_report
+from placer.rendering.text.report_text import render_report
 
 HOSTILE = [
     "</script><script>alert(1)</script>",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from placer.solving.child_search import ChildResult
-from placer.solving.reduced_problem import ReducedProblem
+from placer.solving.process.child_search import ChildResult
+from placer.solving.reduction.reduced_problem import ReducedProblem
 from placer.solving.solution import Status
 
 

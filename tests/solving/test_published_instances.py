@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks.published.instances import milliseconds, read_instance
 from placer.prediction.scoring import score
-from placer.solving import stage
-from placer.solving.child_search import ChildResult
+from placer.solving.process.child_search import ChildResult
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.solver import solve
+from placer.solving.transfer import stage
 
 DATA = os.environ.get("PLACER_TEST_DATA")
 FOLDER = Path(DATA or "", "instances")

@@ -19,13 +19,14 @@ from small_problems import best_by_enumeration, problem_of, random_problem
 
 from placer.errors import UsageError
 from placer.prediction.scoring import score
-from placer.problem import PlacementProblem, check, from_json, to_json
-from placer.solving import child_search, stage
-from placer.solving.child_search import ChildResult
-from placer.solving.reduced_problem import ReducedProblem
+from placer.problem.placement_problem import PlacementProblem, check, from_json, to_json
+from placer.solving.process import child_search
+from placer.solving.process.child_search import ChildResult
+from placer.solving.process.warm_up import sample_problem, warm_up
+from placer.solving.reduction.reduced_problem import ReducedProblem
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import register_solver, solve, solver_names
-from placer.solving.warm_up import sample_problem, warm_up
+from placer.solving.transfer import stage
 
 QUICK = SolverParameters(time_limit_seconds=10.0, workers=1)
 
@@ -251,7 +252,7 @@ def test_tensorflow_imported_first_does_not_crash_a_solve(tmp_path: Path) -> Non
     script.write_text(
         f"import sys; sys.path.append({str(root)!r})\n"
         "import tensorflow\n"
-        "from placer.problem import from_json\n"
+        "from placer.problem.placement_problem import from_json\n"
         "from placer.solving.solver import solve\n"
         "solution = solve(from_json(open('problem.json').read()))\n"
         "assert 'ortools' not in sys.modules\n"

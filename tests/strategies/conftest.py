@@ -4,6 +4,6 @@ import os
 
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 
-from placer.application.device_mapping import rehearsal_devices
+from placer.application.devices.device_mapping import rehearsal_devices
 
 rehearsal_devices(2)

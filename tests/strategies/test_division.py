@@ -10,14 +10,14 @@ import tensorflow as tf
 
 import placer
 from placer.__main__ import main
-from placer.application.function_graphs import build_function, find_ends
+from placer.application.placing.function_graphs import build_function, find_ends
 from placer.errors import ShapeError, UsageError
-from placer.extraction.binding import capture_states
-from placer.extraction.dividing import divided
-from placer.extraction.divisibility import require_divisible, with_inputs
-from placer.extraction.division import TOWER, Division
-from placer.extraction.loading import load_program
-from placer.extraction.loop_reads import with_reads_before_loops
+from placer.extraction.divisibility.divisibility import require_divisible, with_inputs
+from placer.extraction.division.dividing import divided
+from placer.extraction.division.division import TOWER, Division
+from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
+from placer.extraction.reading.loading import load_program
+from placer.extraction.shapes.binding import capture_states
 
 BATCH, WIDTH = 7, 6
 RANDOM = np.random.default_rng(7)

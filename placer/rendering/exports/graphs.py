@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import re
 
-from placer.collapsed_graph import CollapsedGraph, CollapsedNode, collapse
-from placer.predicted_step import PredictedStep
+from placer.prediction.predicted_step import PredictedStep
+from placer.rendering.exports.collapsed_graph import CollapsedGraph, CollapsedNode, collapse
 from placer.rendering.quantities import format_bytes, format_count, format_seconds
 
 _COLOURS = (
@@ -64,7 +64,7 @@ def dot(step: PredictedStep, most_nodes: int) -> str:
 
 def device_colours(step: PredictedStep) -> dict[str, str]:
     """A colour for every device, grey for CPUs: those of the HTML page."""
-    from placer.prediction.routes import is_cpu
+    from placer.prediction.step.routes import is_cpu
 
     accelerators = [name for name in step.devices if not is_cpu(name)]
     return {

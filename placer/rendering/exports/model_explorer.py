@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from placer.predicted_step import PredictedStep
+from placer.prediction.predicted_step import PredictedStep
 from placer.rendering.exports.graphs import device_colours
 from placer.rendering.quantities import format_bytes, format_count, format_seconds
 

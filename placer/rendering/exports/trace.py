@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-from placer.predicted_step import KINDS, PredictedStep, Sent
+from placer.prediction.predicted_step import KINDS, PredictedStep, Sent
 
 _NANOSECONDS = 1e9
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from placer.graph.scope_tree import ScopeTree, build_scope_tree
-from placer.predicted_step import KINDS, PredictedStep
+from placer.prediction.predicted_step import KINDS, PredictedStep
 
 _PICOSECONDS = 1e12
 

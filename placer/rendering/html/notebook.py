@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from html import escape
 
-from placer.findings import Report
-from placer.plan import Plan
+from placer.plan.plan import Plan
+from placer.plan.report import Report
 from placer.rendering.html.page import render_plan_page, render_report_page
 
 HEIGHT = 720
@@ -27,7 +27,7 @@ def plan_in_notebook(plan: Plan) -> str:
 
 def report_in_notebook(report: Report) -> str:
     """The report's page in a frame, text where the graph is large."""
-    from placer.rendering.report_text import render_report
+    from placer.rendering.text.report_text import render_report
 
     if report.model.op_count > MOST_OPS:
         text = render_report(report, width=110, colour=False)

@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from placer.findings import Report
-from placer.plan import Plan
-from placer.predicted_step import PredictedStep
-from placer.rendering import conflict_text, quantities
+from placer.plan.plan import Plan
+from placer.plan.report import Report
+from placer.prediction.predicted_step import PredictedStep
+from placer.rendering import quantities
 from placer.rendering.html.columns import placement_columns, step_columns
 from placer.rendering.json_text import report_json
+from placer.rendering.text import conflict_text
 
 _FOLDER = Path(__file__).parent
 _SCRIPTS = (

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from placer.problem import PlacementProblem
+from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines.list_scheduling import heft, m_etf, m_sct
 from placer.solving.baselines.sequential import (
     balanced,

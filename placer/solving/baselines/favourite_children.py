@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from placer.solving.baselines.tasks import Tasks, accelerators
-from placer.solving.child_search import answer_of_child
+from placer.solving.process.child_search import answer_of_child
 from placer.solving.solution import SolverParameters
 
 SCHEMA = "placer.favourites/1"

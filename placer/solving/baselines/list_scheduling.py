@@ -6,7 +6,7 @@ import bisect
 import heapq
 from collections.abc import Mapping, Sequence
 
-from placer.problem import PlacementProblem
+from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines.favourite_children import (
     SolveProgram,
     favourite_children,

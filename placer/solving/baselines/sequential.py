@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from placer.problem import PlacementProblem
+from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines.tasks import DoesNotFitError, Room, Tasks, accelerators
-from placer.solving.linear_split import split
-from placer.solving.reduced_problem import ReducedProblem
+from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.search.linear_split import split
 
 Placement = tuple[int, ...]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from placer.prediction.messages import forward_order, list_messages
-from placer.problem import PlacementProblem
-from placer.solving.reduced_problem import ReducedProblem, SpillRules, reduce_to_units
+from placer.prediction.times.messages import forward_order, list_messages
+from placer.problem.placement_problem import PlacementProblem
+from placer.solving.reduction.reduced_problem import ReducedProblem, SpillRules, reduce_to_units
 
 
 class DoesNotFitError(Exception):

@@ -2,7 +2,7 @@
 
 A buffer is held on the device of its owner from when it is written until its last reader there is
 done, and on every other device with a reader from when it is sent until its last reader there is
-done (:mod:`placer.prediction.possible_lifetimes`).
+done (:mod:`placer.prediction.orders.possible_lifetimes`).
 """
 
 from __future__ import annotations

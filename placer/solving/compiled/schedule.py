@@ -1,4 +1,5 @@
-"""One step, simulated: what TensorFlow's executor would do, as in ``placer.prediction.schedule``.
+"""One step, simulated: what TensorFlow's executor would do, as in
+``placer.prediction.times.schedule``.
 
 An op is ready when all its messages are there; a device runs ready ops first come, first served, as
 many at once as it can; a message is sent once per receiving device, and a link carries one at a

@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placer.prediction.possible_lifetimes import PossibleLifetimes
-from placer.problem import PlacementProblem
-from placer.solving import reduced_problem
+from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
+from placer.problem.placement_problem import PlacementProblem
 from placer.solving.compiled.arrays import Floats, Ints
-from placer.solving.reduced_problem import ReducedProblem
+from placer.solving.reduction import reduced_problem
+from placer.solving.reduction.reduced_problem import ReducedProblem
 
 SCHEMA = "placer.peaks/1"
 
 
 class Buffers(NamedTuple):
     """The buffers of a step as flat arrays, times as in
-    :class:`~placer.prediction.possible_lifetimes.PossibleLifetimes`; ``read_of`` is the buffer of
-    each read, ``done`` until when its owner holds a buffer that nobody reads there."""
+    :class:`~placer.prediction.orders.possible_lifetimes.PossibleLifetimes`; ``read_of`` is the
+    buffer of each read, ``done`` until when its owner holds a buffer that nobody reads there."""
 
     owner: Ints
     first: Ints

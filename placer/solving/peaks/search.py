@@ -12,19 +12,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from placer.prediction.execution_orders import highest_peak
+from placer.prediction.orders.execution_orders import highest_peak
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.cuts_of_orders import clique_weights
 from placer.solving.compiled.gain_table import transfer_of
 from placer.solving.compiled.held_annealing import anneal_held
 from placer.solving.compiled.held_bytes import Held, hold
 from placer.solving.compiled.held_segments import cut, first_starts
-from placer.solving.laplacian import MOST_UNITS, slow_modes
-from placer.solving.multilevel_search import Found, MultilevelSearch, OnBetter
 from placer.solving.peaks.moments import at_moments, to_held
 from placer.solving.peaks.problem import PeakProblem, regroup
-from placer.solving.smoothing import smooth
-from placer.solving.transfer_search import to_arrays
+from placer.solving.search.laplacian import MOST_UNITS, slow_modes
+from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
+from placer.solving.search.smoothing import smooth
+from placer.solving.transfer.transfer_search import to_arrays
 
 _STRETCHES = 24
 """Of every order: the fullest moment of each on every device is one of those followed."""

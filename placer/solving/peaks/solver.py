@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from placer.prediction.possible_lifetimes import PossibleLifetimes
+from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.prediction.scoring import score
-from placer.problem import PlacementProblem
-from placer.solving.child_search import search_in_child
+from placer.problem.placement_problem import PlacementProblem
+from placer.solving.objectives.refining import spilled_ops
 from placer.solving.peaks.problem import to_peak_problem
-from placer.solving.reduced_problem import SpillRules, reduce_to_units
-from placer.solving.refining import spilled_ops
+from placer.solving.process.child_search import search_in_child
+from placer.solving.reduction.reduced_problem import SpillRules, reduce_to_units
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
 

@@ -1,0 +1,163 @@
+"""TensorFlow's runtime, set up for a plan before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from cost_models.device_names import parse
+from placer.application.devices.device_mapping import (
+    DeviceMapping,
+    configure_logical_cpus,
+    own_mapping,
+    process_mapping,
+)
+from placer.errors import PlacerError, UsageError
+
+if TYPE_CHECKING:
+    from placer.plan.plan import Plan
+
+MEBIBYTE = 2**20
+
+
+def configure_runtime(
+    plan: Plan,
+    *,
+    memory: str = "growth",
+    split_gpu: bool = False,
+    on_hardware: bool = False,
+    soft_placement: bool = True,
+    log_placement: bool = False,
+    intra_op_threads: int | None = None,
+    inter_op_threads: int | None = None,
+) -> DeviceMapping:
+    """Which device stands for each of the plan's, after TensorFlow was set up for them.
+
+    Only the GPUs of the plan are visible.  ``memory`` is ``"growth"`` (taken as needed),
+    ``"limit"`` (the plan's caps) or ``"all"`` (TensorFlow's default).  Where GPUs are absent the
+    plan is rehearsed: with ``split_gpu`` on one GPU divided by the plan's caps, else on logical
+    CPU devices; ``on_hardware`` forbids both.
+
+    Call it before TensorFlow runs its first op; :class:`PlacerError` if that was already.
+    :class:`UsageError` for absent devices with ``on_hardware``, and for a plan whose caps are
+    unknown where they are needed.
+    """
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    if context.context()._initialized:
+        raise PlacerError(
+            "TensorFlow has already started, and its devices are what they are: call "
+            "placer.configure_runtime(plan) right after importing tensorflow, before any tensor, "
+            "variable or model is made"
+        )
+    if memory not in ("growth", "limit", "all"):
+        raise UsageError(f"memory={memory!r} is none of 'growth', 'limit' and 'all'")
+    tf.config.set_soft_device_placement(soft_placement)
+    tf.debugging.set_log_device_placement(log_placement)
+    if intra_op_threads is not None:
+        tf.config.threading.set_intra_op_parallelism_threads(intra_op_threads)
+    if inter_op_threads is not None:
+        tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads)
+    gpus = tf.config.list_physical_devices("GPU")
+    count = gpu_count(plan)
+    if split_gpu and gpus and 0 < len(gpus) < count and not on_hardware:
+        tf.config.set_visible_devices(gpus[:1], "GPU")
+        tf.config.set_logical_device_configuration(gpus[0], _divided(plan, count))
+        mapping = own_mapping(plan.placement.values())
+    else:
+        mapping = process_mapping(plan.placement.values(), on_hardware=on_hardware)
+        used = [] if mapping.rehearsed else gpus[:count]
+        tf.config.set_visible_devices(used, "GPU")
+        _limit(used, plan, memory)
+    configure_logical_cpus(mapping.cpu_count)
+    return mapping
+
+
+def session_config(
+    plan: Plan,
+    *,
+    memory: str = "growth",
+    soft_placement: bool = True,
+    log_placement: bool = False,
+    rehearse: bool = False,
+) -> Any:
+    """The ``tf.compat.v1.ConfigProto`` of a session that runs a graph placed by ``plan``.
+
+    With ``rehearse`` it has logical CPU devices for a graph of ``apply(..., rehearse=True)`` and
+    no GPU.  Other arguments and errors as for :func:`configure_runtime`.
+    """
+    import tensorflow as tf
+
+    from placer.application.devices.device_mapping import rehearsal_mapping
+
+    if memory not in ("growth", "limit", "all"):
+        raise UsageError(f"memory={memory!r} is none of 'growth', 'limit' and 'all'")
+    count = gpu_count(plan)
+    names = plan.placement.values()
+    mapping = rehearsal_mapping(names) if rehearse else own_mapping(names)
+    config = tf.compat.v1.ConfigProto(
+        device_count={"CPU": mapping.cpu_count, "GPU": 0 if rehearse else count},
+        allow_soft_placement=soft_placement,
+        log_device_placement=log_placement,
+    )
+    if count and not rehearse:
+        config.gpu_options.visible_device_list = ",".join(map(str, range(count)))
+        config.gpu_options.allow_growth = memory == "growth"
+        for index in range(count) if memory == "limit" else ():
+            device = config.gpu_options.experimental.virtual_devices.add()
+            device.memory_limit_mb.append(_cap(plan, index) / MEBIBYTE)
+    return config
+
+
+def gpu_count(plan: Plan) -> int:
+    """How many GPUs of this process the plan's names need."""
+    names = [parse(name) for name in set(plan.placement.values())]
+    indices = [name.index or 0 for name in names if name.type == "GPU" and name.job is None]
+    return 1 + max(indices, default=-1)
+
+
+def _cap(plan: Plan, index: int) -> int:
+    rows: dict[str, Mapping[str, Any]] = {row["name"]: row for row in plan.devices}
+    cap = rows.get(f"GPU:{index}", {}).get("memory_limit_bytes")
+    if cap is None:
+        raise UsageError(f"the plan has no memory cap for GPU:{index}: use memory='growth'")
+    return int(cap)
+
+
+def _divided(plan: Plan, count: int) -> list[Any]:
+    import tensorflow as tf
+
+    return [
+        tf.config.LogicalDeviceConfiguration(memory_limit=_cap(plan, index) / MEBIBYTE)
+        for index in range(count)
+    ]
+
+
+def _limit(gpus: list[Any], plan: Plan, memory: str) -> None:
+    import tensorflow as tf
+
+    for index, gpu in enumerate(gpus):
+        if memory == "growth":
+            tf.config.experimental.set_memory_growth(gpu, True)
+        elif memory == "limit":
+            limit = tf.config.LogicalDeviceConfiguration(memory_limit=_cap(plan, index) / MEBIBYTE)
+            tf.config.set_logical_device_configuration(gpu, [limit])
+
+
+@contextmanager
+def soft_placement(allowed: bool) -> Iterator[None]:
+    """Lets TensorFlow move ops off the device they ask for in the block, or not.
+
+    This is a setting of the whole process (``tf.config.set_soft_device_placement``), read when a
+    function is first called on a device; it is put back at the end.
+    """
+    import tensorflow as tf
+
+    before = tf.config.get_soft_device_placement()
+    tf.config.set_soft_device_placement(allowed)
+    try:
+        yield
+    finally:
+        tf.config.set_soft_device_placement(before)

@@ -1,0 +1,1 @@
+"""Times of ops, by measurement and by Grappler."""

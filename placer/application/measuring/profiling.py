@@ -1,0 +1,313 @@
+"""How long do the ops of a program take on this machine?
+
+The flat graph runs in a session of a process of its own, every op under its flat name: TensorFlow's
+full trace gives the time of every kernel (``RunMetadata.step_stats``), steps without a trace give
+the time of the whole.  Both kinds take turns, so that what else the machine does meets both.
+
+Freed memory stays with the process: else glibc gives it back to the system and asks for it again
+within a step, and the op that happens to be next pays for fresh pages, more than for its work.
+
+On a busy machine the process waits for the processor, mostly inside long ops, whose time would
+count that.  So with one thread the long ops of a traced step are scaled down, where the ops add up
+to more than the processor time of a step, until they do not.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from placer import __version__
+from placer.errors import ModelError, PlacerError, UsageError
+from placer.extraction.process.local_models import local_model
+from placer.extraction.shapes.dimensions import resolve_shapes
+from placer.plan.measured_costs import MeasuredCosts
+
+_LONG_SECONDS = 5e-4
+"""An op is long if it takes a good part of the time slice that Linux gives a process."""
+
+_KEEP_FREED_MEMORY = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 46),
+}
+"""One heap that grows and never shrinks (``mallopt(3)``)."""
+
+WARM_UP_STEPS = 3
+"""The first steps allocate, choose algorithms and read constants."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions:
+    """``threads`` are those of one op; ops run one at a time.  ``onednn`` leaves oneDNN's kernels
+    on, which replace some ops and fuse others away.  ``batch_size`` and ``shapes`` bind unknown
+    dimensions of inputs."""
+
+    steps: int = 20
+    threads: int = 1
+    onednn: bool = False
+    batch_size: int | None = None
+    shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    time_limit_seconds: float = 600.0
+    seed: int = 0
+
+
+def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:
+    """Measured times of every op of the model in ``source``, and of its step.
+
+    ``options`` are those of :class:`ProfileOptions`, and ``tag_set``, ``signature``, ``outputs``,
+    ``dims`` and ``allow_unsafe_keras``.  Inputs and weights are made up.
+
+    Raises :class:`UsageError` for a wrong option, :class:`ModelError` for a model that cannot be
+    read or does not run here, :class:`PlacerError` at the time limit.
+    """
+    choice = {key: options.pop(key, None) for key in ("tag_set", "signature", "outputs")}
+    allow_code = options.pop("allow_unsafe_keras", False)
+    shapes, _ = resolve_shapes(options.pop("shapes", None), options.pop("dims", None))
+    wanted = ProfileOptions(shapes=shapes, **options)
+    if wanted.steps < 1 or wanted.threads < 1:
+        raise UsageError("a profile needs at least one step and one thread")
+    with (
+        local_model(source, allow_unsafe_keras=allow_code, weights=False) as model,
+        tempfile.TemporaryDirectory(prefix="placer-profile-") as folder,
+    ):
+        files = [Path(folder) / name for name in ("request", "answer", "log")]
+        files[0].write_bytes(pickle.dumps((os.fspath(model.path), choice, wanted)))
+        status = _run(files, wanted)
+        if not files[1].exists():
+            last = files[2].read_text(errors="replace").strip()[-500:]
+            raise ModelError(f"the run ended with status {status}; its last words: {last}")
+        answer = pickle.loads(files[1].read_bytes())
+    if isinstance(answer, MeasuredCosts):
+        return replace(answer, model={**answer.model, "path": os.fspath(source)})
+    error, message = answer
+    raise error(message)
+
+
+def _run(files: Sequence[Path], wanted: ProfileOptions) -> int:
+    """The exit status of the process that measures."""
+    root = str(Path(__file__).resolve().parents[3])
+    environment = {
+        **_KEEP_FREED_MEMORY,
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
+        "TF_ENABLE_ONEDNN_OPTS": str(int(wanted.onednn)),
+        "CUDA_VISIBLE_DEVICES": "-1",
+    }
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    command = [sys.executable, "-P", "-m", __spec__.name, *map(str, files[:2])]
+    with files[2].open("wb") as log:
+        child = subprocess.Popen(
+            command, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            return child.wait(wanted.time_limit_seconds)
+        except subprocess.TimeoutExpired as error:
+            raise PlacerError(
+                f"{wanted.steps} steps did not end within {wanted.time_limit_seconds:g} s; ask for "
+                f"fewer with --steps, or a smaller batch"
+            ) from error
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+
+
+def measure(source: str, choice: Mapping[str, Any], wanted: ProfileOptions) -> MeasuredCosts:
+    """The measurement itself, in this process."""
+    import tensorflow as tf
+
+    from placer.application.running.generated_inputs import input_values
+    from placer.application.running.program_runs import invent_state
+    from placer.extraction.flat_program import describe
+    from placer.extraction.reading.loading import load_program
+
+    program = load_program(source, **choice)
+    bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
+    values = input_values(program, None, bindings, wanted.seed)
+    feeds = {item.tensor: values[item.key] for item in program.inputs}
+    v1 = tf.compat.v1
+    config = v1.ConfigProto(
+        device_count={"CPU": 1},
+        inter_op_parallelism_threads=1,
+        intra_op_parallelism_threads=wanted.threads,
+        allow_soft_placement=True,
+    )
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = -1
+    try:
+        with tf.Graph().as_default() as graph, v1.Session(config=config) as session:
+            graph_def = without_devices(program.graph_def)
+            tf.graph_util.import_graph_def(graph_def, name="")
+            invent_state(session, graph)
+            ends = [tensor.partition(":")[0] for _, tensor in program.outputs]
+            targets = [graph.get_operation_by_name(name) for name in (*ends, *program.targets)]
+            seconds, traces = _steps(session, targets, feeds, wanted.steps)
+    except tf.errors.OpError as error:
+        raise ModelError(f"the model does not run here: {error.message.strip()[:500]}") from error
+    except ValueError as error:
+        raise ModelError(f"TensorFlow cannot import the graph: {str(error)[:500]}") from error
+    step = _step_times(seconds)
+    processor_seconds = step["median_processor_seconds"] if wanted.threads == 1 else None
+    ops = frozenset(node.name for node in program.graph_def.node)
+    return MeasuredCosts(
+        ops=op_times(traces, ops, processor_seconds),
+        model=describe(program),
+        bindings=bindings,
+        step=step,
+        configuration={
+            "steps": wanted.steps,
+            "intra_op_threads": wanted.threads,
+            "inter_op_threads": 1,
+            "graph_optimisation": False,
+            "onednn": wanted.onednn,
+            "freed_memory_kept": _keeps_freed_memory(),
+        },
+        machine=_machine(),
+        tensorflow_version=tf.__version__,
+        tool_version=__version__,
+    )
+
+
+def _keeps_freed_memory() -> bool:
+    return all(os.environ.get(name) == value for name, value in _KEEP_FREED_MEMORY.items())
+
+
+def without_devices(graph_def: Any) -> Any:
+    """A copy of ``graph_def`` without device strings, its functions included."""
+    copy = type(graph_def)()
+    copy.CopyFrom(graph_def)
+    bodies = (function.node_def for function in copy.library.function)
+    for nodes in (copy.node, *bodies):
+        for node in nodes:
+            node.device = ""
+    return copy
+
+
+def _steps(
+    session: Any, targets: Sequence[Any], feeds: Mapping[str, Any], count: int
+) -> tuple[list[tuple[float, float]], list[dict[str, int]]]:
+    """(wall-clock, processor) seconds of untraced steps, and nanoseconds by runtime name of as
+    many traced ones, which take turns with them."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+    seconds, traces = [], []
+    for number in range(WARM_UP_STEPS + count):
+        start = time.perf_counter(), time.process_time()
+        session.run(targets, feeds)
+        step = time.perf_counter() - start[0], time.process_time() - start[1]
+        metadata = v1.RunMetadata()
+        session.run(targets, feeds, options=options, run_metadata=metadata)
+        if number >= WARM_UP_STEPS:
+            seconds.append(step)
+            traces.append(_kernel_times(metadata.step_stats))
+    return seconds, traces
+
+
+def _kernel_times(step_stats: Any) -> dict[str, int]:
+    """Nanoseconds in kernels by runtime name, summed over the iterations of loops."""
+    found: dict[str, int] = defaultdict(int)
+    for device in step_stats.dev_stats:
+        for node in device.node_stats:
+            found[node.node_name] += node.op_end_rel_nanos - node.op_start_rel_nanos
+    return found
+
+
+def op_times(
+    traces: Sequence[Mapping[str, int]], ops: frozenset[str], processor_seconds: float | None
+) -> dict[str, dict[str, float]]:
+    """Times by flat op of steps that took ``processor_seconds`` (``None``: of several threads).
+
+    ``traces`` have nanoseconds by runtime name; what a loop or branch was lowered to counts for
+    the op that it was.
+    """
+    samples: dict[str, list[float]] = {}
+    for number, trace in enumerate(traces):
+        for runtime_name, nanoseconds in trace.items():
+            name = _owner(runtime_name, ops)
+            if name is not None:
+                samples.setdefault(name, [0.0] * len(traces))[number] += nanoseconds * 1e-9
+    if processor_seconds is not None:
+        _take_out_waiting(samples, processor_seconds)
+    return {
+        name: {"median_seconds": statistics.median(values), "least_seconds": min(values)}
+        for name, values in sorted(samples.items())
+    }
+
+
+def _take_out_waiting(samples: Mapping[str, list[float]], processor_seconds: float) -> None:
+    """Scales the long ops of every step, in place, to what the short ones leave of its time."""
+    long = [values for values in samples.values() if statistics.median(values) >= _LONG_SECONDS]
+    medians = [statistics.median(values) for values in samples.values()]
+    left = processor_seconds - sum(value for value in medians if value < _LONG_SECONDS)
+    for number in range(len(next(iter(samples.values()), []))):
+        total = sum(values[number] for values in long)
+        if total > left > 0:
+            for values in long:
+                values[number] *= left / total
+
+
+def _owner(runtime_name: str, ops: frozenset[str]) -> str | None:
+    """The flat op, or the control-flow op whose name the runtime's name begins with."""
+    name = runtime_name
+    while name and name not in ops:
+        name = name.rpartition("/")[0]
+    return name or None
+
+
+def _step_times(seconds: Sequence[tuple[float, float]]) -> dict[str, float]:
+    wall, processor = zip(*seconds, strict=True)
+    return {
+        "median_seconds": statistics.median(wall),
+        "least_seconds": min(wall),
+        "median_processor_seconds": statistics.median(processor),
+        "least_processor_seconds": min(processor),
+    }
+
+
+def _machine() -> dict[str, Any]:
+    """Processor, cores and system, as far as the system tells."""
+    model = platform.processor()
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        rows = information.read_text(errors="replace").splitlines()
+        named = [row.partition(":")[2].strip() for row in rows if row.startswith("model name")]
+        model = named[0] if named else model
+    return {"processor": model, "cores": os.cpu_count(), "system": platform.system()}
+
+
+def main() -> None:
+    """Answers the request in the first file by the second: costs, or an error's class and text."""
+    request, answer = (Path(name) for name in sys.argv[1:3])
+    source, choice, wanted = pickle.loads(request.read_bytes())
+    try:
+        result: Any = measure(source, choice, wanted)
+    except PlacerError as error:
+        result = type(error), str(error)
+    except Exception:  # a fault of ours: told in full by the parent, not hidden
+        result = PlacerError, f"measuring failed unexpectedly:\n{traceback.format_exc()}"
+    partial = answer.with_suffix(".part")
+    partial.write_bytes(pickle.dumps(result))
+    partial.replace(answer)
+
+
+if __name__ == "__main__":
+    # Pickle names the classes by module, so both sides must import them from the same one.
+    from placer.application.measuring.profiling import main as run_main
+
+    run_main()

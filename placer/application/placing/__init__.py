@@ -1,0 +1,1 @@
+"""A plan becomes devices on nodes, functions, variables and SavedModels."""

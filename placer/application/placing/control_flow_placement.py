@@ -1,0 +1,121 @@
+"""Functional control flow runs where the plan puts it, bodies and loop state included.
+
+TensorFlow lowers ``While``, ``If`` and ``Case`` to primitive ops when it runs them, and puts the
+first of those (``Enter``, ``Switch``) on the device of each *input*, not of the op
+(``core/common_runtime/lower_while_op.cc``, ``lower_if_op.cc``): a loop fed from another device
+would keep its state there and send it to and fro in every iteration.  So an input from another
+device is first received by an identity on the op's own device, the *input anchor*.  Extraction
+looks through anchors, so the program keeps its fingerprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cost_models.device_names import full_name, merge
+from placer.application.devices.device_mapping import HOST
+from placer.application.devices.node_kernels import has_kernel
+from placer.application.placing.function_bodies import function_attributes
+from placer.extraction.flattening.inlining import CALL_TYPES, INPUT_ANCHOR
+from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
+
+CLONE_MARK = "_placed_"
+"""Stands in the names of bodies that were cloned for a device, before a number."""
+
+LOWERED = "_lower_using_switch_merge"
+
+CONTROL_FLOW_TYPES = frozenset(
+    {"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"}
+)
+
+
+class BodyPlacer:
+    """Gives the functions that control flow runs a device, cloning one for each device.
+
+    ``library`` holds the functions by name; ``clones`` fills with the placed ones.
+    """
+
+    def __init__(self, library: Mapping[str, Any], taken: set[str]) -> None:
+        self._library = library
+        self._taken = taken | set(library)
+        self._known: dict[tuple[str, str], str] = {}
+        self.clones: list[Any] = []
+
+    def place(self, node: Any, device: str) -> None:
+        """Points the control-flow op ``node`` to bodies that run on ``device``."""
+        for function in function_attributes(node):
+            if function.name in self._library:
+                function.name = self._clone(function.name, device)
+
+    def _clone(self, name: str, device: str) -> str:
+        key = name, device
+        if key not in self._known:
+            self._known[key] = new_name = self._free_name(name)
+            clone = type(self._library[name])()
+            clone.CopyFrom(self._library[name])
+            clone.signature.name = new_name
+            for node in clone.node_def:
+                node.device = self._device(node, device)
+                if node.op in CONTROL_FLOW_TYPES | CALL_TYPES:
+                    self.place(node, device)
+            self.clones.append(clone)
+        return self._known[key]
+
+    @staticmethod
+    def _device(node: Any, device: str) -> str:
+        """``device``, the host of its task where it has no kernel there, ``""`` for calls."""
+        if node.op in CALL_TYPES:
+            return ""
+        if node.op in CONTROL_FLOW_TYPES or has_kernel(node, device):
+            return device
+        return full_name(merge(device, HOST))
+
+    def _free_name(self, name: str) -> str:
+        name, number = name.partition(CLONE_MARK)[0], 0
+        while (candidate := f"{name}{CLONE_MARK}{number}") in self._taken:
+            number += 1
+        self._taken.add(candidate)
+        return candidate
+
+
+def input_anchors(
+    node: Any, devices: Mapping[str, str], definitions: OpDefinitions
+) -> Iterator[Any]:
+    """The anchors that the control-flow op ``node`` needs; redirects its inputs to them.
+
+    ``devices`` maps op names to device strings.  Ops that are not lowered need none.
+    """
+    from tensorflow.core.framework import node_def_pb2, types_pb2
+
+    if node.op not in CONTROL_FLOW_TYPES or not attribute(node.attr, LOWERED).b:
+        return
+    anchors: dict[str, str] = {}
+    for number, dtype in enumerate(_input_types(node, definitions.find(node.op))):
+        tensor = node.input[number]
+        producer = tensor.partition(":")[0]
+        here = devices[node.name]
+        if dtype == types_pb2.DT_RESOURCE or devices.get(producer, here) == here:
+            continue
+        if tensor not in anchors:
+            anchors[tensor] = f"{node.name}/placer_input_{number}"
+            anchor = node_def_pb2.NodeDef(
+                name=anchors[tensor], op="Identity", input=[tensor], device=here
+            )
+            anchor.attr["T"].type = dtype
+            anchor.attr[INPUT_ANCHOR].b = True
+            yield anchor
+        node.input[number] = anchors[tensor]
+
+
+def _input_types(node: Any, definition: Any) -> list[int]:
+    """The dtype numbers of the data inputs of a control-flow op."""
+    types: list[int] = []
+    for argument in definition.input_arg:
+        if argument.type_list_attr:
+            types.extend(node.attr[argument.type_list_attr].list.type)
+        else:
+            types.append(
+                node.attr[argument.type_attr].type if argument.type_attr else argument.type
+            )
+    return types

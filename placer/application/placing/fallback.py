@@ -1,0 +1,157 @@
+"""Ops that TensorFlow would run elsewhere than they ask for, known before the run.
+
+Soft placement is on by default in TensorFlow 2, and silent.  What it moves follows from the
+kernels and from the graph (``core/common_runtime/colocation_graph.cc``): an op without a kernel
+for its dtypes on the device it asks for goes to the host of that device's task, and an op that
+touches a resource or a reference goes to where that lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cost_models.device_names import canonical, merge
+from placer.application.devices.device_mapping import HOST
+from placer.application.devices.node_kernels import gpu_dtypes, has_kernel
+from placer.application.placing.shared_variables import touched_handles
+from placer.errors import VerificationError
+from placer.extraction.graph_defs.op_definitions import OpDefinitions
+from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.tensor_types import input_types
+
+if TYPE_CHECKING:
+    from placer.plan.plan import Plan
+
+SHOWN = 5
+_REFERENCES = frozenset({"VariableV2", "Variable"})
+HARMLESS = frozenset(
+    {"", "fed", "inside_control_flow", "fused", "replicated", "removed_by_optimiser"}
+)
+"""Codes of ops that were not moved by soft placement: their values come from the caller, or they
+did not run as ops of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One op that runs on ``actual`` although it asks for ``requested``.  ``code`` is
+    ``no_kernel_for_dtype``, ``host_only_kernel`` or ``colocated_with:HANDLE`` (of a run, also the
+    codes of a verification); ``reason`` says it in words."""
+
+    op: str
+    requested: str
+    actual: str
+    code: str
+    reason: str
+
+    def __str__(self) -> str:
+        """``op: GPU:0 -> CPU:0 (reason)``."""
+        return f"{self.op}: {self.requested} -> {self.actual} ({self.reason})"
+
+
+def foresee_moves(program: FlatProgram, placement: Mapping[str, str]) -> tuple[Move, ...]:
+    """The ops of ``program`` that TensorFlow would move off the devices of ``placement`` (canonical
+    names; ops without a device are where TensorFlow likes), in graph order.
+
+    Fed values are left out: they arrive on the host whatever their placeholder asks for.
+    """
+    fed = {item.tensor.partition(":")[0] for item in program.inputs} | set(program.captures)
+    handles = _bound_handles(program)
+    moves: dict[str, Move] = {}
+    for node in program.graph_def.node:
+        requested = placement.get(node.name, "")
+        if not requested or node.name in fed:
+            continue
+        move = None
+        if not has_kernel(node, requested):
+            move = _without_kernel(node, requested)
+        for handle in handles.get(node.name, ()):
+            there = moves[handle].actual if handle in moves else placement.get(handle, requested)
+            if there and there != requested:
+                move = _colocated(node.name, requested, handle, there)
+                break
+        if move is not None and move.actual != requested:
+            moves[node.name] = move
+    return tuple(moves.values())
+
+
+def _bound_handles(program: FlatProgram) -> dict[str, list[str]]:
+    """The handles whose device an op must share: resources that it touches, and variables of
+    TensorFlow 1 that it takes by reference (a read by value may be anywhere)."""
+    nodes = {node.name: node for node in program.graph_def.node}
+    found = {
+        op: [name for name in handles if nodes[name].op not in _REFERENCES]
+        for op, handles in touched_handles(nodes.values())
+    }
+    definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
+    for node in nodes.values():
+        data = [name.partition(":")[0] for name in node.input if not name.startswith("^")]
+        if any(nodes[name].op in _REFERENCES for name in data):
+            expected = input_types(node, definitions) or ()
+            found[node.name] = found.get(node.name, []) + [
+                name
+                for name, wanted in zip(data, expected, strict=False)
+                if wanted.is_ref and nodes[name].op in _REFERENCES
+            ]
+    return found
+
+
+def _without_kernel(node: Any, requested: str) -> Move:
+    known = gpu_dtypes(node.op)
+    if known:
+        code, reason = (
+            "no_kernel_for_dtype",
+            (f"{node.op} has kernels there only for {', '.join(known)}"),
+        )
+    else:
+        code, reason = "host_only_kernel", f"{node.op} has a kernel on CPUs only"
+    return Move(
+        op=node.name,
+        requested=requested,
+        actual=canonical(merge(requested, HOST)),
+        code=code,
+        reason=reason,
+    )
+
+
+def _colocated(op: str, requested: str, handle: str, there: str) -> Move:
+    return Move(
+        op=op,
+        requested=requested,
+        actual=there,
+        code=f"colocated_with:{handle}",
+        reason=f"it uses {handle}, which lives there",
+    )
+
+
+def refuse_moves(moves: Iterable[Move], when: str) -> None:
+    """Nothing, if there are none.  Raises :class:`VerificationError` naming the first ones."""
+    moves = tuple(moves)
+    if moves:
+        more = f"; and {len(moves) - SHOWN} more" if len(moves) > SHOWN else ""
+        raise VerificationError(
+            f"TensorFlow {when} {len(moves):,} ops off the device they ask for: "
+            + "; ".join(map(str, moves[:SHOWN]))
+            + more
+            + ". Pin them where they can run, or allow it with --fallback soft"
+        )
+
+
+def record_moves(plan: Plan, moves: Iterable[Move]) -> Plan:
+    """``plan`` with a warning ``fallback`` for every reason and pair of devices."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for move in moves:
+        key = move.requested, move.actual, move.code.partition(":")[0]
+        groups.setdefault(key, []).append(move.op)
+    rows = [
+        {
+            "code": "fallback",
+            "message": f"TensorFlow moves these ops from {requested} to {actual}: {code}",
+            "count": len(ops),
+            "ops": ops,
+        }
+        for (requested, actual, code), ops in groups.items()
+    ]
+    kept = [row for row in plan.warnings if row["code"] != "fallback"]
+    return replace(plan, warnings=(*kept, *rows))

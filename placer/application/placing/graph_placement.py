@@ -1,0 +1,169 @@
+"""A flat GraphDef with the planned device on every op."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cost_models.device_names import full_name
+from placer.application.placing.control_flow_placement import (
+    CONTROL_FLOW_TYPES,
+    BodyPlacer,
+    input_anchors,
+)
+from placer.errors import UsageError
+from placer.extraction.graph_defs.added_control import add_control
+from placer.extraction.graph_defs.op_definitions import OpDefinitions
+from placer.extraction.graph_defs.program import FlatProgram
+from placer.files import replaced
+
+
+def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str, str]:
+    """The full device string of every op of ``program``.
+
+    Raises :class:`UsageError` if the placement leaves ops out.
+    """
+    missing = [node.name for node in program.graph_def.node if node.name not in placement]
+    if missing:
+        raise UsageError(
+            f"the placement says nothing about {len(missing):,} of the "
+            f"{len(program.graph_def.node):,} ops of the model, the first ones "
+            f"{', '.join(missing[:3])}; was it made for another model or signature?"
+        )
+    return {node.name: full_name(placement[node.name]) for node in program.graph_def.node}
+
+
+def planned_program(program: FlatProgram, plan: Any) -> FlatProgram:
+    """``program`` with the control edges of ``plan``.
+
+    Raises :class:`UsageError` unless ``plan`` was made for ``program`` and places it.
+    """
+    check_fingerprint(program, plan)
+    return order_program(program, plan.control_edges)
+
+
+def order_program(program: FlatProgram, edges: Iterable[Sequence[str]]) -> FlatProgram:
+    """``program`` with control ``edges``, each from an op to one that waits for it.
+
+    Raises :class:`UsageError` for an op that it lacks.
+    """
+    added: dict[str, list[str]] = {}
+    for before, after in edges:
+        added.setdefault(after, []).append(before)
+    if not added:
+        return program
+    graph_def = type(program.graph_def)()
+    graph_def.CopyFrom(program.graph_def)
+    nodes = {node.name: node for node in graph_def.node}
+    for after, names in added.items():
+        for name in (after, *names):
+            if name not in nodes:
+                raise UsageError(
+                    f"the plan has a control edge of {name}, which is not among the "
+                    f"{len(nodes):,} ops of the model: make the plan again"
+                )
+        add_control(nodes[after], names)
+    return replace(program, graph_def=graph_def, contents={})
+
+
+def check_fingerprint(program: FlatProgram, plan: Any) -> None:
+    """Raises :class:`UsageError` unless ``plan`` was made for ``program`` and places it."""
+    if not plan.placement:
+        raise UsageError(
+            f"the plan has no placement, its status is {plan.solver['status']}: plan.summary() "
+            f"says what contradicts"
+        )
+    wanted = plan.model.get("fingerprint", "")
+    if wanted != program.fingerprint:
+        raise UsageError(
+            f"the plan was made for a model with fingerprint {wanted or '(none)'}, this one has "
+            f"{program.fingerprint} (signature {program.signature!r}, "
+            f"{len(program.graph_def.node):,} ops); "
+            f"{_mismatch_advice(program, plan)}"
+        )
+
+
+def _mismatch_advice(program: FlatProgram, plan: Any) -> str:
+    from_file = bool(plan.model.get("path"))
+    if from_file == bool(program.path):
+        return "place this model, or give the signature and outputs that the plan was made with"
+    made, found = ("a file", "a live program") if from_file else ("a live program", "a file")
+    return (
+        f"the plan was made from {made} and this is {found}: one model has other op names in the "
+        "two (a file adds the calls of its signature), so place what you apply the plan to"
+    )
+
+
+def place_graph_def(program: FlatProgram, placement: Mapping[str, str]) -> Any:
+    """The flat GraphDef of ``program`` with the full device name on every op.
+
+    Bodies of control flow are cloned for each device they run on.  Raises :class:`UsageError` if
+    the placement leaves ops out.
+    """
+    library = {function.signature.name: function for function in program.graph_def.library.function}
+    bodies = BodyPlacer(library, set())
+    definitions = OpDefinitions(program.stripped_ops, library.values())
+    devices = full_devices(program, placement)
+    placed = type(program.graph_def)()
+    placed.versions.CopyFrom(program.graph_def.versions)
+    placed.node.extend(placed_nodes(program, devices, bodies, definitions))
+    placed.library.CopyFrom(program.graph_def.library)
+    placed.library.function.extend(bodies.clones)
+    prune_library(placed)
+    return placed
+
+
+def placed_nodes(
+    program: FlatProgram,
+    devices: Mapping[str, str],
+    bodies: BodyPlacer,
+    definitions: OpDefinitions,
+) -> Iterator[Any]:
+    """Copies of the flat nodes with their devices, input anchors before the ops that need them.
+
+    Control flow calls placed clones of its bodies, which are collected in ``bodies``.
+    """
+    for original in program.graph_def.node:
+        node = type(original)()
+        node.CopyFrom(original)
+        node.device = devices[node.name]
+        if node.op in CONTROL_FLOW_TYPES:
+            bodies.place(node, node.device)
+            yield from input_anchors(node, devices, definitions)
+        yield node
+
+
+def prune_library(graph_def: Any) -> None:
+    """Drops library functions that no node refers to any more, in place."""
+    from placer.extraction.graph_defs.flat_nodes import needed_library, referred_functions
+
+    library = {function.signature.name: function for function in graph_def.library.function}
+    referred = (name for node in graph_def.node for name in referred_functions(node, library))
+    kept = needed_library(referred, library)
+    graph_def.library.ClearField("function")
+    graph_def.library.function.extend(kept.function)
+
+
+def map_graph_devices(graph_def: Any, translate: Callable[[str], str]) -> None:
+    """Replaces every device string of a GraphDef and its library, in place."""
+    for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
+        for node in nodes:
+            node.device = translate(node.device)
+
+
+def write_graph_def(graph_def: Any, out: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Writes a GraphDef, as text if ``out`` ends in ``.pbtxt``, whole or not at all.
+
+    Raises :class:`UsageError` if ``out`` exists and ``force`` is not given.
+    """
+    from google.protobuf import text_format
+
+    text = Path(out).suffix == ".pbtxt"
+    content = (
+        text_format.MessageToString(graph_def).encode() if text else graph_def.SerializeToString()
+    )
+    with replaced(out, force=force) as file:
+        file.write_bytes(content)

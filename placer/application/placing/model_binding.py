@@ -1,0 +1,208 @@
+"""``with plan.bind(model)``: a Keras model's fit, evaluate and predict run placed.
+
+Inside the block the model's variables (weights, optimizer slots, metrics) are copies on their
+planned devices, and the functions that Keras runs for a batch are placed ones.  At the end the
+values go back into the original variables, one at a time.  Checkpoints read and write what is
+current, so they are the same files inside and outside of the block.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from placer.application.devices.device_mapping import HOST, configure_logical_cpus, process_mapping
+from placer.application.placing.captured_variables import captured_variables
+from placer.application.placing.derived_placement import derive_placement
+from placer.application.placing.graph_placement import planned_program
+from placer.application.placing.placed_function import PlacedFunction, copy_variable, place_function
+from placer.errors import UsageError
+from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.reading.loading import load_program
+from placer.extraction.reading.training_steps import batch_specs, keras_variables, trace_step
+
+if TYPE_CHECKING:
+    from placer.plan.plan import Plan
+
+_LOG = logging.getLogger(__name__)
+
+_RUNNERS = ("train_function", "test_function", "predict_function")
+
+
+@contextmanager
+def bind_model(plan: Plan, model: Any, *, strict: bool = False) -> Iterator[BoundModel]:
+    """The Keras 3 model ``model``, running as ``plan`` says inside of the block.
+
+    ``plan`` is one of ``placer.training_step(model, data)``.  ``fit`` and ``train_on_batch`` run
+    that step; ``evaluate`` and ``predict`` run their ops where the step has the same ones, and the
+    rest beside what it reads.  With ``strict`` TensorFlow may not move ops elsewhere.  XLA
+    (``jit_compile``) is off inside of the block, with a warning if the model asked for it.
+
+    Raises :class:`UsageError` for a model that is not compiled or runs eagerly, one under a
+    ``tf.distribute`` strategy, and, at the first batch, for a plan of another model.
+    """
+    _check_model(model)
+    bound = BoundModel(model, plan, strict=strict)
+    before = {name: getattr(model, name) for name in _RUNNERS}
+    compiled, model.jit_compile = model.jit_compile, False
+    if compiled:
+        _LOG.warning(
+            "jit_compile is off for %r while it is bound: XLA would put a whole step on one device",
+            model.name,
+        )
+    try:
+        bound.start()
+        yield bound
+    finally:
+        bound.end()
+        model.jit_compile = compiled
+        for name in _RUNNERS:
+            setattr(model, name, before[name] if bound.runs(getattr(model, name)) else None)
+
+
+class BoundModel:
+    """A model while it is bound: its ``plan``, and the ``functions`` it ran so far, by the name
+    of the step (``train_step``, ``test_step``, ``predict_step``)."""
+
+    def __init__(self, model: Any, plan: Plan, *, strict: bool) -> None:
+        self.model = model
+        self.plan = plan
+        self.functions: dict[str, PlacedFunction] = {}
+        self._strict = strict
+        self._mapping = process_mapping(set(plan.placement.values()))
+        self._copies: dict[int, Any] = {}  # by id of the original's handle
+        self._moved: list[tuple[Any, Any]] = []
+        self._known: dict[Any, PlacedFunction] = {}
+        self._runners = {
+            "train_function": self._runner("train_step"),
+            "test_function": self._runner("test_step"),
+            "predict_function": self._predict,
+        }
+
+    def start(self) -> None:
+        """Moves the variables that the plan names, and puts the placed functions in place."""
+        configure_logical_cpus(self._mapping.cpu_count)
+        if not self.model.optimizer.built:
+            self.model.optimizer.build(self.model.trainable_variables)
+        for variable in keras_variables(self.model):
+            device = self.plan.variables.get(variable.path)
+            if device is not None:
+                self._move(variable._value, self._mapping.stand_in(device))
+        self._adopt()
+        for name, runner in self._runners.items():
+            setattr(self.model, name, runner)
+
+    def end(self) -> None:
+        """Gives every original variable the value of its copy, and the model its originals."""
+        originals = {id(copy.handle): original for original, copy in self._moved}
+        for original, copy in self._moved:
+            original.assign(copy)
+        for variable in keras_variables(self.model):
+            variable._value = originals.get(id(variable._value.handle), variable._value)
+
+    def runs(self, function: Any) -> bool:
+        """Whether ``function`` is one of the placed functions that Keras calls."""
+        return function in self._runners.values()
+
+    def placed(self, step: str, data: Any) -> PlacedFunction:
+        """The placed function of ``step`` for batches like ``data``."""
+        import tensorflow as tf
+
+        specs = batch_specs(data)
+        key = step, str(tf.nest.map_structure(str, specs))
+        if key not in self._known:
+            self._known[key] = self.functions[step] = self._place(step, specs)
+        return self._known[key]
+
+    def _place(self, step: str, specs: Any) -> PlacedFunction:
+        function = trace_step(self.model, specs, step)
+        program = load_program(function)
+        plan = self.plan
+        if step == "train_step":
+            program = planned_program(program, plan)
+        else:
+            held = self._held_devices(program, function)
+            placement = derive_placement(program, plan.placement, held)
+            plan = replace(plan, placement=placement, transfers=())
+        known = set(self._copies)
+        placed = place_function(function, program, plan, strict=self._strict, copies=self._copies)
+        for moved in placed.moved:
+            if id(moved.original.handle) not in known and moved.copy is not moved.original:
+                self._moved.append((moved.original, moved.copy))
+        self._adopt()
+        return placed
+
+    def _held_devices(self, program: FlatProgram, function: Any) -> dict[str, str]:
+        """Where the variables are that ``function`` captures, in the plan's names."""
+        by_handle = {id(v.handle): v for v in captured_variables(program, function)}
+        in_place = {id(copy.handle) for copy in self._copies.values()}
+        held = {}
+        for variable in program.variables:
+            found = by_handle.get(id(program.captures.get(variable.handle)))
+            if found is not None and id(found.handle) in in_place:
+                held[variable.handle] = self._mapping.planned(found.device)
+            else:
+                held[variable.handle] = self.plan.variables.get(variable.name, HOST)
+        return held
+
+    def _move(self, variable: Any, device: str) -> None:
+        if id(variable.handle) not in self._copies:
+            copy = variable if variable.device == device else copy_variable(variable, device)
+            self._copies[id(variable.handle)] = copy
+            if copy is not variable:
+                self._moved.append((variable, copy))
+
+    def _adopt(self) -> None:
+        """Puts the copies where the model holds the originals.
+
+        They take over the identity by which Keras's optimizers know the slots of a variable.
+        """
+        for variable in keras_variables(self.model):
+            copy = self._copies.get(id(variable._value.handle), variable._value)
+            copy._unique_id = variable._value._unique_id
+            variable._value = copy
+
+    def _runner(self, step: str) -> Callable[[Any], Any]:
+        def run(iterator: Any) -> Any:
+            """The outputs of the last of the next ``steps_per_execution`` batches."""
+            outputs = None
+            for number in range(self.model.steps_per_execution):
+                try:
+                    data = next(iterator)
+                except StopIteration:
+                    if number == 0:
+                        raise
+                    break
+                outputs = self.placed(step, data)(data)
+            return outputs
+
+        return run
+
+    def _predict(self, batches: Any) -> Any:
+        import tensorflow as tf
+
+        outputs = [self.placed("predict_step", data)(data) for data in batches]
+        return tf.nest.map_structure(
+            lambda *parts: parts[0] if len(parts) == 1 else tf.concat(parts, 0), *outputs
+        )
+
+
+def _check_model(model: Any) -> None:
+    import tensorflow as tf
+
+    if not getattr(model, "compiled", False) or getattr(model, "optimizer", None) is None:
+        name = getattr(model, "name", type(model).__name__)
+        raise UsageError(f"{name!r} is no compiled Keras 3 model: call model.compile first")
+    if model.run_eagerly:
+        raise UsageError(
+            f"{model.name!r} is compiled with run_eagerly=True: eager ops have no placement; "
+            "compile it without"
+        )
+    if not isinstance(model.distribute_strategy, type(tf.distribute.get_strategy())):
+        raise UsageError(
+            f"{model.name!r} was built under a tf.distribute strategy, which copies its variables "
+            "to several devices itself: build it without"
+        )

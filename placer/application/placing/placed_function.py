@@ -1,0 +1,217 @@
+"""A function of this process, running where its plan says.
+
+The placed flat graph becomes a ConcreteFunction with the signature of the original.  TensorFlow
+variables cannot move, so each captured one is copied to its planned device and the copy is
+captured instead, unless all are there already (``plan.scope()`` creates them so); tables and other
+resources stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from placer.application.devices.device_mapping import (
+    DeviceMapping,
+    configure_logical_cpus,
+    process_mapping,
+)
+from placer.application.devices.runtime_settings import soft_placement
+from placer.application.placing.captured_variables import captured_variables
+from placer.application.placing.function_graphs import build_function, find_ends
+from placer.application.placing.graph_placement import map_graph_devices, place_graph_def
+from placer.errors import UsageError
+from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.reading.live import concrete_function, is_keras_model, trace_keras_model
+
+if TYPE_CHECKING:
+    from placer.plan.plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovedVariable:
+    """One variable: its name in the plan, the original, and the copy that the function uses
+    (the original itself where that is on its planned device already)."""
+
+    name: str
+    original: Any
+    copy: Any
+
+
+class PlacedFunction:
+    """A callable with the signature of the function it was made from.
+
+    ``concrete_function`` is the placed ConcreteFunction, ``original`` the one it was made from,
+    ``variables`` the copies it uses (``moved`` pairs them with the originals), ``plan`` the plan.
+    ``captures`` maps flat placeholders to what they stand for; ``mapping`` says which devices
+    stand in for the plan's where those are absent.  With ``strict``, calls switch off soft
+    placement, a setting of the whole process, and put it back.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        *,
+        program: FlatProgram,
+        plan: Plan,
+        original: Any,
+        captures: Mapping[str, Any],
+        moved: Sequence[MovedVariable],
+        mapping: DeviceMapping,
+        strict: bool = False,
+    ) -> None:
+        self.concrete_function = function
+        self.program = program
+        self.original = original
+        self.captures = captures
+        self.plan = plan
+        self.moved = tuple(moved)
+        self.mapping = mapping
+        self.strict = strict
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the original returns for these arguments."""
+        if not self.strict:
+            return self.concrete_function(*args, **kwargs)
+        with soft_placement(False):
+            return self.concrete_function(*args, **kwargs)
+
+    @property
+    def variables(self) -> tuple[Any, ...]:
+        """The variables in use, each on its planned device."""
+        return tuple(variable.copy for variable in self.moved)
+
+    def copy_back(self) -> None:
+        """Assigns the values of the copies to the original variables, one at a time."""
+        for variable in self.moved:
+            if variable.copy is not variable.original:
+                variable.original.assign(variable.copy)
+
+
+def place_function(
+    source: Any,
+    program: FlatProgram,
+    plan: Plan,
+    *,
+    strict: bool = False,
+    copies: dict[int, Any] | None = None,
+) -> PlacedFunction:
+    """``source`` (a ConcreteFunction, ``tf.function`` or Keras model) running as ``plan`` says.
+
+    ``program`` is its flat program.  With ``copies``, which maps ``id(variable.handle)`` to a
+    copy and grows here, several functions share their copies, and a variable that is on its
+    planned device is used as it is.  Raises :class:`UsageError` for a function with
+    ``jit_compile``, :class:`PlacerError` if devices to rehearse on are missing.
+    """
+    refuse_compilation(source, program)
+    mapping = process_mapping(set(plan.placement.values()))
+    configure_logical_cpus(mapping.cpu_count)
+    original = original_function(source)
+    moved = _move_variables(program, original, plan.placement, mapping, copies)
+    captures = _new_captures(program, moved, plan, mapping)
+    function = build_function(
+        placed_graph(program, plan, mapping),
+        find_ends(program),
+        captures,
+        original,
+        [variable.copy for variable in moved],
+    )
+    return PlacedFunction(
+        function,
+        program=program,
+        plan=plan,
+        original=original,
+        captures=captures,
+        moved=moved,
+        mapping=mapping,
+        strict=strict,
+    )
+
+
+def placed_graph(program: FlatProgram, plan: Plan, mapping: DeviceMapping) -> Any:
+    """The placed flat GraphDef with the devices of this process."""
+    graph_def = place_graph_def(program, plan.placement)
+    map_graph_devices(graph_def, mapping.stand_in)
+    return graph_def
+
+
+def original_function(source: Any) -> Any:
+    """The ConcreteFunction that ``source`` stands for."""
+    return trace_keras_model(source) if is_keras_model(source) else concrete_function(source)
+
+
+def refuse_compilation(source: Any, program: FlatProgram) -> None:
+    """Raises :class:`UsageError` for a program that asks to be compiled by XLA."""
+    compiled = [ops for code, _, ops in program.warnings if code == "jit_compile"]
+    attributes = getattr(getattr(source, "function_def", None), "attr", {})
+    whole = getattr(source, "_jit_compile", None) or (
+        "_XlaMustCompile" in attributes and attributes["_XlaMustCompile"].b
+    )
+    if whole or compiled:
+        what = "the function" if whole else f"the call {compiled[0][0]} in it"
+        raise UsageError(
+            f"{what} is compiled by XLA (jit_compile=True), which puts a whole function on one "
+            f"device and would erase the placement; trace it with jit_compile=False (Keras: "
+            f"compile(jit_compile=False)) and place it again"
+        )
+
+
+def _move_variables(
+    program: FlatProgram,
+    original: Any,
+    placement: Mapping[str, str],
+    mapping: DeviceMapping,
+    copies: dict[int, Any] | None,
+) -> list[MovedVariable]:
+    """A copy of every captured variable on its planned device, made one after the other.
+
+    Without ``copies`` either all are copied or, if all are on their devices, none.
+    """
+    by_handle = {id(v.handle): v for v in captured_variables(program, original)}
+    captured = [
+        (variable.name, found, mapping.stand_in(placement[variable.handle]))
+        for variable in program.variables
+        if (found := by_handle.get(id(program.captures.get(variable.handle)))) is not None
+    ]
+    in_place = all(variable.device == device for _, variable, device in captured)
+    known = {} if copies is None else copies
+    for _, variable, device in captured:
+        if id(variable.handle) not in known:
+            share = in_place or (copies is not None and variable.device == device)
+            known[id(variable.handle)] = variable if share else copy_variable(variable, device)
+    return [
+        MovedVariable(name=name, original=variable, copy=known[id(variable.handle)])
+        for name, variable, _ in captured
+    ]
+
+
+def copy_variable(variable: Any, device: str) -> Any:
+    """A variable with the value of ``variable`` on ``device``."""
+    import tensorflow as tf
+
+    with tf.init_scope(), tf.device(device):
+        return tf.Variable(
+            variable.read_value(),
+            trainable=variable.trainable,
+            name=variable.name.partition(":")[0],
+            dtype=variable.dtype,
+            shape=variable.shape,
+        )
+
+
+def _new_captures(
+    program: FlatProgram, moved: Sequence[MovedVariable], plan: Plan, mapping: DeviceMapping
+) -> dict[str, Any]:
+    """What the placed function captures: copied variables, copied values, other resources."""
+    import tensorflow as tf
+
+    handles = {id(variable.original.handle): variable.copy.handle for variable in moved}
+    captures = {}
+    for name, value in program.captures.items():
+        if value.dtype in (tf.resource, tf.variant):
+            captures[name] = handles.get(id(value), value)
+        else:
+            with tf.device(mapping.stand_in(plan.placement[name])):
+                captures[name] = tf.identity(value)
+    return captures

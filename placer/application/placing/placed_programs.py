@@ -1,0 +1,177 @@
+"""``placer.apply``: a plan becomes a program that runs as planned."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placer.application.devices.device_mapping import rehearsal_mapping
+from placer.application.placing.fallback import SHOWN, Move, foresee_moves, refuse_moves
+from placer.application.placing.graph_placement import (
+    map_graph_devices,
+    place_graph_def,
+    planned_program,
+    write_graph_def,
+)
+from placer.application.placing.placed_function import place_function
+from placer.application.placing.saved_model import (
+    META_SUFFIX,
+    map_devices,
+    write_placed_meta_graph,
+    write_placed_saved_model,
+    write_saved_model,
+)
+from placer.errors import UsageError
+from placer.extraction.division.dividing import planned
+from placer.extraction.files.sources import read_source
+from placer.extraction.graph_defs.added_control import remove_added_control
+from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.process.local_models import local_model
+from placer.extraction.reading.loading import load_program
+from placer.files import replaced
+
+if TYPE_CHECKING:
+    from placer.plan.plan import Plan
+
+_LOG = logging.getLogger(__name__)
+
+
+def apply(
+    source: Any,
+    plan: Plan,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    force: bool = False,
+    strict: bool = False,
+    rehearse: bool = False,
+    allow_unsafe_keras: bool = False,
+    **choice: Any,
+) -> Any:
+    """The placed program: what ``source`` is, running where ``plan`` says.
+
+    A path (SavedModel folder, GraphDef file) needs ``out``, the folder or file to write, and gives
+    it back as a ``Path``.  What is written of a Keras file is a SavedModel; of a MetaGraphDef all
+    of it (initialisers, saver, collections) if ``out`` ends in ``.meta``, else a GraphDef.  A
+    ``tf.function``, ConcreteFunction or Keras model gives a
+    :class:`~placer.application.placing.placed_function.PlacedFunction` whose variables were copied
+    to their devices; with ``strict`` TensorFlow may not move its ops elsewhere.  A ``tf.Graph`` or
+    GraphDef gives a GraphDef.  With ``rehearse`` a file or GraphDef names logical CPU devices in
+    place of the plan's accelerators, to run where those are absent.  ``choice`` are ``tag_set``,
+    ``signature`` and ``outputs`` where they differ from what the plan says.
+
+    Ops that TensorFlow would move off their planned devices are logged as warnings; with
+    ``strict`` they raise :class:`VerificationError`, and nothing is written.
+
+    Raises :class:`UsageError` for a plan of another model, a missing ``out``, an existing one
+    without ``force``, or a function with ``jit_compile``.
+    """
+    if isinstance(plan, str | os.PathLike):
+        raise UsageError(f"the plan is {plan!r}; give a Plan: placer.Plan.load(path) reads one")
+    if not isinstance(source, str | os.PathLike):
+        return _apply(source, plan, out, force=force, strict=strict, rehearse=rehearse, **choice)
+    if out is None:
+        raise UsageError(
+            f"a file is applied into another one: give the folder or file to write, as in "
+            f"apply({str(source)!r}, plan, 'placed')"
+        )
+    with local_model(source, allow_unsafe_keras=allow_unsafe_keras) as model:
+        return _apply(
+            model.path, plan, out, force=force, strict=strict, rehearse=rehearse, **choice
+        )
+
+
+def _apply(
+    source: Any,
+    plan: Plan,
+    out: str | os.PathLike[str] | None,
+    *,
+    force: bool,
+    strict: bool,
+    rehearse: bool,
+    **choice: Any,
+) -> Any:
+    program = load_planned_program(source, plan, **choice)
+    _tell_moves(foresee_moves(program, plan.placement), strict=strict)
+    stand_in = rehearsal_mapping(set(plan.placement.values())).stand_in if rehearse else None
+    if program.source_format == "saved_model":
+        assert out is not None
+        for _, message, _ in write_placed_saved_model(
+            program, plan.placement, out, force=force, translate=stand_in
+        ):
+            _LOG.warning(message)
+        return Path(out)
+    if program.source_format in ("function", "keras"):
+        return place_function(source, program, plan, strict=strict)
+    if out is not None and Path(out).suffix == META_SUFFIX:
+        write_placed_meta_graph(program, plan.placement, out, force=force, translate=stand_in)
+        return Path(out)
+    placed = place_graph_def(program, plan.placement)
+    if stand_in is not None:
+        map_graph_devices(placed, stand_in)
+    if out is None:
+        return placed
+    write_graph_def(placed, out, force=force)
+    return Path(out)
+
+
+def _tell_moves(moves: Sequence[Move], *, strict: bool) -> None:
+    """Warns of ops that TensorFlow will move; refuses them if ``strict``."""
+    if strict:
+        refuse_moves(moves, "would move")
+    for move in moves[:SHOWN]:
+        _LOG.warning("TensorFlow will move %s", move)
+    if len(moves) > SHOWN:
+        _LOG.warning("and %d more ops", len(moves) - SHOWN)
+
+
+def clear(
+    source: str | os.PathLike[str], out: str | os.PathLike[str], *, force: bool = False
+) -> Path:
+    """Writes the SavedModel or GraphDef ``source`` without any device strings, and without
+    the control edges of a plan, to ``out``.
+
+    Of a MetaGraphDef all of it is written if ``out`` ends in ``.meta``, else its graph.  Raises
+    :class:`UsageError` if ``out`` exists and ``force`` is not given.
+    """
+    path = Path(source)
+    message = read_source(path)
+    if message.DESCRIPTOR.name == "MetaGraphDef" and Path(out).suffix == META_SUFFIX:
+        map_devices(message, lambda _: "")
+        remove_added_control(message.graph_def)
+        with replaced(out, force=force) as file:
+            file.write_bytes(message.SerializeToString())
+    elif message.DESCRIPTOR.name == "SavedModel":
+        for meta_graph in message.meta_graphs:
+            map_devices(meta_graph, lambda _: "")
+            remove_added_control(meta_graph.graph_def)
+        with replaced(out, force=force) as folder:
+            write_saved_model(path, message, folder)
+    else:
+        graph_def = message if message.DESCRIPTOR.name == "GraphDef" else message.graph_def
+        map_graph_devices(graph_def, lambda _: "")
+        remove_added_control(graph_def)
+        write_graph_def(graph_def, out, force=force)
+    return Path(out)
+
+
+def load_planned_program(source: Any, plan: Plan, **choice: Any) -> FlatProgram:
+    """The flat program of ``source`` that ``plan`` was made for.
+
+    Raises :class:`UsageError` if the fingerprints differ.
+    """
+    program = planned(load_program(source, **planned_choice(plan, choice)), plan)
+    return planned_program(program, plan)
+
+
+def planned_choice(plan: Any, choice: dict[str, Any]) -> dict[str, Any]:
+    """Tag set, signature and outputs: as given, else as ``plan`` says they were."""
+    model = {} if plan is None else plan.model
+    tags = ",".join(model.get("tags") or ())
+    return {
+        "tag_set": choice.get("tag_set") or tags or None,
+        "signature": choice.get("signature") or model.get("signature") or None,
+        "outputs": choice.get("outputs") or model.get("outputs") or None,
+    }

@@ -1,0 +1,1 @@
+"""Placed programs run: inputs, weights, servers, several machines."""

@@ -1,0 +1,181 @@
+"""Checkpoints read variable by variable, each straight to where it belongs.
+
+TensorFlow restores a checkpoint as one op, which holds all values on the host before it assigns
+the first (``tensorflow/python/checkpoint/restore.py``).  Here the host holds one value at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from placer.errors import ModelError, UsageError
+
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_VALUE = "VARIABLE_VALUE"
+SHOWN = 3
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredVariable:
+    """A variable and the key of its value in a checkpoint."""
+
+    key: str
+    variable: Any
+    bytes: int
+
+
+def read_checkpoint(
+    target: Any,
+    prefix: str | os.PathLike[str],
+    *,
+    partial: bool = False,
+    progress: Progress | None = None,
+) -> int:
+    """As :func:`placer.load_checkpoint`, whose ``progress`` may also be a flag."""
+    import tensorflow as tf
+
+    reader = _open(prefix)
+    stored = _match(target, reader, str(prefix), partial=partial)
+    show = progress or (lambda *_: None)
+    total, done = sum(item.bytes for item in stored), 0
+    for item in stored:
+        show(done, total, item.key)
+        with tf.device("CPU:0"):
+            (value,) = tf.raw_ops.RestoreV2(
+                prefix=str(prefix),
+                tensor_names=[item.key],
+                shape_and_slices=[""],
+                dtypes=[item.variable.dtype],
+            )
+        item.variable.assign(value)
+        del value
+        done += item.bytes
+    show(done, total, "")
+    return done
+
+
+def _open(prefix: str | os.PathLike[str]) -> Any:
+    import tensorflow as tf
+
+    try:
+        return tf.train.load_checkpoint(str(prefix))
+    except (ValueError, tf.errors.OpError) as error:
+        raise ModelError(
+            f"there is no checkpoint {str(prefix)!r} that can be read ({error}); give its prefix, "
+            f"without .index"
+        ) from error
+
+
+def _match(target: Any, reader: Any, prefix: str, *, partial: bool) -> list[StoredVariable]:
+    """The variables of ``target`` with their keys, in the order of the checkpoint."""
+    shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    if isinstance(target, Mapping):
+        keys = {name: variable for name, variable in target.items() if name in shapes}
+        wanted = dict(target)
+        extra = sorted(set(shapes) - set(keys) - {_OBJECT_GRAPH})
+    elif _OBJECT_GRAPH in shapes:
+        keys, extra = _match_objects(target, reader)
+        wanted = _all_variables(target)
+    else:
+        raise UsageError(
+            f"{prefix!r} is a checkpoint of names, not of objects: give the variables as a mapping "
+            f"of the names {', '.join(sorted(shapes)[:3])}, ..."
+        )
+    found = {id(_tensorflow_variable(variable)) for variable in keys.values()}
+    missing = sorted(name for name, v in wanted.items() if id(_tensorflow_variable(v)) not in found)
+    if (missing or extra) and not partial:
+        told = [f"no value for {_listed(missing)}"] if missing else []
+        told += [f"values for {_listed(extra)}, which the model lacks"] if extra else []
+        raise ModelError(
+            f"the checkpoint {prefix!r} does not fit the model: it has {' and '.join(told)}; "
+            f"nothing was loaded "
+            f"(partial=True loads what both have)"
+        )
+    return [
+        _checked(key, _tensorflow_variable(variable), shapes[key], dtypes[key])
+        for key, variable in keys.items()
+    ]
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def _checked(key: str, variable: Any, shape: list[int], dtype: Any) -> StoredVariable:
+    import math
+
+    if not variable.shape.is_compatible_with(shape) or variable.dtype.base_dtype != dtype:
+        raise ModelError(
+            f"{key} has shape {shape} and dtype {dtype.name} in the checkpoint, the model's "
+            f"variable {tuple(variable.shape)} and {variable.dtype.name}; nothing was loaded"
+        )
+    return StoredVariable(key=key, variable=variable, bytes=math.prod(shape) * max(dtype.size, 1))
+
+
+def _match_objects(target: Any, reader: Any) -> tuple[dict[str, Any], list[str]]:
+    """(variables by key, keys of values that no object of ``target`` has).
+
+    The object graph in the file and that of ``target`` are walked side by side, edge by name, as
+    TensorFlow does.
+    """
+    from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+    content = reader.get_tensor(_OBJECT_GRAPH)
+    nodes = trackable_object_graph_pb2.TrackableObjectGraph.FromString(content).nodes
+    found: dict[str, Any] = {}
+    reached = {0: target}
+    queue = [0]
+    while queue:
+        number = queue.pop(0)
+        here = reached[number]
+        for attribute in nodes[number].attributes:
+            if attribute.name == _VALUE and _is_variable(here):
+                found[attribute.checkpoint_key] = here
+        children = here._trackable_children()
+        for child in nodes[number].children:
+            if child.node_id not in reached and child.local_name in children:
+                reached[child.node_id] = children[child.local_name]
+                queue.append(child.node_id)
+    extra = [
+        attribute.checkpoint_key
+        for node in nodes
+        for attribute in node.attributes
+        if attribute.name == _VALUE and attribute.checkpoint_key not in found
+    ]
+    return found, sorted(key for key in extra if not key.startswith("save_counter"))
+
+
+def _all_variables(target: Any) -> dict[str, Any]:
+    """Every variable that ``target`` tracks, by its path."""
+    found: dict[str, Any] = {}
+    seen = {id(target)}
+    queue: list[tuple[str, Any]] = [("", target)]
+    for path, here in _walk(queue, seen):
+        if _is_variable(here):
+            found[path] = here
+    return {name: v for name, v in found.items() if name != "save_counter"}
+
+
+def _walk(queue: list[tuple[str, Any]], seen: set[int]) -> Iterator[tuple[str, Any]]:
+    while queue:
+        path, here = queue.pop(0)
+        yield path, here
+        for name, child in here._trackable_children().items():
+            if id(child) not in seen:
+                seen.add(id(child))
+                queue.append((f"{path}/{name}" if path else name, child))
+
+
+def _is_variable(value: Any) -> bool:
+    return hasattr(value, "handle") and hasattr(value, "assign")
+
+
+def _tensorflow_variable(variable: Any) -> Any:
+    """The ``tf.Variable`` of a Keras variable, or itself."""
+    return getattr(variable, "_value", None) if hasattr(variable, "path") else variable

@@ -1,0 +1,161 @@
+"""Input values for a run: what the caller gives, the rest made up, always the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from placer.errors import UsageError
+from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
+
+if TYPE_CHECKING:
+    import numpy
+
+DEFAULT_DIMENSION = 8
+"""An unknown dimension that is not the first one and that no binding names."""
+
+
+def input_values(
+    program: FlatProgram,
+    given: Mapping[str, Any] | Sequence[Any] | None = None,
+    bindings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> dict[str, numpy.ndarray[Any, Any]]:
+    """An array for each input of ``program``, by key.
+
+    ``given`` maps keys to values, or lists values in order; ``bindings`` are a plan's:
+    ``batch_size`` for unknown first dimensions, ``shapes`` by key.
+    Values that are not given are random: floats in [0, 1), integers 0 or 1, strings ``"abc"``.
+    Raises :class:`UsageError` for a key that is no input, for values of another shape or kind, and
+    for a dtype that has no values.
+    """
+    import numpy
+
+    known = [item.key for item in program.inputs]
+    given, bindings = _by_key(given, known), bindings or {}
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise UsageError(
+            f"there is no input {unknown[0]!r}; the inputs are {', '.join(known) or 'none'}"
+        )
+    random = numpy.random.default_rng(seed)
+    return {
+        item.key: _checked(item, given[item.key])
+        if item.key in given
+        else _generated(item, bound_shape(item, bindings), random)
+        for item in program.inputs
+    }
+
+
+def _by_key(given: Mapping[str, Any] | Sequence[Any] | None, known: list[str]) -> Mapping[str, Any]:
+    import numpy
+
+    if given is None or isinstance(given, Mapping):
+        return given or {}
+    if isinstance(given, numpy.ndarray) or hasattr(given, "numpy"):
+        given = (given,)
+    if len(given) != len(known):
+        raise UsageError(
+            f"{len(given)} input values are given for {len(known)} inputs ({', '.join(known)})"
+        )
+    return dict(zip(known, given, strict=True))
+
+
+def _checked(item: ProgramInput, value: Any) -> numpy.ndarray[Any, Any]:
+    """The value that is given for an input, as an array of its dtype."""
+    import numpy
+
+    try:
+        found = numpy.asarray(value, numpy_dtype(item.dtype))
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"input {item.key!r} is a {item.dtype}, its values are not: {error}"
+        ) from None
+    declared = item.shape
+    if declared is None:
+        return found
+    sizes = [None if size is None or size < 0 else size for size in declared]
+    fits = len(sizes) == found.ndim and all(
+        size in (None, there) for size, there in zip(sizes, found.shape, strict=True)
+    )
+    if not fits:
+        told = ", ".join("?" if size is None else str(size) for size in sizes)
+        raise UsageError(f"input {item.key!r} is given as {list(found.shape)}, and is [{told}]")
+    return found
+
+
+def bound_shape(item: ProgramInput, bindings: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape of an input with every dimension known."""
+    asked = (bindings.get("shapes") or {}).get(item.key)
+    declared = tuple(asked) if asked is not None else (item.shape or ())
+    first = bindings.get("batch_size") or 1
+    return tuple(
+        size if size is not None and size >= 0 else (DEFAULT_DIMENSION if number else first)
+        for number, size in enumerate(declared)
+    )
+
+
+def guesses(
+    program: FlatProgram,
+    given: Mapping[str, Any] | Sequence[Any] | None,
+    bindings: Mapping[str, Any],
+) -> str:
+    """The inputs whose made-up values have dimensions that nothing states, in words."""
+    named = _by_key(given, [item.key for item in program.inputs])
+    return ", ".join(
+        f"{item.key} as {list(bound_shape(item, bindings))}"
+        for item in program.inputs
+        if item.key not in named and _is_guessed(item, bindings)
+    )
+
+
+def _is_guessed(item: ProgramInput, bindings: Mapping[str, Any]) -> bool:
+    asked = (bindings.get("shapes") or {}).get(item.key)
+    shape = item.shape if asked is None else asked
+    if shape is None:
+        return True
+    first = int(bool(bindings.get("batch_size")))
+    return any(size is None or size < 0 for size in shape[first:])
+
+
+def numpy_dtype(name: str) -> Any:
+    """The numpy dtype of a TensorFlow dtype name (strings are objects)."""
+    import tensorflow as tf
+
+    return object if name == "string" else tf.dtypes.as_dtype(name).as_numpy_dtype
+
+
+def _generated(
+    item: ProgramInput, shape: tuple[int, ...], random: numpy.random.Generator
+) -> numpy.ndarray[Any, Any]:
+    import numpy
+    import tensorflow as tf
+
+    dtype = tf.dtypes.as_dtype(item.dtype)
+    if dtype == tf.string:
+        return numpy.full(shape, b"abc", object)
+    if dtype.is_bool or dtype.is_integer:
+        return random.integers(0, 2, shape).astype(dtype.as_numpy_dtype)
+    if dtype.is_floating or dtype.is_complex:
+        return random.random(shape).astype(dtype.as_numpy_dtype)
+    raise UsageError(
+        f"input {item.key!r} is a {item.dtype}, which cannot be made up; give it with inputs="
+    )
+
+
+def stand_in_weights(index: int, shape: tuple[int, ...], dtype: Any) -> numpy.ndarray[Any, Any]:
+    """Made-up values for variable number ``index`` of a model that comes without weights.
+
+    Positive and scaled by the fan-in, so that deep networks neither vanish nor overflow and
+    second moments stay valid; integers and the like are 0.
+    """
+    import numpy
+
+    if not (dtype.is_floating or dtype.is_complex):
+        return numpy.zeros(shape, object if dtype.name == "string" else dtype.as_numpy_dtype)
+    random = numpy.random.default_rng(index)
+    if len(shape) < 2:
+        values = random.uniform(0.5, 1.5, shape)
+    else:
+        values = random.uniform(0.0, 2.0 / max(1, int(numpy.prod(shape[:-1]))), shape)
+    return numpy.asarray(values).astype(dtype.as_numpy_dtype)

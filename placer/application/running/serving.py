@@ -1,0 +1,90 @@
+"""Placed SavedModels, loaded so that their variables are where the file says."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cost_models.device_names import canonical
+from placer.application.devices.device_mapping import (
+    DeviceMapping,
+    configure_logical_cpus,
+    process_mapping,
+)
+from placer.application.placing.saved_model import map_devices, soft_link, write_saved_model
+from placer.errors import ModelError
+from placer.extraction.files.sources import read_source
+
+_LOG = logging.getLogger(__name__)
+
+
+def load_placed(
+    path: str | os.PathLike[str],
+    *,
+    tags: Sequence[str] | None = None,
+    on_hardware: bool = False,
+) -> Any:
+    """What ``tf.saved_model.load`` gives for a placed SavedModel, variables on their devices.
+
+    TensorFlow leaves variables on the default device unless it is told to read their devices from
+    the file; this tells it.  Where the devices are absent, logical CPU devices stand in for them
+    (a rehearsal, with a warning) unless ``on_hardware``.
+
+    Raises :class:`ModelError` if ``path`` is no SavedModel, :class:`UsageError` with
+    ``on_hardware`` for absent devices, :class:`PlacerError` if it is too late to have the devices
+    of a rehearsal.
+    """
+    import tensorflow as tf
+
+    source = Path(path)
+    saved_model = read_source(source)
+    if saved_model.DESCRIPTOR.name != "SavedModel":
+        raise ModelError(f"{str(source)!r} is a {saved_model.DESCRIPTOR.name}, not a SavedModel")
+    mapping = process_mapping(devices_in(saved_model), on_hardware=on_hardware)
+    options = tf.saved_model.LoadOptions(experimental_variable_policy="save_variable_devices")
+    if not mapping.rehearsed:
+        return tf.saved_model.load(str(source), tags=tags, options=options)
+    _LOG.warning(
+        "%s is rehearsed: %s",
+        source,
+        ", ".join(f"{device} on {own}" for device, own in mapping.stand_ins.items()),
+    )
+    configure_logical_cpus(mapping.cpu_count)
+    folder = Path(tempfile.mkdtemp(prefix="placer-rehearsal-"))
+    try:
+        stand_in_devices(saved_model, mapping)
+        write_saved_model(source, saved_model, folder / "model", bring=soft_link)
+        loaded = tf.saved_model.load(str(folder / "model"), tags=tags, options=options)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(loaded, shutil.rmtree, folder, ignore_errors=True)  # assets are read later
+    return loaded
+
+
+def stand_in_devices(saved_model: Any, mapping: DeviceMapping) -> None:
+    """Replaces every device of a SavedModel by the one that stands in for it, in place."""
+    for meta_graph in saved_model.meta_graphs:
+        map_devices(meta_graph, lambda device: mapping.stand_in(device) if device else "")
+
+
+def devices_in(saved_model: Any) -> set[str]:
+    """The canonical names of all devices that a SavedModel names in full."""
+    names: set[str] = set()
+    for meta_graph in saved_model.meta_graphs:
+        nodes = [meta_graph.graph_def.node]
+        nodes += [function.node_def for function in meta_graph.graph_def.library.function]
+        names.update(node.device for group in nodes for node in group)
+    found = set()
+    for name in names - {""}:
+        try:
+            found.add(canonical(name))
+        except ValueError:  # a partial name, such as /job:worker
+            continue
+    return found

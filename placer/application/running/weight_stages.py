@@ -1,0 +1,235 @@
+"""A flat inference program cut into stages whose weights fit a budget.
+
+    stage 1: x --> MatMul(w1) --> Relu --.        w1, w2 in memory
+             ...                         |
+    stage 2:        .--------------------'        w3 in memory, w1 and w2 gone
+                    '--> MatMul(w3) --> y
+
+Reading a variable becomes an input of the stage, which the weights are fed to.  Nothing in it has
+side effects, so that control edges go, and with them what runs for its effects alone (assertions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cost_models.op_info import TensorProperties
+from cost_models.tensor_size import tensor_bytes
+from placer.application.placing.function_graphs import FunctionEnds
+from placer.errors import UsageError
+from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
+from placer.extraction.graph_defs.program import FlatProgram
+
+_HANDLES = frozenset({"VarHandleOp"})
+_READS = frozenset({"ReadVariableOp"})
+_GATHERS = frozenset({"ResourceGather"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightStage:
+    """One stage: its GraphDef, the tensors it takes and gives (names of the whole), and the
+    placeholders of the variables it reads, by handle."""
+
+    graph_def: Any
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    weights: Mapping[str, str]
+    weight_bytes: int
+
+    @property
+    def ends(self) -> FunctionEnds:
+        """What is fed and returned: inputs first, then weights in order."""
+        fed = [f"{_placeholder(name)}:0" for name in self.inputs]
+        fed += [f"{name}:0" for name in self.weights.values()]
+        return FunctionEnds(inputs=tuple(fed), outputs=self.outputs, sinks=())
+
+
+def cut_into_stages(program: FlatProgram, stage_bytes: int) -> list[WeightStage]:
+    """The stages of ``program`` in order, each with at most ``stage_bytes`` of weights.
+
+    Raises :class:`UsageError` for a variable that alone is larger or of unknown size, and for a
+    program that does more with variables than to read them.
+    """
+    return _Cutter(program, stage_bytes).stages()
+
+
+def variable_bytes(program: FlatProgram) -> dict[str, int]:
+    """Bytes of every variable by its handle.  Raises :class:`UsageError` for an unknown size."""
+    found = {}
+    for variable in program.variables:
+        properties = TensorProperties(dtype=variable.dtype, shape=variable.shape)
+        size = tensor_bytes(properties)
+        if size is None:
+            raise UsageError(f"variable {variable.name} has no known size: it cannot be streamed")
+        found[variable.handle] = size
+    return found
+
+
+class _Cutter:
+    """``pulled`` are the ops that belong to whoever reads them: constants and reads."""
+
+    def __init__(self, program: FlatProgram, stage_bytes: int) -> None:
+        self.program = program
+        self.stage_bytes = stage_bytes
+        self.nodes = {node.name: node for node in program.graph_def.node}
+        self.sizes = variable_bytes(program)
+        self.definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
+        self.fed = {item.tensor.partition(":")[0] for item in program.inputs}
+        self.pulled: set[str] = set()
+        for name, node in self.nodes.items():
+            sources = self._sources(node)
+            passes_on = not sources or node.op in _READS or node.op == "Identity"
+            if name not in self.fed and passes_on and self.pulled.issuperset(sources):
+                self.pulled.add(name)
+        self._check()
+
+    def _check(self) -> None:
+        for node in self.nodes.values():
+            handles = [name for name in node.input if name.partition(":")[0] in self.sizes]
+            if handles and node.op not in _READS | _GATHERS:
+                raise UsageError(
+                    f"{node.name} is a {node.op} on the variable {handles[0]}: only a program that "
+                    "reads its variables and does nothing else with them runs a part at a time"
+                )
+
+    def _sources(self, node: Any) -> list[str]:
+        """The producers of what an op reads."""
+        return [name.partition(":")[0] for name in node.input if not name.startswith("^")]
+
+    def needs(self, name: str) -> dict[str, None]:
+        """The pulled ops that an op reads, itself last."""
+        found: dict[str, None] = {}
+        for producer in self._sources(self.nodes[name]):
+            if producer in self.pulled:
+                found |= self.needs(producer)
+        found[name] = None
+        return found
+
+    def stages(self) -> list[WeightStage]:
+        parts: list[dict[str, None]] = [{}]
+        held: dict[str, None] = {}
+        ends = {tensor.partition(":")[0] for _, tensor in self.program.outputs}
+        for name, node in self.nodes.items():
+            if name in self.fed or (name in self.pulled and name not in ends):
+                continue
+            needed = self.needs(name)
+            weights = {op: None for op in needed if self.nodes[op].op in _HANDLES}
+            size = sum(self.sizes[handle] for handle in weights)
+            if size > self.stage_bytes:
+                raise UsageError(
+                    f"{node.name} needs {size:,} bytes of weights at once and a stage may hold "
+                    f"{self.stage_bytes:,} (half of what is resident: the next stage is read "
+                    f"meanwhile): allow at least {2 * size:,}"
+                )
+            if sum(self.sizes[handle] for handle in held | weights) > self.stage_bytes:
+                parts.append({})
+                held = {}
+            held |= weights
+            parts[-1] |= needed
+        return list(self._built(parts))
+
+    def _built(self, parts: Sequence[Mapping[str, None]]) -> Iterator[WeightStage]:
+        wanted = {tensor if ":" in tensor else f"{tensor}:0" for _, tensor in self.program.outputs}
+        read_later: list[set[str]] = [set()] * (len(parts) + 1)
+        read_later[len(parts)] = wanted
+        for number in range(len(parts) - 1, -1, -1):
+            read_later[number] = read_later[number + 1] | self._read(parts[number])
+        for number, part in enumerate(parts):
+            outputs = {t for t in read_later[number + 1] if t.partition(":")[0] in part}
+            own = {t for t in outputs if t.partition(":")[0] not in self.pulled or t in wanted}
+            yield self._stage(part, tuple(sorted(own)))
+
+    def _read(self, part: Mapping[str, None]) -> set[str]:
+        """The tensors of others that the ops of a part read."""
+        return {
+            tensor
+            for name in part
+            for source in self.nodes[name].input
+            if not source.startswith("^")
+            for tensor in [source if ":" in source else f"{source}:0"]
+            if tensor.partition(":")[0] not in part
+        }
+
+    def _stage(self, part: Mapping[str, None], outputs: tuple[str, ...]) -> WeightStage:
+        inputs = tuple(sorted(self._read(part)))
+        graph_def = type(self.program.graph_def)()
+        graph_def.versions.CopyFrom(self.program.graph_def.versions)
+        graph_def.library.CopyFrom(self.program.graph_def.library)
+        weights: dict[str, str] = {}
+        for tensor in inputs:
+            graph_def.node.add(name=_placeholder(tensor), op="Placeholder").attr[
+                "dtype"
+            ].type = self._dtype(tensor)
+        for name in part:
+            node = self.nodes[name]
+            if node.op in _HANDLES:
+                self._add_weight(graph_def, name)
+                weights[name] = f"{name}/weights"
+                continue
+            copy = graph_def.node.add()
+            copy.CopyFrom(node)
+            copy.device = ""
+            copy.input[:] = [
+                self._inner(source, inputs) for source in node.input if not source.startswith("^")
+            ]
+            self._take_weight(graph_def, copy)
+        return WeightStage(
+            graph_def=graph_def,
+            inputs=inputs,
+            outputs=outputs,
+            weights=weights,
+            weight_bytes=sum(self.sizes[handle] for handle in weights),
+        )
+
+    def _inner(self, source: str, inputs: Sequence[str]) -> str:
+        tensor = source if ":" in source else f"{source}:0"
+        if tensor in inputs:
+            return _placeholder(tensor)
+        return f"{source}/weights" if source in self.sizes else source
+
+    def _add_weight(self, graph_def: Any, handle: str) -> None:
+        node = self.nodes[handle]
+        added = graph_def.node.add(name=f"{handle}/weights", op="Placeholder")
+        added.attr["dtype"].CopyFrom(node.attr["dtype"])
+        added.attr["shape"].CopyFrom(node.attr["shape"])
+
+    def _take_weight(self, graph_def: Any, node: Any) -> None:
+        """A read passes the weights on, a gather reads rows of them."""
+        if node.op in _READS:
+            dtype = node.attr["dtype"].type
+            node.op = "Identity"
+            node.attr.clear()
+            node.attr["T"].type = dtype
+        elif node.op in _GATHERS:
+            axis = graph_def.node.add(name=f"{node.name}/axis", op="Const")
+            axis.attr["dtype"].type = 3  # DT_INT32
+            axis.attr["value"].tensor.dtype = 3
+            axis.attr["value"].tensor.tensor_shape.SetInParent()
+            axis.attr["value"].tensor.int_val.append(0)
+            dtype, indices = node.attr["dtype"].type, node.attr["Tindices"].type
+            node.op = "GatherV2"
+            node.attr.clear()
+            node.attr["Tparams"].type = dtype
+            node.attr["Tindices"].type = indices
+            node.attr["Taxis"].type = 3
+            node.input.append(axis.name)
+
+    def _dtype(self, tensor: str) -> int:
+        """The dtype number of a tensor, from the definition of its op."""
+        name, _, index = tensor.partition(":")
+        node = self.nodes[name]
+        types: list[int] = []
+        definition = self.definitions.find(node.op)
+        for argument in definition.output_arg if definition is not None else ():
+            if argument.type_list_attr:
+                types.extend(node.attr[argument.type_list_attr].list.type)
+                continue
+            kind = node.attr[argument.type_attr].type if argument.type_attr else argument.type
+            types.extend([kind] * argument_length(argument, node.attr))
+        return types[int(index)]
+
+
+def _placeholder(tensor: str) -> str:
+    return "input/" + tensor.replace(":", "_")

@@ -1,0 +1,1 @@
+"""What really ran, held against the plan."""

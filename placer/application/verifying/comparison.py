@@ -1,0 +1,308 @@
+"""Plan and run side by side: every difference gets a code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from placer.application.devices.device_mapping import HOST
+from placer.application.devices.node_kernels import has_kernel
+from placer.application.placing.control_flow_placement import CONTROL_FLOW_TYPES
+from placer.application.placing.shared_variables import touched_handles
+from placer.application.verifying.partition_graphs import ActualTransfer, Execution
+from placer.application.verifying.verification_result import (
+    UNEXPLAINED,
+    OpRow,
+    OutputRow,
+    TransferRow,
+)
+from placer.extraction.graph_defs.program import FlatProgram
+
+TOLERANCE = 1e-3
+"""Of the largest value of an output: a first guess, not yet measured on accelerators."""
+
+TransferKey = tuple[str, str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What is compared: the flat program, requested devices by op, and what ran (in the plan's
+    device names).  ``session``: it ran in a session, which fetches its outputs to the host."""
+
+    program: FlatProgram
+    requested: Mapping[str, str]
+    execution: Execution
+    session: bool
+    optimised: bool
+
+
+def compare_ops(comparison: Comparison) -> tuple[OpRow, ...]:
+    """A row for every op of the flat graph."""
+    reasons = _Reasons(comparison)
+    rows = []
+    for node in comparison.program.graph_def.node:
+        requested = comparison.requested.get(node.name, "")
+        actual = reasons.actual(node)
+        same = actual == requested or (actual and not requested)
+        code = "" if same else reasons.code(node, requested, actual)
+        rows.append(OpRow(op=node.name, requested=requested, actual=actual, code=code))
+    return tuple(rows)
+
+
+class _Reasons:
+    """Why an op is not where it was asked to be."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+        program = comparison.program
+        self._fed = {item.tensor.partition(":")[0] for item in program.inputs}
+        self._upstream = only_upstream(program)
+        self._pruned = pruned_with_loops(comparison)
+        self._fused = fused_with_readers(comparison)
+        self._handles = {op: handles for op, handles in touched_handles(program.graph_def.node)}
+
+    def actual(self, node: Any) -> str:
+        execution = self._comparison.execution
+        if node.name in execution.devices:
+            return execution.devices[node.name]
+        inner = execution.inner_devices.get(node.name, frozenset())
+        if node.op in CONTROL_FLOW_TYPES and inner:
+            requested = self._comparison.requested.get(node.name, "")
+            return requested if requested in inner else sorted(inner)[0]
+        return ""
+
+    def code(self, node: Any, requested: str, actual: str) -> str:
+        if node.name in self._fed or node.name in self._upstream:
+            return "fed"
+        if not actual:
+            return self._absence_code(node)
+        return self._moved_code(node, requested, actual)
+
+    def _absence_code(self, node: Any) -> str:
+        """The code of an op that was not seen at all."""
+        name = node.name
+        if name in self._fused:
+            return "fused"
+        if node.op == "Const" and name in self._comparison.execution.inner_devices:
+            return "replicated"
+        if self._comparison.optimised:
+            return "removed_by_optimiser"
+        return "inside_control_flow" if name in self._pruned else UNEXPLAINED
+
+    def _moved_code(self, node: Any, requested: str, actual: str) -> str:
+        """The code of an op that ran elsewhere."""
+        devices = self._comparison.execution.devices
+        for handle in self._handles.get(node.name, ()):
+            if devices.get(handle) == actual:
+                return f"colocated_with:{handle}"
+        if self._is_captured(node):
+            return "fed"
+        if node.op in CONTROL_FLOW_TYPES:
+            return "inside_control_flow"
+        if actual == HOST and not has_kernel(node, requested):
+            return "host_only_kernel"
+        return "moved_by_optimiser" if self._comparison.optimised else UNEXPLAINED
+
+    def _is_captured(self, node: Any) -> bool:
+        """A constant of the main graph that a TensorFlow 2 signature captures as a value."""
+        path = self._comparison.program.call_path
+        return not self._comparison.session and node.op == "Const" and not path[node.name]
+
+
+def only_upstream(program: FlatProgram) -> set[str]:
+    """Ops that only compute a tensor which is fed over (an input that is no placeholder)."""
+    fed = {item.tensor.partition(":")[0] for item in program.inputs}
+    readers = _readers(program)
+    ends = {tensor.partition(":")[0] for _, tensor in program.outputs} | set(program.targets)
+    found: set[str] = set()
+    for node in reversed(program.graph_def.node):
+        reading = readers.get(node.name, [])
+        if node.name not in ends | fed and reading and set(reading) <= fed | found:
+            found.add(node.name)
+    return found
+
+
+def pruned_with_loops(comparison: Comparison) -> set[str]:
+    """Ops that did not run and that only control flow reads.
+
+    A session prunes after it has lowered loops, so what an unused loop variable needs goes too.
+    """
+    readers = _readers(comparison.program)
+    loops = {n.name for n in comparison.program.graph_def.node if n.op in CONTROL_FLOW_TYPES}
+    found: set[str] = set()
+    for node in reversed(comparison.program.graph_def.node):
+        reading = set(readers.get(node.name, ()))
+        if node.name not in comparison.execution.devices and reading and reading <= loops | found:
+            found.add(node.name)
+    return found - loops
+
+
+def fused_with_readers(comparison: Comparison) -> set[str]:
+    """Ops that did not run by themselves but as a part of one of their readers' kernels."""
+    readers = _readers(comparison.program)
+    execution = comparison.execution
+    found: set[str] = set()
+    for node in reversed(comparison.program.graph_def.node):
+        reading = set(readers.get(node.name, ()))
+        if node.name not in execution.devices and reading & (execution.fused | found):
+            found.add(node.name)
+    return found
+
+
+def _readers(program: FlatProgram) -> dict[str, list[str]]:
+    """The ops that read an output of each op or wait for it."""
+    readers: dict[str, list[str]] = {}
+    for node in program.graph_def.node:
+        for name in node.input:
+            readers.setdefault(name.lstrip("^").partition(":")[0], []).append(node.name)
+    return readers
+
+
+def compare_transfers(
+    comparison: Comparison, predicted: Iterable[Mapping[str, Any]] | None
+) -> tuple[TransferRow, ...]:
+    """Predicted and seen transfers, one row per tensor and destination.
+
+    ``predicted`` are a plan's rows, ``None`` where there is no plan to hold them against.
+    """
+    seen: dict[TransferKey, ActualTransfer] = {
+        (item.tensor, item.source, item.target): item for item in comparison.execution.transfers
+    }
+    codes = _TransferCodes(comparison)
+    rows, known = [], set()
+    for row in predicted or ():
+        key = row["tensor"], row["from"], row["to"]
+        known.add(key)
+        code = "" if key in seen else codes.missing(row["kind"], key)
+        rows.append(_transfer_row(key, row["kind"], predicted=True, actual=key in seen, code=code))
+    feeds = {item.tensor for item in comparison.program.inputs}
+    for key, item in sorted(seen.items()):
+        if key not in known:
+            code = "" if predicted is None else codes.extra(item)
+            kind = _kind(item, feeds)
+            rows.append(_transfer_row(key, kind, predicted=False, actual=True, code=code))
+    return tuple(rows)
+
+
+def _transfer_row(
+    key: TransferKey, kind: str, *, predicted: bool, actual: bool, code: str
+) -> TransferRow:
+    tensor, source, target = key
+    return TransferRow(
+        tensor=tensor,
+        source=source,
+        target=target,
+        kind=kind,
+        predicted=predicted,
+        actual=actual,
+        code=code,
+    )
+
+
+def _kind(item: ActualTransfer, feeds: set[str]) -> str:
+    if item.tensor.startswith("^"):
+        return "control"
+    if item.tensor in feeds:
+        return "feed"
+    return "fetch" if item.fetch else "data"
+
+
+class _TransferCodes:
+    """Why prediction and observation differ about a transfer."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+        self._readers = _readers(comparison.program)
+        fed = {item.tensor.partition(":")[0] for item in comparison.program.inputs}
+        self._replaced = only_upstream(comparison.program) | fed
+        self._pruned = pruned_with_loops(comparison)
+        self._constants = {n.name for n in comparison.program.graph_def.node if n.op == "Const"}
+
+    def missing(self, kind: str, key: TransferKey) -> str:
+        """The code of a predicted transfer that was not seen."""
+        comparison = self._comparison
+        if kind == "fetch" and not comparison.session:
+            return "returned"
+        producer = key[0].lstrip("^").partition(":")[0]
+        there = [
+            name for name in self._readers.get(producer, []) if comparison.requested[name] == key[2]
+        ]
+        if there and set(there) <= self._replaced:
+            return "fed"
+        if comparison.optimised:
+            return "removed_by_optimiser"
+        if producer in comparison.execution.inner_devices and producer in self._constants:
+            return "replicated"
+        if producer in self._pruned or (there and set(there) <= self._pruned):
+            return "inside_control_flow"
+        return self._off_device(producer)
+
+    def extra(self, item: ActualTransfer) -> str:
+        """The code of a transfer that was seen and not predicted."""
+        if item.inside and item.inside != "?":
+            return "inside_control_flow"
+        if self._comparison.program.chosen_outputs and item.inside == "?":
+            return "not_planned"
+        if self._comparison.optimised:
+            return "added_by_optimiser"
+        if self._comparison.program.chosen_outputs and not self._comparison.session:
+            return "not_planned"
+        return self._off_device(item.tensor.lstrip("^").partition(":")[0])
+
+    def _off_device(self, producer: str) -> str:
+        """``off_device`` if the producer or one of its readers ran elsewhere than requested."""
+        devices, requested = self._comparison.execution.devices, self._comparison.requested
+        moved = any(
+            devices.get(name, requested.get(name)) != requested.get(name)
+            for name in (producer, *self._readers.get(producer, []))
+        )
+        return "off_device" if moved else UNEXPLAINED
+
+
+def compare_outputs(
+    placed: Mapping[str, Any], unplaced: Mapping[str, Any], *, exact: bool = True
+) -> tuple[OutputRow, ...]:
+    """A row for every output: how far apart the values are.
+
+    On CPUs they are equal if they are so bit by bit (NaN equals NaN).  Kernels of other devices,
+    fused ones, and those of a part of the batch round otherwise: without ``exact``, a difference of
+    ``TOLERANCE`` times the largest value is equal.
+    """
+    tolerance = 0.0 if exact else TOLERANCE
+    return tuple(
+        _output_row(key, placed[key], unplaced[key], tolerance) for key in sorted(unplaced)
+    )
+
+
+def _output_row(key: str, placed: Any, unplaced: Any, tolerance: float) -> OutputRow:
+    import numpy
+
+    left, right = numpy.asarray(placed), numpy.asarray(unplaced)
+    if left.shape != right.shape or left.dtype.kind in "OSU":
+        equal = left.shape == right.shape and bool((left == right).all())
+        return OutputRow(
+            output=key, equal=equal, max_absolute_difference=None, max_relative_difference=None
+        )
+    if left.dtype.kind == "V":  # bfloat16 and smaller floats
+        left, right = left.astype(numpy.float32), right.astype(numpy.float32)
+    kind = numpy.complex128 if left.dtype.kind == "c" else numpy.float64
+    wide_left, wide_right = left.astype(kind), right.astype(kind)
+    same = (wide_left == wide_right) | (numpy.isnan(wide_left) & numpy.isnan(wide_right))
+    with numpy.errstate(invalid="ignore"):
+        absolute = numpy.where(same, 0.0, numpy.abs(wide_left - wide_right))
+    scale = numpy.maximum(numpy.abs(wide_right), numpy.finfo(numpy.float32).tiny)
+    return OutputRow(
+        output=key,
+        equal=bool((same | (absolute <= tolerance * numpy.abs(wide_right).max(initial=0))).all()),
+        max_absolute_difference=_largest(absolute),
+        max_relative_difference=_largest(numpy.where(same, 0.0, absolute / scale)),
+        all_finite=bool(numpy.isfinite(wide_right).all()),
+    )
+
+
+def _largest(distances: Any) -> float | None:
+    """The largest of the distances; ``None`` where one of them is from a number to none."""
+    largest = float(distances.max(initial=0.0))
+    return largest if math.isfinite(largest) else None

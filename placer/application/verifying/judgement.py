@@ -1,0 +1,150 @@
+"""What a run amounts to: the verification of a program against its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cost_models.device_names import canonical
+from placer.application.devices.device_mapping import DeviceMapping
+from placer.application.verifying.comparison import (
+    Comparison,
+    compare_ops,
+    compare_outputs,
+    compare_transfers,
+)
+from placer.application.verifying.partition_graphs import (
+    ActualTransfer,
+    Execution,
+    RuntimeNames,
+    read_execution,
+)
+from placer.application.verifying.verification_process import RunResult
+from placer.application.verifying.verification_result import VariableRow, Verification
+from placer.errors import PlacerError
+from placer.extraction.graph_defs.program import FlatProgram
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A program that ran, and what it is held against.
+
+    ``requested`` are canonical devices by flat op, ``names`` explains names at run time.
+    ``session``: it runs in a session; ``applied``: the plan was applied for this run only.
+    """
+
+    program: FlatProgram
+    plan: Any
+    requested: Mapping[str, str]
+    names: RuntimeNames
+    session: bool = False
+    applied: bool = False
+
+
+def requested_devices(program: FlatProgram, plan: Any) -> dict[str, str]:
+    """The device each op is asked to run on: the plan's, else the one in the graph.
+
+    Canonical names; ``""`` where the graph names none, or not a single one.
+    """
+    if plan is not None:
+        return {name: canonical(device) for name, device in plan.placement.items()}
+    found = {}
+    for node in program.graph_def.node:
+        try:
+            found[node.name] = canonical(node.device) if node.device else ""
+        except ValueError:
+            found[node.name] = ""
+    return found
+
+
+def judge(
+    subject: Subject, mapping: DeviceMapping, result: RunResult, *, optimised: bool
+) -> Verification:
+    """The verification that the result of a run amounts to."""
+    from tensorflow.core.framework import graph_pb2
+
+    program, plan, names = subject.program, subject.plan, subject.names
+    if not result.partition_graphs and not subject.session:
+        raise PlacerError(
+            "TensorFlow did not report what ran: it does so only at the first call of a function; "
+            "verify in a fresh process"
+        )
+    exact = not (mapping.uses_accelerators or optimised or program.division)
+    graphs = [graph_pb2.GraphDef.FromString(content) for content in result.partition_graphs]
+    execution = in_plan_devices(read_execution(graphs, names), mapping)
+    held = {
+        names.arguments[number].rpartition(":")[0]: mapping.planned(device)
+        for number, device in result.variable_devices.items()
+        if number < len(names.arguments)
+    }
+    execution = replace(execution, devices={**execution.devices, **held})
+    comparison = Comparison(
+        program=program,
+        requested=subject.requested,
+        execution=execution,
+        session=subject.session,
+        optimised=optimised,
+    )
+    return Verification(
+        ops=compare_ops(comparison),
+        transfers=compare_transfers(comparison, None if plan is None else plan.transfers),
+        variables=_variable_rows(program, subject.requested, execution),
+        outputs=compare_outputs(result.placed_outputs, result.unplaced_outputs, exact=exact),
+        rehearsed=mapping.rehearsed,
+        applied=subject.applied,
+        planned=plan is not None,
+        optimised=optimised,
+        stand_ins=mapping.stand_ins,
+        notes=result.notes,
+    )
+
+
+def in_plan_devices(execution: Execution, mapping: DeviceMapping) -> Execution:
+    """The execution with every stand-in replaced by the device it stands for."""
+    return Execution(
+        devices={name: mapping.planned(device) for name, device in execution.devices.items()},
+        inner_devices={
+            name: frozenset(mapping.planned(device) for device in devices)
+            for name, devices in execution.inner_devices.items()
+        },
+        transfers=frozenset(
+            ActualTransfer(
+                tensor=item.tensor,
+                source=mapping.planned(item.source),
+                target=mapping.planned(item.target),
+                inside=item.inside,
+                fetch=item.fetch,
+            )
+            for item in execution.transfers
+        ),
+        fused=execution.fused,
+    )
+
+
+def _variable_rows(
+    program: FlatProgram, requested: Mapping[str, str], execution: Execution
+) -> tuple[VariableRow, ...]:
+    return tuple(
+        VariableRow(
+            variable=variable.name,
+            requested=requested.get(variable.handle, ""),
+            actual=execution.devices.get(variable.handle, ""),
+        )
+        for variable in program.variables
+    )
+
+
+def loop_outputs(nodes: Any) -> dict[str, tuple[int, ...]]:
+    """For every ``While``, the numbers of its outputs that are no resources."""
+    from tensorflow.core.framework import types_pb2
+
+    return {
+        node.name: tuple(
+            number
+            for number, dtype in enumerate(node.attr["T"].list.type)
+            if dtype != types_pb2.DT_RESOURCE
+        )
+        for node in nodes
+        if node.op in ("While", "StatelessWhile")
+    }

@@ -1,0 +1,248 @@
+"""Verification of functions and Keras models that live in this process.
+
+They run here on real devices.  A rehearsal runs the same graph, with the values of the variables,
+in a fresh process: only there it is sure that oneDNN does not merge ops, and that there are enough
+devices.  It runs here too if this process is as good (``TF_ENABLE_ONEDNN_OPTS=0``), or if the
+function uses resources that cannot leave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from placer.application.devices.device_mapping import (
+    DeviceMapping,
+    configure_logical_cpus,
+    has_accelerators,
+    own_mapping,
+    process_mapping,
+)
+from placer.application.devices.runtime_settings import soft_placement
+from placer.application.placing.captured_variables import captured_variables
+from placer.application.placing.function_graphs import build_function, find_ends
+from placer.application.placing.graph_placement import (
+    map_graph_devices,
+    place_graph_def,
+    planned_program,
+)
+from placer.application.placing.placed_function import (
+    PlacedFunction,
+    original_function,
+    place_function,
+    refuse_compilation,
+)
+from placer.application.running.function_runs import (
+    PortableFunction,
+    capture_values,
+    restored,
+    stuck_captures,
+)
+from placer.application.running.generated_inputs import input_values
+from placer.application.running.program_runs import (
+    Run,
+    hardware_like_constants,
+    run_flat,
+)
+from placer.application.verifying.judgement import Subject, judge, loop_outputs, requested_devices
+from placer.application.verifying.partition_graphs import RuntimeNames
+from placer.application.verifying.run_options import RunOptions
+from placer.application.verifying.verification_process import RunRequest, RunResult, run_in_child
+from placer.application.verifying.verification_result import Verification
+from placer.errors import PlacerError, UsageError
+from placer.extraction.division.dividing import planned
+from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.reading.loading import load_program
+
+if TYPE_CHECKING:
+    from placer.plan.plan import Plan
+
+
+def verify_live(
+    source: Any,
+    plan: Plan | None,
+    inputs: Mapping[str, Any] | Sequence[Any] | None,
+    options: RunOptions,
+    outputs: tuple[str, ...] | None,
+) -> Verification:
+    """The verification of a PlacedFunction, function or Keras model; see :func:`placer.verify`."""
+    given = source if isinstance(source, PlacedFunction) else None
+    if given is None:
+        program = planned(load_program(source, outputs=outputs), plan)
+        refuse_compilation(source, program)
+    else:
+        program, plan = given.program, plan or given.plan
+    if plan is not None:
+        program = planned_program(program, plan)
+    subject = _subject(program, plan, applied=given is None and plan is not None)
+    bindings = {} if plan is None else plan.bindings
+    values = list(input_values(program, inputs, bindings, options.seed).values())
+    wanted = set(subject.requested.values()) - {""}
+    if options.cluster is not None:
+        mapping = own_mapping(wanted)
+    else:
+        mapping = process_mapping(wanted, on_hardware=options.on_hardware)
+    original = original_function(source) if given is None else given.original
+    stuck = stuck_captures(program.captures, captured_variables(program, original))
+    if options.cluster is None and _runs_here(mapping, stuck, options):
+        if given is None and plan is not None:
+            given = place_function(source, program, plan)
+        result = _run_here(subject, mapping, given, original, values, options)
+    else:
+        result = _run_elsewhere(subject, mapping, given, original, values, options)
+    return judge(subject, mapping, result, optimised=options.optimised)
+
+
+def _subject(program: FlatProgram, plan: Plan | None, *, applied: bool) -> Subject:
+    nodes = program.graph_def.node
+    captured = [f"{name}:0" for name in program.captures]
+    names = RuntimeNames(
+        ops=frozenset(node.name for node in nodes),
+        arguments=(*find_ends(program).inputs, *captured),
+        loop_outputs=loop_outputs(nodes),
+    )
+    return Subject(
+        program=program,
+        plan=plan,
+        requested=requested_devices(program, plan),
+        names=names,
+        applied=applied,
+    )
+
+
+def merges_ops() -> bool:
+    """Whether oneDNN merges ops of this process's graphs; decided when TensorFlow was imported."""
+    from tensorflow.python.util import _pywrap_util_port
+
+    return bool(_pywrap_util_port.IsMklEnabled())
+
+
+def _runs_here(mapping: DeviceMapping, stuck: Sequence[str], options: RunOptions) -> bool:
+    """Whether the run is one for this process.
+
+    Raises :class:`UsageError` if it must be, and the devices for it are missing.
+    """
+    if not mapping.rehearsed:
+        return True
+    exact = options.optimised or not (merges_ops() or has_accelerators())
+    if not exact and not stuck:
+        return False
+    try:
+        configure_logical_cpus(mapping.cpu_count)
+    except PlacerError as error:
+        if stuck:
+            raise UsageError(
+                f"the function uses {len(stuck)} resources besides variables "
+                f"({', '.join(stuck[:3])}), which cannot be rebuilt in another process; and here: "
+                f"{error}"
+            ) from error
+        return False
+    return True
+
+
+def _graph_defs(program: FlatProgram, plan: Any, mapping: DeviceMapping) -> tuple[Any, Any]:
+    """The flat graph without devices, and placed on the devices of the run."""
+    source = program.graph_def if plan is None else place_graph_def(program, plan.placement)
+    unplaced, placed = type(source)(), type(source)()
+    unplaced.CopyFrom(_whole(program).graph_def)
+    placed.CopyFrom(source)
+    map_graph_devices(unplaced, lambda _: "")
+    map_graph_devices(placed, mapping.stand_in)
+    return unplaced, placed
+
+
+def _whole(program: FlatProgram) -> FlatProgram:
+    """The program as it is given, its batch undivided."""
+    return program.whole or program
+
+
+def _run_here(
+    subject: Subject,
+    mapping: DeviceMapping,
+    given: PlacedFunction | None,
+    original: Any,
+    values: list[Any],
+    options: RunOptions,
+) -> RunResult:
+    """Both runs in this process, from the same values of the variables, which are put back."""
+    program = subject.program
+    unplaced_graph, placed_graph = _graph_defs(
+        program, subject.plan if given is None else given.plan, mapping
+    )
+    captures = program.captures if given is None else given.captures
+    moved = () if given is None else given.moved
+    ends, keys = find_ends(program), [key for key, _ in program.outputs]
+    fresh = build_function(placed_graph, ends, captures)
+    if program.chosen_outputs:
+        original = build_function(unplaced_graph, find_ends(_whole(program)), program.captures)
+    originals = list(
+        {id(v.handle): v for v in (*original.variables, *(m.original for m in moved))}.values()
+    )
+    with restored(originals):
+        for variable in moved:
+            variable.original.assign(variable.copy)
+        unplaced = run_flat(original, values, keys, optimised=options.optimised)
+    with restored([variable.copy for variable in moved]):
+        strict = options.strict or (given is not None and given.strict)
+        constants = hardware_like_constants() if mapping.rehearsed else nullcontext()
+        with constants, soft_placement(not strict):
+            placed = run_flat(fresh, values, keys, optimised=options.optimised)
+    return _result(unplaced, placed)
+
+
+def _result(unplaced: Run, placed: Run) -> RunResult:
+    return RunResult(
+        unplaced_outputs=unplaced.outputs,
+        placed_outputs=placed.outputs,
+        partition_graphs=tuple(graph.SerializeToString() for graph in placed.partition_graphs),
+        variable_devices=placed.variable_devices,
+        notes=placed.notes,
+    )
+
+
+def _run_elsewhere(
+    subject: Subject,
+    mapping: DeviceMapping,
+    given: PlacedFunction | None,
+    original: Any,
+    values: list[Any],
+    options: RunOptions,
+) -> RunResult:
+    """Both runs in a fresh process, the function rebuilt from its flat graph and its values."""
+    program = subject.program
+    plan = subject.plan if given is None else given.plan
+    placement = subject.requested if plan is None else plan.placement
+    devices = {name: mapping.stand_in(placement[name]) for name in program.captures}
+    if given is None:
+        captures = capture_values(program.captures, captured_variables(program, original), devices)
+    else:
+        captures = capture_values(given.captures, given.variables, devices)
+    nowhere = {name: replace(value, device="") for name, value in captures.items()}
+    functions = [
+        PortableFunction(
+            graph_def=graph_def.SerializeToString(),
+            ends=find_ends(which),
+            captures=held,
+            inputs=values,
+            keys=tuple(key for key, _ in program.outputs),
+        )
+        for which, graph_def, held in zip(
+            (_whole(program), program),
+            _graph_defs(program, plan, mapping),
+            (nowhere, captures),
+            strict=True,
+        )
+    ]
+    request = RunRequest(
+        kind="function",
+        unplaced=functions[0],
+        placed=functions[1],
+        cpu_count=mapping.cpu_count,
+        hide_accelerators=mapping.rehearsed,
+        strict=options.strict,
+        optimised=options.optimised,
+        cluster=options.cluster,
+    )
+    return run_in_child(request, time_limit_seconds=options.time_limit_seconds)

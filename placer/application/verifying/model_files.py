@@ -1,0 +1,152 @@
+"""Model files to verify: what is in them, and copies that run on the devices of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from placer.application.devices.device_mapping import DeviceMapping
+from placer.application.placing.graph_placement import (
+    map_graph_devices,
+    order_program,
+    place_graph_def,
+    planned_program,
+)
+from placer.application.placing.saved_model import (
+    complete_program,
+    map_devices,
+    place_meta_graph,
+    soft_link,
+    write_saved_model,
+)
+from placer.application.running.random_seeds import seed_random_ops
+from placer.application.verifying.judgement import Subject, loop_outputs, requested_devices
+from placer.application.verifying.partition_graphs import RuntimeNames
+from placer.application.verifying.verification_process import RunRequest
+from placer.extraction.division.dividing import divided, planned
+from placer.extraction.files.sources import read_source
+from placer.extraction.reading.loading import flatten, read_program
+from placer.extraction.reading.signatures import choose_meta_graph
+
+
+class ModelFile:
+    """A SavedModel or GraphDef and the plan to hold it against (``None``: its own devices).
+
+    ``seeded`` random ops had no seed and run with one here.
+    Raises :class:`UsageError` if the plan was made for another model.
+    """
+
+    def __init__(self, path: Path, plan: Any, options: Mapping[str, Any]) -> None:
+        self.path = path
+        self.plan = plan
+        self.raw = read_program(path, **options)
+        self.program = planned(flatten(self.raw), plan)
+        if plan is not None:
+            self.program = planned_program(self.program, plan)
+        self.message = read_source(path)
+        is_placed = all(node.device for node in self.program.graph_def.node)
+        self.applied = plan is not None and not is_placed
+        self.seeded = self._seed_random_ops()
+
+    def _seed_random_ops(self) -> int:
+        """Makes the random ops of what will run repeatable; how many had no seed."""
+        count = seed_random_ops(self.raw.graph_def)
+        if count:
+            seeded = divided(flatten(self.raw), self.program.division)
+            if self.plan is not None:
+                seeded = order_program(seeded, self.plan.control_edges)
+            self.program = replace(seeded, fingerprint=self.program.fingerprint)
+            if self.is_saved_model:
+                seed_random_ops(self._meta_graph(self.message).graph_def)
+        return count
+
+    @property
+    def subject(self) -> Subject:
+        """What a run of the model is held against."""
+        return Subject(
+            program=self.program,
+            plan=self.plan,
+            requested=requested_devices(self.program, self.plan),
+            names=self._runtime_names(),
+            session=not self.is_eager,
+            applied=self.applied,
+        )
+
+    @property
+    def is_saved_model(self) -> bool:
+        """Whether it is a SavedModel, of any age."""
+        return self.program.source_format == "saved_model"
+
+    def _meta_graph(self, saved_model: Any) -> Any:
+        return choose_meta_graph(saved_model, self.path, ",".join(self.program.tags))
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether it is a TensorFlow 2 SavedModel, which is called and not run in a session."""
+        return self.is_saved_model and bool(self._meta_graph(self.message).object_graph_def.nodes)
+
+    @property
+    def _kind(self) -> str:
+        if not self.is_saved_model:
+            return "graph"
+        return "saved_model" if self.is_eager else "saved_model_session"
+
+    def write_unplaced(self, target: Path, device: str) -> None:
+        """A copy in which every op asks for ``device``; ``""`` leaves all to TensorFlow."""
+        self._write(target, lambda _: device, place=False)
+
+    def write_placed(self, target: Path, mapping: DeviceMapping) -> None:
+        """A copy that is placed on the devices of this process."""
+        self._write(target, mapping.stand_in, place=self.applied)
+
+    def _write(self, target: Path, translate: Callable[[str], str], *, place: bool) -> None:
+        if self.is_saved_model:
+            message = type(self.message)()
+            message.CopyFrom(self.message)
+            meta_graph = self._meta_graph(message)
+            if place:
+                place_meta_graph(meta_graph, *complete_program(self.program, self.plan.placement))
+            map_devices(meta_graph, translate)
+            write_saved_model(self.path, message, target, bring=soft_link)
+            return
+        if place:
+            graph_def = place_graph_def(self.program, self.plan.placement)
+        else:
+            graph_def = type(self.raw.graph_def)()
+            graph_def.CopyFrom(self.raw.graph_def)
+        map_graph_devices(graph_def, translate)
+        target.write_bytes(graph_def.SerializeToString())
+
+    def request(self, folder: Path, inputs: Mapping[str, Any]) -> RunRequest:
+        """The request to run the two copies in ``folder``."""
+        eager = self.is_eager
+        tensors = {item.key: item.tensor for item in self.program.inputs}
+        flat = self.is_saved_model or not self.applied
+        return RunRequest(
+            kind=self._kind,
+            unplaced=str(folder / "unplaced"),
+            placed=str(folder / "placed"),
+            inputs=inputs if eager else {tensors[key]: value for key, value in inputs.items()},
+            tags=self.program.tags,
+            signature=self.program.signature,
+            fetches=(self.raw.outputs, self.raw.outputs if flat else self.program.outputs),
+            targets=(self.raw.targets, self.raw.targets if flat else self.program.targets),
+        )
+
+    def _runtime_names(self) -> RuntimeNames:
+        """How names in the partition graphs become flat names."""
+        nodes = self.program.graph_def.node
+        names = RuntimeNames(
+            ops=frozenset(node.name for node in nodes), loop_outputs=loop_outputs(nodes)
+        )
+        if not self.is_eager:
+            return names
+        ends = [tensor for _, tensor in self.raw.outputs] or list(self.raw.targets)
+        call_name = ends[0].partition(":")[0]
+        call = next(node for node in self.raw.graph_def.node if node.name == call_name)
+        arguments = tuple(
+            name if ":" in name else f"{name}:0" for name in call.input if not name.startswith("^")
+        )
+        return replace(names, prefix=f"{call_name}/", arguments=arguments)

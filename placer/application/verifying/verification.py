@@ -1,0 +1,133 @@
+"""Does a placed program run where its plan says, and compute the same?"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placer.application.devices.device_mapping import HOST, own_mapping, process_mapping
+from placer.application.placing.placed_programs import planned_choice
+from placer.application.running.cluster_runs import read_addresses, require_tasks, session_host
+from placer.application.running.generated_inputs import guesses, input_values
+from placer.application.verifying.judgement import judge
+from placer.application.verifying.live_verification import verify_live
+from placer.application.verifying.model_files import ModelFile
+from placer.application.verifying.run_options import RunOptions
+from placer.application.verifying.verification_process import run_in_child
+from placer.application.verifying.verification_result import Verification
+from placer.errors import ModelError
+from placer.extraction.process.local_models import local_model
+
+if TYPE_CHECKING:
+    from placer.plan.plan import Plan
+
+TIME_LIMIT_SECONDS = 600.0
+
+
+def verify(
+    source: Any,
+    plan: Plan | None = None,
+    inputs: Mapping[str, Any] | Sequence[Any] | None = None,
+    *,
+    on_hardware: bool = False,
+    strict: bool = False,
+    optimised: bool = False,
+    time_limit_seconds: float = TIME_LIMIT_SECONDS,
+    seed: int = 0,
+    cluster: Any = None,
+    allow_unsafe_keras: bool = False,
+    **choice: Any,
+) -> Verification:
+    """One run of ``source``, held against ``plan`` and against the unplaced program.
+
+    ``source`` is a path (SavedModel folder, GraphDef, Keras file), a GraphDef, a ``tf.Graph``, what
+    :func:`placer.apply` gave, or a ``tf.function``, ConcreteFunction or Keras model.  If it
+    carries no placement the plan is applied for this run; without a plan, what ran is held
+    against the device strings in the graph.  ``inputs`` are arrays by input name, or in order,
+    made up where missing (``seed``), of the plan's batch size.  Where the devices are absent the
+    run is a rehearsal on logical CPU devices, unless ``on_hardware``.  ``strict`` switches
+    TensorFlow's soft placement off; ``optimised`` leaves its graph optimisation on.  ``cluster``
+    (a ``cluster.toml`` with ``[[task]]`` tables, or addresses by job) runs the placed program on
+    the servers there.  ``choice`` are ``tag_set``, ``signature`` and ``outputs``.  Variables have
+    their old values afterwards.
+
+    Raises :class:`UsageError` for a plan of another model and, with ``on_hardware``, for absent
+    devices; :class:`ModelError` if the model does not even run unplaced;
+    :class:`VerificationError` if it runs unplaced but not placed, or with ``strict`` if an op ran
+    elsewhere than it was asked to.
+    """
+    options = RunOptions(
+        on_hardware=on_hardware,
+        strict=strict,
+        optimised=optimised,
+        time_limit_seconds=time_limit_seconds,
+        seed=seed,
+        cluster=None if cluster is None else read_addresses(cluster),
+    )
+    if options.cluster is not None:
+        require_tasks(options.cluster)
+    chosen = planned_choice(plan, choice)
+    if isinstance(source, str | os.PathLike):
+        with local_model(source, allow_unsafe_keras=allow_unsafe_keras) as model:
+            return _verify_file(ModelFile(model.path, plan, chosen), inputs, options)
+    graph_def = _as_graph_def(source)
+    if graph_def is None:
+        return verify_live(source, plan, inputs, options, chosen["outputs"])
+    with tempfile.TemporaryDirectory(prefix="placer-graph-") as folder:
+        path = Path(folder) / "graph.pb"
+        path.write_bytes(graph_def.SerializeToString())
+        return _verify_file(ModelFile(path, plan, chosen), inputs, options)
+
+
+def _as_graph_def(source: Any) -> Any | None:
+    """The GraphDef of a GraphDef or plain ``tf.Graph``; ``None`` for anything else."""
+    from tensorflow.core.framework import graph_pb2
+    from tensorflow.python.framework import func_graph, ops
+
+    if isinstance(source, graph_pb2.GraphDef):
+        return source
+    if isinstance(source, ops.Graph) and not isinstance(source, func_graph.FuncGraph):
+        return source.as_graph_def()
+    return None
+
+
+def _verify_file(
+    model: ModelFile, inputs: Mapping[str, Any] | Sequence[Any] | None, options: RunOptions
+) -> Verification:
+    subject = model.subject
+    wanted = set(subject.requested.values()) - {""}
+    if options.cluster is not None:
+        mapping = own_mapping(wanted, host=HOST if model.is_eager else session_host())
+    else:
+        mapping = process_mapping(wanted, on_hardware=options.on_hardware)
+    bindings = {} if model.plan is None else model.plan.bindings
+    values = input_values(model.program, inputs, bindings, options.seed)
+    with tempfile.TemporaryDirectory(prefix="placer-models-") as name:
+        folder = Path(name)
+        model.write_unplaced(folder / "unplaced", mapping.reference_device)
+        model.write_placed(folder / "placed", mapping)
+        request = replace(
+            model.request(folder, values),
+            cpu_count=mapping.cpu_count,
+            hide_accelerators=mapping.rehearsed,
+            strict=options.strict,
+            optimised=options.optimised,
+            cluster=options.cluster,
+        )
+        try:
+            result = run_in_child(request, time_limit_seconds=options.time_limit_seconds)
+        except ModelError as error:
+            if guessed := guesses(model.program, inputs, bindings):
+                raise ModelError(
+                    f"{error}\nInputs of unknown shape were made up ({guessed}): give them with "
+                    "--inputs, or bind them with --shape when placing"
+                ) from error
+            raise
+    if model.seeded:
+        note = f"{model.seeded} random ops have no seed; they ran with one, so that runs compare"
+        result = replace(result, notes=(*result.notes, note))
+    return judge(subject, mapping, result, optimised=options.optimised)

@@ -1,0 +1,209 @@
+"""The process that runs a program twice, unplaced and placed, for a verification.
+
+    python -m placer.application.verifying.verification_process REQUEST RESULT
+
+A fresh process can have as many logical CPU devices as a rehearsal needs, whatever its caller
+did with TensorFlow, and can be stopped.  Both files are pickles of plain data and numpy arrays,
+in a folder that only this user can write.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from placer.errors import ModelError, PlacerError, VerificationError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What to run: ``kind`` is ``saved_model`` (TensorFlow 2), ``saved_model_session``, ``graph``
+    or ``function``.
+
+    ``unplaced`` and ``placed`` are paths of SavedModels or GraphDefs, or PortableFunctions
+    (``kind`` says which); ``inputs`` arrays by signature key or, for a session, by tensor name.
+    ``fetches`` and ``targets`` (sessions only) are pairs: of the unplaced and of the placed graph.
+    The placed program runs on the servers of ``cluster``, if given.
+    """
+
+    kind: str
+    unplaced: Any
+    placed: Any
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    signature: str = ""
+    fetches: tuple[tuple[tuple[str, str], ...], ...] = ((), ())
+    targets: tuple[tuple[str, ...], ...] = ((), ())
+    cpu_count: int = 1
+    hide_accelerators: bool = True
+    strict: bool = False
+    optimised: bool = False
+    cluster: Mapping[str, Mapping[int, str]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """Outputs of both runs by key; of the placed one also the partition graphs (serialised) and
+    the devices of captured variables by argument number."""
+
+    unplaced_outputs: Mapping[str, Any]
+    placed_outputs: Mapping[str, Any]
+    partition_graphs: tuple[bytes, ...]
+    variable_devices: Mapping[int, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def run_in_child(request: RunRequest, *, time_limit_seconds: float) -> RunResult:
+    """The result of ``request``, run in a fresh process.
+
+    Raises :class:`ModelError` if the unplaced program does not run, or not to its end within the
+    time limit, :class:`VerificationError` if only the placed one does not.
+    """
+    with tempfile.TemporaryDirectory(prefix="placer-verify-") as folder:
+        files = [Path(folder) / name for name in ("request.pickle", "result.pickle")]
+        files[0].write_bytes(pickle.dumps(request))
+        command = [sys.executable, "-m", __spec__.name, *map(str, files)]
+        try:
+            process = subprocess.run(
+                command,
+                env=_environment(request),
+                capture_output=True,
+                timeout=time_limit_seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise _too_slow(placed_mark(files[1]).exists(), time_limit_seconds) from error
+        if not files[1].exists():
+            raise VerificationError(
+                f"the run died with exit status {process.returncode}; its last words: "
+                f"{process.stderr.decode(errors='replace').strip()[-500:]}"
+            )
+        result = pickle.loads(files[1].read_bytes())
+    if isinstance(result, RunResult):
+        return result
+    stage, message = result
+    if stage == "unplaced":
+        raise ModelError(f"the model does not run here even without a placement: {message}")
+    raise VerificationError(f"the model runs without the placement but not with it: {message}")
+
+
+def placed_mark(result_file: Path) -> Path:
+    """The file by which the process says that the unplaced program ran, and the placed one runs."""
+    return result_file.with_suffix(".placed")
+
+
+def _too_slow(unplaced_ended: bool, time_limit_seconds: float) -> PlacerError:
+    """What to say of a run that was stopped at the time limit."""
+    if unplaced_ended:
+        return VerificationError(
+            f"the model ran without the placement, but with it both runs together did not end "
+            f"within {time_limit_seconds:g} s: it is slow, or waits for what never comes; "
+            f"give it longer with --time-limit"
+        )
+    return ModelError(
+        f"the model did not run to its end within {time_limit_seconds:g} s even without a "
+        f"placement: it is slow, or waits for what never comes (an empty queue); give it longer "
+        f"with --time-limit, or smaller --inputs"
+    )
+
+
+def _environment(request: RunRequest) -> dict[str, str]:
+    environment = dict(os.environ)
+    root = str(Path(__file__).resolve().parents[3])
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [root, *filter(None, [environment.get("PYTHONPATH")])]
+    )
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if not request.optimised:
+        environment["TF_ENABLE_ONEDNN_OPTS"] = "0"
+    if request.hide_accelerators:
+        environment["CUDA_VISIBLE_DEVICES"] = "-1"
+    return environment
+
+
+def execute(request: RunRequest, mark: Path) -> RunResult | tuple[str, str]:
+    """Runs both programs in this process; (stage, message) of the first failure.
+
+    ``mark`` is made when the unplaced one has run.
+    """
+    from placer.application.devices.device_mapping import configure_logical_cpus
+    from placer.application.running import program_runs
+    from placer.application.running.cluster_runs import connect_cluster
+
+    configure_logical_cpus(request.cpu_count)
+    if request.cluster is not None and request.kind in ("function", "saved_model"):
+        connect_cluster(request.cluster)
+    stage = "unplaced"
+    try:
+        unplaced = _run(request, request.unplaced, 0).outputs
+        gc.collect()
+        mark.touch()
+        stage = "placed"
+        with program_runs.hardware_like_constants():
+            placed = _run(request, request.placed, 1)
+    except Exception as error:  # the caller says it, whatever it is
+        traceback.print_exc()
+        return stage, f"{type(error).__name__}: {str(error).strip()[:2000]}"
+    return RunResult(
+        unplaced_outputs=unplaced,
+        placed_outputs=placed.outputs,
+        partition_graphs=tuple(graph.SerializeToString() for graph in placed.partition_graphs),
+        variable_devices=placed.variable_devices,
+        notes=placed.notes,
+    )
+
+
+def _run(request: RunRequest, program: Any, which: int) -> Any:
+    from placer.application.devices.runtime_settings import soft_placement
+    from placer.application.running import function_runs, program_runs
+    from placer.extraction.files.sources import read_source
+
+    with soft_placement(not (request.strict and which == 1)):
+        if request.kind == "function":
+            return function_runs.run_portable(program, optimised=request.optimised)
+        if request.kind == "saved_model":
+            return program_runs.run_saved_model(
+                Path(program),
+                request.tags,
+                request.signature,
+                request.inputs,
+                [key for key, _ in request.fetches[which]],
+                optimised=request.optimised,
+            )
+    session = program_runs.SessionRequest(
+        feeds=request.inputs,
+        fetches=request.fetches[which],
+        targets=request.targets[which],
+        cpu_count=request.cpu_count,
+        strict=request.strict and which == 1,
+        optimised=request.optimised,
+        cluster=request.cluster if which == 1 else None,
+    )
+    if request.kind == "saved_model_session":
+        return program_runs.run_saved_model_session(Path(program), request.tags, session)
+    return program_runs.run_graph_session(read_source(Path(program)), session)
+
+
+def main() -> None:
+    """Reads the request file, runs, writes the result file."""
+    request_file, result_file = (Path(name) for name in sys.argv[1:3])
+    result = execute(pickle.loads(request_file.read_bytes()), placed_mark(result_file))
+    temporary = result_file.with_suffix(".part")
+    temporary.write_bytes(pickle.dumps(result))
+    temporary.replace(result_file)
+
+
+if __name__ == "__main__":
+    # Pickle names the classes by module, so both sides must import them from the same one.
+    from placer.application.verifying.verification_process import main as run_main
+
+    run_main()

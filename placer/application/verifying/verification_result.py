@@ -1,0 +1,217 @@
+"""What a verification found: devices, transfers, variables and outputs, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from placer.application.placing.fallback import HARMLESS, Move
+from placer.errors import VerificationError
+
+SCHEMA = "placer.verification/1"
+
+UNEXPLAINED = "unexplained"
+
+OP_CODES = {
+    "fed": "its value comes from the caller, who holds it on the host",
+    "host_only_kernel": "TensorFlow has no kernel for it on the requested device",
+    "colocated_with": "it uses a resource or reference that lives there",
+    "inside_control_flow": "its control-flow op was lowered to primitive ops, some of them there",
+    "fused": "it ran as a part of a later op's kernel (oneDNN)",
+    "replicated": "TensorFlow copies small constants to every host that reads them",
+    "removed_by_optimiser": "graph optimisation removed it, or folded it into a constant",
+    "moved_by_optimiser": "graph optimisation merged it with an op there",
+    UNEXPLAINED: "no known reason",
+}
+"""Why an op did not run where it was asked to; ``colocated_with`` is followed by ``:NAME``."""
+
+TRANSFER_CODES = {
+    "fed": "its readers there are replaced by a fed value",
+    "not_planned": "it belongs to an output that the plan leaves out and the call computes",
+    "returned": "an output stays where it is until the caller reads it",
+    "inside_control_flow": "it belongs to a lowered loop or branch",
+    "replicated": "TensorFlow copies small constants to every host that reads them",
+    "removed_by_optimiser": "graph optimisation does without it",
+    "added_by_optimiser": "graph optimisation sends it instead of others",
+    "off_device": "its producer or a reader did not run where it was asked to",
+    UNEXPLAINED: "no known reason",
+}
+"""Why a transfer was predicted and not seen, or seen and not predicted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpRow:
+    """One op: where it was asked to run and where it ran (``""``: not seen), with a code of
+    ``OP_CODES`` where the two differ.  Devices are the plan's."""
+
+    op: str
+    requested: str
+    actual: str
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferRow:
+    """One tensor sent to one device, with a code of ``TRANSFER_CODES`` where prediction and
+    observation differ.  ``kind`` is ``data``, ``feed``, ``fetch`` or ``control``."""
+
+    tensor: str
+    source: str
+    target: str
+    kind: str
+    predicted: bool
+    actual: bool
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariableRow:
+    """One variable: the planned device and the one that holds it."""
+
+    variable: str
+    requested: str
+    actual: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputRow:
+    """One output of the placed program beside the unplaced one's.  Differences are ``None`` for
+    values without a distance: strings, shapes that differ, a number and NaN or infinity."""
+
+    output: str
+    equal: bool
+    max_absolute_difference: float | None
+    max_relative_difference: float | None
+    all_finite: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """One run of a placed program, held against its plan and against the unplaced program.
+
+    ``rehearsed``: logical CPU devices stood in for the plan's (``stand_ins``: plan device to
+    device of the run).  ``applied``: the model carried no placement, so the plan was applied to a
+    temporary copy.  ``optimised``: graph optimisation was on.  ``notes`` say what else to know.
+    """
+
+    ops: tuple[OpRow, ...]
+    transfers: tuple[TransferRow, ...]
+    variables: tuple[VariableRow, ...]
+    outputs: tuple[OutputRow, ...]
+    rehearsed: bool
+    applied: bool
+    planned: bool
+    optimised: bool = False
+    stand_ins: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def mismatches(self) -> tuple[str, ...]:
+        """One sentence for everything that ran otherwise than planned and has no explanation."""
+        return (
+            *(
+                f"op {row.op} was asked to run on {row.requested} and ran on "
+                f"{row.actual or 'no device'}"
+                for row in self.ops
+                if row.code == UNEXPLAINED
+            ),
+            *(
+                f"{row.tensor} {_seen(row)} from {row.source} to {row.target}"
+                for row in self.transfers
+                if row.code == UNEXPLAINED
+            ),
+            *(
+                f"variable {row.variable} should be on {row.requested} and is on {row.actual}"
+                for row in self.variables
+                if row.requested and row.requested != row.actual
+            ),
+            *(
+                f"output {row.output} differs from the unplaced program's{_by(row)}"
+                for row in self.outputs
+                if not row.equal
+            ),
+        )
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Counts: ops, matched_ops, transfers (predicted), matched_transfers, and so on.
+
+        Outputs that a call leaves where they are (``returned``) are no predicted transfers here:
+        whether the caller ever reads them is not the program's to say.
+        """
+        predicted = [row for row in self.transfers if row.predicted and row.code != "returned"]
+        distances = [
+            row.max_absolute_difference
+            for row in self.outputs
+            if row.max_absolute_difference is not None
+        ]
+        return {
+            "ops": len(self.ops),
+            "matched_ops": sum(not row.code for row in self.ops),
+            "off_device": _count(row.code.partition(":")[0] for row in self.ops if row.code),
+            "transfers": len(predicted),
+            "matched_transfers": sum(row.actual for row in predicted),
+            "actual_transfers": sum(row.actual for row in self.transfers),
+            "differing_transfers": _count(row.code for row in self.transfers if row.code),
+            "variables": len(self.variables),
+            "matched_variables": sum(row.requested in ("", row.actual) for row in self.variables),
+            "outputs_equal": all(row.equal for row in self.outputs),
+            "max_absolute_difference": max(distances, default=0.0),
+            "mismatches": len(self.mismatches),
+        }
+
+    def raise_for_mismatch(self) -> Verification:
+        """Itself, or :class:`VerificationError` naming the first unexplained differences."""
+        if self.mismatches:
+            shown = "; ".join(self.mismatches[:5])
+            more = len(self.mismatches) - 5
+            raise VerificationError(
+                f"{len(self.mismatches)} unexplained differences between plan and run: {shown}"
+                + (f"; and {more} more" if more > 0 else "")
+            )
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        """The verification as plain data, for JSON."""
+        return {
+            "schema": SCHEMA,
+            **asdict(self),
+            "stand_ins": dict(self.stand_ins),
+            "summary": self.summary,
+            "mismatches": list(self.mismatches),
+        }
+
+
+def _by(row: OutputRow) -> str:
+    if row.max_absolute_difference is None:
+        return ""
+    return f" by up to {row.max_absolute_difference}"
+
+
+def _seen(row: TransferRow) -> str:
+    return "was not sent" if row.predicted else "was sent unpredicted"
+
+
+def _count(codes: Any) -> dict[str, int]:
+    from collections import Counter
+
+    return dict(sorted(Counter(codes).items()))
+
+
+def seen_moves(found: Verification) -> tuple[Move, ...]:
+    """The ops that a run moved: requested against actual."""
+    return tuple(
+        Move(
+            op=row.op,
+            requested=row.requested,
+            actual=row.actual,
+            code=row.code,
+            reason=OP_CODES.get(row.code.partition(":")[0], row.code),
+        )
+        for row in found.ops
+        if row.actual
+        and row.requested
+        and row.actual != row.requested
+        and row.code.partition(":")[0] not in HARMLESS
+    )

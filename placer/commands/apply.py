@@ -1,0 +1,79 @@
+"""``placer apply``: the placed program."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from placer.commands import options
+from placer.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the command to the parser."""
+    parser = commands.add_parser(
+        "apply",
+        help="write the placed SavedModel or GraphDef",
+        description="Write MODEL with every op on the device that PLAN gives it.  The plan must "
+        "be of this model (their fingerprints must agree); MODEL may be placed already.",
+    )
+    options.add_model(parser)
+    parser.add_argument(
+        "plan", metavar="PLAN", nargs="?", help="plan.json of placer place (none with --clear)"
+    )
+    options.add_output(parser, "folder or file of the placed program", name="OUT")
+    parser.add_argument(
+        "--clear",
+        action="store_true",
+        help="take all devices and a plan's control edges out instead of writing a plan's",
+    )
+    parser.add_argument(
+        "--rehearse",
+        action="store_true",
+        help="write logical CPU devices in place of the accelerators (GPU:0 becomes CPU:1)",
+    )
+    options.add_fallback(parser)
+    options.add_choice_options(parser)
+    options.add_verbosity(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Applies the plan and says where the placed program is.
+
+    Raises ``UsageError`` for an existing OUT, a plan that is none or of another model, and neither
+    or both of a plan and ``--clear``; ``VerificationError`` with ``--fallback strict`` if
+    TensorFlow would move ops.
+    """
+    from placer.commands.place import require_placement
+    from placer.commands.terminal import progress
+    from placer.files import check_writable
+    from placer.plan.plan import Plan
+
+    if arguments.clear == bool(arguments.plan) or (arguments.clear and arguments.rehearse):
+        raise UsageError("give a PLAN to apply, or --clear to take the devices out, and only one")
+    check_writable(arguments.output, force=arguments.force, may_be_folder=True)
+    plan = None if arguments.clear else Plan.load(arguments.plan)
+    if plan is not None:
+        require_placement(plan)
+    from placer.application import apply, clear
+
+    with progress(f"writing {arguments.output}", arguments):
+        if plan is None:
+            clear(arguments.model, arguments.output, force=arguments.force)
+        else:
+            apply(
+                arguments.model,
+                plan,
+                arguments.output,
+                force=arguments.force,
+                rehearse=arguments.rehearse,
+                strict=arguments.fallback == "strict",
+                **options.choice_options(arguments),
+            )
+    if not arguments.quiet:
+        what = "Program without devices" if plan is None else "Placed program"
+        sys.stdout.write(f"{what} written to {arguments.output}\n")

@@ -1,0 +1,68 @@
+"""``placer compare``: strategies side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from placer.commands import options
+
+if TYPE_CHECKING:
+    import argparse
+
+    from placer.questions.comparison import Comparison
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the command to the parser."""
+    parser = commands.add_parser(
+        "compare",
+        help="strategies side by side",
+        description="Place MODEL with every strategy known: one device, TensorFlow's default, the "
+        "device maps of other tools, the heuristics of the literature, the graph's own device "
+        "strings if it has some, and this solver; show what each transfers, how long a step "
+        "takes and what every device holds.",
+    )
+    options.add_model_options(parser)
+    options.add_device_options(parser, required=True)
+    options.add_search_options(parser)
+    options.add_output_options(
+        parser, "write the comparison here instead of to stdout", formats=options.TABLE_FORMATS
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Compares and prints.
+
+    Raises ``UsageError`` for an existing file, ``InfeasibleError`` or ``NoSolutionError`` after
+    the comparison is printed if the solver has no placement, and what the pipeline raises.
+    """
+    from placer.commands.place import all_options, require_placement
+    from placer.commands.terminal import emit, progress, style
+    from placer.files import check_writable
+
+    if arguments.output:
+        check_writable(arguments.output, force=arguments.force)
+    from placer.questions.comparison import compare
+
+    with progress(f"comparing strategies for {arguments.model}", arguments):
+        found = compare(arguments.model, arguments.devices, **all_options(arguments))
+    emit(_render(found, arguments.format, **style(to_file=bool(arguments.output))), arguments)
+    require_placement(found.plan)
+
+
+def _render(found: Comparison, format_name: str, *, width: int, colour: bool) -> str:
+    from functools import partial
+
+    from placer.rendering.json_text import comparison_json
+    from placer.rendering.text.comparison_text import comparison_blocks, comparison_csv
+    from placer.rendering.text.formats import render
+
+    return render(
+        partial(comparison_blocks, found),
+        format_name,
+        width=width,
+        colour=colour,
+        json=partial(comparison_json, found),
+        csv=partial(comparison_csv, found),
+    )

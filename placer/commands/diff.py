@@ -1,0 +1,83 @@
+"""``placer diff``: what differs between two plans or two models."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from placer.commands import options
+from placer.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from placer.questions.difference import Difference
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the command to the parser."""
+    parser = commands.add_parser(
+        "diff",
+        help="what differs between two plans or two models",
+        description="Compare two plans (which ops moved, what is sent, peaks, step time) or two "
+        "models (which ops are new, gone or changed, parameters, memory, work).",
+    )
+    parser.add_argument("before", metavar="A", help="a plan.json, or a model")
+    parser.add_argument("after", metavar="B", help="another one")
+    group = parser.add_argument_group("what is analysed of models")
+    options.add_program_options(group)
+    options.add_output_options(
+        parser, "write the difference here instead of to stdout", formats=options.TABLE_FORMATS
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Compares and prints.
+
+    Raises ``UsageError`` for a plan and a model, plans of different models, or an existing file.
+    """
+    from placer.commands.terminal import emit, progress, style
+    from placer.files import check_writable
+
+    if arguments.output:
+        check_writable(arguments.output, force=arguments.force)
+    plans = [_is_plan(path) for path in (arguments.before, arguments.after)]
+    if plans[0] != plans[1]:
+        plan, model = arguments.before, arguments.after
+        if plans[1]:
+            plan, model = model, plan
+        raise UsageError(f"{plan} is a plan and {model} is none: compare two plans or two models")
+    with progress(f"comparing {arguments.before} and {arguments.after}", arguments):
+        found = _compare(arguments, are_plans=plans[0])
+    emit(_render(found, arguments, **style(to_file=bool(arguments.output))), arguments)
+
+
+def _is_plan(path: str) -> bool:
+    return path.endswith(".json") and not os.path.isdir(path)
+
+
+def _compare(arguments: argparse.Namespace, *, are_plans: bool) -> Difference:
+    from placer.plan.plan import Plan
+    from placer.questions.difference import diff_models, diff_plans
+
+    if are_plans:
+        return diff_plans(Plan.load(arguments.before), Plan.load(arguments.after))
+    return diff_models(arguments.before, arguments.after, **options.program_options(arguments))
+
+
+def _render(found: Difference, arguments: argparse.Namespace, *, width: int, colour: bool) -> str:
+    from functools import partial
+
+    from placer.rendering.json_text import to_json
+    from placer.rendering.text.difference_text import difference_blocks, difference_csv
+    from placer.rendering.text.formats import render
+
+    return render(
+        partial(difference_blocks, found, arguments.before, arguments.after),
+        arguments.format,
+        width=width,
+        colour=colour,
+        json=partial(to_json, found),
+        csv=partial(difference_csv, found),
+    )

@@ -1,0 +1,92 @@
+"""``placer explain``: why an op sits where it sits, or why nothing fits."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from placer.commands import options
+
+if TYPE_CHECKING:
+    import argparse
+
+    from placer.plan.plan import Plan
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the command to the parser."""
+    parser = commands.add_parser(
+        "explain",
+        help="why it sits there; what would make an infeasible one fit",
+        description="With OP: its device and why, what it must share a device with, and what "
+        "moving it would cost.  Without: what holds the ops of every device.  For a plan without "
+        "a placement: what contradicts, and the smallest changes that were tried and fit (caps, "
+        "batch size, a pin less).",
+    )
+    parser.add_argument("plan", metavar="PLAN", help="plan.json of placer place")
+    parser.add_argument("op", metavar="OP", nargs="?", help="an op of the flat graph")
+    parser.add_argument("--model", metavar="MODEL", help="the model, if it is not where it was")
+    parser.add_argument("--costs", metavar="FILE", help="measured op times, as for placer place")
+    options.add_time_limit(parser, 120.0, "of the search for what would fit (120)")
+    options.add_output_options(parser, formats=("text", "json", "markdown"))
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Explains and prints.
+
+    Raises ``UsageError`` for a plan that is none or of another model, or an op that is not in it.
+    """
+    from placer.commands.terminal import progress
+    from placer.plan.plan import Plan
+
+    plan = Plan.load(arguments.plan)
+    changes = {} if arguments.costs is None else {"costs": options.read_costs(arguments.costs)}
+    with progress(f"explaining {arguments.plan}", arguments):
+        if not plan.fits:
+            blocks, data = _explain_conflict(plan, arguments, changes)
+        elif arguments.op:
+            blocks, data = _explain_op(plan, arguments, changes)
+        else:
+            blocks, data = _explain_plan(plan, arguments, changes)
+    _show(blocks, data, arguments)
+
+
+def _explain_op(plan: Plan, arguments: argparse.Namespace, changes: dict[str, Any]) -> Any:
+    from placer.questions.explanation import explain_op
+    from placer.rendering.text.explanation_text import op_blocks
+
+    found = explain_op(plan, arguments.op, arguments.model, **changes)
+    return lambda width: op_blocks(found, width), found
+
+
+def _explain_plan(plan: Plan, arguments: argparse.Namespace, changes: dict[str, Any]) -> Any:
+    from placer.questions.explanation import explain_plan
+    from placer.rendering.text.explanation_text import plan_explanation_blocks
+
+    found = explain_plan(plan, arguments.model, **changes)
+    return lambda width: plan_explanation_blocks(plan, found, width), found
+
+
+def _explain_conflict(plan: Plan, arguments: argparse.Namespace, changes: dict[str, Any]) -> Any:
+    from placer.questions.fixes import find_fixes
+    from placer.rendering.text.explanation_text import conflict_blocks
+
+    fixes = find_fixes(plan, arguments.model, time_limit=arguments.time_limit, **changes)
+    rows = [fix.row for fix in fixes]
+    conflict = None if plan.conflict is None else {**plan.conflict, "fixes": rows}
+    data = {"status": plan.solver["status"], "conflict": conflict, "fixes": rows}
+    return lambda width: conflict_blocks(plan, fixes, width), data
+
+
+def _show(document: Any, data: Any, arguments: argparse.Namespace) -> None:
+    from placer.commands.terminal import style
+
+    if arguments.format == "json":
+        from placer.rendering.json_text import to_json
+
+        sys.stdout.write(to_json(data))
+        return
+    from placer.rendering.text.formats import render
+
+    sys.stdout.write(render(document, arguments.format, **style()))

@@ -1,0 +1,138 @@
+"""``placer place``: solve, and write the plan."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from placer.commands import options
+from placer.errors import NoSolutionError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from placer.plan.plan import Plan
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the command to the parser."""
+    parser = commands.add_parser(
+        "place",
+        help="solve and write the plan",
+        description="Find the placement with the least transfer under the memory caps.  The "
+        "summary goes to stdout (with --format json, the plan itself), the plan to -o; an "
+        "infeasible problem writes a plan too, which says why.",
+    )
+    options.add_model_options(parser)
+    options.add_device_options(parser, required=True)
+    options.add_search_options(parser)
+    options.add_order(parser)
+    options.add_strategy_options(parser)
+    options.add_gate_options(parser)
+    options.add_output_options(
+        parser,
+        "write the plan here (without it, only stdout shows it)",
+        formats=options.PAGE_FORMATS,
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Places the model, writes and prints the plan.
+
+    Raises ``UsageError`` for an existing file, ``InfeasibleError`` or ``NoSolutionError`` after
+    the plan is written, ``GateError`` if a gate tripped, and what the pipeline raises.
+    """
+    from placer.commands import gates
+    from placer.commands.terminal import progress
+    from placer.extraction.process.child_process import start_ahead
+    from placer.files import check_writable
+
+    if arguments.output:
+        check_writable(arguments.output, force=arguments.force)
+    limits = find_limits(arguments)
+    baseline = gates.read_baseline(arguments)
+    start_ahead()
+    from placer.pipeline.pipeline import place
+
+    with progress(f"placing {arguments.model}", arguments):
+        wanted = {**all_options(arguments), "order": arguments.order}
+        plan = place(arguments.model, arguments.devices, **wanted)
+    if arguments.output:
+        plan.save(arguments.output, force=arguments.force)
+    _show(plan, arguments)
+    require_placement(plan)
+    gates.require(
+        [
+            *gates.check_limits(plan, limits),
+            *gates.check_baseline(plan, baseline),
+            *gates.check_findings(arguments.fail_on, plan.unmodelled, gates.count_codes(plan)),
+        ]
+    )
+
+
+def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Every option of a placement as the pipeline names it, the devices aside."""
+    return {
+        **options.program_options(arguments),
+        **options.device_options(arguments),
+        **options.search_options(arguments),
+    }
+
+
+def find_limits(arguments: argparse.Namespace) -> dict[str, int]:
+    """The limits of ``--fail-over``, checked against the devices before any work."""
+    from cost_models.clusters import parse_cluster
+    from placer.commands.gates import absolute_limits, parse_limits
+
+    wanted_limits = absolute_limits(arguments.fail_over)
+    if not wanted_limits:
+        return {}
+    wanted = options.device_options(arguments)
+    try:
+        cluster = parse_cluster(arguments.devices, wanted["max_memory"], wanted["reserve"])
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return parse_limits(wanted_limits, [device.name for device in cluster.devices])
+
+
+def _show(plan: Plan, arguments: argparse.Namespace) -> None:
+    """Prints the plan in the format asked for."""
+    from placer.commands.terminal import style
+    from placer.rendering.text.formats import render, to_csv
+    from placer.rendering.text.plan_text import whole_plan_blocks
+
+    if arguments.format == "json":
+        sys.stdout.write(plan.to_json())
+        return
+    if arguments.format == "csv":
+        sys.stdout.write(to_csv(("op", "device"), plan.placement.items()))
+        return
+    if arguments.format == "html":
+        from placer.rendering.html.page import render_plan_page
+
+        sys.stdout.write(render_plan_page(plan))
+        return
+    shown = render(lambda width: whole_plan_blocks(plan, width), arguments.format, **style())
+    sys.stdout.write(shown)
+    if arguments.output and arguments.format == "text":
+        sys.stdout.write(f"\nPlan written to {arguments.output}\n")
+
+
+def require_placement(plan: Plan) -> None:
+    """Nothing, if the plan has a placement that fits.
+
+    Raises ``InfeasibleError`` if none exists, ``NoSolutionError`` if none was found.
+    """
+    plan.raise_for_conflict()
+    if plan.placement and not plan.fits:
+        over = [row["message"] for row in plan.warnings if row["code"] == "peak_over_cap"]
+        raise NoSolutionError(
+            f"no placement within the caps was found, and none is proven impossible: in the best "
+            f"one {'; '.join(over)}; the plan says which caps would do"
+        )
+    if not plan.placement:
+        raise NoSolutionError(
+            f"no placement was found in {plan.solver['seconds']:.0f} s, and none is proven "
+            "impossible: give more time with --time-limit, or more memory"
+        )

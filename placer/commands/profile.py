@@ -1,0 +1,119 @@
+"""``placer profile``: how long the ops of a model take here; ``placer calibrate``: what a device
+reaches, out of such times."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from placer.commands import option_values, options
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds both commands to the parser."""
+    _add_profile(commands)
+    _add_calibrate(commands)
+
+
+def _add_profile(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "profile",
+        help="run the model here and write measured op times, for --costs",
+        description="Run the flat graph of MODEL on this machine's CPU, with made-up inputs and "
+        "weights, and write how long each op took (the median of the steps).  report and place "
+        "take the file with --costs; calibrate makes a device description of it.",
+    )
+    options.add_model_options(parser, costs=False)
+    group = parser.add_argument_group("the run")
+    group.add_argument(
+        "--steps", type=option_values.positive, default=20, metavar="N", help="measured steps (20)"
+    )
+    group.add_argument(
+        "--threads",
+        type=option_values.positive,
+        default=1,
+        metavar="N",
+        help="threads of one op (1)",
+    )
+    group.add_argument(
+        "--onednn", action="store_true", help="leave oneDNN on, which fuses some ops away"
+    )
+    options.add_time_limit(group, 600.0, "of all steps (600)")
+    options.add_output_options(parser, "write the costs here", required=True)
+    parser.set_defaults(run=run_profile)
+
+
+def _add_calibrate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "calibrate",
+        help="fit a device description to measured op times, for --devices",
+        description="Fit what this machine's CPU reaches, by kind of op, to costs files of placer "
+        "profile, and write it as a cluster.toml for --devices.  The models are read again from "
+        "where they were measured.",
+    )
+    parser.add_argument("costs", nargs="+", metavar="COSTS", help="costs.json of placer profile")
+    options.add_output_options(parser, "write the device description here", required=True)
+    parser.set_defaults(run=run_calibrate)
+
+
+def run_profile(arguments: argparse.Namespace) -> None:
+    """Measures, writes the costs and prints the most expensive ops.
+
+    Raises ``UsageError`` for an existing file, ``ModelError`` if the model does not run here.
+    """
+    from placer.commands.terminal import progress, style
+    from placer.files import check_writable
+
+    check_writable(arguments.output, force=arguments.force)
+    from placer.application.measuring.profiling import profile
+
+    with progress(f"measuring {arguments.model}", arguments):
+        found = profile(
+            arguments.model,
+            **options.binding_options(arguments),
+            steps=arguments.steps,
+            threads=arguments.threads,
+            onednn=arguments.onednn,
+            time_limit_seconds=arguments.time_limit,
+        )
+    found.save(arguments.output, force=arguments.force)
+    if arguments.format == "json":
+        sys.stdout.write(found.to_json())
+        return
+    from placer.rendering.text.costs_text import render_costs
+
+    sys.stdout.write(render_costs(found, **style()))
+    sys.stdout.write(f"\nCosts written to {arguments.output}\n")
+
+
+def run_calibrate(arguments: argparse.Namespace) -> None:
+    """Fits a device to the costs files, writes it and prints how well it fits.
+
+    Raises ``UsageError`` for files that do not belong together or whose models have changed.
+    """
+    from placer.commands.terminal import progress, style
+    from placer.files import check_writable, write_text
+
+    check_writable(arguments.output, force=arguments.force)
+    from cost_models.cluster_files import cluster_toml
+    from cost_models.devices import Cluster
+    from placer.plan.measured_costs import MeasuredCosts
+    from placer.questions.calibration import calibrate
+
+    costs = [MeasuredCosts.load(path) for path in arguments.costs]
+    with progress(f"fitting {len(costs)} files", arguments):
+        found = calibrate(costs)
+    text = cluster_toml(Cluster(devices=(found.device,)))
+    write_text(arguments.output, found.heading + text, force=arguments.force)
+    if arguments.format == "json":
+        from placer.rendering.json_text import to_json
+
+        sys.stdout.write(to_json(found.to_json()))
+        return
+    from placer.rendering.text.costs_text import render_calibration
+
+    sys.stdout.write(render_calibration(found, **style()))
+    sys.stdout.write(f"\nDevice description written to {arguments.output}\n")

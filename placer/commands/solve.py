@@ -1,0 +1,172 @@
+"""``placer solve``: the bare placement problem, without TensorFlow."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placer.commands import option_values, options
+from placer.errors import InfeasibleError, NoSolutionError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from placer.problem.placement_problem import PlacementProblem
+    from placer.solving.solution import Solution
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the command to the parser."""
+    parser = commands.add_parser(
+        "solve",
+        help="the bare optimisation problem, no TensorFlow (researchers)",
+        description="Solve a placement problem written as placer.problem/1 JSON (see "
+        "docs/formulation.md) and print the placement with its value and bound.",
+    )
+    parser.add_argument("problem", metavar="PROBLEM", help="the problem file")
+    group = parser.add_argument_group("the search")
+    group.add_argument(
+        "--objective",
+        choices=["transfer", "step-time", "throughput"],
+        help="instead of the one in the file",
+    )
+    group.add_argument(
+        "--solver",
+        default="cp-sat",
+        metavar="NAME",
+        help="cp-sat or a baseline such as heft",
+    )
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="of the search (0)")
+    options.add_time_limit(group, 30.0, "of the search (30)")
+    group.add_argument(
+        "--workers",
+        type=option_values.count,
+        default=0,
+        metavar="N",
+        help="threads of the search (0: one per core)",
+    )
+    group.add_argument(
+        "--work-limit",
+        type=option_values.count,
+        metavar="N",
+        help="cycles of each search instead of seconds: with --workers 1 and the same seed the "
+        "answer is the same everywhere",
+    )
+    options.add_output_options(parser, "write the solution here, as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Solves the problem, writes and prints the solution.
+
+    Raises ``UsageError`` for a file that is no problem, ``InfeasibleError`` or ``NoSolutionError``
+    after the solution is written.
+    """
+    from dataclasses import replace
+
+    from placer.commands.terminal import progress
+    from placer.files import check_writable, write_text
+    from placer.rendering.json_text import to_json
+    from placer.solving.solution import SolverParameters, Status
+    from placer.solving.solver import solve
+
+    if arguments.output:
+        check_writable(arguments.output, force=arguments.force)
+    problem = read_problem(Path(arguments.problem))
+    if arguments.objective:
+        problem = replace(problem, objective=arguments.objective)
+    parameters = SolverParameters(
+        time_limit_seconds=arguments.time_limit,
+        seed=arguments.seed,
+        workers=arguments.workers,
+        work_limit=arguments.work_limit,
+    )
+    deadline = time.monotonic() + arguments.time_limit
+    with progress(f"solving {arguments.problem}", arguments):
+        solution = solve(problem, parameters, solver=arguments.solver)
+        if solution.unsolvable is not None:
+            from placer.solving.conflicts.conflict import conflict_seconds, explain_conflict
+
+            conflict = explain_conflict(solution.unsolvable, conflict_seconds(deadline))
+            solution = replace(solution, conflict=conflict)
+    content = describe(problem, solution)
+    if arguments.output:
+        write_text(arguments.output, to_json(content), force=arguments.force)
+    if arguments.format == "json":
+        sys.stdout.write(to_json(content))
+    else:
+        sys.stdout.write(_summary(problem, solution))
+    if solution.status is Status.INFEASIBLE:
+        raise InfeasibleError(
+            "no placement keeps the limits of the problem (proven)", solution.conflict
+        )
+    if solution.device_of is None:
+        reasons = "; ".join(text for _, text in solution.warnings)
+        raise NoSolutionError(
+            f"no placement was found: {reasons or 'give more time with --time-limit'}"
+        )
+
+
+def read_problem(path: Path) -> PlacementProblem:
+    """The problem in a file.
+
+    Raises :class:`UsageError` if there is none, or if it contradicts itself.
+    """
+    from placer.problem.placement_problem import check, from_json
+
+    try:
+        problem = from_json(path.read_text(encoding="utf-8"))
+        check(problem)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except KeyError as error:
+        raise UsageError(f"{path} is not a placement problem: it has no {error}") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path} is not a placement problem: {error}") from error
+    return problem
+
+
+def describe(problem: PlacementProblem, solution: Solution) -> dict[str, Any]:
+    """The solution as what JSON can hold: the unit of ``value`` and ``lower_bound`` is bytes for
+    transfer, seconds for the other objectives."""
+    gap = None
+    if solution.value is not None and solution.lower_bound is not None:
+        gap = (solution.value - solution.lower_bound) / solution.value if solution.value else 0.0
+    return {
+        "schema": "placer.solution/1",
+        "objective": problem.objective,
+        "status": solution.status.value,
+        "value": solution.value,
+        "lower_bound": solution.lower_bound,
+        "relative_gap": gap,
+        "seconds": solution.seconds,
+        "spilled_bytes": solution.spilled_bytes,
+        "placement": problem.placement(solution.device_of) if solution.device_of else {},
+        "warnings": [{"code": code, "message": text} for code, text in solution.warnings],
+        "conflict": dict(solution.conflict),
+    }
+
+
+def _summary(problem: PlacementProblem, solution: Solution) -> str:
+    """A few lines for a terminal."""
+    unit = "bytes" if problem.objective == "transfer" else "s"
+    lines = [
+        f"{len(problem.op_names):,} ops on {len(problem.device_names)} devices, "
+        f"objective {problem.objective}",
+        f"{solution.status.value} in {solution.seconds:.1f} s",
+    ]
+    if solution.value is not None:
+        bound = "none proven" if solution.lower_bound is None else f"{solution.lower_bound:,.9g}"
+        lines.append(f"value {solution.value:,.9g} {unit}, lower bound {bound}")
+    if solution.device_of is not None:
+        counts = [solution.device_of.count(d) for d in range(len(problem.device_names))]
+        named = zip(problem.device_names, counts, strict=True)
+        lines.append("ops: " + ", ".join(f"{name} {count:,}" for name, count in named))
+    if solution.conflict:
+        from placer.rendering.text.conflict_text import conflict_text
+
+        lines.append(conflict_text(solution.conflict))
+    lines += [f"warning: {text}" for _, text in solution.warnings]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,123 @@
+"""``placer verify``: run once, and compare what ran with what was planned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from placer.commands import options
+from placer.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from placer.application.verifying.verification_result import Verification
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the command to the parser."""
+    parser = commands.add_parser(
+        "verify",
+        help="run once: requested and actual device, predicted and actual transfer",
+        description="Run MODEL once and compare, op by op, the device asked for with the one "
+        "that ran it, the predicted transfers with those TensorFlow made, and the outputs with "
+        "the unplaced program's.  Where the plan's devices are absent, logical CPU devices stand "
+        "in for them (a rehearsal), and the result says so.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="placed model, or with PLAN any model")
+    parser.add_argument("plan", metavar="PLAN", nargs="?", help="plan.json of placer place")
+    options.add_choice_options(parser.add_argument_group("what is run"))
+    group = parser.add_argument_group("the run")
+    group.add_argument(
+        "--inputs", metavar="FILE.npz", help="arrays by input name (generated if not given)"
+    )
+    group.add_argument(
+        "--on-hardware", action="store_true", help="no rehearsal: fail if a device is absent"
+    )
+    group.add_argument(
+        "--optimised",
+        action="store_true",
+        help="leave TensorFlow's graph optimisation on (off by default, so that every op of the "
+        "plan is there to be compared)",
+    )
+    options.add_fallback(group)
+    group.add_argument(
+        "--cluster",
+        metavar="cluster.toml",
+        help="run on the servers that its [[task]] tables name",
+    )
+    group.add_argument(
+        "--record",
+        metavar="FILE",
+        help="write PLAN with the ops that TensorFlow moved, as warnings 'fallback'",
+    )
+    options.add_time_limit(group, 600.0, "of both runs, unplaced and placed (600)")
+    options.add_fail_on(parser.add_argument_group("gates (exit code 7)"), ("fallback",))
+    options.add_output_options(parser, "write the result here instead of to stdout")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Verifies and prints what was found.
+
+    Raises ``UsageError`` for an existing file or unreadable inputs, ``VerificationError`` for
+    unexplained differences, ``GateError`` if a gate tripped.
+    """
+    from placer.commands import gates
+    from placer.commands.terminal import emit, progress, style
+    from placer.files import check_writable
+    from placer.plan.plan import Plan
+
+    if arguments.output:
+        check_writable(arguments.output, force=arguments.force)
+    plan = Plan.load(arguments.plan) if arguments.plan else None
+    if arguments.record:
+        if plan is None:
+            raise UsageError("--record writes a plan with what was found: give PLAN too")
+        check_writable(arguments.record, force=arguments.force)
+    inputs = _read_inputs(arguments.inputs) if arguments.inputs else None
+    from placer.application import verify
+    from placer.application.placing.fallback import record_moves, refuse_moves
+    from placer.application.verifying.verification_result import seen_moves
+
+    with progress(f"running {arguments.model}", arguments):
+        found = verify(
+            arguments.model,
+            plan,
+            inputs,
+            on_hardware=arguments.on_hardware,
+            strict=arguments.fallback == "strict",
+            optimised=arguments.optimised,
+            time_limit_seconds=arguments.time_limit,
+            cluster=arguments.cluster,
+            **options.choice_options(arguments),
+        )
+    emit(_render(found, arguments, **style(to_file=bool(arguments.output))), arguments)
+    if plan is not None and arguments.record:
+        record_moves(plan, seen_moves(found)).save(arguments.record, force=arguments.force)
+    found.raise_for_mismatch()
+    if arguments.fallback == "strict":
+        refuse_moves(seen_moves(found), "moved")
+    gates.require(gates.check_moved(arguments.fail_on, found))
+
+
+def _render(found: Verification, arguments: argparse.Namespace, *, width: int, colour: bool) -> str:
+    if arguments.format == "json":
+        from placer.rendering.json_text import to_json
+
+        return to_json(found.to_json())
+    from placer.rendering.text.verification_text import render_verification
+
+    return render_verification(found, arguments.model, width=width, colour=colour)
+
+
+def _read_inputs(path: str) -> dict[str, Any]:
+    """Arrays by name.  Raises ``UsageError`` if the file is missing or no ``.npz``."""
+    import numpy
+
+    try:
+        with numpy.load(path, allow_pickle=False) as arrays:
+            return dict(arrays.items())
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"--inputs {path}: cannot be read as .npz ({error}); write it with numpy.savez"
+        ) from error

@@ -1,0 +1,1 @@
+"""Whether the batch of a program can run in parts."""

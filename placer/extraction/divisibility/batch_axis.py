@@ -1,0 +1,151 @@
+"""Whether a graph can be divided along the batch: does row i of every result depend on example i
+alone?
+
+The graph is seen with two sizes of the batch.  States go from the inputs through all ops
+(:mod:`placer.extraction.divisibility.batch_rules`), through loops until nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from placer.extraction.divisibility.batch_op import (
+    BatchOp,
+    Examples,
+    MixesExamples,
+    State,
+    UnknownSizes,
+    join_states,
+)
+from placer.extraction.divisibility.batch_rules import apply_rule
+from placer.graph.op_graph import Op, OpGraph
+
+_LOOPS = ("While", "StatelessWhile")
+_BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """The first op that mixes examples, or an output that has none, and what it does; with
+    ``unknown`` a shape is missing to tell."""
+
+    op: str
+    op_type: str
+    reason: str
+    unknown: bool = False
+
+
+def find_mixture(
+    small: OpGraph, large: OpGraph, sizes: tuple[int, int], inputs: Sequence[str]
+) -> Mixture | None:
+    """What prevents a graph from being run in parts of the batch; ``None`` if nothing does.
+
+    ``small`` and ``large`` are the graph with ``sizes`` examples, ``inputs`` the fed ops that hold
+    one example per row.  Every fetched tensor must hold them along its first axis, or not depend
+    on them.
+    """
+    walk = _Walk(small, large, sizes)
+    try:
+        states = walk.run(small, large, {f"{op}:0": Examples(0) for op in inputs})
+        copied = _behind(small, inputs)
+        for name in small.fetches:
+            producer = name.rpartition(":")[0]
+            walk.at, walk.scope = small.ops[producer], ""
+            if producer in copied and states.get(name) != Examples(0):
+                raise MixesExamples("is an output that does not have the examples in front")
+    except MixesExamples as reason:
+        assert walk.at is not None
+        name = f"{walk.scope}{walk.at.name}"
+        return Mixture(
+            op=name,
+            op_type=walk.at.op_type,
+            reason=str(reason),
+            unknown=isinstance(reason, UnknownSizes),
+        )
+    return None
+
+
+def _behind(graph: OpGraph, inputs: Iterable[str]) -> set[str]:
+    """The ops that read or wait for one of ``inputs``, and those behind them."""
+    found = set(inputs)
+    for op in graph.ops.values():
+        before = {name.rpartition(":")[0] for name in op.inputs}
+        if not found.isdisjoint(before) or not found.isdisjoint(op.control_inputs):
+            found.add(op.name)
+    return found
+
+
+@dataclass(slots=True)
+class _Walk:
+    """``at`` is the op that is looked at, in the body ``scope``."""
+
+    small: OpGraph
+    large: OpGraph
+    sizes: tuple[int, int]
+    at: Op | None = None
+    scope: str = ""
+    bodies: dict[tuple[str, str, tuple[State, ...]], list[State]] = field(default_factory=dict)
+
+    def run(self, small: OpGraph, large: OpGraph, known: Mapping[str, State]) -> dict[str, State]:
+        """The states of all tensors that depend on the batch."""
+        states = dict(known)
+        fed = {name.rpartition(":")[0] for name in known}
+        for op in small.ops.values():
+            inputs = tuple(states.get(name) for name in op.inputs)
+            if op.name in fed or not any(inputs):
+                continue
+            self.at = op
+            found = self.results(op, large.ops[op.name], inputs)
+            states.update(zip(small.output_names[op.name], found, strict=True))
+        return states
+
+    def results(self, op: Op, twin: Op, inputs: tuple[State, ...]) -> Sequence[State]:
+        """The states of the results of one op."""
+        if op.op_type in _LOOPS:
+            return self.loop(op, twin, inputs)
+        if op.op_type in _BRANCHES:
+            if isinstance(inputs[0], Examples):
+                raise MixesExamples("takes a branch for the whole batch")
+            return self.branches(op, twin, inputs[1:])
+        return apply_rule(BatchOp(small=op, large=twin, sizes=self.sizes, states=inputs))
+
+    def loop(self, op: Op, twin: Op, inputs: tuple[State, ...]) -> tuple[State, ...]:
+        """The states of the loop variables, whatever the iteration."""
+        states = inputs
+        while True:
+            after = self.body(op, twin, "body", 0, states)
+            self.at = op
+            joined = tuple(join_states(a, b) for a, b in zip(states, after, strict=True))
+            if joined == states:
+                break
+            states = joined
+        if isinstance(self.body(op, twin, "cond", 0, states)[0], Examples):
+            raise MixesExamples("ends when some example says so")
+        self.at = op
+        return states
+
+    def branches(self, op: Op, twin: Op, inputs: tuple[State, ...]) -> list[State]:
+        """What the branches give, whichever is taken."""
+        found: list[State] = [None] * len(op.info.outputs)
+        for key, names in op.bodies.items():
+            for number in range(len(names)):
+                given = self.body(op, twin, key, number, inputs)
+                self.at = op
+                found = [join_states(a, b) for a, b in zip(found, given, strict=True)]
+        return found
+
+    def body(
+        self, op: Op, twin: Op, key: str, number: int, inputs: tuple[State, ...]
+    ) -> list[State]:
+        """The states of the results of a body that is called with ``inputs``."""
+        names = op.bodies[key][number], twin.bodies[key][number]
+        memory = (*names, inputs)
+        if memory not in self.bodies:
+            small, large = self.small.functions[names[0]], self.large.functions[names[1]]
+            outside, self.scope = self.scope, f"{self.scope}{names[0]}/"
+            known = {f"{n}:0": s for n, s in zip(small.feeds, inputs, strict=True) if s is not None}
+            states = self.run(small, large, known)
+            self.scope = outside
+            self.bodies[memory] = [states.get(name) for name in small.fetches]
+        return self.bodies[memory]

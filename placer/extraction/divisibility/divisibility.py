@@ -1,0 +1,165 @@
+"""Whether a program can be divided along its batch, and which inputs hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from placer.errors import ShapeError, UsageError
+from placer.extraction.divisibility.batch_axis import Mixture, find_mixture
+from placer.extraction.division.division import Division
+from placer.extraction.flat_program import analyse_program
+from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
+from placer.extraction.graph_defs.tensor_states import TensorState
+from placer.graph.op_graph import OpGraph
+from placer.prediction.memory.roles import is_update
+
+Shapes = Mapping[str, Sequence[int | None]] | None
+
+
+def with_inputs(division: Division, program: FlatProgram, shapes: Shapes) -> Division:
+    """``division`` with the inputs that hold the batch: those of unknown first dimension, else all
+    if they have the same first dimension.
+
+    Raises :class:`UsageError` if they cannot be told.
+    """
+    declared = {item.key: _declared(item, shapes) for item in program.inputs}
+    found = [item.key for item in program.inputs if item.shape and item.shape[0] is None]
+    if not found:
+        first = {key: shape[0] for key, shape in declared.items() if shape}
+        if len(set(first.values())) != 1 or None in first.values():
+            told = ", ".join(f"{key}: {size}" for key, size in first.items()) or "there is none"
+            raise UsageError(
+                "no input has an unknown first dimension, and the known ones do not agree on a "
+                f"batch ({told}): place the program without --strategy"
+            )
+        found = list(first)
+    return replace(division, inputs=tuple(found))
+
+
+def require_divisible(
+    program: FlatProgram,
+    captures: Mapping[str, TensorState],
+    division: Division,
+    *,
+    batch_size: int | None,
+    shapes: Shapes,
+) -> None:
+    """Nothing, if the parts give what the whole batch gives.
+
+    The program is analysed with one part's examples and with all of them.  Raises
+    :class:`UsageError` naming the op that mixes examples, the batch that is too small, or the
+    updates that only a loss can be divided for.
+    """
+    updates = [node for node in program.graph_def.node if is_update_type(node.op)]
+    if updates:
+        raise UsageError(
+            f"the program updates variables ({updates[0].name}, {len(updates)} in all): parts of "
+            "the batch must share one update. Build it from its loss with placer.micro_batches or "
+            "placer.data_parallel, and place that"
+        )
+    examples = _examples(program, division, batch_size, shapes)
+    if examples < division.parts:
+        raise UsageError(
+            f"a batch of {examples} cannot be divided into {division.parts} parts; ask for at "
+            f"most {examples}, or place a batch of at least {division.parts}"
+        )
+    part = examples // division.parts
+    small, large = (
+        _graph(program, captures, division, size, batch_size, shapes) for size in (part, examples)
+    )
+    inputs = [
+        item.tensor.partition(":")[0] for item in program.inputs if item.key in division.inputs
+    ]
+    require_apart(small, large, (part, examples), inputs)
+
+
+def require_apart(
+    small: OpGraph, large: OpGraph, sizes: tuple[int, int], inputs: Sequence[str]
+) -> None:
+    """Nothing, if no op of a graph, seen with two sizes of the batch, mixes examples.
+
+    Raises :class:`UsageError` naming the first that does, :class:`ShapeError` if a shape is missing
+    to tell.
+    """
+    found = find_mixture(small, large, sizes, inputs)
+    if found is not None and found.unknown:
+        raise ShapeError(
+            f"the batch is to be divided, and op {found.op} ({found.op_type}) {found.reason}: bind "
+            "the dimensions of the inputs with --shape NAME:8x128"
+        )
+    if found is not None:
+        raise UsageError(_refusal(found))
+
+
+def is_update_type(op_type: str) -> bool:
+    """Whether ops of this type write a variable."""
+    from cost_models.op_info import OpInfo
+    from placer.graph.op_graph import Op
+
+    return is_update(Op(name="", info=OpInfo(op=op_type)))
+
+
+def _refusal(found: Mixture) -> str:
+    return (
+        f"the program cannot be divided along its batch: op {found.op} ({found.op_type}) "
+        f"{found.reason}. Place it without --strategy or with a smaller --batch-size; or, if only "
+        "some outputs need that op, name the others with --outputs"
+    )
+
+
+def _declared(item: ProgramInput, shapes: Shapes) -> Sequence[int | None]:
+    for key in (item.key, item.tensor, item.tensor.partition(":")[0]):
+        if shapes and key in shapes:
+            return shapes[key]
+    return item.shape or ()
+
+
+def _examples(
+    program: FlatProgram, division: Division, batch_size: int | None, shapes: Shapes
+) -> int:
+    """How many examples the batch has."""
+    sizes: dict[str, int | None] = {}
+    for item in program.inputs:
+        if item.key in division.inputs:
+            first = _declared(item, shapes)[0]
+            sizes[item.key] = batch_size if first is None else first
+    if None in sizes.values():
+        raise ShapeError(
+            f"the batch is to be divided, and its size is unknown (input {min(sizes)}): say how "
+            "large it is with --batch-size N"
+        )
+    if len(set(sizes.values())) > 1:
+        told = ", ".join(f"{key}: {size}" for key, size in sizes.items())
+        raise UsageError(f"the inputs hold different numbers of examples ({told}): bind them alike")
+    return next(size for size in sizes.values() if size is not None)
+
+
+def _graph(
+    program: FlatProgram,
+    captures: Mapping[str, TensorState],
+    division: Division,
+    examples: int,
+    batch_size: int | None,
+    shapes: Shapes,
+) -> OpGraph:
+    """The undivided graph with so many examples."""
+    bound = dict(shapes or {})
+    inputs = []
+    for item in program.inputs:
+        if item.key in division.inputs:
+            rest = tuple(_declared(item, shapes))[1:]
+            for key in (item.tensor, item.tensor.partition(":")[0]):
+                bound.pop(key, None)
+            bound[item.key] = (examples, *rest)
+            item = replace(item, shape=(None, *(item.shape or (None, *rest))[1:]))
+        inputs.append(item)
+    open_program = replace(program, inputs=tuple(inputs), stored_shapes={})
+    try:
+        found = analyse_program(open_program, captures, batch_size=batch_size, shapes=bound)
+    except ShapeError as error:
+        raise UsageError(
+            f"the program cannot be divided: with {examples} examples it does not work ({error}); "
+            "the size of its batch is part of it. Place it without --strategy"
+        ) from error
+    return found.graph

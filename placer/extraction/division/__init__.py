@@ -1,0 +1,1 @@
+"""A program whose batch runs in parts."""

@@ -1,0 +1,344 @@
+"""A flat program whose batch is divided: every part of it runs through ops of its own.
+
+    x ---> f ---> y          x -+-> rows 0..2 ---> piece_0/f -+-> y (joined)
+                                '-> rows 3..5 ---> piece_1/f -'
+
+What depends on the batch is copied for each part; variables and whatever else does not depend on
+it stay what they are, once.  With ``in_flight`` a part waits for the one so many before it.  Parts
+that run on devices of their own (towers) have their own constants too, so that none is sent at
+every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cost_models.device_names import full_name
+from placer.errors import UsageError
+from placer.extraction.division.division import Division, planned_division
+from placer.extraction.graph_defs.fingerprint import fingerprint_graph
+from placer.extraction.graph_defs.loop_reads import LOOP_TYPES, with_reads_before_loops
+from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute, decoded
+from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.scratch_graphs import constant_elements, dtype_number
+from placer.extraction.graph_defs.tensor_types import GraphTypes
+
+_HOST = "/device:CPU:0"
+_SCOPE = "batch"
+_MOST_CONSTANT_BYTES = 1 << 30
+"""Copies of constants may take so much: a protobuf holds 2 GiB."""
+
+_FEW_ELEMENTS = 1024
+"""Constants of so many are copied all the same."""
+
+
+def planned(program: FlatProgram, plan: Any) -> FlatProgram:
+    """``program`` as ``plan`` divides it; itself if it is so already, or is another program."""
+    division = planned_division(plan)
+    if division is None or program.fingerprint == plan.model["fingerprint"]:
+        return program
+    keys = {item.key for item in program.inputs}
+    return divided(program, division) if keys >= set(division.inputs) else program
+
+
+def divided(program: FlatProgram, division: Division | None) -> FlatProgram:
+    """``program`` with its batch divided; itself without a division.
+
+    Raises :class:`UsageError` if it is divided already, or if no op depends on the batch.
+    """
+    if division is None:
+        return program
+    apart = program
+    if division.is_apart:
+        loops = frozenset(node.name for node in program.graph_def.node if node.op in LOOP_TYPES)
+        apart = with_reads_before_loops(program, loops)
+    return replace(_Divider(apart, division).divide(), whole=program)
+
+
+class _Divider:
+    def __init__(self, program: FlatProgram, division: Division) -> None:
+        self.program, self.division = program, division
+        self.nodes = {node.name: node for node in program.graph_def.node}
+        self.sources = {
+            item.tensor.partition(":")[0]: item.tensor.removesuffix(":0")
+            for item in program.inputs
+            if item.key in division.inputs
+        }
+        self.batched = self._batched()
+        self.scope, self.path = self._function()
+        library = program.graph_def.library.function
+        self.definitions = OpDefinitions(program.stripped_ops, library)
+        self.private = self._private_constants() if division.is_apart else frozenset[str]()
+        self.types = GraphTypes(program.graph_def.node, self.definitions)
+        self.graph_def = type(program.graph_def)()
+        self.origins = {name: program.origins[name] for name in self._shared()}
+        self.call_path = {name: program.call_path[name] for name in self._shared()}
+        self.targets = [name for name in program.targets if name not in self.batched]
+        read = set[str]().union(*(_read(node) for node in program.graph_def.node))
+        self.last = [name for name in self.nodes if name in self.batched and name not in read]
+
+    def divide(self) -> FlatProgram:
+        """The program with its parts side by side or one after the other."""
+        program, count = self.program, self.division.parts
+        taken = {f"{self.scope}{self.division.scope}_{number}/" for number in range(count)}
+        if any(name.startswith(tuple(taken)) for name in self.nodes):
+            raise UsageError(
+                f"the program is divided already ({min(taken)}...); place it without --strategy"
+            )
+        self.graph_def.versions.CopyFrom(program.graph_def.versions)
+        self.graph_def.library.CopyFrom(program.graph_def.library)
+        for name in self._shared():
+            self.graph_def.node.add().CopyFrom(self.nodes[name])
+        self._add_bounds()
+        for number in range(count):
+            self._add_part(number)
+        self._add_joined()
+        self._drop_unread()
+        return replace(
+            program,
+            graph_def=self.graph_def,
+            contents={},
+            origins=self.origins,
+            call_path=self.call_path,
+            targets=tuple(self.targets),
+            fingerprint=fingerprint_graph(self.graph_def, self.definitions),
+            stored_shapes={
+                name: shapes
+                for name, shapes in program.stored_shapes.items()
+                if name in self.origins and name not in self.batched
+            },
+            division=self.division,
+            twins=() if self.division.is_apart else tuple(self._twins()),
+        )
+
+    def _batched(self) -> set[str]:
+        """The ops that depend on the divided inputs, by data or control edges."""
+        found: set[str] = set()
+        grown = True
+        while grown:  # more than once only where a loop goes back
+            before = len(found)
+            for node in self.program.graph_def.node:
+                if node.name not in found and node.name not in self.sources:
+                    names = _read(node)
+                    if not names.isdisjoint(found) or not names.isdisjoint(self.sources):
+                        found.add(node.name)
+            grown = len(found) > before
+        if not found:
+            raise UsageError("nothing in the program depends on the batch: nothing to divide")
+        return found
+
+    def _function(self) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """The prefix of the function that the batch is given to, and its call path."""
+        paths = {self.program.call_path[name][:1] for name in self.batched}
+        if len(paths) > 1:
+            raise UsageError(
+                "the program cannot be divided: its batch goes through several functions of the "
+                "main graph; divide a function that holds all of it (--signature)"
+            )
+        path = paths.pop()
+        return (f"{path[0][1]}/" if path else ""), path
+
+    def _private_constants(self) -> frozenset[str]:
+        """What a part on its own devices has a copy of: constants that batched ops read, and what
+        is computed from constants alone (an empty TensorList, say)."""
+        fixed: set[str] = set()
+        for node in self.program.graph_def.node:
+            definition = self.definitions.find(node.op)
+            if definition is None or definition.is_stateful or node.name in self.batched:
+                continue
+            if (node.input or node.op == "Const") and all(name in fixed for name in _read(node)):
+                fixed.add(node.name)
+        fixed -= set(self.program.captured_constants)
+        wanted = set(self.batched)
+        for node in reversed(self.program.graph_def.node):
+            if node.name in wanted:
+                wanted.update(name for name in _read(node) if name in fixed)
+        found = [self.nodes[name] for name in fixed & wanted]
+        size = sum(_constant_bytes(node) for node in found if node.op == "Const")
+        if self.division.parts * size > _MOST_CONSTANT_BYTES:
+            found = [n for n in found if n.op != "Const" or constant_elements(n) <= _FEW_ELEMENTS]
+        return frozenset(node.name for node in found)
+
+    def _shared(self) -> list[str]:
+        return [name for name in self.nodes if name not in self.batched]
+
+    def _add(
+        self, name: str, op: str, inputs: Sequence[str], device: str = "", **types: str
+    ) -> Any:
+        """A new op; ``types`` are its type attributes."""
+        node = self.graph_def.node.add(name=name, op=op, device=device)
+        node.input.extend(inputs)
+        for key, dtype in types.items():
+            node.attr[key].type = dtype_number(dtype)
+        self.origins[name], self.call_path[name] = ("", name), self.path
+        return node
+
+    def _constant(self, name: str, value: Any) -> str:
+        from tensorflow.python.framework import dtypes, tensor_util
+
+        node = self._add(name, "Const", (), _HOST, dtype="int32")
+        node.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(value, dtypes.int32))
+        return name
+
+    def _add_bounds(self) -> None:
+        """``batch/bounds``: where each part begins, and where the last one ends.
+
+        Part i of n has the rows from ``i * examples // n`` on: sizes differ by at most one.
+        """
+        scope, host, count = f"{self.scope}{_SCOPE}", _HOST, self.division.parts
+        tensor = next(iter(self.sources.values()))
+        dtype = self.types.of(tensor).dtype
+        self._add(f"{scope}/shape", "Shape", [tensor], host, T=dtype, out_type="int32")
+        zero, one = self._constant(f"{scope}/zero", [0]), self._constant(f"{scope}/one", [1])
+        examples = f"{scope}/examples"
+        inputs = [f"{scope}/shape", zero, one, one]
+        self._add(examples, "StridedSlice", inputs, host, T="int32", Index="int32")
+        steps = self._constant(f"{scope}/steps", list(range(count + 1)))
+        self._add(f"{scope}/products", "Mul", [examples, steps], host, T="int32")
+        parts = self._constant(f"{scope}/parts", [count])
+        self._add(f"{scope}/quotients", "FloorDiv", [f"{scope}/products", parts], host, T="int32")
+        axis = self._constant(f"{scope}/axis", 0)
+        inputs = [axis, f"{scope}/quotients"]
+        self._add(f"{scope}/bounds", "Split", inputs, host, T="int32").attr["num_split"].i = (
+            count + 1
+        )
+
+    def _add_part(self, number: int) -> None:
+        scope = f"{self.scope}{_SCOPE}"
+        renamed = {name: self._part_name(name, number) for name in (*self.batched, *self.private)}
+        waiting = self._waiting(number)
+        for position, (source, tensor) in enumerate(self.sources.items()):
+            rows = f"{self.scope}{self.division.scope}_{number}/rows_{position}"
+            renamed[source] = rows
+            inputs = [
+                tensor,
+                f"{scope}/bounds:{number}",
+                f"{scope}/bounds:{number + 1}",
+                f"{scope}/one",
+                *waiting,
+            ]
+            dtype = self.types.of(tensor).dtype
+            self._add(rows, "StridedSlice", inputs, _HOST, T=dtype, Index="int32")
+        for name, node in self.nodes.items():
+            if name in self.batched or name in self.private:
+                self._add_copy(node, number, renamed)
+        self.targets += [renamed[name] for name in self.program.targets if name in self.batched]
+
+    def _add_copy(self, node: Any, number: int, renamed: Mapping[str, str]) -> None:
+        copy = self.graph_def.node.add()
+        copy.CopyFrom(node)
+        copy.name = renamed[node.name]
+        copy.input[:] = [_renamed(reference, renamed) for reference in node.input]
+        if "frame_name" in copy.attr:
+            copy.attr["frame_name"].s += f"_{self.division.scope}_{number}".encode()
+        if "_class" in copy.attr:
+            entries = [decoded(entry) for entry in copy.attr["_class"].list.s]
+            copy.attr["_class"].list.s[:] = [
+                f"loc:@{renamed.get(entry[5:], entry[5:])}".encode()
+                if entry.startswith("loc:@")
+                else entry.encode()
+                for entry in entries
+            ]
+        if self.division.devices:
+            devices = self.division.devices[number]
+            device = devices.get(node.name) or devices.get("", "")
+            copy.device = full_name(device) if device and not self._touches(node) else ""
+        self.origins[copy.name] = self.program.origins[node.name]
+        self.call_path[copy.name] = self.program.call_path[node.name]
+
+    def _touches(self, node: Any) -> bool:
+        """Whether an op reads a resource: it goes where that is."""
+        data = [name for name in node.input if not name.startswith("^")]
+        return any(self.types.of(name).dtype == "resource" for name in data)
+
+    def _part_name(self, name: str, number: int) -> str:
+        part = f"{self.scope}{self.division.scope}_{number}/"
+        return part + name.removeprefix(self.scope)
+
+    def _waiting(self, number: int) -> list[str]:
+        """The end of the part that part ``number`` waits for, as a control input."""
+        before = number - self.division.in_flight
+        if not self.division.in_flight or before < 0:
+            return []
+        end = f"{self.scope}{self.division.scope}_{before}/end"
+        self._add(end, "NoOp", [f"^{self._part_name(name, before)}" for name in self.last])
+        return [f"^{end}"]
+
+    def _add_joined(self) -> None:
+        """The outputs of the whole batch, under the names that they have undivided.
+
+        Where it is not the first output of an op that is asked for, an ``IdentityN`` has it in its
+        place, with the last of them in the places of those that nobody asks for.
+        """
+        wanted: dict[str, set[int]] = {}
+        for _, tensor in self.program.outputs:
+            name, _, index = tensor.partition(":")
+            if name in self.batched:
+                wanted.setdefault(name, set()).add(int(index or 0))
+        if not wanted:
+            raise UsageError("no output depends on the batch: nothing to divide")
+        for name, outputs in wanted.items():
+            if outputs == {0}:
+                self._add_join(name, name, 0)
+                continue
+            last = max(outputs)
+            for output in sorted(outputs):
+                self._add_join(f"{name}/joined_{output}", name, output)
+            joined = [n if n in outputs else last for n in range(last + 1)]
+            node = self._add(name, "IdentityN", [f"{name}/joined_{n}" for n in joined], _HOST)
+            node.attr["T"].list.type.extend(self._dtype(name, n) for n in joined)
+
+    def _add_join(self, joined: str, name: str, output: int) -> None:
+        parts = [
+            _output(self._part_name(name, number), output) for number in range(self.division.parts)
+        ]
+        axis = self._constant(f"{joined}/axis", 0)
+        node = self._add(joined, "ConcatV2", [*parts, axis], _HOST, Tidx="int32")
+        node.attr["T"].type = self._dtype(name, output)
+        node.attr["N"].i = len(parts)
+
+    def _dtype(self, name: str, output: int) -> int:
+        return dtype_number(self.types.of(f"{name}:{output}").dtype)
+
+    def _drop_unread(self) -> None:
+        """Takes out constants that only the undivided ops read."""
+        read = set[str]().union(*(_read(node) for node in self.graph_def.node))
+        read |= {tensor.partition(":")[0] for _, tensor in self.program.outputs}
+        kept = [n for n in self.graph_def.node if n.name in read or n.name not in self.private]
+        if len(kept) < len(self.graph_def.node):
+            copies = [type(node).FromString(node.SerializeToString()) for node in kept]
+            del self.graph_def.node[:]
+            self.graph_def.node.extend(copies)
+        names = {node.name for node in self.graph_def.node}
+        self.origins = {name: origin for name, origin in self.origins.items() if name in names}
+        self.call_path = {name: path for name, path in self.call_path.items() if name in names}
+
+    def _twins(self) -> Iterator[tuple[str, ...]]:
+        """The copies of each op, which share a device where the parts ask for none."""
+        for name in self.nodes:
+            if name in self.batched:
+                yield tuple(self._part_name(name, n) for n in range(self.division.parts))
+
+
+def _read(node: Any) -> set[str]:
+    """The ops that a node reads or waits for."""
+    return {name.lstrip("^").partition(":")[0] for name in node.input}
+
+
+def _renamed(reference: str, renamed: Mapping[str, str]) -> str:
+    bare = reference.lstrip("^")
+    name, colon, index = bare.partition(":")
+    return reference.removesuffix(bare) + renamed.get(name, name) + colon + index
+
+
+def _output(name: str, index: int) -> str:
+    return f"{name}:{index}" if index else name
+
+
+def _constant_bytes(node: Any) -> int:
+    from tensorflow.python.framework import dtypes
+
+    size = dtypes.as_dtype(attribute(node.attr, "dtype").type).size
+    return int(constant_elements(node) * size)

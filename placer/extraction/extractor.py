@@ -1,0 +1,77 @@
+"""A model in, its flat graph with shapes and constraints out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from placer.extraction.extraction import Extraction
+
+if TYPE_CHECKING:
+    from placer.extraction.division.division import Division
+    from placer.extraction.shapes.dimensions import NamedShape
+
+TIME_LIMIT_SECONDS = 120.0
+
+
+def extract(
+    source: Any,
+    *,
+    tag_set: str | None = None,
+    signature: str | None = None,
+    outputs: Sequence[str] | None = None,
+    batch_size: int | None = None,
+    shapes: Mapping[str, NamedShape] | None = None,
+    dims: Mapping[str, int] | None = None,
+    allow_unsafe_keras: bool = False,
+    division: Division | None = None,
+    time_limit_seconds: float = TIME_LIMIT_SECONDS,
+) -> Extraction:
+    """The flat graph of a model, with shapes, variables, colocation groups and bodies.
+
+    ``source`` is a path (SavedModel folder, GraphDef, MetaGraphDef, checkpoint with its ``.meta``,
+    Keras file, also remote), a ConcreteFunction, a ``tf.function``, a Keras model, a GraphDef or a
+    ``tf.Graph``.  ``batch_size`` binds unknown
+    leading dimensions of the inputs, ``shapes`` maps an input's key (or any op of the flat graph)
+    to its shape, in which a dimension may be ``None`` (as declared) or a name out of ``dims``.
+
+    A file is read by a child process with a time limit, so that this process imports no
+    TensorFlow and no file can bring it down.  Live sources are flattened here, and analysed by a
+    child only if dimensions are unknown.  A Keras file that would run code of its own is refused
+    unless ``allow_unsafe_keras``.  With ``division`` the graph is that of the program in parts.
+
+    Raises :class:`ModelError` for a model that cannot be read, :class:`UsageError` for a request
+    that does not fit it, :class:`ShapeError` for bindings that do not fit it.
+    """
+    from placer.extraction.process.child_process import run_child
+    from placer.extraction.shapes.dimensions import resolve_shapes
+
+    sizes, named = resolve_shapes(shapes, dims)
+    binding: dict[str, Any] = {"batch_size": batch_size, "shapes": sizes, "dims": named}
+    task = {"division": division, **binding}
+    if isinstance(source, str | os.PathLike):
+        from placer.extraction.process.local_models import local_model
+
+        chosen = {"tag_set": tag_set, "signature": signature, "outputs": outputs}
+        with local_model(source, allow_unsafe_keras=allow_unsafe_keras, weights=False) as model:
+            request = {"path": str(model.path), **chosen, **task}
+            return model.describe(run_child(request, time_limit_seconds))
+
+    from placer.extraction.divisibility.divisibility import with_inputs
+    from placer.extraction.division.dividing import divided
+    from placer.extraction.flat_program import analyse_program
+    from placer.extraction.reading.loading import load_program
+    from placer.extraction.reading.portable_programs import pack_program
+    from placer.extraction.shapes.binding import capture_states, needs_binding
+
+    program = load_program(source, tag_set=tag_set, signature=signature, outputs=outputs)
+    captures = capture_states(program)
+    if division is not None:
+        division = with_inputs(division, program, sizes)
+        parts = pack_program(divided(program, division), captures)
+        request = {"program": parts, "whole": pack_program(program, captures), **task}
+        return run_child({**request, "division": division}, time_limit_seconds)
+    if not needs_binding(program) and not sizes:
+        return analyse_program(program, captures, **binding)
+    return run_child({"program": pack_program(program, captures), **task}, time_limit_seconds)

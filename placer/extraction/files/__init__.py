@@ -1,0 +1,1 @@
+"""Model files: what kind of file it is, and where it lies."""

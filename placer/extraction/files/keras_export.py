@@ -1,0 +1,86 @@
+"""A Keras file becomes a SavedModel; only in a child process, because it runs the file's code."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from placer.errors import ModelError
+from placer.extraction.files.keras_files import foreign_code, keras_suffix, modernised, read_config
+
+_MOST_REASONS, _MOST_CHARACTERS = 3, 300
+
+
+def require_safe(path: Path) -> None:
+    """Raises :class:`ModelError` if loading a Keras file would run code not of Keras."""
+    found = foreign_code(read_config(path))
+    if not found:
+        return
+    more = f" and {len(found) - _MOST_REASONS} more" if len(found) > _MOST_REASONS else ""
+    raise ModelError(
+        f"{str(path)!r} would run code of its own when it is loaded: "
+        f"{'; '.join(found[:_MOST_REASONS])}{more}; if you trust the file, allow it with "
+        "--allow-unsafe-keras (allow_unsafe_keras=True in Python)"
+    )
+
+
+def export_keras_file(path: Path, target: Path, folder: Path, *, allow_code: bool) -> None:
+    """Writes the inference of the model in a Keras file as a SavedModel to ``target``.
+
+    The signature ``serving_default`` has the model's inputs, their batch unknown.  ``folder`` is
+    for temporary files.  Without ``allow_code`` Keras's own safe mode is on, beside
+    :func:`require_safe`.  Raises :class:`ModelError` for what Keras cannot load.
+    """
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    import keras
+
+    try:
+        model = keras.saving.load_model(
+            _loadable(path, folder), compile=False, safe_mode=not allow_code
+        )
+    except MemoryError:
+        raise
+    except Exception as error:  # Keras raises anything, from KeyError to a marshal ValueError
+        reason = " ".join(str(error).split())[:_MOST_CHARACTERS]
+        raise ModelError(
+            f"Keras {keras.__version__} cannot load {str(path)!r}: {type(error).__name__}: "
+            f"{reason}; build the model in Python and pass it on, or export it with the Keras "
+            "that wrote it"
+        ) from error
+    _export(model, path, target)
+
+
+def _export(model: Any, path: Path, target: Path) -> None:
+    if not getattr(model, "inputs", None):
+        raise ModelError(
+            f"{str(path)!r} does not say what its model takes: build it in Python, call it once, "
+            "and pass it on"
+        )
+    try:
+        model.export(str(target), verbose=False)
+    except MemoryError:
+        raise
+    except Exception as error:  # tracing runs the layers' own code
+        reason = " ".join(str(error).split())[:_MOST_CHARACTERS]
+        raise ModelError(
+            f"the model in {str(path)!r} loads, but cannot be traced: {reason}"
+        ) from error
+
+
+def _loadable(path: Path, folder: Path) -> Path:
+    """The file under a name that Keras recognises; a modernised copy where it needs one."""
+    config = read_config(path)
+    link = folder / f"model{keras_suffix(path)}"
+    new = modernised(config)
+    if link.suffix != ".h5" or new == config:
+        link.symlink_to(path.resolve())
+        return link
+    import h5py
+
+    shutil.copyfile(path, link)
+    with h5py.File(link, "r+") as file:
+        file.attrs["model_config"] = json.dumps(new)
+    return link

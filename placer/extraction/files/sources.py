@@ -1,0 +1,149 @@
+"""Model files: what is in them, whatever they are called."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+from placer.errors import ModelError
+from placer.extraction.files.keras_files import is_keras_file
+
+_CHECKPOINT_PART = re.compile(r"\.(index|data-\d{5}-of-\d{5})\Z")
+_LATEST = re.compile(r'model_checkpoint_path: *"([^"]*)"')
+
+
+def read_source(path: Path) -> Any:
+    """The message in a model file or folder: SavedModel, MetaGraphDef or GraphDef.
+
+    The content decides, not the name: binary is tried before text.  Of a checkpoint the ``.meta``
+    beside it is read.  Raises :class:`ModelError` if the path does not exist or holds none of
+    these.
+    """
+    path = model_file(path)
+    if is_keras_file(path):
+        raise ModelError(f"{str(path)!r} is a Keras file: export it first (extract does)")
+    content = path.read_bytes()
+    message = _parse_binary(content)
+    if message is None:
+        message = _parse_text(content)
+    if message is None:
+        raise ModelError(
+            f"{str(path)!r} ({len(content):,} bytes) is neither a GraphDef, a MetaGraphDef nor a "
+            "SavedModel, in binary or in text, or it has no ops"
+        )
+    return message
+
+
+def model_file(path: Path) -> Path:
+    """The file that holds the graph behind ``path``.
+
+    That is the file itself, ``saved_model.pb`` of a SavedModel folder, or the ``.meta`` of a
+    checkpoint, which is given by its prefix, a part of it, its folder or the file ``checkpoint``.
+    Raises :class:`ModelError` if there is none.
+    """
+    if path.is_dir():
+        return _main_file(path)
+    if path.name == "checkpoint" and path.is_file():
+        return _meta_file(_latest_checkpoint(path))
+    if _CHECKPOINT_PART.search(path.name):
+        return _meta_file(path.with_name(_CHECKPOINT_PART.sub("", path.name)))
+    if path.is_file():
+        return path
+    if path.exists():
+        raise ModelError(
+            f"{str(path)!r} is neither a file nor a folder: a model is not read from a pipe or a "
+            "device; write it to a file first"
+        )
+    if path.with_name(f"{path.name}.index").exists():
+        return _meta_file(path)
+    raise ModelError(f"there is no file or folder {str(path)!r}")
+
+
+def file_hash(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _main_file(folder: Path) -> Path:
+    for name in ("saved_model.pb", "saved_model.pbtxt"):
+        if (folder / name).exists():
+            return folder / name
+    if (folder / "checkpoint").is_file():
+        return _meta_file(_latest_checkpoint(folder / "checkpoint"))
+    versions = [child for child in folder.iterdir() if (child / "saved_model.pb").exists()]
+    inside = f" (there is one in {min(versions).name!r})" if versions else ""
+    raise ModelError(
+        f"{str(folder)!r} is a folder without saved_model.pb or saved_model.pbtxt, so it is not "
+        f"a SavedModel; give the folder that holds that file{inside}, or a GraphDef file"
+    )
+
+
+def _latest_checkpoint(state: Path) -> Path:
+    """The prefix that a file ``checkpoint`` names; it was written where training ran."""
+    found = _LATEST.search(state.read_text(errors="replace"))
+    if found is None:
+        raise ModelError(f"{str(state)!r} names no checkpoint: give a prefix such as model.ckpt-1")
+    return state.parent / Path(found.group(1)).name
+
+
+def _meta_file(prefix: Path) -> Path:
+    meta = prefix.with_name(f"{prefix.name}.meta")
+    if not meta.exists():
+        raise ModelError(
+            f"the checkpoint {str(prefix)!r} has no {meta.name} beside it: it holds variables, "
+            "but no graph (those of TensorFlow 2 never do); give a SavedModel, a GraphDef or a "
+            "MetaGraphDef, or the program itself in Python"
+        )
+    return meta
+
+
+def _message_types() -> list[Any]:
+    from tensorflow.core.framework import graph_pb2
+    from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+
+    return [graph_pb2.GraphDef, saved_model_pb2.SavedModel, meta_graph_pb2.MetaGraphDef]
+
+
+def _parse_binary(content: bytes) -> Any | None:
+    from google.protobuf.message import DecodeError
+
+    for message_type in _message_types():
+        message = message_type()
+        try:
+            message.ParseFromString(content)
+        except DecodeError:
+            continue
+        if _makes_sense(message):
+            return message
+    return None
+
+
+def _parse_text(content: bytes) -> Any | None:
+    from google.protobuf import text_format
+    from google.protobuf.message import DecodeError
+
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return None
+    for message_type in _message_types():
+        message = message_type()
+        try:
+            text_format.Parse(text, message, allow_unknown_field=False)
+            message.ParseFromString(message.SerializeToString())  # refuses names that are no UTF-8
+        except (text_format.ParseError, DecodeError, RecursionError):  # braces nested too deep
+            continue
+        if _makes_sense(message):
+            return message
+    return None
+
+
+def _makes_sense(message: Any) -> bool:
+    kind = message.DESCRIPTOR.name
+    if kind == "SavedModel":
+        return len(message.meta_graphs) > 0
+    nodes = message.node if kind == "GraphDef" else message.graph_def.node
+    return len(nodes) > 0 and all(node.name and node.op for node in nodes)

@@ -1,0 +1,275 @@
+"""From a flat program to an extraction, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cost_models.op_info import TensorProperties
+from placer.beside import beside
+from placer.errors import ShapeError
+from placer.extraction.building import GraphBuilder
+from placer.extraction.colocation import find_colocation_groups
+from placer.extraction.extraction import Extraction, Warning_
+from placer.extraction.files.sources import file_hash, model_file
+from placer.extraction.graph_defs.fingerprint import fingerprint_graph
+from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
+from placer.extraction.graph_defs.op_definitions import OpDefinitions
+from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.scratch_graphs import Refinement
+from placer.extraction.graph_defs.tensor_states import TensorState, is_known
+from placer.extraction.graph_defs.tensor_types import UNSIZED, GraphTypes
+from placer.extraction.graph_defs.v1_control_flow import find_contexts
+from placer.extraction.op_columns import Parcel, find_structure
+from placer.extraction.shapes.binding import Binding, bind_inputs
+from placer.extraction.shapes.shape_inference import GraphShapes, ShapeAnalysis
+from placer.extraction.shapes.stored_shapes import settle_reserve_spaces, stated_shapes
+from placer.graph.op_graph import ColocationGroup, OpGraph
+from placer.graph.order import is_back_edge
+
+
+def analyse_program(
+    program: FlatProgram,
+    captures: Mapping[str, TensorState],
+    *,
+    batch_size: int | None = None,
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
+    dims: Mapping[str, Mapping[str, object]] | None = None,
+    infer: bool = True,
+    reason: str = "",
+    before_inference: Callable[[], None] = lambda: None,
+) -> Extraction:
+    """The extraction of a flat program: inputs bound, shapes inferred, ops grouped.
+
+    ``dims`` says which of ``shapes`` share a size, for the record.  ``infer=False`` keeps to the
+    shapes that the file states, for the ``reason`` given.
+    ``before_inference`` is called when everything but inference has succeeded.  Raises
+    :class:`UsageError` and :class:`ShapeError` for bindings that do not fit.
+    """
+    binding = bind_inputs(program, captures, batch_size=batch_size, shapes=shapes)
+    definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
+    warnings = list(program.warnings)
+    if batch_size is not None and not binding.bound:
+        inputs = tuple(item.key for item in program.inputs)
+        message = (
+            f"batch size {batch_size} binds nothing: no input (and no element of a dataset) has "
+            "an unknown first dimension"
+        )
+        warnings.append(("unbound_batch", message, inputs))
+    before_inference()
+    types = GraphTypes(program.graph_def.node, definitions, program.contents)
+    work = partial(_without_shapes, program, definitions, types)
+    with beside(work, ops=len(program.graph_def.node)) as without_shapes:
+        try:
+            found, problems = _find_shapes(program, binding, types, None if infer else reason)
+        except Exception:
+            without_shapes()  # which names what is wrong with the file
+            raise
+        check_tensors((tensor for _, tensor in program.outputs), types)
+        found = replace(found, shapes=settle_reserve_spaces(types, found.shapes))
+        fingerprint, structure, groups = without_shapes()
+    program = replace(program, fingerprint=fingerprint)
+    builder = GraphBuilder(definitions)
+    graph = builder.build(program, found, structure, groups)
+    warnings.extend(problems)
+    warnings.extend(_unknown_ops(program, definitions))
+    outputs = (tensor for info in builder.infos.values() for tensor in info.outputs)
+    is_complete = not any(map(_is_lost, outputs))  # which needs no ops
+    return Extraction(
+        graph=graph,
+        model=describe(program),
+        bindings={
+            "batch_size": batch_size,
+            "shapes": {name: list(shape) for name, shape in (shapes or {}).items()},
+            "dims": dict(dims or {}),
+        },
+        inputs=program.inputs,
+        outputs=program.outputs,
+        unknown=() if is_complete else tuple(unknown_tensors(graph)),
+        unknown_roots=() if is_complete else tuple(unknown_roots(graph)),
+        warnings=tuple(warnings),
+        ops_in_file=program.ops_in_file,
+        functions_in_file=program.functions_in_file,
+        tensorflow_version=_tensorflow_version(),
+    )
+
+
+def _without_shapes(
+    program: FlatProgram, definitions: OpDefinitions, types: GraphTypes
+) -> tuple[str, Parcel, tuple[ColocationGroup, ...]]:
+    """The fingerprint of a program, the structure of its ops, and its colocation groups; raises
+    :class:`ModelError` if an input is not what its reader declares."""
+    check_dtypes(program.graph_def.node, types)
+    structure = find_structure(program.graph_def.node, program.contents, program.origins)
+    found = program.fingerprint or fingerprint_graph(
+        program.graph_def, definitions, program.contents
+    )
+    return found, Parcel(structure), find_colocation_groups(program.graph_def, types)
+
+
+def _find_shapes(
+    program: FlatProgram, binding: Binding, types: GraphTypes, reason: str | None
+) -> tuple[GraphShapes, list[Warning_]]:
+    if reason is None:
+        try:
+            return _infer(program, binding, types)
+        except ShapeError as error:
+            if binding.bound and not _cannot_import(program, binding, types):
+                raise
+            reason = str(error)
+    shapes = stated_shapes(program.graph_def, types, program.stored_shapes, binding.inputs)
+    message = f"shapes could not be inferred, those stated in the file are used: {reason}"
+    return GraphShapes(shapes=shapes, values={}, types=types), [("no_inference", message, ())]
+
+
+def _infer(
+    program: FlatProgram, binding: Binding, types: GraphTypes
+) -> tuple[GraphShapes, list[Warning_]]:
+    forced = {
+        function: {name: Refinement(ensured=shapes) for name, shapes in ops.items()}
+        for function, ops in binding.forced.items()
+    }
+    analysis = ShapeAnalysis(program.graph_def.library, types.definitions, forced)
+    found, _ = analysis.analyse(
+        program.graph_def, binding.inputs, program.stored_shapes, types=types
+    )
+    if found.refused and binding.bound:
+        _require_fitting_shapes(program, binding, found, types)
+    warnings: list[Warning_] = []
+    if found.refused:
+        first, reason = next(iter(found.refused.items()))
+        message = f"TensorFlow refuses {len(found.refused)} ops, the first {first!r}: {reason}"
+        warnings.append(("refused_op", message, tuple(found.refused)))
+    if found.data_dependent:
+        message = (
+            f"the sizes of {len(found.data_dependent)} ops depend on data and are taken at their "
+            f"largest; --shape NAME:4x10 on such an op says better"
+        )
+        warnings.append(("data_dependent_shape", message, found.data_dependent))
+    return found, warnings
+
+
+def _unbound(program: FlatProgram, binding: Binding) -> dict[str, TensorState]:
+    declared = {item.tensor.partition(":")[0]: item.shape for item in program.inputs}
+    return {
+        name: replace(state, shape=declared.get(name, state.shape))
+        for name, state in binding.inputs.items()
+    }
+
+
+def _require_fitting_shapes(
+    program: FlatProgram, binding: Binding, found: GraphShapes, types: GraphTypes
+) -> None:
+    """Raises :class:`ShapeError` if an op is refused only because of the bound shapes.
+
+    In a branch of a v1 conditional that is no fault: these shapes may never take it.
+    """
+    contexts = find_contexts(program.graph_def.node)
+    analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
+    before, _ = analysis.analyse(
+        program.graph_def, _unbound(program, binding), program.stored_shapes, types=types
+    )
+    for name, reason in found.refused.items():
+        if name not in before.refused and not contexts[name].branches:
+            raise ShapeError(
+                f"the bound shapes do not fit the model: {reason}; bound: "
+                f"{', '.join(binding.bound)}"
+            )
+
+
+def _cannot_import(program: FlatProgram, binding: Binding, types: GraphTypes) -> bool:
+    try:
+        analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
+        analysis.analyse(
+            program.graph_def, _unbound(program, binding), program.stored_shapes, types=types
+        )
+    except ShapeError:
+        return True
+    return False
+
+
+def _unknown_ops(program: FlatProgram, definitions: OpDefinitions) -> Iterator[Warning_]:
+    unknown = [n for n in program.graph_def.node if not definitions.is_registered(n.op)]
+    if unknown:
+        kinds = ", ".join(sorted({node.op for node in unknown}))
+        message = f"TensorFlow does not know {len(unknown)} ops of type {kinds}"
+        yield "unknown_op_type", message, tuple(node.name for node in unknown)
+
+
+def unknown_tensors(graph: OpGraph) -> Iterator[str]:
+    """Tensors whose bytes are unknown although their dtype has a size; bodies as ``body/op:0``."""
+    for prefix, part in _parts(graph):
+        yield from (prefix + name for name in _lost(part))
+
+
+def unknown_roots(graph: OpGraph) -> Iterator[str]:
+    """Ops at which the shapes of unknown tensors get lost, in graph order; bodies as ``body/op``.
+
+    Their own inputs are known; binding their outputs (or the inputs, where they are placeholders)
+    makes everything behind them known too.  What comes into a body unknown is lost outside, and
+    where a loop changes a shape it is lost at the ``Merge``.
+    """
+    for prefix, part in _parts(graph):
+        fed = set(part.feeds) if prefix else set()
+        yield from (prefix + name for name in _roots(part) if name not in fed)
+
+
+def _parts(graph: OpGraph) -> list[tuple[str, OpGraph]]:
+    """The main graph and the bodies with the prefix of their names."""
+    return [("", graph), *((f"{name}/", part) for name, part in graph.functions.items())]
+
+
+def _lost(graph: OpGraph) -> Iterator[str]:
+    """The tensors whose shape is not known although their dtype has a size."""
+    for op in graph.ops.values():
+        for index, tensor in enumerate(op.info.outputs):
+            if _is_lost(tensor):
+                yield op.output_name(index)
+
+
+def _is_lost(tensor: TensorProperties) -> bool:
+    return not is_known(tensor.shape) and tensor.dtype not in UNSIZED
+
+
+def _roots(graph: OpGraph) -> Iterator[str]:
+    wanted = set(_lost(graph))
+    if not wanted:
+        return
+    for op in reversed(list(graph.ops.values())):
+        if any(op.output_name(index) in wanted for index in range(len(op.info.outputs))):
+            lost = zip(op.inputs, op.info.inputs, strict=True)
+            wanted.update(name for name, tensor in lost if not is_known(tensor.shape))
+    for op in graph.ops.values():
+        named = any(op.output_name(index) in wanted for index in range(len(op.info.outputs)))
+        arriving = (
+            tensor
+            for source, tensor in zip(op.inputs, op.info.inputs, strict=True)
+            if not is_back_edge(graph.ops[source.rpartition(":")[0]].op_type, op.op_type)
+        )
+        if named and all(is_known(tensor.shape) for tensor in arriving):
+            yield op.name
+
+
+def describe(program: FlatProgram) -> dict[str, Any]:
+    """What a plan says about its model."""
+    found: dict[str, Any] = {
+        "path": program.path,
+        "format": program.source_format,
+        "signature": program.signature,
+        "tags": list(program.tags),
+        "outputs": list(program.chosen_outputs),
+        "sha256": file_hash(model_file(Path(program.path))) if program.path else "",
+        "fingerprint": program.fingerprint,
+    }
+    if program.division is not None:
+        found["division"] = program.division.as_json()
+    return found
+
+
+def _tensorflow_version() -> str:
+    from tensorflow.python.framework import versions
+
+    return str(versions.VERSION)

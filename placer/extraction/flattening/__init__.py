@@ -1,0 +1,1 @@
+"""Calls and bodies inlined: one flat GraphDef."""

@@ -1,0 +1,336 @@
+"""Function calls replaced by the ops of their bodies, so that every op can be placed.
+
+A body op becomes ``callnode/bodynode``; the call itself becomes a NoOp that carries its control
+inputs to the body.  This mirrors ``InlineFunctionBody`` in TensorFlow's
+``core/common_runtime/inline_function_utils.cc``: ops of a body without inputs of their own wait
+for the control inputs of the call, and whoever waits for a call waits for the body's control
+outputs.  Functional control flow (``While``, ``If``, ``Case``), dataset functions and symbolic
+gradients stay one op.  Only what the outputs and the side effects reach is emitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from placer.errors import ModelError
+from placer.extraction.graph_defs.added_control import added_control
+from placer.extraction.graph_defs.call_scopes import CALL_TYPES as CALL_TYPES
+from placer.extraction.graph_defs.call_scopes import CallTree, Scope
+from placer.extraction.graph_defs.flat_nodes import (
+    bind_placeholders,
+    content_of,
+    fill_node,
+    referred_functions,
+    rename_classes,
+    retarget_classes,
+)
+from placer.extraction.graph_defs.flat_nodes import needed_library as needed_library
+from placer.extraction.graph_defs.node_order import order_after
+from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
+
+INPUT_ANCHOR = "_placer_input"
+"""Marks the identities that a placement adds before control flow (see
+``placer.application.placing.control_flow_placement``); they are looked through."""
+
+READ_TYPES = frozenset(
+    {
+        "ReadVariableOp",
+        "ResourceGather",
+        "ResourceGatherNd",
+        "VarHandleOp",
+        "VarIsInitializedOp",
+        "VariableShape",
+        "LookupTableFind",
+        "LookupTableFindV2",
+        "LookupTableSizeV2",
+        "Placeholder",
+    }
+)
+"""Stateful op types whose execution nobody can observe: reading alone is no side effect."""
+
+
+RANDOM_PREFIXES = ("Random", "Stateful", "CudnnRNN")
+"""Stateful op types that need not run unless their output is read."""
+
+Source = tuple[Scope, str, int]
+"""An op, as scope and node name, and one of its outputs; output -1 is a control edge."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InlinedGraph:
+    """A GraphDef without calls; see :class:`placer.extraction.graph_defs.program.FlatProgram`.
+
+    ``contents`` has op type, device and attributes of every node as bytes, ``None`` for large
+    constants.  ``outputs`` are the flat tensors of the requested outputs, in order.
+    ``stored_shapes`` keeps the ``_output_shapes`` attributes (lists of TensorShapeProto) that the
+    flat nodes had.
+    """
+
+    graph_def: Any
+    contents: Mapping[str, bytes | None]
+    origins: Mapping[str, tuple[str, str]]
+    call_path: Mapping[str, tuple[tuple[str, str], ...]]
+    outputs: tuple[str, ...]
+    targets: tuple[str, ...]
+    stored_shapes: Mapping[str, Any]
+    compiled_calls: tuple[str, ...]
+
+
+class _Inliner:
+    """Follows the graph from its outputs through calls, and emits what it meets."""
+
+    def __init__(self, graph_def: Any, definitions: OpDefinitions) -> None:
+        self.tree = CallTree(graph_def, definitions)
+        self.definitions = definitions
+        self.plain = frozenset(
+            name
+            for name, node in self.tree.root.nodes.items()
+            if node.op not in self.tree.callable and INPUT_ANCHOR not in node.attr
+        )
+        self.pending: list[tuple[Scope, str]] = []
+        self.inputs: dict[tuple[Scope, str], list[Source]] = {}
+        self.touched: set[Scope] = set()
+        self.effects: dict[tuple[Scope, str], None] = {}
+        self.compiled: list[str] = []
+
+    def resolve(self, scope: Scope, reference: str) -> Source:
+        """The plain op that computes a data reference."""
+        if scope.parent is None and reference in self.plain:
+            return scope, reference, 0  # as most references are
+        while True:
+            node, index = self.tree.locate(scope, reference)
+            if node is None:
+                if scope.parent is None or index >= len(scope.call_inputs):
+                    raise ModelError(f"call {scope.prefix[:-1]!r} lacks argument {index}")
+                scope, reference = scope.parent, scope.call_inputs[index]
+                continue
+            body = self.tree.called(scope, node)
+            if body is None and INPUT_ANCHOR in node.attr:
+                reference = node.input[0]
+                continue
+            if body is None:
+                return scope, node.name, index
+            self.touch(body)
+            if index >= len(body.returns):
+                raise ModelError(f"function {body.function!r} has no output {index}")
+            scope, reference = body, body.returns[index]
+
+    def touch(self, scope: Scope) -> None:
+        """Notes that a call runs: its side effects are needed."""
+        if scope in self.touched:
+            return
+        self.touched.add(scope)
+        asks_for_xla = (scope.definition.attr, scope.call.attr)
+        if any(attribute(attributes, "_XlaMustCompile").b for attributes in asks_for_xla):
+            self.compiled.append(scope.prefix[:-1])
+        for name in self.side_effects(scope):
+            for found in self.control_sources(scope, name):
+                self.pending.append(found)
+                if self.is_effect(*found):
+                    self.effects[found] = None
+
+    def is_effect(self, scope: Scope, name: str) -> bool:
+        node = scope.nodes[name]
+        return node.op not in READ_TYPES and self.tree.called(scope, node) is None
+
+    def side_effects(self, scope: Scope) -> list[str]:
+        """The body ops that must run: the control outputs, else all ops that change state."""
+        if scope.definition.control_ret:
+            return sorted(scope.definition.control_ret.values())
+        return [node.name for node in scope.nodes.values() if self.changes_state(node)]
+
+    def changes_state(self, node: Any) -> bool:
+        if node.op in CALL_TYPES or node.op in self.tree.library:
+            return True
+        definition = self.definitions.find(node.op)
+        if definition is None or not definition.is_stateful or not node.input:
+            return False
+        return node.op not in READ_TYPES and not node.op.startswith(RANDOM_PREFIXES)
+
+    def control_sources(self, scope: Scope, name: str) -> list[tuple[Scope, str]]:
+        """The plain ops, and anchors of calls, that a control edge from ``name`` waits for."""
+        found: dict[tuple[Scope, str], None] = {}
+        stack = [(scope, name)]
+        while stack:
+            owner, op = stack.pop()
+            if op in owner.arguments and owner.parent is not None:
+                reference = owner.call_inputs[owner.arguments[op]]
+                source, op, _ = self.resolve(owner.parent, reference)
+                found[source, op] = None
+                continue
+            body = self.tree.called(owner, self.tree.node(owner, op))
+            if body is None:
+                found[owner, op] = None
+                continue
+            self.touch(body)
+            if body.has_anchor():
+                found[owner, op] = None
+            stack.extend((body, effect) for effect in self.waited_for(body))
+        return list(found)
+
+    def waited_for(self, scope: Scope) -> list[str]:
+        """Body ops that an op waiting for the call waits for."""
+        names = sorted(scope.definition.control_ret.values())
+        if names or scope.call.op in CALL_TYPES:
+            return names
+        references = [reference.split(":")[0] for reference in scope.returns]
+        return list(dict.fromkeys([*references, *self.side_effects(scope)]))
+
+    def sources(self, scope: Scope, node: Any) -> list[Source]:
+        """The resolved inputs of a plain op, or of the anchor of a call."""
+        is_call = self.tree.called(scope, node) is not None
+        found: list[Source] = []
+        added: list[str] | None = None
+        for name in node.input:
+            if name.startswith("^"):
+                added = added_control(node) if added is None else added
+                if name[1:] not in added:
+                    waited_for = self.control_sources(scope, name[1:])
+                    found.extend((owner, op, -1) for owner, op in waited_for)
+            elif not is_call:
+                found.append(self.resolve(scope, name))
+        if scope.parent is not None and scope.has_anchor() and scope.begins(node):
+            found.append((scope.parent, scope.call.name, -1))
+        return found
+
+    def collect(self) -> list[tuple[Scope, str]]:
+        """Visits everything that is needed; the ops in the order of the file."""
+        while self.pending:
+            scope, name = key = self.pending.pop()
+            if key not in self.inputs:
+                self.inputs[key] = found = self.sources(scope, scope.nodes[name])
+                self.pending.extend((owner, op) for owner, op, _ in found)
+        return sorted(self.inputs, key=lambda key: (*key[0].order, key[0].positions[key[1]]))
+
+    def run(self, outputs: Sequence[str], targets: Sequence[str]) -> InlinedGraph:
+        root = self.tree.root
+        ends = [self.resolve(root, name) for name in outputs]
+        runs = [found for name in targets for found in self.control_sources(root, name)]
+        self.pending.extend((scope, name) for scope, name, _ in ends)
+        self.pending.extend(runs)
+        order = self.collect()
+        names = flat_names(order)
+        effects = dict.fromkeys([key for key in runs if self.is_effect(*key)]) | self.effects
+        emitted = self.emit(names)
+        return InlinedGraph(
+            graph_def=emitted.graph_def,
+            contents=emitted.contents,
+            origins={names[key]: (key[0].function, key[1]) for key in order},
+            call_path={names[key]: key[0].path for key in order},
+            outputs=tuple(f"{names[scope, name]}:{index}" for scope, name, index in ends),
+            targets=tuple(names[key] for key in effects),
+            stored_shapes=emitted.stored_shapes,
+            compiled_calls=tuple(self.compiled),
+        )
+
+    def emit(self, names: Mapping[tuple[Scope, str], str]) -> _Emitted:
+        """The flat nodes, producers first, otherwise in the given order."""
+        inputs, sources, op_types, keys = {}, {}, {}, {}
+        for key, flat in names.items():
+            inputs[flat], sources[flat] = self.flat_inputs(key, names)
+            op_types[flat] = key[0].nodes[key[1]].op
+            keys[flat] = key
+        emitted = _Emitted(self.tree)
+        for flat in order_after(op_types, sources):
+            emitted.add(*keys[flat], flat, inputs[flat])
+        emitted.finish(names)
+        return emitted
+
+    def flat_inputs(
+        self, key: tuple[Scope, str], names: Mapping[tuple[Scope, str], str]
+    ) -> tuple[list[str], list[str]]:
+        """The inputs of a flat node, and the nodes that these name."""
+        producers: list[str] = []
+        data: list[str] = []
+        control: dict[str, str] = {}
+        for owner, producer, index in self.inputs[key]:
+            flat = names[owner, producer]
+            if index >= 0:
+                producers.append(flat)
+                data.append(f"{flat}:{index}" if index else flat)
+            elif flat != names[key]:
+                control[flat] = f"^{flat}"
+        if not control:
+            return data, producers
+        return [*data, *control.values()], [*producers, *control]
+
+
+class _Emitted:
+    """The flat graph under construction; see :class:`InlinedGraph`.
+
+    ``alike`` has one object for all equal contents, which are looked up often.
+    """
+
+    def __init__(self, tree: CallTree) -> None:
+        from tensorflow.core.framework import graph_pb2
+
+        self.tree = tree
+        self.graph_def = graph_pb2.GraphDef()
+        self.contents: dict[str, bytes | None] = {}
+        self.stored_shapes: dict[str, Any] = {}
+        self.alike: dict[bytes, bytes] = {}
+        self.referred: list[str] = []
+        self.classed: dict[tuple[Scope, str], Any] = {}
+
+    def add(self, scope: Scope, name: str, flat: str, inputs: Sequence[str]) -> None:
+        """Appends the flat node of an op, or of the anchor of a call."""
+        source = scope.nodes[name]
+        node = self.graph_def.node.add()
+        if "_output_shapes" in source.attr:
+            self.stored_shapes[flat] = source.attr["_output_shapes"].list.shape
+        fill_node(node, source, is_anchor=source.op in self.tree.callable)
+        if scope.call is not None:
+            if scope.device and not node.device:
+                node.device = scope.device
+            bind_placeholders(scope, node)
+        content = content_of(node)
+        if content is None or content not in self.alike:
+            self.referred += referred_functions(node, self.tree.library)
+        if content is not None:
+            content = self.alike.setdefault(content, content)
+        self.contents[flat] = content
+        node.name = flat
+        node.input.extend(inputs)
+        if "_class" in node.attr:
+            self.classed[scope, name] = node
+
+    def finish(self, names: Mapping[tuple[Scope, str], str]) -> None:
+        """Adds what concerns the whole graph: the ``_class`` of its nodes, the library."""
+        for (scope, _), node in self.classed.items():
+            rename_classes(scope, node, names)
+        retarget_classes([self.classed[key] for key in names if key in self.classed], self.contents)
+        self.graph_def.library.CopyFrom(needed_library(self.referred, self.tree.library))
+
+
+def flat_names(order: Sequence[tuple[Scope, str]]) -> dict[tuple[Scope, str], str]:
+    """A unique flat name for every op: its call path, with a suffix where that is taken."""
+    names: dict[tuple[Scope, str], str] = {}
+    taken: set[str] = set()
+    for scope, name in order:
+        flat = base = scope.prefix + name
+        suffix = 0
+        while flat in taken:
+            suffix += 1
+            flat = f"{base}_inlined_{suffix}"
+        taken.add(flat)
+        names[scope, name] = flat
+    return names
+
+
+def inline_calls(
+    graph_def: Any,
+    *,
+    outputs: Sequence[str],
+    targets: Sequence[str] = (),
+    definitions: OpDefinitions,
+) -> InlinedGraph:
+    """The flat graph that computes ``outputs`` (tensor names) and runs ``targets`` (op names).
+
+    Raises :class:`ModelError` for a call of a missing or recursive function and for an input that
+    is not in the graph.
+    """
+    inlined = _Inliner(graph_def, definitions).run(outputs, targets)
+    inlined.graph_def.versions.CopyFrom(graph_def.versions)
+    return inlined

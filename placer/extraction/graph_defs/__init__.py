@@ -1,0 +1,1 @@
+"""The NodeDef toolbox: op definitions, names, types and programs as protobufs."""

@@ -1,0 +1,145 @@
+"""A hash of a flat graph that does not change when the graph is placed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+from typing import Any
+
+from placer.extraction.graph_defs.flat_nodes import Alike
+from placer.extraction.graph_defs.op_definitions import OpDefinitions, functions_of
+from placer.extraction.graph_defs.tensor_types import NOTHING_ALIKE
+
+IGNORED_ATTRIBUTES = frozenset({"_class", "_output_shapes", "_gradient_op_type"})
+
+
+def fingerprint_graph(
+    graph_def: Any,
+    definitions: OpDefinitions,
+    contents: Mapping[str, bytes | None] = NOTHING_ALIKE,
+) -> str:
+    """The hash of a flat GraphDef as hexadecimal text (BLAKE2b, 128 bits).
+
+    Nodes count with name, op type, inputs and attributes, in the order of their names.  Devices,
+    ``_class``, ``_output_shapes``, ``_gradient_op_type`` (a number of one process), attributes at
+    their default, and the names of functions (their bodies count instead) are left out, so a
+    placed, cloned or newly traced program has the same fingerprint.  Nodes with equal ``contents``
+    (by name) have equal attributes, which are then read once.
+    """
+    library = {f.signature.name: f for f in graph_def.library.function}
+    hasher = _Hasher(library, definitions, contents)
+    return str(hasher.nodes(graph_def.node).hexdigest())
+
+
+class _Hasher:
+    def __init__(
+        self,
+        library: Mapping[str, Any],
+        definitions: OpDefinitions,
+        contents: Mapping[str, bytes | None],
+    ) -> None:
+        self.library = library
+        self.definitions = definitions
+        self.contents = contents
+        self.known: dict[str, bytes] = {}
+        self.defaults: dict[str, dict[str, bytes]] = {}
+        self.alike = Alike(self.attributes)
+
+    def nodes(self, nodes: Any, arguments: Mapping[str, str] | None = None) -> Any:
+        """The digest of nodes; ``arguments`` are numbers that stand for a body's argument names,
+        in which TensorFlow writes numbers of one process."""
+        known = arguments or {}
+        contents = self.contents if arguments is None else NOTHING_ALIKE
+        digest = hashlib.blake2b(digest_size=16)
+        pieces: list[bytes] = []
+        for node in sorted(nodes, key=attrgetter("name")):
+            name, op = node.name, node.op
+            if op in self.library:
+                op = self.function(op).hex()
+            data, control = [], []
+            for reference in node.input:
+                if reference.startswith("^"):
+                    control.append(reference)
+                elif ":" in reference or known:
+                    data.append(known.get(reference) or _tensor(reference))
+                else:
+                    data.append(reference)
+            content = contents.get(name)
+            if control:
+                data += sorted(control)
+            _frame((name, op, *data), pieces)
+            if content is not None:
+                pieces.append(self.alike.of(node, content))
+            else:  # perhaps a large constant
+                digest.update(b"".join(pieces))
+                digest.update(self.attributes(node))
+                pieces.clear()
+        digest.update(b"".join(pieces))
+        return digest
+
+    def attributes(self, node: Any) -> bytes:
+        """The attributes that count, in the order of their names: name, content, name, ..."""
+        found: list[str | bytes] = []
+        attributes, defaults = node.attr, self.default(node.op)
+        for key in sorted(attributes):
+            if key in IGNORED_ATTRIBUTES:
+                continue
+            value = attributes[key]
+            names = functions_of(value)
+            if names:
+                found += (key, *map(self.function, names))
+                continue
+            content = value.SerializeToString(deterministic=True)
+            if defaults.get(key) != content:
+                found += (key, content)
+        return _framed(*found)
+
+    def default(self, op_type: str) -> dict[str, bytes]:
+        if op_type not in self.defaults:
+            definition = self.definitions.find(op_type)
+            self.defaults[op_type] = {
+                attr.name: attr.default_value.SerializeToString(deterministic=True)
+                for attr in (definition.attr if definition else ())
+                if attr.HasField("default_value")
+            }
+        return self.defaults[op_type]
+
+    def function(self, name: str) -> bytes:
+        """The digest of a function's body; its name, where it has none or calls itself."""
+        if name not in self.known:
+            self.known[name] = name.encode()
+            if name in self.library:
+                function = self.library[name]
+                names = {a.name: f"<{n}>" for n, a in enumerate(function.signature.input_arg)}
+                digest = self.nodes(function.node_def, names)
+                types = [str(a.type) for a in function.signature.input_arg]
+                returns = [function.ret[a.name] for a in function.signature.output_arg]
+                returns = [names.get(name, name) for name in returns]
+                digest.update(_framed(*types, *returns, *sorted(function.control_ret.values())))
+                self.known[name] = digest.digest()
+        return self.known[name]
+
+
+def _tensor(reference: str) -> str:
+    return reference.removesuffix(":0") if reference.count(":") == 1 else reference
+
+
+_LENGTHS = [size.to_bytes(8, "little") for size in range(256)]
+"""Of most parts: to make them takes longer than to look them up."""
+
+
+def _frame(parts: Iterable[str | bytes], pieces: list[bytes]) -> None:
+    """Appends the parts with their lengths."""
+    for part in parts:
+        content = part.encode() if isinstance(part, str) else part
+        size = len(content)
+        pieces.append(_LENGTHS[size] if size < len(_LENGTHS) else size.to_bytes(8, "little"))
+        pieces.append(content)
+
+
+def _framed(*parts: str | bytes) -> bytes:
+    """The parts with their lengths."""
+    pieces: list[bytes] = []
+    _frame(parts, pieces)
+    return b"".join(pieces)

@@ -1,0 +1,142 @@
+"""NodeDefs of the flat graph: copied, renamed, cut off from what was left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Generic, TypeVar
+
+from placer.errors import ModelError
+from placer.extraction.graph_defs.added_control import ADDED_CONTROL
+from placer.extraction.graph_defs.call_scopes import MOST_NESTED_CALLS, Scope
+from placer.extraction.graph_defs.op_definitions import called_functions, decoded
+
+Found = TypeVar("Found")
+
+MOST_COMPARED_BYTES = 1000
+"""A node with more than that, a large constant, is not compared with others."""
+
+
+def fill_node(node: Any, source: Any, *, is_anchor: bool) -> None:
+    """Makes ``node`` a copy of ``source`` without name, inputs and ``_output_shapes``; a NoOp for
+    an anchor."""
+    if is_anchor:
+        node.op, node.device = "NoOp", source.device
+        return
+    node.CopyFrom(source)
+    node.ClearField("name")
+    node.ClearField("input")
+    attributes = node.attr
+    for key in ("_output_shapes", ADDED_CONTROL):
+        if key in attributes:
+            del attributes[key]
+
+
+def content_of(node: Any) -> bytes | None:
+    """Op type, device and attributes of a node without name and inputs: the same for nodes that
+    are alike in these; ``None`` for a large constant, which is like no other."""
+    content: bytes = node.SerializeToString(deterministic=True)
+    return content if len(content) <= MOST_COMPARED_BYTES else None
+
+
+class Alike(Generic[Found]):
+    """What ``find`` says of a node, asked once for all nodes of one content."""
+
+    def __init__(self, find: Callable[[Any], Found]) -> None:
+        self.find = find
+        self.found: dict[bytes, Found] = {}
+
+    def of(self, node: Any, content: bytes | None) -> Found:
+        """The answer for ``node``, whose :func:`content_of` is ``content``."""
+        if content is None:
+            return self.find(node)
+        if content not in self.found:
+            self.found[content] = self.find(node)
+        return self.found[content]
+
+
+def retarget_classes(classed: Iterable[Any], nodes: Container[str]) -> None:
+    """Makes ``_class`` entries that name ops outside the flat graph name a surviving member.
+
+    ``classed`` are the nodes that have the attribute.
+    """
+    replacement: dict[bytes, str] = {}
+    for node in classed:
+        kept: list[bytes] = []
+        for entry in node.attr["_class"].list.s:
+            target = decoded(entry[5:])
+            if target not in nodes:
+                target = replacement.setdefault(entry, node.name)
+            if target != node.name:
+                kept.append(b"loc:@" + target.encode())
+        if kept:
+            node.attr["_class"].list.s[:] = list(dict.fromkeys(kept))
+        else:
+            del node.attr["_class"]
+
+
+def needed_library(referred: Iterable[str], library: Mapping[str, Any]) -> Any:
+    """The functions ``referred`` to by nodes, and those that these refer to.
+
+    Raises :class:`ModelError` if one of them reaches itself, or they nest too deep.
+    """
+    from tensorflow.core.framework import function_pb2
+
+    kept: dict[str, list[str]] = {}
+    pending = list(referred)
+    while pending:
+        name = pending.pop()
+        if name in kept:
+            continue
+        kept[name] = [
+            n for node in library[name].node_def for n in referred_functions(node, library)
+        ]
+        pending.extend(kept[name])
+    _check_nesting(kept)
+    result = function_pb2.FunctionDefLibrary()
+    result.function.extend(library[name] for name in sorted(kept))
+    return result
+
+
+def _check_nesting(referred: Mapping[str, Iterable[str]]) -> None:
+    depth: dict[str, int] = {}
+    try:
+        for name in TopologicalSorter(referred).static_order():
+            depth[name] = 1 + max((depth[other] for other in referred[name]), default=0)
+    except CycleError as error:
+        cycle = " -> ".join(error.args[1][::-1])
+        raise ModelError(f"functions refer to themselves: {cycle}") from error
+    if max(depth.values(), default=0) > MOST_NESTED_CALLS:
+        deepest = max(depth, key=lambda name: depth[name])
+        raise ModelError(f"functions nest deeper than {MOST_NESTED_CALLS}, from {deepest!r} on")
+
+
+def referred_functions(node: Any, library: Mapping[str, Any]) -> list[str]:
+    """Names of library functions that a node calls or carries as an attribute."""
+    names = [name for _, name in called_functions(node)]
+    return [name for name in [node.op, *names] if name in library]
+
+
+def bind_placeholders(scope: Scope, node: Any) -> None:
+    """Replaces attributes that stand for an attribute of the call by its value."""
+    for key in [k for k, v in node.attr.items() if v.WhichOneof("value") == "placeholder"]:
+        wanted = node.attr[key].placeholder
+        values = scope.call.attr["f"].func.attr if "f" in scope.call.attr else scope.call.attr
+        if wanted in values:
+            node.attr[key].CopyFrom(values[wanted])
+
+
+def rename_classes(scope: Scope, node: Any, names: Mapping[tuple[Scope, str], str]) -> None:
+    """Makes the ``_class`` entries of a body op name flat ops."""
+    renamed = []
+    for entry in node.attr["_class"].list.s:
+        target = decoded(entry)
+        if not target.startswith("loc:@"):
+            continue
+        name, owner = target.removeprefix("loc:@"), scope
+        while name in owner.arguments and owner.parent is not None:
+            name = owner.call_inputs[owner.arguments[name]].split(":")[0]
+            owner = owner.parent
+        flat = names.get((owner, name), owner.prefix + name)
+        renamed.append(b"loc:@" + flat.encode())
+    node.attr["_class"].list.s[:] = renamed

@@ -1,0 +1,162 @@
+"""Variables read before a loop instead of in it.
+
+TensorFlow keeps a ``While`` that reads a variable on the variable's device.  Several towers, each
+with such a loop (a recurrent layer), would all run there.  A loop that only reads takes the value
+as well as the handle: it is read once before the loop, and sent to where the loop is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from placer.extraction.graph_defs.fingerprint import fingerprint_graph
+from placer.extraction.graph_defs.op_definitions import OpDefinitions
+from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.scratch_graphs import dtype_number
+
+LOOP_TYPES = frozenset({"While", "StatelessWhile"})
+_READ = "ReadVariableOp"
+_READERS = LOOP_TYPES | {_READ, "VariableShape", "ResourceGather"}
+"""What takes a handle and does not write (a loop is looked at by itself)."""
+
+_MARK = "__reads_before"
+
+
+def with_reads_before_loops(program: FlatProgram, loops: frozenset[str]) -> FlatProgram:
+    """``program`` with the variables that ``loops`` only read given to them as values.
+
+    A variable that a loop writes, or hands on to another function or to an op behind it that may
+    write it, stays.
+    """
+    if not loops:
+        return program
+    library = {f.signature.name: f for f in program.graph_def.library.function}
+    held = {
+        name for node in program.graph_def.node if node.op not in _READERS for name in node.input
+    }
+    found = {
+        node.name: values
+        for node in program.graph_def.node
+        if node.name in loops and node.op in LOOP_TYPES
+        if (values := dict(_values(node, library, held)))
+    }
+    if not found:
+        return program
+    handles = {
+        f"{node.name}:{number}": node.input[number]
+        for node in program.graph_def.node
+        for number in found.get(node.name, {})
+    }
+    graph_def = type(program.graph_def)()
+    graph_def.versions.CopyFrom(program.graph_def.versions)
+    graph_def.library.CopyFrom(program.graph_def.library)
+    origins, call_path = dict(program.origins), dict(program.call_path)
+    bodies = _Bodies(library, graph_def.library)
+    for node in program.graph_def.node:
+        values = found.get(node.name, {})
+        control = [name for name in node.input if name.startswith("^")]
+        for number, dtype in values.items():
+            name = f"{node.name}/{_READ}_{number}"
+            before = graph_def.node.add(name=name, op=_READ)
+            before.input.extend([node.input[number], *control])
+            before.attr["dtype"].type = dtype
+            origins[name], call_path[name] = ("", name), program.call_path[node.name]
+        copy = graph_def.node.add()
+        copy.CopyFrom(node)
+        for number in values:
+            copy.input[number] = f"{node.name}/{_READ}_{number}"
+        copy.input[:] = [handles.get(name, name) for name in copy.input]
+        if values:
+            bodies.replace(copy, values)
+    definitions = OpDefinitions(program.stripped_ops, graph_def.library.function)
+    return replace(
+        program,
+        graph_def=graph_def,
+        contents={},
+        origins=origins,
+        call_path=call_path,
+        fingerprint=fingerprint_graph(graph_def, definitions),
+        stored_shapes={n: s for n, s in program.stored_shapes.items() if n not in found},
+    )
+
+
+def _values(node: Any, library: Mapping[str, Any], held: set[str]) -> Iterator[tuple[int, int]]:
+    """(input number, dtype) of the variables that a loop only reads."""
+    body = library.get(node.attr["body"].func.name)
+    condition = library.get(node.attr["cond"].func.name)
+    resource = dtype_number("resource")
+    for number, kind in enumerate(node.attr["T"].list.type):
+        if kind != resource or body is None or condition is None:
+            continue
+        if f"{node.name}:{number}" in held or (number == 0 and node.name in held):
+            continue
+        argument = body.signature.input_arg[number].name
+        if body.ret[body.signature.output_arg[number].name] != argument:
+            continue
+        dtypes = {*_read_types(body, number), *_read_types(condition, number)}
+        if len(dtypes) == 1 and None not in dtypes:
+            yield number, int(dtypes.pop() or 0)
+
+
+def _read_types(function: Any, number: int) -> Iterator[int | None]:
+    """What an argument is read as, for each op that takes it; ``None`` if one does not read."""
+    argument = function.signature.input_arg[number].name
+    for node in function.node_def:
+        if argument in {name.lstrip("^").partition(":")[0] for name in node.input}:
+            yield int(node.attr["dtype"].type) if node.op == _READ else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Bodies:
+    """Copies of bodies that take values, each made once, in ``written``."""
+
+    library: Mapping[str, Any]
+    written: Any
+
+    def replace(self, node: Any, values: Mapping[int, int]) -> None:
+        """Lets a loop take ``values`` (dtypes by input) for handles, in place."""
+        for key in ("body", "cond"):
+            function = node.attr[key].func
+            function.name = self.copy(self.library[function.name], values, returns=key == "body")
+        for number, dtype in values.items():
+            node.attr["T"].list.type[number] = dtype
+            _forget_shape(node, "output_shapes", number)
+        if "_read_only_resource_inputs" in node.attr:
+            kept = [n for n in node.attr["_read_only_resource_inputs"].list.i if n not in values]
+            node.attr["_read_only_resource_inputs"].list.i[:] = kept
+
+    def copy(self, function: Any, values: Mapping[int, int], *, returns: bool) -> str:
+        name = f"{function.signature.name}{_MARK}_{'_'.join(map(str, values))}"
+        if any(known.signature.name == name for known in self.written.function):
+            return name
+        copy = self.written.function.add()
+        copy.CopyFrom(function)
+        copy.signature.name = name
+        renamed = {}
+        for number, dtype in values.items():
+            copy.signature.input_arg[number].type = dtype
+            copy.arg_attr.pop(number, None)
+            _forget_shape(copy, "_input_shapes", number)
+            if returns:
+                copy.signature.output_arg[number].type = dtype
+            argument = copy.signature.input_arg[number].name
+            for node in copy.node_def:
+                if node.op == _READ and node.input[0] == argument:
+                    node.op = "Identity"
+                    node.attr.clear()
+                    node.attr["T"].type = dtype
+                    renamed[f"{node.name}:value:0"] = f"{node.name}:output:0"
+        for node in copy.node_def:
+            node.input[:] = [renamed.get(reference, reference) for reference in node.input]
+        for key, reference in list(copy.ret.items()):
+            copy.ret[key] = renamed.get(reference, reference)
+        return name
+
+
+def _forget_shape(owner: Any, key: str, number: int) -> None:
+    """Makes one of the shapes in an attribute unknown: it was that of a handle."""
+    if key in owner.attr and number < len(owner.attr[key].list.shape):
+        owner.attr[key].list.shape[number].Clear()
+        owner.attr[key].list.shape[number].unknown_rank = True

@@ -1,0 +1,159 @@
+"""Are the ops of a graph what their op definitions say?
+
+Everything behind the reader may then count on it: an op has all its inputs, of the right dtypes,
+and every attribute is of the declared kind.  TensorFlow checks the same when it imports a graph
+(``ValidateNodeDef`` in ``core/framework/node_def_util.cc``), but one op at a time, and it stops at
+the first.  Ops that neither TensorFlow nor the file defines are left as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from placer.errors import ModelError
+from placer.extraction.graph_defs.op_definitions import (
+    OpDefinitions,
+    argument_length,
+    output_number,
+)
+from placer.extraction.graph_defs.tensor_types import GraphTypes
+
+_KINDS: Mapping[str, str] = {
+    "int": "i",
+    "float": "f",
+    "bool": "b",
+    "string": "s",
+    "type": "type",
+    "shape": "shape",
+    "tensor": "tensor",
+    "func": "func",
+}
+"""The field of an AttrValue by the kind that an ``OpDef.AttrDef`` declares; else ``list``."""
+
+_KINDS_WITH_TYPES = frozenset({"type", "list"})
+
+Declared = tuple[tuple[str, str, bool], ...]
+"""(name, field of the AttrValue, whether it must be given) of every attribute of an op type."""
+
+
+def check_nodes(nodes: Iterable[Any], definitions: OpDefinitions) -> None:
+    """Nothing, if every node has the attributes and the number of inputs that its type declares.
+
+    Raises :class:`ModelError` naming the op and what is wrong with it.
+    """
+    declared: dict[str, Declared] = {}
+    inputs: dict[str, _InputCount] = {}
+    for node in nodes:
+        op_type = node.op
+        definition = definitions.find(op_type)
+        if definition is None:
+            continue
+        if op_type not in declared:
+            declared[op_type] = _declared(definition)
+            inputs[op_type] = _InputCount(definition)
+        attributes = node.attr
+        for name, kind, required in declared[op_type]:
+            if name in attributes:
+                value = attributes[name]
+                if value.WhichOneof("value") != kind or kind in _KINDS_WITH_TYPES:
+                    _check_attribute(node, name, value, kind)
+            elif required:
+                raise _malformed(node, f"lacks the attribute {name!r}")
+        wanted = inputs[op_type].of(attributes)
+        count = sum([not reference.startswith("^") for reference in node.input])
+        if count != wanted:
+            raise _malformed(node, f"has {count} inputs, its definition has {wanted}")
+
+
+class _InputCount:
+    """How many inputs the ops of a type have, for given attributes."""
+
+    def __init__(self, definition: Any) -> None:
+        self.lists = [a for a in definition.input_arg if a.number_attr or a.type_list_attr]
+        self.others = len(definition.input_arg) - len(self.lists)
+
+    def of(self, attributes: Any) -> int:
+        if not self.lists:
+            return self.others
+        return self.others + sum([argument_length(a, attributes) for a in self.lists])
+
+
+def check_references(nodes: Mapping[str, Any]) -> None:
+    """Nothing, if every input in a main graph is spelled ``op``, ``op:1`` or ``^op``.
+
+    ``nodes`` are all its nodes by name.  Raises :class:`ModelError` otherwise.
+    """
+    for node in nodes.values():
+        for reference in node.input:
+            if reference in nodes:
+                continue  # as most are
+            name, colon, index = reference.removeprefix("^").partition(":")
+            if colon:
+                output_number(index, reference)
+            if not name or (colon and reference.startswith("^")):
+                raise _malformed(node, f"has the input {reference!r}, which names no tensor")
+
+
+def check_dtypes(nodes: Iterable[Any], types: GraphTypes) -> None:
+    """Nothing, if every input of a flat graph exists and has the dtype that its reader declares.
+
+    Raises :class:`ModelError` naming the reader otherwise.
+    """
+    dtypes: dict[str, str] = {}
+    for node in nodes:
+        expected = types.inputs[node.name]
+        number = 0
+        for reference in node.input:
+            found = dtypes.get(reference)
+            if found is None:
+                if reference.startswith("^"):
+                    continue
+                found = dtypes[reference] = _dtype(node, reference, types)
+            if expected is not None and found != expected[number].dtype:
+                raise _malformed(
+                    node,
+                    f"reads {reference!r} of dtype {found} as input {number} of "
+                    f"{expected[number].dtype}",
+                )
+            number += 1
+
+
+def _dtype(node: Any, reference: str, types: GraphTypes) -> str:
+    """The dtype of the tensor that ``node`` reads."""
+    name, _, index = reference.partition(":")
+    outputs = types.outputs[name]
+    if int(index or 0) >= len(outputs):
+        raise _malformed(node, f"reads {reference!r}, but {name!r} has {len(outputs)}")
+    return outputs[int(index or 0)].dtype
+
+
+def check_tensors(references: Iterable[str], types: GraphTypes) -> None:
+    """Nothing, if the flat graph has these tensors.  Raises :class:`ModelError` otherwise."""
+    for reference in references:
+        name, _, index = reference.partition(":")
+        count = len(types.outputs[name])
+        if int(index or 0) >= count:
+            raise ModelError(f"{reference!r} is asked for, but {name!r} has {count} outputs")
+
+
+def _declared(definition: Any) -> Declared:
+    return tuple(
+        (attr.name, _KINDS.get(attr.type, "list"), not attr.HasField("default_value"))
+        for attr in definition.attr
+    )
+
+
+def _check_attribute(node: Any, name: str, value: Any, kind: str) -> None:
+    found = value.WhichOneof("value")
+    if found is not None and found != kind:
+        raise _malformed(node, f"has {found!r} for the attribute {name!r}, not {kind!r}")
+    if (kind == "type" and not value.type) or (found == "list" and 0 in value.list.type):
+        raise _malformed(node, f"has no data type for the attribute {name!r}")
+
+
+def _malformed(node: Any, what: str) -> ModelError:
+    return ModelError(
+        f"op {node.name!r} of type {node.op} {what}: the file is damaged, or written by a tool "
+        "that does not follow TensorFlow's op definitions"
+    )

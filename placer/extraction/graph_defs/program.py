@@ -1,0 +1,76 @@
+"""A flat TensorFlow program: what extraction reads and application writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from placer.graph.op_graph import Variable
+
+if TYPE_CHECKING:
+    from placer.extraction.division.division import Division
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramInput:
+    """One value fed at every step: ``key`` is the signature's or argument's name, ``tensor`` the
+    flat placeholder (``"serving_default_x:0"``), ``shape`` as declared (before binding)."""
+
+    key: str
+    tensor: str
+    dtype: str
+    shape: tuple[int | None, ...] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlatProgram:
+    """One GraphDef without function calls that does what the chosen outputs ask for.
+
+    ``graph_def`` holds the flat nodes in topological order, pruned to what ``outputs`` and
+    ``targets`` reach, and a library with only what functional control flow and datasets still
+    call.  A body op becomes ``callnode/bodynode``; the call becomes a NoOp that carries its
+    control edges.  ``origins`` maps a flat name to (function, node), function ``""`` being the
+    main graph, and ``call_path`` a flat name to the call nodes above it, outermost first, as
+    (function, node) pairs.  ``outputs`` are (key, tensor) pairs; ``targets`` are ops that run for
+    their side effects.  ``captures`` maps the flat placeholder of a captured value to the live
+    tensor or handle (live functions only).  ``captured_constants`` are constants of the main
+    graph that ``tf.saved_model.load`` captures as values, which the caller holds on the host.
+    ``chosen_outputs`` are the outputs that were asked for by name.  ``source_format`` is
+    ``saved_model``, ``graph_def``, ``function``, ``keras`` or ``graph``; ``path``, ``signature``
+    and ``tags`` say where it came from.  ``fingerprint`` hashes the flat graph without devices,
+    ``_class``, ``_output_shapes`` and function names, so it is the same before and after a
+    placement was applied.
+    ``contents`` has op type, device and attributes of the nodes as bytes, for finding those that
+    are alike; a program made out of another one has none.
+    ``stored_shapes`` keeps the ``_output_shapes`` that the file had (TensorShapeProtos by flat
+    name), ``stripped_ops`` the op definitions it carries.  ``warnings`` are (code, message, ops).
+    ``ops_in_file`` and ``functions_in_file`` count what is there, reached or not.  ``division`` is
+    how the batch of the program ``whole`` was divided, ``twins`` are the copies of each op that
+    are to share a device.
+    """
+
+    graph_def: Any
+    origins: Mapping[str, tuple[str, str]]
+    call_path: Mapping[str, tuple[tuple[str, str], ...]]
+    inputs: tuple[ProgramInput, ...]
+    outputs: tuple[tuple[str, str], ...]
+    targets: tuple[str, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    captures: Mapping[str, Any] = field(default_factory=dict)
+    captured_constants: tuple[str, ...] = ()
+    chosen_outputs: tuple[str, ...] = ()
+    source_format: str = "graph_def"
+    path: str = ""
+    signature: str = ""
+    tags: tuple[str, ...] = ()
+    fingerprint: str = ""
+    contents: Mapping[str, bytes | None] = field(default_factory=dict)
+    stored_shapes: Mapping[str, Any] = field(default_factory=dict)
+    stripped_ops: tuple[Any, ...] = ()
+    warnings: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    ops_in_file: int = 0
+    functions_in_file: int = 0
+    division: Division | None = None
+    whole: FlatProgram | None = None
+    twins: tuple[tuple[str, ...], ...] = ()

@@ -1,0 +1,318 @@
+"""Throw-away copies of a flat graph, made only for TensorFlow's shape functions.
+
+Devices, colocation, functions and large constants are left out; what cannot be imported is
+replaced by a stub that states its output shapes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cost_models.op_info import Shape
+from placer.extraction.graph_defs.flat_nodes import Alike
+from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
+from placer.extraction.graph_defs.tensor_states import TensorState
+from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
+
+LARGE_CONSTANT_ELEMENTS = 1024
+"""No shape, axis or permutation has more; larger constants are left out of the copy."""
+
+_VALID_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refinement:
+    """What is known about an op beyond what TensorFlow's shape function says.
+
+    ``outputs`` replaces the op by a stub with these output shapes, ``ensured`` adds (output number,
+    shape) pairs to what the shape function says, ``output_shapes`` sets that
+    attribute (control flow), ``element_shape`` and ``num_elements`` what a TensorList op is told,
+    ``value`` the shape and elements of the last output.
+    """
+
+    outputs: tuple[Shape, ...] | None = None
+    ensured: tuple[tuple[int, Shape], ...] = ()
+    output_shapes: tuple[Shape, ...] | None = None
+    element_shape: tuple[int | None, ...] | None = None
+    num_elements: int | None = None
+    value: tuple[Shape, tuple[int, ...]] | None = None
+
+
+NOTHING = Refinement()
+
+ELEMENT_SHAPE_INPUT: Mapping[str, int] = {
+    "TensorListGetItem": 2,
+    "TensorListPopBack": 1,
+    "TensorListStack": 1,
+    "TensorListGather": 2,
+    "TensorListFromTensor": 1,
+    "TensorListReserve": 0,
+    "EmptyTensorList": 0,
+}
+"""Which input of an op says the element shape of a TensorList."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """What has to change of a node.
+
+    Whether a stub takes its place (with these ``outputs``, unknown ones if there are none), else
+    which attributes go, and whether the shapes that it states do.
+    """
+
+    is_stub: bool = False
+    outputs: tuple[Shape, ...] = ()
+    dropped: tuple[str, ...] = ()
+    forgets_shapes: bool = False
+
+
+_NO_CHANGE = _Change()
+
+
+class ScratchGraph:
+    """The copy under construction; ``names`` maps renamed ops back to their real names."""
+
+    def __init__(
+        self,
+        graph_def: Any,
+        types: GraphTypes,
+        definitions: OpDefinitions,
+        inputs: Mapping[str, TensorState],
+        refinements: Mapping[str, Refinement],
+    ) -> None:
+        from tensorflow.core.framework import graph_pb2
+
+        self.graph_def = graph_pb2.GraphDef()
+        self.graph_def.versions.CopyFrom(graph_def.versions)
+        self.types = types
+        self.definitions = definitions
+        self.attributes: dict[str, frozenset[str]] = {}
+        self.renamed = {
+            node.name: f"renamed_{number}"
+            for number, node in enumerate(graph_def.node)
+            if not _VALID_NAME.match(node.name)
+        }
+        self.names = {scratch: name for name, scratch in self.renamed.items()}
+        self.redirected: dict[str, str] = {}
+        self.ensured: dict[str, str] = {}
+        self.known_values: dict[str, tuple[Shape, tuple[int, ...]]] = {}
+        for name, refinement in refinements.items():
+            self._redirect(name, refinement)
+        copied: list[Any] = []
+        changed: list[tuple[int, str, _Change]] = []
+        stubs: list[tuple[str, _Change]] = []
+        changes = Alike(self._find_change)
+        has_new_names = bool(self.renamed or self.redirected)
+        for node in graph_def.node:
+            name = node.name
+            change = changes.of(node, types.contents.get(name))
+            if change.is_stub:
+                stubs.append((name, change))
+                continue
+            if change is not _NO_CHANGE or name in inputs or name in refinements or has_new_names:
+                changed.append((len(copied), name, change))
+            copied.append(node)
+        nodes = self.graph_def.node
+        nodes.extend(copied)
+        for index, name, change in changed:
+            self._replace(nodes[index], name, inputs.get(name), refinements.get(name), change)
+        for name, change in stubs:
+            self._replace(nodes.add(), name, inputs.get(name), refinements.get(name), change)
+        for name, refinement in refinements.items():
+            for number, shape in refinement.ensured:
+                self._ensure_shape(name, number, shape)
+
+    def _find_change(self, node: Any) -> _Change:
+        op_type, known = node.op, self._known_attributes(node.op)
+        if not self.definitions.is_registered(op_type):
+            return _Change(is_stub=True)
+        if op_type == "Const" and constant_elements(node) > LARGE_CONSTANT_ELEMENTS:
+            tensor = attribute(node.attr, "value").tensor
+            shape = tuple(dim.size for dim in tensor.tensor_shape.dim)
+            return _Change(is_stub=True, outputs=(shape,))
+        dropped = tuple(key for key in node.attr if key not in known)
+        in_loop = op_type in ("While", "StatelessWhile") and "output_shapes" in node.attr
+        if not dropped and not in_loop and not node.device:
+            return _NO_CHANGE
+        return _Change(dropped=dropped, forgets_shapes=in_loop)
+
+    def _replace(
+        self,
+        node: Any,
+        real_name: str,
+        state: TensorState | None,
+        refinement: Refinement | None,
+        change: _Change,
+    ) -> None:
+        name = self.renamed.get(real_name, real_name)
+        types = self.types.outputs[real_name]
+        if state is not None:
+            self._fill_input(node, name, state, types[0].is_ref)
+        elif refinement is not None and refinement.outputs is not None:
+            self._fill_stub(node, name, types, refinement.outputs)
+        elif change.is_stub:
+            self._fill_stub(node, name, types, change.outputs or (None,) * len(types))
+        else:
+            self._adapt(node, name, change)
+            if refinement is not None:
+                self._refine(node, refinement)
+
+    def _redirect(self, name: str, refinement: Refinement) -> None:
+        """Lets readers of an output read what is known about it instead."""
+        scratch = self.renamed.get(name, name)
+        if refinement.value is not None and refinement.outputs is None:
+            last = len(self.types.outputs[name]) - 1
+            self.redirected[f"{name}:{last}"] = f"{scratch}/known_value"
+            self.known_values[f"{name}:{last}"] = refinement.value
+        for number, _ in refinement.ensured:
+            self.redirected[f"{name}:{number}"] = f"{scratch}/known_shape_{number}"
+
+    def _ensure_shape(self, name: str, number: int, shape: Shape) -> None:
+        ensured = self.redirected[f"{name}:{number}"]
+        self.ensured[f"{name}:{number}"] = ensured
+        node = self.graph_def.node.add(name=ensured, op="EnsureShape")
+        node.input.append(f"{self.renamed.get(name, name)}:{number}")
+        node.attr["T"].type = dtype_number(self.types.outputs[name][number].dtype)
+        fill_shape(node.attr["shape"].shape, shape)
+        self.names[ensured] = name
+
+    def _adapt(self, node: Any, name: str, change: _Change) -> None:
+        node.name = name
+        node.device = ""
+        if self.renamed or self.redirected:
+            node.input[:] = [self._scratch_reference(reference) for reference in node.input]
+        for key in change.dropped:
+            del node.attr[key]
+        if change.forgets_shapes:
+            node.attr["output_shapes"].list.Clear()
+
+    def _scratch_reference(self, reference: str) -> str:
+        tensor = reference if ":" in reference else f"{reference}:0"
+        if tensor in self.redirected:
+            return self.redirected[tensor]
+        mark = "^" if reference.startswith("^") else ""
+        name, colon, index = reference.lstrip("^").partition(":")
+        return f"{mark}{self.renamed.get(name, name)}{colon}{index}"
+
+    def _known_attributes(self, op_type: str) -> frozenset[str]:
+        if op_type not in self.attributes:
+            definition = self.definitions.find(op_type)
+            attributes = definition.attr if definition is not None else ()
+            self.attributes[op_type] = frozenset(attr.name for attr in attributes)
+        return self.attributes[op_type]
+
+    def _fill_input(self, node: Any, name: str, state: TensorState, is_ref: bool) -> None:
+        node.Clear()
+        node.name = name
+        if state.value is not None and state.shape is not None:
+            _fill_constant(node, _integers(state.value, state.shape, state.dtype))
+        elif state.dtype == "resource" and state.element is not None:
+            node.op = "VarHandleOp"
+            node.attr["dtype"].type = dtype_number(state.element.dtype)
+            fill_shape(node.attr["shape"].shape, state.element.shape)
+        elif state.dtype == "variant" and state.element is not None:
+            node.op = "EmptyTensorList"
+            node.attr["element_dtype"].type = dtype_number(state.element.dtype)
+            node.attr["shape_type"].type = dtype_number("int32")
+            node.input.extend(
+                [
+                    self._add_shape_constant(f"{name}/element_shape", state.element.shape),
+                    self._add_integer(f"{name}/max_num_elements", -1),
+                ]
+            )
+        else:
+            node.op = "VariableV2" if is_ref else "Placeholder"
+            node.attr["dtype"].type = dtype_number(state.dtype)
+            fill_shape(node.attr["shape"].shape, state.shape)
+
+    def _fill_stub(
+        self, node: Any, name: str, types: tuple[TensorType, ...], shapes: tuple[Shape, ...]
+    ) -> None:
+        """Makes ``node`` an op with these outputs; ``InfeedDequeueTuple`` can have any."""
+        if len(types) == 1:
+            state = TensorState(types[0].dtype, shapes[0])
+            self._fill_input(node, name, state, types[0].is_ref)
+            return
+        node.Clear()
+        node.name, node.op = name, "InfeedDequeueTuple" if types else "NoOp"
+        if types:
+            for kind, shape in zip(types, shapes, strict=True):
+                node.attr["dtypes"].list.type.append(dtype_number(kind.dtype))
+                fill_shape(node.attr["shapes"].list.shape.add(), shape)
+
+    def _refine(self, node: Any, refinement: Refinement) -> None:
+        if refinement.output_shapes is not None:
+            node.attr["output_shapes"].list.Clear()
+            for shape in refinement.output_shapes:
+                fill_shape(node.attr["output_shapes"].list.shape.add(), shape)
+        if refinement.num_elements is not None:
+            node.attr["num_elements"].i = refinement.num_elements
+        if refinement.value is not None:
+            shape, value = refinement.value
+            kind = self.types.outputs[self.names.get(node.name, node.name)][-1]
+            known_value = _integers(value, shape, kind.dtype)
+            self._add_constant(f"{node.name}/known_value", known_value)
+        if refinement.element_shape is not None:
+            name = f"{node.name}/known_element_shape"
+            node.input[ELEMENT_SHAPE_INPUT[node.op]] = name
+            dtype = node.attr["shape_type"].type if "shape_type" in node.attr else 0
+            self._add_shape_constant(name, refinement.element_shape, dtype)
+
+    def _add_shape_constant(self, name: str, shape: Shape, dtype: int = 0) -> str:
+        from tensorflow.python.framework import dtypes, tensor_util
+
+        value = -1 if shape is None else [-1 if dim is None else dim for dim in shape]
+        kind = dtypes.as_dtype(dtype or dtype_number("int32"))
+        return self._add_constant(name, tensor_util.make_tensor_proto(value, dtype=kind))
+
+    def _add_integer(self, name: str, value: int) -> str:
+        from tensorflow.python.framework import dtypes, tensor_util
+
+        return self._add_constant(name, tensor_util.make_tensor_proto(value, dtype=dtypes.int32))
+
+    def _add_constant(self, name: str, proto: Any) -> str:
+        _fill_constant(self.graph_def.node.add(name=name), proto)
+        return name
+
+
+def _fill_constant(node: Any, proto: Any) -> None:
+    node.op = "Const"
+    node.attr["dtype"].type = proto.dtype
+    node.attr["value"].tensor.CopyFrom(proto)
+
+
+def _integers(value: tuple[int, ...], shape: Shape, dtype: str) -> Any:
+    """A TensorProto."""
+    from tensorflow.python.framework import dtypes, tensor_util
+
+    kind = dtypes.as_dtype(dtype)
+    return tensor_util.make_tensor_proto(list(value), dtype=kind, shape=list(shape or ()))
+
+
+def dtype_number(dtype: str) -> int:
+    """The DataType number of a dtype name; ``float32`` where the dtype is unknown."""
+    from tensorflow.python.framework import dtypes
+
+    return int(dtypes.as_dtype(dtype or "float32").as_datatype_enum)
+
+
+def fill_shape(proto: Any, shape: Shape) -> None:
+    """Writes ``shape`` into an empty TensorShapeProto."""
+    proto.Clear()
+    if shape is None:
+        proto.unknown_rank = True
+        return
+    proto.SetInParent()
+    for dim in shape:
+        proto.dim.add(size=-1 if dim is None else dim)
+
+
+def constant_elements(node: Any) -> int:
+    """How many elements a ``Const`` has."""
+    count = 1
+    for dim in attribute(node.attr, "value").tensor.tensor_shape.dim:
+        count *= dim.size
+    return count

@@ -1,0 +1,101 @@
+"""Variables and tables of a flat graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from placer.extraction.graph_defs.op_definitions import attribute, decoded
+from placer.extraction.graph_defs.raw_program import RawProgram, dtype_name, shape_of
+from placer.graph.op_graph import Variable
+
+VARIABLE_TYPES = frozenset({"VarHandleOp", "VariableV2", "Variable"})
+TABLE_TYPES = frozenset(
+    {"HashTable", "HashTableV2", "MutableHashTable", "MutableHashTableV2"}
+    | {"MutableHashTableOfTensors", "MutableHashTableOfTensorsV2"}
+    | {"MutableDenseHashTable", "MutableDenseHashTableV2"}
+)
+ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+"""The shared name with which TensorFlow marks a handle as its own, whatever others do."""
+
+
+def resource_key(node: Any) -> tuple[str, str, str]:
+    """What two handle ops must agree in to stand for the same resource."""
+    kind = "table" if node.op in TABLE_TYPES else "variable"
+    container = decoded(attribute(node.attr, "container").s)
+    return kind, container, shared_name(node) or f"//{node.name}"
+
+
+def shared_name(node: Any) -> str:
+    """The name under which other handle ops reach the same resource, ``""`` if there is none."""
+    name = decoded(attribute(node.attr, "shared_name").s)
+    return "" if name == ANONYMOUS else str(name)
+
+
+def find_variables(
+    graph_def: Any, raw: RawProgram, captures: Mapping[str, Any]
+) -> tuple[Variable, ...]:
+    """The variables and tables of a flat graph, each once, with unique names.
+
+    Handle ops with one shared name are one variable; it is named by that, else by its op.
+    ``captures`` maps flat placeholders to live handles.
+    """
+    first: dict[tuple[str, str, str], Any] = {}
+    for node in graph_def.node:
+        if node.op in VARIABLE_TYPES or node.op in TABLE_TYPES:
+            first.setdefault(resource_key(node), node)
+    found = [_declared(node, raw) for node in first.values()]
+    found.extend(
+        _captured(name, value, raw) for name, value in captures.items() if _is_state(value)
+    )
+    return tuple(_with_unique_names(found))
+
+
+def _declared(node: Any, raw: RawProgram) -> Variable:
+    name = shared_name(node) or node.name
+    if node.op in TABLE_TYPES:
+        return Variable(name=name, handle=node.name, dtype="resource", shape=None)
+    shape = shape_of(attribute(node.attr, "shape").shape)
+    if shape is None or None in shape:
+        shape = raw.stored_variables.get(name, ("", shape))[1]
+    return Variable(
+        name=name,
+        handle=node.name,
+        dtype=dtype_name(attribute(node.attr, "dtype").type),
+        shape=shape,
+    )
+
+
+def _is_state(value: Any) -> bool:
+    return str(value.dtype.name) == "resource"
+
+
+def _captured(placeholder: str, value: Any, raw: RawProgram) -> Variable:
+    from tensorflow.python.ops import handle_data_util
+
+    name = raw.variable_names.get(id(value), placeholder)
+    data = handle_data_util.get_handle_data(value)
+    if data is None or not data.is_set or not data.shape_and_type:
+        return Variable(name=name, handle=placeholder, dtype="resource", shape=None)
+    entry = data.shape_and_type[0]
+    return Variable(
+        name=name,
+        handle=placeholder,
+        dtype=dtype_name(entry.dtype),
+        shape=shape_of(entry.shape),
+    )
+
+
+def _with_unique_names(variables: Iterable[Variable]) -> list[Variable]:
+    from dataclasses import replace
+
+    taken: set[str] = set()
+    result = []
+    for variable in variables:
+        name, suffix = variable.name, 0
+        while name in taken:
+            suffix += 1
+            name = f"{variable.name}_{suffix}"
+        taken.add(name)
+        result.append(variable if name == variable.name else replace(variable, name=name))
+    return result

@@ -1,0 +1,197 @@
+"""Types of the inputs and outputs of a NodeDef, from its op definition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from placer.extraction.graph_defs.flat_nodes import Alike
+from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length, attribute
+from placer.extraction.graph_defs.raw_program import dtype_name
+
+NOTHING_ALIKE: Mapping[str, bytes | None] = {}
+
+UNSIZED = frozenset({"string", "variant", "resource"})
+"""Dtypes of tensors whose bytes no shape tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Dtype of one tensor (TensorFlow's name without ``_ref``) and whether it is a reference."""
+
+    dtype: str
+    is_ref: bool = False
+
+
+def output_types(node: Any, definitions: OpDefinitions) -> tuple[TensorType, ...] | None:
+    """The types of all outputs; ``None`` for an op type that nobody knows."""
+    definition = definitions.find(node.op)
+    if definition is None:
+        return None
+    return tuple(_types(definition.output_arg, node.attr, definition))
+
+
+def input_types(node: Any, definitions: OpDefinitions) -> tuple[TensorType, ...] | None:
+    """The types that a node expects of its data inputs; ``None`` for an unknown op type."""
+    definition = definitions.find(node.op)
+    if definition is None:
+        return None
+    return tuple(_types(definition.input_arg, node.attr, definition))
+
+
+def _types(arguments: Any, attributes: Any, definition: Any) -> Iterator[TensorType]:
+    for argument in arguments:
+        if argument.type_list_attr:
+            for number in attribute(attributes, argument.type_list_attr).list.type:
+                yield _type(number, argument.is_ref)
+            continue
+        number = argument.type
+        if argument.type_attr:
+            number = _attribute_or_default(argument.type_attr, attributes, definition)
+        count = argument_length(argument, attributes)
+        yield from [_type(number, argument.is_ref)] * count
+
+
+def _attribute_or_default(name: str, attributes: Any, definition: Any) -> int:
+    if name in attributes:
+        return int(attributes[name].type)
+    return next((int(a.default_value.type) for a in definition.attr if a.name == name), 0)
+
+
+_REF_OFFSET = 100
+
+
+@cache
+def _type(number: int, is_ref: bool) -> TensorType:
+    return TensorType(dtype_name(number), is_ref or number > _REF_OFFSET)
+
+
+def referenced_outputs(nodes: Any) -> Mapping[str, int]:
+    """How many outputs of each op are read, as far as its readers tell."""
+    count: dict[str, int] = {}
+    for node in nodes:
+        for reference in node.input:
+            if not reference.startswith("^"):
+                name, _, index = reference.partition(":")
+                count[name] = max(count.get(name, 0), int(index or 0) + 1)
+    return count
+
+
+def _own_dtype(node: Any) -> str:
+    """The only dtype among the attributes of an op; ``variant``, which has no size, otherwise."""
+    found = {value.type for value in node.attr.values() if value.WhichOneof("value") == "type"}
+    return dtype_name(found.pop()) if len(found) == 1 and 0 not in found else "variant"
+
+
+Signature = tuple[tuple[TensorType, ...] | None, tuple[TensorType, ...] | None]
+"""The types of the inputs and outputs of an op; ``None`` for an unknown op type."""
+
+
+class _Signatures:
+    """The signatures of nodes, found once for all that agree in what decides them."""
+
+    def __init__(self, definitions: OpDefinitions) -> None:
+        self.definitions = definitions
+        self.deciding: dict[str, tuple[str, ...]] = {}
+        self.found: dict[tuple[object, ...], Signature] = {}
+
+    def of(self, node: Any) -> Signature:
+        op_type, attributes = node.op, node.attr
+        if op_type not in self.deciding:
+            self.deciding[op_type] = self._deciding_attributes(op_type)
+        values = [
+            attributes[name].SerializeToString() if name in attributes else None
+            for name in self.deciding[op_type]
+        ]
+        key = op_type, *values
+        if key not in self.found:
+            inputs, outputs = (f(node, self.definitions) for f in (input_types, output_types))
+            self.found[key] = inputs, outputs
+        return self.found[key]
+
+    def _deciding_attributes(self, op_type: str) -> tuple[str, ...]:
+        """The attributes that give dtypes, or how many tensors there are."""
+        definition = self.definitions.find(op_type)
+        if definition is None:
+            return ()
+        arguments = (*definition.input_arg, *definition.output_arg)
+        names = ((a.type_attr, a.number_attr, a.type_list_attr) for a in arguments)
+        return tuple(dict.fromkeys(name for row in names for name in row if name))
+
+
+def _may_be_handle(kind: TensorType) -> bool:
+    """Old handles are strings."""
+    return kind.is_ref or kind.dtype in UNSIZED
+
+
+class GraphTypes:
+    """Types of every node of a graph: ``outputs``, guessed from the readers for unknown op types,
+    and what the node expects as ``inputs``, ``None`` for those.
+
+    ``present`` are the op types that there are, ``handle_readers`` the nodes that may read a handle
+    or a reference.  Nodes with equal
+    ``contents`` (by name) are alike.
+    """
+
+    def __init__(
+        self,
+        nodes: Any,
+        definitions: OpDefinitions,
+        contents: Mapping[str, bytes | None] = NOTHING_ALIKE,
+    ) -> None:
+        self.definitions = definitions
+        self.contents = contents
+        self.nodes = nodes
+        self.present = frozenset(node.op for node in nodes)
+        self.inputs: dict[str, tuple[TensorType, ...] | None] = {}
+        self.outputs: dict[str, tuple[TensorType, ...]] = {}
+        self.unknown_ops: list[str] = []
+        self.handle_readers: list[Any] = []
+        signatures = Alike(_Signatures(definitions).of)
+        plain: dict[int, bool] = {}
+        for node in nodes:
+            name = node.name
+            inputs, outputs = signatures.of(node, contents.get(name))
+            self.inputs[name] = inputs
+            if id(inputs) not in plain:
+                plain[id(inputs)] = inputs is not None and not any(map(_may_be_handle, inputs))
+            if not plain[id(inputs)]:
+                self.handle_readers.append(node)
+            if outputs is None:
+                self.unknown_ops.append(name)
+            else:
+                self.outputs[name] = outputs
+        if self.unknown_ops:
+            self._guess(nodes)
+
+    def _guess(self, nodes: Any) -> None:
+        unknown = set(self.unknown_ops)
+        count = referenced_outputs(nodes)
+        guesses = {
+            node.name: [TensorType(_own_dtype(node))] * count.get(node.name, 1)
+            for node in nodes
+            if node.name in unknown
+        }
+        for node in nodes:
+            expected = self.inputs[node.name] or ()
+            data = [reference for reference in node.input if not reference.startswith("^")]
+            for reference, kind in zip(data, expected, strict=False):
+                name, _, index = reference.partition(":")
+                if name in unknown and kind.dtype:
+                    guesses[name][int(index or 0)] = kind
+        self.outputs.update({name: tuple(types) for name, types in guesses.items()})
+
+    def nodes_of(self, op_types: Set[str]) -> list[Any]:
+        """The nodes of these op types, in graph order."""
+        if self.present.isdisjoint(op_types):
+            return []
+        return [node for node in self.nodes if node.op in op_types]
+
+    def of(self, reference: str) -> TensorType:
+        """The type of the tensor that ``"op"`` or ``"op:1"`` names; dtype ``""`` if unknown."""
+        name, _, index = reference.partition(":")
+        types = self.outputs.get(name, ())
+        number = int(index or 0)
+        return types[number] if number < len(types) else TensorType("")

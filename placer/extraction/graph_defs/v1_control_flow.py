@@ -1,0 +1,100 @@
+"""Frames of v1 loops and branches of v1 conditionals, by op."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from placer.errors import ModelError
+from placer.extraction.graph_defs.op_definitions import attribute, decoded
+
+ENTER_TYPES = frozenset({"Enter", "RefEnter"})
+EXIT_TYPES = frozenset({"Exit", "RefExit"})
+SWITCH_TYPES = frozenset({"Switch", "RefSwitch"})
+MERGE_TYPES = frozenset({"Merge", "RefMerge"})
+
+Branch = tuple[str, int]
+"""The predicate of a ``Switch`` and the output that was taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where an op runs: the names of the frames around it, outermost first, and the branches.
+
+    An ``Exit`` runs in the frame that it leaves, its output outside: ``frames`` is the latter.
+    """
+
+    frames: tuple[str, ...] = ()
+    branches: frozenset[Branch] = frozenset()
+
+
+NOWHERE = Context()
+
+
+def find_contexts(nodes: Iterable[Any]) -> dict[str, Context]:
+    """The context of every op, given in topological order (back edges aside).
+
+    Raises :class:`ModelError` if an output of a ``Switch`` is read that it does not have.
+    """
+    nodes = list(nodes)
+    if not any(node.op in ENTER_TYPES or node.op in SWITCH_TYPES for node in nodes):
+        return dict.fromkeys((node.name for node in nodes), NOWHERE)
+    known: dict[str, Context] = {}
+    types: dict[str, str] = {}
+    for node in nodes:
+        types[node.name] = node.op
+        above = [_through(reference, known, types) for reference in node.input]
+        frames = max((context.frames for context in above), key=len, default=())
+        branches = _branches(node, above, known)
+        if node.op in ENTER_TYPES:
+            frames = (*frames, decoded(attribute(node.attr, "frame_name").s))
+        elif node.op in EXIT_TYPES:
+            frames = frames[:-1]
+            branches = frozenset(b for b in branches if types.get(b[0]) != "LoopCond")
+        known[node.name] = NOWHERE
+        if frames or branches or node.op in SWITCH_TYPES:
+            known[node.name] = Context(frames, branches)
+            if node.op in SWITCH_TYPES:
+                predicate = node.input[1].partition(":")[0]
+                for taken in (0, 1):
+                    inside = branches | {(predicate, taken)}
+                    known[f"{node.name}:{taken}"] = Context(frames, inside)
+    return known
+
+
+def _through(reference: str, known: dict[str, Context], types: dict[str, str]) -> Context:
+    name, _, index = reference.lstrip("^").partition(":")
+    if types.get(name) in SWITCH_TYPES and not reference.startswith("^"):
+        taken = f"{name}:{index or 0}"
+        if taken not in known:
+            raise ModelError(
+                f"{reference} is read, but a {types[name]} has the outputs 0 and 1 only"
+            )
+        return known[taken]
+    return known.get(name, NOWHERE)
+
+
+def _branches(node: Any, above: list[Context], known: dict[str, Context]) -> frozenset[Branch]:
+    if node.op not in MERGE_TYPES:
+        return frozenset().union(*(context.branches for context in above))
+    arriving = [
+        context.branches
+        for reference, context in zip(node.input, above, strict=True)
+        if reference.partition(":")[0] in known  # neither a control nor a back edge
+    ]
+    return frozenset.intersection(*arriving) if arriving else frozenset()
+
+
+def loop_members(nodes: Iterable[Any]) -> list[list[str]]:
+    """The ops of every outermost v1 loop, ``Enter`` to ``Exit``, inner loops included."""
+    nodes = list(nodes)
+    contexts = find_contexts(nodes)
+    members: dict[str, list[str]] = {}
+    for node in nodes:
+        frames = contexts[node.name].frames
+        if not frames and node.op in EXIT_TYPES:
+            frames = contexts[node.input[0].partition(":")[0]].frames
+        if frames:
+            members.setdefault(frames[0], []).append(node.name)
+    return list(members.values())

@@ -1,0 +1,1 @@
+"""The fresh interpreter that reads a model, and what it may take."""

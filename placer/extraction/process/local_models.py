@@ -1,0 +1,79 @@
+"""Models as everything else reads them: a GraphDef, MetaGraphDef or SavedModel on this machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placer.errors import UsageError
+from placer.extraction.files.keras_files import CONFIG_FILE, is_keras_file
+from placer.extraction.files.remote_files import scheme_of
+from placer.extraction.files.sources import file_hash
+from placer.extraction.process.child_process import require_answer
+
+if TYPE_CHECKING:
+    from placer.extraction.extraction import Extraction
+
+TIME_LIMIT_SECONDS = 600.0
+"""For fetching a model, and for exporting one with its weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalModel:
+    """Where a model was found and where it can be read.
+
+    ``source`` is the path as given, ``original`` the file on this machine that holds it (a Keras
+    file, say), ``path`` what to read: ``original`` or a SavedModel made of it, for which
+    ``source_format`` says ``keras``.
+    """
+
+    source: str
+    original: Path
+    path: Path
+    source_format: str = ""
+
+    def describe(self, found: Extraction) -> Extraction:
+        """``found`` in ``path``, described as what was given."""
+        if str(self.path) == self.source:
+            return found
+        model = {**found.model, "path": self.source}
+        if self.source_format:
+            folder = self.original.is_dir()
+            file = self.original / CONFIG_FILE if folder else self.original
+            model |= {"format": self.source_format, "sha256": file_hash(file)}
+        return replace(found, model=model)
+
+
+@contextmanager
+def local_model(
+    source: str | os.PathLike[str], *, allow_unsafe_keras: bool = False, weights: bool = True
+) -> Iterator[LocalModel]:
+    """The model behind a path, fetched or exported first where needed; copies go with the block.
+
+    Remote paths (``gs://bucket/model``) are fetched, without ``weights`` only what analysis
+    reads; Keras files become SavedModels.  Both happen in a child process.  Raises
+    :class:`ModelError` where that fails, and for a Keras file that would run code of its own,
+    unless ``allow_unsafe_keras``.
+    """
+    name = os.fspath(source)
+    scheme = scheme_of(name)
+    if scheme == "ram":
+        raise UsageError(f"{name!r} exists in one process only: write the model to a disk")
+    with tempfile.TemporaryDirectory(prefix="placer-model-") as folder:
+        original = Path(name.partition("://")[2] if scheme == "file" else name)
+        if scheme not in ("", "file"):
+            original = Path(folder) / (Path(name).name or "model")
+            request = {"path": name, "target": str(original), "weights": weights}
+            require_answer("fetch", request, TIME_LIMIT_SECONDS)
+        if not is_keras_file(original):
+            yield LocalModel(source=name, original=original, path=original)
+            return
+        target = Path(folder) / "exported"
+        request = {"path": str(original), "target": str(target), "allow_code": allow_unsafe_keras}
+        require_answer("export_keras", request, TIME_LIMIT_SECONDS)
+        yield LocalModel(source=name, original=original, path=target, source_format="keras")

@@ -1,0 +1,209 @@
+"""Programs that are already in this process: functions, Keras models and graphs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from placer.errors import ModelError, UsageError
+from placer.extraction.graph_defs.program import ProgramInput
+from placer.extraction.graph_defs.raw_program import RawProgram, dtype_name
+from placer.extraction.reading.signatures import choose_outputs
+from placer.extraction.reading.training_steps import keras_variables
+
+
+def read_live(source: Any, outputs: Sequence[str] | None) -> RawProgram | None:
+    """The program behind a live object, or ``None`` if it is a bare ``tf.Graph``.
+
+    Takes a ConcreteFunction, a ``tf.function``, a Keras model and a FuncGraph.  Raises
+    :class:`UsageError` for anything else, and for a ``tf.function`` with several traces.
+    """
+    from tensorflow.python.framework import func_graph, ops
+
+    if isinstance(source, func_graph.FuncGraph):
+        return _read_func_graph(source, outputs, source_format="function")
+    if isinstance(source, ops.Graph):
+        return None
+    if is_keras_model(source):
+        names = {id(v.value.handle): v.path for v in source.variables if hasattr(v, "path")}
+        function = trace_keras_model(source)
+        return _read_func_graph(function.graph, outputs, source_format="keras", names=names)
+    function = concrete_function(source)
+    model = getattr(function, "model", None)  # of a training step: Keras's names are paths
+    paths = {id(v.value.handle): v.path for v in keras_variables(model)} if model else None
+    return _read_func_graph(
+        function.graph, outputs, source_format="function", function=function, names=paths
+    )
+
+
+def concrete_function(source: Any) -> Any:
+    """The ConcreteFunction of a ``tf.function`` or of itself.
+
+    A ``tf.function`` must have an input signature or exactly one trace, else
+    :class:`UsageError`.
+    """
+    if hasattr(source, "graph") and hasattr(source, "structured_outputs"):
+        return source
+    if not hasattr(source, "get_concrete_function"):
+        raise UsageError(
+            f"cannot read a program from a {type(source).__name__}: pass a path, a "
+            "ConcreteFunction, a tf.function, a Keras model or a tf.Graph"
+        )
+    if getattr(source, "input_signature", None) is not None:
+        return source.get_concrete_function()
+    traced: list[Any] = getattr(source, "_list_all_concrete_functions", list)()
+    if len(traced) != 1:
+        raise UsageError(
+            f"the tf.function has {len(traced)} traces and no input_signature, so the program is "
+            "not determined: pass function.get_concrete_function(...) instead"
+        )
+    return traced[0]
+
+
+def is_keras_model(source: Any) -> bool:
+    """Whether ``source`` is a model of Keras 2 or 3 (which is not imported to find out)."""
+    return any(
+        kind.__name__ == "Model" and "keras" in kind.__module__.split(".")[0]
+        for kind in type(source).__mro__
+    )
+
+
+def trace_keras_model(model: Any) -> Any:
+    """The ConcreteFunction of a model's inference on its own input specs.
+
+    It is traced here, not with the model's ``jit_compile``.  Raises :class:`UsageError` if the
+    model was never built, so that its inputs are unknown.
+    """
+    import tensorflow as tf
+
+    known = getattr(model, "inputs", None)
+    if not known:
+        raise UsageError(
+            f"the inputs of the Keras model {model.name!r} are unknown: call it once, or pass "
+            "tf.function(model).get_concrete_function(...)"
+        )
+    only = known[0] if len(known) == 1 else list(known)
+    inputs = getattr(model, "input", None)  # with its structure; Keras 3's Sequential has none
+    specs = tf.nest.map_structure(
+        lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype, name=_spec_name(tensor)),
+        only if inputs is None else inputs,
+    )
+
+    def run(values: Any) -> Any:
+        return model(values, training=False)
+
+    return tf.function(run, jit_compile=False).get_concrete_function(specs)
+
+
+def _spec_name(tensor: Any) -> str | None:
+    return str(tensor.name).split(":")[0] if getattr(tensor, "name", None) else None
+
+
+def _read_func_graph(
+    graph: Any,
+    outputs: Sequence[str] | None,
+    *,
+    source_format: str,
+    function: Any = None,
+    names: dict[int, str] | None = None,
+) -> RawProgram:
+    graph_def = graph.as_graph_def(add_shapes=True)
+    new_names = _stable_names(graph)
+    _rename(graph_def, new_names)
+    captures = {
+        new_names.get(inner.op.name, inner.op.name): outer
+        for outer, inner in graph.captures
+        if inner.op.type == "Placeholder"
+    }
+    captured = {inner.op.name for _, inner in graph.captures}  # small values became constants
+    inputs = [tensor for tensor in graph.inputs if tensor.op.name not in captured]
+    found = dict(zip(_output_keys(graph, function), (t.name for t in graph.outputs), strict=True))
+    ops = {node.name: node for node in graph_def.node}
+    wanted, targets = choose_outputs(found, outputs, ops)
+    if not outputs:
+        wanted = tuple(found.items())
+        targets = tuple(op.name for op in graph.control_outputs)
+    if not wanted and not targets:
+        raise ModelError("the function has no outputs and no side effects: nothing to place")
+    variable_names = {id(v.handle): v.name.split(":")[0] for v in graph.variables}
+    return RawProgram(
+        graph_def=graph_def,
+        inputs=tuple(_program_inputs(inputs)),
+        outputs=wanted,
+        targets=targets,
+        source_format=source_format,
+        signature=graph.name,
+        captures=captures,
+        variable_names=variable_names | (names or {}),
+        chosen_outputs=tuple(outputs or ()),
+    )
+
+
+def _stable_names(graph: Any) -> dict[str, str]:
+    """New names for captures that bear a number of this process (``embedding_lookup/12925``),
+    which another trace of the same function has not; in the order of the captures."""
+    taken = {op.name for op in graph.get_operations()}
+    found: dict[str, str] = {}
+    for _, inner in graph.captures:
+        scope, slash, last = inner.op.name.rpartition("/")
+        if last.isdecimal():
+            base = f"{scope}{slash}capture"
+            names = itertools.chain((base,), _numbered(base))
+            found[inner.op.name] = next(name for name in names if name not in taken)
+            taken.add(found[inner.op.name])
+    return found
+
+
+def _rename(graph_def: Any, new_names: dict[str, str]) -> None:
+    """Renames nodes and every reference to them, in place."""
+    if not new_names:
+        return
+    for node in graph_def.node:
+        node.name = new_names.get(node.name, node.name)
+        for number, reference in enumerate(node.input):
+            name, colon, output = reference.lstrip("^").partition(":")
+            if name in new_names:
+                mark = "^" if reference.startswith("^") else ""
+                node.input[number] = f"{mark}{new_names[name]}{colon}{output}"
+
+
+def _program_inputs(tensors: Sequence[Any]) -> Iterator[ProgramInput]:
+    taken: set[str] = set()
+    for tensor in tensors:
+        key = _attribute(tensor.op, "_user_specified_name") or tensor.op.name
+        key = next(
+            name
+            for name in itertools.chain((key, tensor.op.name), _numbered(key))
+            if name not in taken
+        )
+        taken.add(key)
+        yield ProgramInput(
+            key=key,
+            tensor=tensor.name,
+            dtype=dtype_name(tensor.dtype.as_datatype_enum),
+            shape=None if tensor.shape.rank is None else tuple(tensor.shape.as_list()),
+        )
+
+
+def _numbered(name: str) -> Iterator[str]:
+    return (f"{name}_{number}" for number in itertools.count(1))
+
+
+def _attribute(op: Any, name: str) -> str:
+    try:
+        return bytes(op.get_attr(name)).decode()
+    except ValueError:
+        return ""
+
+
+def _output_keys(graph: Any, function: Any) -> list[str]:
+    from tensorflow.python.util import nest
+
+    structure = graph.structured_outputs if function is None else function.structured_outputs
+    count = len(graph.outputs)
+    pairs = nest.flatten_with_joined_string_paths(structure, expand_composites=True)
+    keys = [path or "output" for path, value in pairs if value is not None]
+    if len(keys) != count or len(set(keys)) != count:
+        return [f"output_{index}" for index in range(count)]
+    return keys

@@ -1,0 +1,256 @@
+"""The way from a model to a flat program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from placer.beside import beside
+from placer.errors import ModelError, UsageError
+from placer.extraction.division.dividing import divided
+from placer.extraction.division.division import Division
+from placer.extraction.files.sources import read_source
+from placer.extraction.flattening.inlining import InlinedGraph, inline_calls
+from placer.extraction.graph_defs.call_scopes import name_nodes
+from placer.extraction.graph_defs.fingerprint import fingerprint_graph
+from placer.extraction.graph_defs.loop_reads import LOOP_TYPES, with_reads_before_loops
+from placer.extraction.graph_defs.node_checks import check_nodes, check_references
+from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions, attribute
+from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
+from placer.extraction.graph_defs.raw_program import RawProgram, dtype_name, shape_of
+from placer.extraction.graph_defs.scratch_graphs import dtype_number, fill_shape
+from placer.extraction.graph_defs.state import find_variables
+from placer.extraction.graph_defs.tensorflow_core import import_core
+from placer.extraction.reading.live import read_live
+from placer.extraction.reading.signatures import (
+    choose_outputs,
+    read_meta_graph,
+    read_saved_model,
+)
+from placer.extraction.reading.sinks import Dependencies, default_ends, output_count, training_step
+
+
+def load_program(
+    source: Any,
+    *,
+    tag_set: str | None = None,
+    signature: str | None = None,
+    outputs: Sequence[str] | None = None,
+    division: Division | None = None,
+    fingerprinted: bool = True,
+) -> FlatProgram:
+    """The flat program of a model: calls inlined, only what the outputs need, weights unread.
+
+    ``source`` is the path of a SavedModel folder or a GraphDef file, a GraphDef, a
+    ConcreteFunction, a ``tf.function`` with one trace, a Keras model, or a ``tf.Graph``.
+    ``tag_set`` and ``signature`` choose in a SavedModel (``serve`` and ``serving_default`` if not
+    given); ``outputs`` are keys of the signature, ops or tensors.  Without them a MetaGraphDef
+    runs what its collections ``train_op`` and ``losses`` hold, if it has a ``train_op``; any other
+    graph its sinks.  With ``division`` its batch is divided.  One that is not ``fingerprinted`` is
+    so when it is analysed.  Raises :class:`ModelError` or
+    :class:`UsageError` saying what exists.
+    """
+    raw = read_program(source, tag_set=tag_set, signature=signature, outputs=outputs)
+    return divided(flatten(raw, fingerprinted=fingerprinted), division)
+
+
+def read_program(
+    source: Any,
+    *,
+    tag_set: str | None = None,
+    signature: str | None = None,
+    outputs: Sequence[str] | None = None,
+) -> RawProgram:
+    """The program as it was found; see :func:`load_program`."""
+    from tensorflow.core.framework import graph_pb2
+
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        message = read_source(path)
+        kind = message.DESCRIPTOR.name
+        if kind != "GraphDef":
+            import_core()
+        if kind == "SavedModel":
+            return read_saved_model(
+                message, path, tag_set=tag_set, signature=signature, outputs=outputs
+            )
+        if kind == "MetaGraphDef" and signature:
+            raw = read_meta_graph(message, path, signature=signature, outputs=outputs)
+            return replace(raw, source_format="graph_def", captures_constants=False)
+        if tag_set or signature:
+            flag, value = ("--signature", signature) if signature else ("--tag-set", tag_set)
+            raise UsageError(
+                f"{flag} {value} chooses in a SavedModel, and {str(path)!r} is a {kind}: name "
+                "what to run with --outputs"
+            )
+        if kind == "GraphDef":
+            raw = _read_graph_def(message, outputs, source_format="graph_def")
+        else:
+            wanted = outputs or training_step(message)
+            raw = _read_graph_def(message.graph_def, wanted, source_format="graph_def")
+        return replace(raw, path=str(path))
+    if isinstance(source, graph_pb2.GraphDef):
+        return _read_graph_def(source, outputs, source_format="graph_def")
+    return read_live(source, outputs) or _read_graph_def(
+        source.as_graph_def(), outputs, source_format="graph"
+    )
+
+
+def _read_graph_def(
+    graph_def: Any, outputs: Sequence[str] | None, *, source_format: str
+) -> RawProgram:
+    ops = name_nodes(graph_def.node)
+    if outputs:
+        import_core()
+        wanted, targets = choose_outputs({}, outputs, ops)
+    else:
+        check_references(ops)
+        graph = Dependencies(ops)
+        import_core()
+        wanted, targets = default_ends(graph, OpDefinitions(functions=graph_def.library.function))
+    return RawProgram(
+        graph_def=graph_def,
+        inputs=(),
+        outputs=wanted,
+        targets=targets,
+        source_format=source_format,
+        chosen_outputs=tuple(outputs or ()),
+        whole=not outputs,
+    )
+
+
+def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
+    """The flat program of what was found: inlined, pruned, ordered, fingerprinted.
+
+    Loops that ask for devices of their own read variables before they start.
+
+    Raises :class:`ModelError` if no op is left.
+    """
+    library = raw.graph_def.library.function
+    definitions = OpDefinitions(raw.stripped_ops, library)
+    inputs = [item.tensor for item in raw.inputs]
+    main = raw.graph_def.node if raw.whole else []
+    with beside(partial(check_nodes, main, definitions), ops=len(main)) as checked:
+        inlined = inline_calls(
+            cut_at_inputs(raw.graph_def, raw.inputs, definitions),
+            outputs=[tensor for _, tensor in raw.outputs] + inputs,
+            targets=raw.targets,
+            definitions=definitions,
+        )
+        checked()
+    unchecked = (n for n in inlined.graph_def.node if not raw.whole or inlined.call_path[n.name])
+    check_nodes(unchecked, definitions)
+    if not inlined.graph_def.node:
+        raise ModelError(
+            f"nothing is left of the {len(raw.graph_def.node):,} ops of the graph once the "
+            f"functions they call are inlined, which are empty: there is nothing to place"
+        )
+    _check_outputs(inlined, raw, definitions)
+    captures = {name: raw.captures[name] for name in inlined.origins if name in raw.captures}
+    found = FlatProgram(
+        graph_def=inlined.graph_def,
+        origins=inlined.origins,
+        call_path=inlined.call_path,
+        inputs=raw.inputs or tuple(_placeholders(inlined.graph_def, captures)),
+        outputs=tuple(
+            (key, tensor) for (key, _), tensor in zip(raw.outputs, inlined.outputs, strict=False)
+        ),
+        targets=inlined.targets,
+        variables=find_variables(inlined.graph_def, raw, captures),
+        captures=captures,
+        captured_constants=tuple(
+            node.name
+            for node in inlined.graph_def.node
+            if raw.captures_constants and node.op == "Const" and not inlined.call_path[node.name]
+        ),
+        chosen_outputs=raw.chosen_outputs,
+        source_format=raw.source_format,
+        path=raw.path,
+        signature=raw.signature,
+        tags=raw.tags,
+        fingerprint=fingerprint_graph(inlined.graph_def, definitions, inlined.contents)
+        if fingerprinted
+        else "",
+        contents=inlined.contents,
+        stored_shapes=inlined.stored_shapes,
+        stripped_ops=raw.stripped_ops,
+        warnings=(*raw.warnings, *_warnings(inlined)),
+        ops_in_file=len(raw.graph_def.node) + sum(len(f.node_def) for f in library),
+        functions_in_file=len(library),
+    )
+    return with_reads_before_loops(found, _loops_apart(found))
+
+
+def _loops_apart(program: FlatProgram) -> frozenset[str]:
+    """The loops that ask for devices whatever they read (towers do)."""
+    return frozenset(
+        node.name
+        for node in program.graph_def.node
+        if node.op in LOOP_TYPES and DEVICES_ATTRIBUTE in node.attr
+    )
+
+
+def _check_outputs(inlined: InlinedGraph, raw: RawProgram, definitions: OpDefinitions) -> None:
+    producers = {tensor.partition(":")[0] for tensor in inlined.outputs}
+    nodes = {node.name: node for node in inlined.graph_def.node if node.name in producers}
+    for (key, _), tensor in zip(raw.outputs, inlined.outputs, strict=False):
+        name, _, number = tensor.partition(":")
+        count = output_count(nodes[name], definitions)
+        if int(number or 0) >= count and definitions.find(nodes[name].op) is not None:
+            raise ModelError(f"there is no output {key!r}: {name!r} has {count}, from 0 on")
+
+
+def cut_at_inputs(
+    graph_def: Any, inputs: Sequence[ProgramInput], definitions: OpDefinitions
+) -> Any:
+    """``graph_def`` with a placeholder for every fed op that is none.
+
+    A fed tensor hides the op that computes it, and all that only this op needs, as where a
+    signature of TensorFlow 1 feeds the parsed features instead of the serialised examples.
+    """
+    fed = {item.tensor.removesuffix(":0"): item for item in inputs}
+    cut = {
+        node.name: fed[node.name]
+        for node in graph_def.node
+        if node.name in fed
+        and node.op not in ("Placeholder", "PlaceholderV2")
+        and output_count(node, definitions) == 1
+    }
+    if not cut:
+        return graph_def
+    copy = type(graph_def)()
+    copy.CopyFrom(graph_def)
+    for node in copy.node:
+        if node.name in cut:
+            item = cut[node.name]
+            node.CopyFrom(type(node)(name=node.name, op="Placeholder", device=node.device))
+            node.attr["dtype"].type = dtype_number(item.dtype)
+            fill_shape(node.attr["shape"].shape, item.shape)
+    return copy
+
+
+def _placeholders(graph_def: Any, captures: Any) -> list[ProgramInput]:
+    return [
+        ProgramInput(
+            key=node.name,
+            tensor=f"{node.name}:0",
+            dtype=dtype_name(attribute(node.attr, "dtype").type),
+            shape=shape_of(node.attr["shape"].shape) if "shape" in node.attr else None,
+        )
+        for node in graph_def.node
+        if node.op in ("Placeholder", "PlaceholderV2") and node.name not in captures
+    ]
+
+
+def _warnings(inlined: InlinedGraph) -> list[tuple[str, str, tuple[str, ...]]]:
+    if not inlined.compiled_calls:
+        return []
+    message = (
+        f"{len(inlined.compiled_calls)} calls ask for XLA (jit_compile=True), which ignores the "
+        "placement of single ops"
+    )
+    return [("jit_compile", message, inlined.compiled_calls)]

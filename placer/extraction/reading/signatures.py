@@ -1,0 +1,216 @@
+"""SavedModels and MetaGraphDefs: the chosen meta graph, signature, inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from placer.errors import ModelError
+from placer.extraction.graph_defs.program import ProgramInput
+from placer.extraction.graph_defs.raw_program import RawProgram, dtype_name, shape_of
+from placer.extraction.reading.saved_functions import export_function, tell_functions
+
+DEFAULT_TAG_SET = "serve"
+DEFAULT_SIGNATURE = "serving_default"
+_Entry = tuple[str, tuple[int | None, ...] | None]
+Warnings = tuple[tuple[str, str, tuple[str, ...]], ...]
+
+INITIALISER_SIGNATURE = "__saved_model_init_op"
+
+
+def read_saved_model(
+    saved_model: Any,
+    path: Path,
+    *,
+    tag_set: str | None,
+    signature: str | None,
+    outputs: Sequence[str] | None,
+) -> RawProgram:
+    """The program behind one signature of a SavedModel, weights unread.
+
+    As in ``saved_model_cli``, the tag set is ``serve`` and the signature ``serving_default``
+    unless given; ``tag_set`` is a comma-separated list.  ``outputs`` picks some outputs of the
+    signature by key, or tensors of the main graph by name.  Raises :class:`ModelError` listing
+    what exists where the file has no such tag set, signature or output.
+    """
+    meta_graph = choose_meta_graph(saved_model, path, tag_set)
+    return read_meta_graph(meta_graph, path, signature=signature, outputs=outputs)
+
+
+def read_meta_graph(
+    meta_graph: Any, path: Path, *, signature: str | None, outputs: Sequence[str] | None
+) -> RawProgram:
+    """The program behind one signature of a MetaGraphDef; see :func:`read_saved_model`."""
+    asked = signature or DEFAULT_SIGNATURE
+    if signature is None and outputs and DEFAULT_SIGNATURE not in meta_graph.signature_def:
+        inputs: tuple[ProgramInput, ...] = ()
+        found: dict[str, str] = {}
+        asked = ""
+    else:
+        definition = choose_signature(meta_graph, path, asked)
+        inputs = tuple(_inputs(definition.inputs, meta_graph.graph_def))
+        found = dict(_tensors(definition.outputs))
+    ops = {node.name: node for node in meta_graph.graph_def.node}
+    wanted, targets = choose_outputs(found, outputs, ops)
+    variables, warnings = stored_variables(meta_graph, path)
+    return RawProgram(
+        graph_def=meta_graph.graph_def,
+        inputs=inputs,
+        outputs=wanted,
+        targets=targets,
+        source_format="saved_model",
+        path=str(path),
+        signature=asked,
+        tags=tuple(meta_graph.meta_info_def.tags),
+        chosen_outputs=tuple(outputs or ()),
+        captures_constants=len(meta_graph.object_graph_def.nodes) > 0,
+        stripped_ops=tuple(meta_graph.meta_info_def.stripped_op_list.op),
+        stored_variables=variables,
+        warnings=warnings,
+    )
+
+
+def choose_meta_graph(saved_model: Any, path: Path, tag_set: str | None) -> Any:
+    """The MetaGraphDef with exactly the given tags (comma-separated; ``serve`` if not given)."""
+    asked = {tag for tag in (tag_set or DEFAULT_TAG_SET).split(",") if tag}
+    for meta_graph in saved_model.meta_graphs:
+        if set(meta_graph.meta_info_def.tags) == asked:
+            return meta_graph
+    present = [
+        repr(",".join(sorted(meta_graph.meta_info_def.tags)))
+        for meta_graph in saved_model.meta_graphs
+    ]
+    raise ModelError(
+        f"{str(path)!r} has no tag set {','.join(sorted(asked))!r}; it has {', '.join(present)}: "
+        "choose one with --tag-set"
+    )
+
+
+def choose_signature(meta_graph: Any, path: Path, name: str) -> Any:
+    """The SignatureDef called ``name``.
+
+    Where there is none, but a function of that name or at that path, a signature is added that
+    calls it.  Raises :class:`ModelError` saying what there is.
+    """
+    if name in meta_graph.signature_def or export_function(meta_graph, name):
+        return meta_graph.signature_def[name]
+    present = sorted(key for key in meta_graph.signature_def if key != INITIALISER_SIGNATURE)
+    functions = tell_functions(meta_graph)
+    known = f"; its functions are {functions}" if functions else ""
+    if present:
+        raise ModelError(
+            f"{str(path)!r} has no signature {name!r}; it has {', '.join(map(repr, present))}"
+            f"{known}: choose one with --signature"
+        )
+    advice = "choose one with --signature, or " if functions else ""
+    raise ModelError(
+        f"{str(path)!r} has no signatures{known}: {advice}name tensors of its graph with --outputs"
+    )
+
+
+def choose_outputs(
+    found: Mapping[str, str], outputs: Sequence[str] | None, ops: Mapping[str, Any]
+) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """The wanted (key, tensor) pairs and the wanted ops without outputs.
+
+    Each of ``outputs`` is a key of ``found``, an op or a tensor name; ``None`` takes all of
+    ``found``.  Raises :class:`ModelError` for a name that is none of these.
+    """
+    if not outputs:
+        pairs = [(key, name) for key, name in sorted(found.items())]
+    else:
+        pairs = [(name, found.get(name, name)) for name in outputs]
+    wanted, targets = [], []
+    for key, name in pairs:
+        op = name.removeprefix("^").split(":")[0]
+        if op not in ops:
+            known = ", ".join(sorted(found)) or "none by key"
+            raise ModelError(f"there is no output or op {key!r} (outputs: {known})")
+        if name.startswith("^") or (":" not in name and _gives_nothing(ops[op].op)):
+            targets.append(op)
+        else:
+            wanted.append((key, name if ":" in name else f"{name}:0"))
+    return tuple(wanted), tuple(targets)
+
+
+def _gives_nothing(op_type: str) -> bool:
+    """Whether an op type has no outputs, as far as this TensorFlow knows it."""
+    from tensorflow.python.framework import op_def_registry
+
+    definition = op_def_registry.get(op_type)
+    return definition is not None and not definition.output_arg
+
+
+def _tensors(infos: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, info in sorted(infos.items()):
+        kind = info.WhichOneof("encoding")
+        if kind == "coo_sparse":
+            sparse = info.coo_sparse
+            yield f"{key}/values", sparse.values_tensor_name
+            yield f"{key}/indices", sparse.indices_tensor_name
+            yield f"{key}/dense_shape", sparse.dense_shape_tensor_name
+        elif kind == "composite_tensor":
+            for number, part in enumerate(info.composite_tensor.components):
+                yield f"{key}/{number}", part.name
+        elif info.name:
+            yield key, info.name
+
+
+def _inputs(infos: Mapping[str, Any], graph_def: Any) -> Iterator[ProgramInput]:
+    nodes = {node.name: node for node in graph_def.node}
+    for key, tensor in _tensors(infos):
+        info = infos[key.rpartition("/")[0]] if key not in infos else infos[key]
+        attributes = nodes[tensor.split(":")[0]].attr if tensor.split(":")[0] in nodes else {}
+        dtype = info.dtype
+        shape = shape_of(info.tensor_shape) if info.name else None
+        if "dtype" in attributes:
+            dtype = attributes["dtype"].type
+        if "shape" in attributes and not info.name:
+            shape = shape_of(attributes["shape"].shape)
+        yield ProgramInput(
+            key=key,
+            tensor=tensor if ":" in tensor else f"{tensor}:0",
+            dtype=dtype_name(dtype),
+            shape=shape,
+        )
+
+
+def stored_variables(meta_graph: Any, folder: Path) -> tuple[dict[str, _Entry], Warnings]:
+    """(dtype, shape) by variable name, from the object graph and from ``variables.index``.
+
+    Only the index is opened; the weights stay unread, and may be absent.  A damaged index is a
+    warning (code, message, ops).
+    """
+    found: dict[str, _Entry] = {}
+    warnings: Warnings = ()
+    repeated = set()
+    for node in meta_graph.object_graph_def.nodes:
+        if node.WhichOneof("kind") == "variable":
+            name = node.variable.name
+            entry = dtype_name(node.variable.dtype), shape_of(node.variable.shape)
+            if found.setdefault(name, entry) != entry:
+                repeated.add(name)
+    prefix = folder / "variables" / "variables"
+    if prefix.with_suffix(".index").exists():
+        try:
+            found.update(_checkpoint_entries(prefix))
+        except ModelError as error:
+            warnings = (("damaged_index", str(error), ()),)
+    return {name: entry for name, entry in found.items() if name not in repeated}, warnings
+
+
+def _checkpoint_entries(prefix: Path) -> Iterator[tuple[str, _Entry]]:
+    from tensorflow.python.framework import errors
+    from tensorflow.python.training import py_checkpoint_reader
+
+    try:
+        reader = py_checkpoint_reader.NewCheckpointReader(str(prefix))
+    except (errors.OpError, ValueError, IndexError, NotImplementedError, RuntimeError) as error:
+        raise ModelError(
+            f"{prefix.name}.index cannot be read, so the shapes of variables come from the graph "
+            f"alone and the model will not load its weights: {' '.join(str(error).split())[:200]}"
+        ) from error
+    dtypes = reader.get_variable_to_dtype_map()
+    for name, shape in reader.get_variable_to_shape_map().items():
+        yield name, (str(dtypes[name].name), tuple(shape))

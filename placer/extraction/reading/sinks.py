@@ -1,0 +1,197 @@
+"""What a graph runs by default: its training step, else its sinks but those of initialisers and
+savers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from placer.extraction.graph_defs.node_checks import check_nodes, check_references
+from placer.extraction.graph_defs.node_order import order_after, order_nodes, source_of
+from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
+from placer.extraction.graph_defs.v1_control_flow import (
+    ENTER_TYPES,
+    NOWHERE,
+    SWITCH_TYPES,
+    find_contexts,
+)
+
+ASSIGN_TYPES = frozenset({"Assign", "AssignVariableOp"})
+SAVER_TYPES = frozenset(
+    {"SaveV2", "Save", "SaveSlices", "RestoreV2", "Restore", "RestoreSlice", "MergeV2Checkpoints"}
+)
+STATE_TYPES = frozenset({"VarHandleOp", "VariableV2", "Variable", "AutoReloadVariable"})
+TABLE_INITIALISERS = frozenset(
+    {"InitializeTable", "InitializeTableV2", "InitializeTableFromTextFile"}
+    | {"InitializeTableFromTextFileV2", "LookupTableImport", "LookupTableImportV2"}
+    | {"InitializeTableFromDatasetV2"}
+)
+STATUS_TYPES = frozenset({"IsVariableInitialized", "VarIsInitializedOp", "ReadVariableOp"})
+FED_TYPES = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
+
+
+_SAVER, _FED_OR_STATE, _COMPUTED = 1, 2, 4
+"""What may be above an op: a saver; something that is fed or changes; anything but a variable."""
+
+_PLAIN_TYPES = STATE_TYPES | {"Identity", "Const", "ReadVariableOp"}
+
+
+def _kind(op_type: str) -> int:
+    """The bits of one op type."""
+    found = 0 if op_type in _PLAIN_TYPES else _COMPUTED
+    if op_type in SAVER_TYPES:
+        found |= _SAVER
+    if op_type in FED_TYPES | STATE_TYPES | {"ReadVariableOp", "IteratorGetNext"}:
+        found |= _FED_OR_STATE
+    return found
+
+
+class Dependencies:
+    """The nodes of a graph, and what each depends on, by their references alone; raises
+    :class:`ModelError` for a cycle.
+
+    ``above`` has the bits of an op and of everything it depends on, loops included.
+    """
+
+    def __init__(self, nodes: Mapping[str, Any]) -> None:
+        self.nodes = nodes
+        self.op_types = {name: node.op for name, node in nodes.items()}
+        self.present = frozenset(self.op_types.values())
+        self.inputs = {
+            name: [source if source in nodes else source_of(source) for source in node.input]
+            for name, node in nodes.items()
+        }
+        self.order = order_after(self.op_types, self.inputs)
+
+    @cached_property
+    def above(self) -> Mapping[str, int]:
+        """See the class."""
+        kinds = {op_type: _kind(op_type) for op_type in self.present}
+        found = {name: kinds[op_type] for name, op_type in self.op_types.items()}
+        while self._spread(found):
+            pass
+        return found
+
+    def _spread(self, found: dict[str, int]) -> bool:
+        """One pass; whether it changed anything that an op before its input must learn (loops)."""
+        seen: set[str] = set()
+        is_late = False
+        for name in self.order:
+            bits, sources = found[name], self.inputs[name]
+            for source in sources:
+                bits |= found.get(source, 0)
+            if bits != found[name] and name in seen:
+                is_late = True
+            found[name] = bits
+            seen.update(sources)
+        return is_late
+
+    def sinks(self) -> list[str]:
+        """The ops that nobody reads or waits for."""
+        read = {source for sources in self.inputs.values() for source in sources}
+        return [name for name in self.nodes if name not in read]
+
+    def is_initialiser(self, name: str) -> bool:
+        """Whether an op only sets or inspects state, from values that nothing is fed into."""
+        if name not in self.nodes:
+            return False
+        op = self.nodes[name].op
+        if op in TABLE_INITIALISERS or op in STATUS_TYPES:
+            return True
+        if op in ASSIGN_TYPES:
+            bits = self.above.get(self.inputs[name][1], _FED_OR_STATE)
+            return bool(bits & _SAVER) or not bits & _FED_OR_STATE
+        if op == "NoOp" and self.inputs[name]:
+            return all(self.is_initialiser(source) for source in self.inputs[name])
+        return False
+
+    def is_plumbing(self, name: str) -> bool:
+        """Whether a sink belongs to a saver or an initialiser, or is state that nobody reads."""
+        op = self.nodes[name].op
+        if op in STATE_TYPES or op == "Const" or self.is_initialiser(name):
+            return True
+        if not self.present.isdisjoint(SAVER_TYPES) and self.above[name] & _SAVER:
+            return True
+        return op == "Identity" and not self.is_computed(name)
+
+    def is_computed(self, name: str) -> bool:
+        """Whether anything but variables, and what only hands them on, is above an op."""
+        seen, pending = {name}, [name]
+        while pending:
+            name = pending.pop()
+            if name not in self.nodes:
+                continue
+            if _kind(self.op_types[name]) & _COMPUTED:
+                return True
+            pending.extend(source for source in self.inputs[name] if source not in seen)
+            seen.update(self.inputs[name])
+        return False
+
+
+def default_ends(
+    graph: Dependencies, definitions: OpDefinitions
+) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """The (key, tensor) outputs and the target ops of a graph that names none.
+
+    They are its sinks, without those of a saver or an initialiser.  A sink that changes state or
+    has no outputs is a target, all outputs of any other are outputs; a value inside a v1 loop, or
+    in one branch of a v1 conditional, cannot be fetched and is no output.
+    """
+    looked_into = ASSIGN_TYPES | SWITCH_TYPES
+    if not graph.present.isdisjoint(looked_into):
+        check_nodes((n for n in graph.nodes.values() if n.op in looked_into), definitions)
+    sinks = graph.sinks()
+    chosen = [name for name in sinks if not graph.is_plumbing(name)] or sinks
+    if not graph.present.isdisjoint(ENTER_TYPES | SWITCH_TYPES):
+        contexts = find_contexts(graph.nodes[name] for name in graph.order)
+        chosen = [name for name in chosen if contexts[name] == NOWHERE] or chosen
+    outputs, targets = [], []
+    for name in chosen:
+        count = output_count(graph.nodes[name], definitions)
+        if count == 0 or changes_state(graph.nodes[name], definitions):
+            targets.append(name)
+        elif count == 1:
+            outputs.append((name, f"{name}:0"))
+        else:
+            outputs.extend((f"{name}:{index}",) * 2 for index in range(count))
+    return tuple(outputs), tuple(targets)
+
+
+def training_step(meta_graph: Any) -> tuple[str, ...]:
+    """The ops (``^name``) and tensors of one training step; none without a ``train_op``.
+
+    TensorFlow 1 collects what its optimizers return in ``train_op``, and what they minimise in
+    ``losses`` (``tf.compat.v1.GraphKeys``).  Losses that cannot be fetched are left out.
+    """
+    nodes = {node.name: node for node in meta_graph.graph_def.node}
+    steps = [name for name in _collected(meta_graph, "train_op") if name in nodes]
+    if not steps:
+        return ()
+    check_references(nodes)
+    contexts = find_contexts(nodes[name] for name in order_nodes(nodes))
+    losses = _collected(meta_graph, "losses")
+    fetched = [name for name in losses if name in nodes and contexts[name] == NOWHERE]
+    return (*(f"^{name}" for name in steps), *fetched)
+
+
+def _collected(meta_graph: Any, collection: str) -> list[str]:
+    """The ops in a collection; a loss is the only output of its op."""
+    if collection not in meta_graph.collection_def:
+        return []
+    names = meta_graph.collection_def[collection].node_list.value
+    return list(dict.fromkeys(name.split(":")[0] for name in names))
+
+
+def output_count(node: Any, definitions: OpDefinitions) -> int:
+    """How many outputs an op has; 1 for an op type that nobody knows."""
+    definition = definitions.find(node.op)
+    if definition is None:
+        return 1
+    return sum(argument_length(argument, node.attr) for argument in definition.output_arg)
+
+
+def changes_state(node: Any, definitions: OpDefinitions) -> bool:
+    """Whether an op returns a reference, as ``Assign`` and ``Apply*`` on v1 variables do."""
+    definition = definitions.find(node.op)
+    return definition is not None and any(argument.is_ref for argument in definition.output_arg)

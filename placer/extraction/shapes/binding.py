@@ -1,0 +1,144 @@
+"""Unknown dimensions of the inputs, bound to a batch size and to given shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cost_models.op_info import Shape
+from placer.errors import UsageError
+from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.raw_program import shape_of
+from placer.extraction.graph_defs.tensor_states import ElementState, TensorState, sharpen_shape
+
+ELEMENT_TYPES = frozenset(
+    {"IteratorGetNext", "IteratorGetNextSync", "MultiDeviceIteratorGetNextFromShard"}
+    | {"DatasetToSingleElement", "OptionalGetValue"}
+)
+"""Ops that return one element, usually one batch, of a dataset."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """What is known about placeholders before inference.
+
+    ``inputs`` are states by op (fed inputs and captures), ``forced`` (output number, shape) pairs
+    of other ops by function (``""``: the main graph) and op, ``bound`` the names that a batch size
+    or a given shape changed.
+    """
+
+    inputs: Mapping[str, TensorState]
+    forced: Mapping[str, Mapping[str, tuple[tuple[int, Shape], ...]]] = field(default_factory=dict)
+    bound: tuple[str, ...] = ()
+
+
+def bind_inputs(
+    program: FlatProgram,
+    captures: Mapping[str, TensorState],
+    *,
+    batch_size: int | None,
+    shapes: Mapping[str, Sequence[int | None]] | None,
+) -> Binding:
+    """The inputs of ``program`` with unknown dimensions bound.
+
+    ``shapes`` maps an input's key, or an op or tensor of the flat graph (``body/op`` inside control
+    flow), to its shape; it wins over ``batch_size``, which binds unknown leading dimensions, those
+    of dataset elements included.
+    Raises :class:`UsageError` for a name that does not exist, or a shape that contradicts the
+    declared one.
+    """
+    given = dict(shapes or {})
+    states, bound = dict(captures), []
+    for item in program.inputs:
+        name = item.tensor.partition(":")[0]
+        asked = [given.pop(key) for key in (item.key, item.tensor, name) if key in given]
+        shape = item.shape
+        if asked:
+            shape = _given_shape(item.key, shape, asked[0])
+        if batch_size is not None and shape and shape[0] is None:
+            shape = (batch_size, *shape[1:])
+        if shape != item.shape:
+            bound.append(item.key)
+        states[name] = TensorState(item.dtype, shape)
+    batches = {} if batch_size is None else dict(_element_batches(program, batch_size))
+    given = {**batches, **given}
+    return Binding(inputs=states, forced=_forced(given, program), bound=(*bound, *given))
+
+
+def _element_batches(
+    program: FlatProgram, batch_size: int
+) -> Iterator[tuple[str, tuple[int | None, ...]]]:
+    """What dataset iterators return, by tensor, where only the batch size is left open in front."""
+    for node in program.graph_def.node:
+        if node.op in ELEMENT_TYPES and "output_shapes" in node.attr:
+            for number, proto in enumerate(node.attr["output_shapes"].list.shape):
+                shape = shape_of(proto)
+                if shape and shape[0] is None:
+                    yield f"{node.name}:{number}", (batch_size, *shape[1:])
+
+
+def _forced(
+    given: Mapping[str, Sequence[int | None]], program: FlatProgram
+) -> dict[str, dict[str, tuple[tuple[int, Shape], ...]]]:
+    functions = {f.signature.name for f in program.graph_def.library.function}
+    ops = {node.name for node in program.graph_def.node}
+    forced: dict[str, dict[str, tuple[tuple[int, Shape], ...]]] = {}
+    for tensor, shape in given.items():
+        op, _, number = tensor.partition(":")
+        function, _, inner = op.partition("/")
+        function = function.partition("#")[0]  # the count of bodies analysed more than once
+        if op in ops:
+            function, inner = "", op
+        elif function not in functions or not inner:
+            keys = ", ".join(f"{item.key}{_text(item.shape)}" for item in program.inputs) or "none"
+            raise UsageError(
+                f"--shape names {tensor!r}, which is neither an input nor an op (inputs: {keys})"
+            )
+        pair = int(number or 0), tuple(None if dim is None or dim < 0 else dim for dim in shape)
+        known = forced.setdefault(function, {})
+        known[inner] = (*known.get(inner, ()), pair)
+    return forced
+
+
+def capture_states(program: FlatProgram) -> dict[str, TensorState]:
+    """What is known about the captured values of a live function, by placeholder."""
+    elements = {
+        variable.handle: ElementState(variable.dtype, variable.shape)
+        for variable in program.variables
+        if variable.dtype != "resource"
+    }
+    return {
+        name: TensorState(
+            str(value.dtype.base_dtype.name), _static_shape(value), elements.get(name)
+        )
+        for name, value in program.captures.items()
+    }
+
+
+def needs_binding(program: FlatProgram) -> bool:
+    """Whether an input has a dimension that the program leaves open."""
+    return any(item.shape is None or None in item.shape for item in program.inputs)
+
+
+def _given_shape(key: str, declared: Shape, given: Sequence[int | None]) -> tuple[int | None, ...]:
+    shape = tuple(None if dim is None or dim < 0 else int(dim) for dim in given)
+    fits = declared is None or (
+        len(declared) == len(shape)
+        and all(a is None or b is None or a == b for a, b in zip(declared, shape, strict=True))
+    )
+    if not fits:
+        raise UsageError(
+            f"--shape gives {_text(shape)} for {key!r}, which is declared as {_text(declared)}"
+        )
+    return sharpen_shape(shape, declared) or ()
+
+
+def _static_shape(value: Any) -> Shape:
+    return None if value.shape.rank is None else tuple(value.shape.as_list())
+
+
+def _text(shape: Shape) -> str:
+    if shape is None:
+        return "[unknown rank]"
+    return "[" + ",".join("?" if dim is None else str(dim) for dim in shape) + "]"

@@ -1,0 +1,248 @@
+"""Shapes and small values, read from a scratch graph that TensorFlow imported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from cost_models.op_info import Shape
+from placer.errors import ShapeError
+from placer.extraction.graph_defs.op_definitions import OpDefinitions
+from placer.extraction.graph_defs.raw_program import dtype_name, shape_of
+from placer.extraction.graph_defs.scratch_graphs import Refinement, ScratchGraph
+from placer.extraction.graph_defs.tensor_states import ElementState, TensorState
+from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
+
+SMALL = 16
+"""Integer tensors with at most so many elements are evaluated and kept."""
+INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
+MOST_REFUSALS = 40
+"""How many ops may be replaced by stubs before the import is given up."""
+
+PRODUCER_WITH_SCALAR_PLACEHOLDERS = 24
+"""The first GraphDef version in which a placeholder of shape ``[]`` is a scalar."""
+
+_TOO_OLD = "is not available in GraphDef version"
+"""What TensorFlow says of an op that was removed before that version."""
+
+_REFUSED_NODE = (
+    re.compile(r"\{\{(?:colocation_|function_)?node ([^}]+)\}\}"),
+    re.compile(r"[Nn]ode '([^']+)'"),
+    re.compile(r"[Nn]ode name '([^']+)'"),
+    re.compile(r"[Ii]nput \d+ of node ([^\s,]+)"),
+)
+
+
+_NOTHING_BEFORE: Mapping[str, tuple[Shape, ...]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedGraph:
+    """What TensorFlow's shape functions say.
+
+    ``shapes`` has one shape per output by op, ``values`` the elements of small integer tensors by
+    tensor name, ``handles`` the contents of resource handles by tensor name.  ``refused`` maps ops
+    that TensorFlow would not import to its reason; their outputs are unknown.
+    """
+
+    shapes: Mapping[str, tuple[Shape, ...]]
+    values: Mapping[str, tuple[int, ...]]
+    handles: Mapping[str, ElementState]
+    refused: Mapping[str, str]
+
+
+def import_shapes(
+    graph_def: Any,
+    *,
+    types: GraphTypes,
+    definitions: OpDefinitions,
+    inputs: Mapping[str, TensorState],
+    refinements: Mapping[str, Refinement],
+    before: Mapping[str, tuple[Shape, ...]] = _NOTHING_BEFORE,
+) -> ImportedGraph:
+    """The shapes of a flat graph whose placeholders ``inputs`` have the given states.
+
+    An op that TensorFlow refuses is replaced by a stub with the outputs it had ``before`` (else
+    unknown ones), and the import is tried again.  Raises :class:`ShapeError` if it cannot be
+    imported even so.
+    """
+    refused: dict[str, str] = {}
+    known = dict(refinements)
+    producer = max(graph_def.versions.producer, PRODUCER_WITH_SCALAR_PLACEHOLDERS)
+    while True:
+        scratch = ScratchGraph(graph_def, types, definitions, inputs, known)
+        scratch.graph_def.versions.producer = producer
+        try:
+            graph, operations = _import(scratch.graph_def)
+            break
+        except ValueError as error:
+            if _TOO_OLD in str(error) and producer != graph_def.versions.producer:
+                producer = graph_def.versions.producer
+                continue
+            name = _refused_op(str(error), scratch)
+            if name is None or name in refused or len(refused) >= MOST_REFUSALS:
+                raise ShapeError(f"TensorFlow cannot import the graph: {error}") from error
+            refused[name] = str(error).split("\n")[0]
+            stub = before.get(name, (None,) * len(types.outputs[name]))
+            known[name] = Refinement(outputs=stub)
+    shapes, values, handles = _read(graph, operations, scratch, types)
+    return ImportedGraph(shapes=shapes, values=values, handles=handles, refused=refused)
+
+
+def _import(scratch: Any) -> tuple[Any, dict[str, Any]]:
+    """A ``tf.Graph`` of the scratch copy and its operations by name, their shapes inferred.
+
+    Raises ``ValueError``.
+    """
+    from tensorflow.python.framework import errors, ops
+
+    graph = ops.Graph()
+    try:
+        return graph, {operation.name: operation for operation in _import_bare(graph, scratch)}
+    except errors.OpError as error:
+        raise ValueError(error.message) from error
+
+
+def _import_bare(graph: Any, scratch: Any) -> Iterator[Any]:
+    """Does what ``import_graph_def`` does, without the devices, colocations and gradients that it
+    asks every new op for, which take four fifths of its time, and without its modules.
+
+    The operations know their name and their outputs, the outputs their shape.
+    """
+    from tensorflow.python.client import pywrap_tf_session
+    from tensorflow.python.framework import c_api_util
+
+    scoped = c_api_util.ScopedTFImportGraphDefOptions()
+    pywrap_tf_session.TF_ImportGraphDefOptionsSetPrefix(scoped.options, "")
+    pywrap_tf_session.TF_ImportGraphDefOptionsSetUniquifyNames(scoped.options, True)
+    pywrap_tf_session.TF_ImportGraphDefOptionsSetValidateColocationConstraints(scoped.options, True)
+    content = pywrap_tf_session.TF_NewBufferFromString(scratch.SerializeToString())
+    try:
+        with graph._c_graph.get() as c_graph:
+            c_api_util.ScopedTFImportGraphDefResults(
+                pywrap_tf_session.TF_GraphImportGraphDefWithResults(
+                    c_graph, content, scoped.options
+                )
+            )
+    finally:
+        pywrap_tf_session.TF_DeleteBuffer(content)
+
+    def tensor(operation: Any, index: int, dtype: int) -> Any:
+        return pywrap_tf_session.PyTensor(operation, index, dtype, 0)
+
+    for new in graph.new_operations():
+        operation = pywrap_tf_session.PyOperation(new, tensor)
+        operation.graph = graph
+        operation._init_outputs()
+        yield operation
+
+
+def _refused_op(message: str, scratch: ScratchGraph) -> str | None:
+    for pattern in _REFUSED_NODE:
+        for found in pattern.findall(message):
+            name = scratch.names.get(found, found)
+            if name in scratch.types.outputs:
+                return str(name)
+    return None
+
+
+def _read(
+    graph: Any, operations: Mapping[str, Any], scratch: ScratchGraph, types: GraphTypes
+) -> tuple[dict[str, tuple[Shape, ...]], dict[str, tuple[int, ...]], dict[str, ElementState]]:
+    """The shapes, values and handles of an :class:`ImportedGraph`."""
+    outputs = {name: operations[scratch.renamed.get(name, name)].outputs for name in types.outputs}
+    shapes = {name: tuple(map(_shape, tensors)) for name, tensors in outputs.items()}
+    for name, ensured in scratch.ensured.items():
+        _set_shape(shapes, name, _shape(operations[ensured].outputs[0]))
+    values: dict[str, tuple[int, ...]] = {}
+    for name, (shape, value) in scratch.known_values.items():
+        _set_shape(shapes, name, shape)
+        values[name] = value
+    handles: dict[str, ElementState] = {}
+    with graph._c_graph.get() as c_graph:
+        contents = _Contents(c_graph)
+        for name, kinds in types.outputs.items():
+            for index in _telling(kinds):
+                tensor = f"{name}:{index}"
+                if kinds[index].dtype == "resource":
+                    element = contents.element(outputs[name][index])
+                    if element is not None:
+                        handles[tensor] = element
+                elif tensor not in values and may_be_small(shapes[name][index]):
+                    array = contents.small_value(outputs[name][index])
+                    if array is not None:
+                        values[tensor] = tuple(map(int, array.reshape(-1)))
+                        _set_shape(shapes, tensor, tuple(array.shape))
+    return shapes, values, handles
+
+
+@cache
+def _telling(kinds: tuple[TensorType, ...]) -> tuple[int, ...]:
+    """The outputs that may have a value or be a handle."""
+    return tuple(
+        index
+        for index, kind in enumerate(kinds)
+        if kind.dtype == "resource" or kind.dtype in INTEGERS
+    )
+
+
+def _shape(tensor: Any) -> Shape:
+    """The shape that was inferred for the output of an operation."""
+    sizes, is_unknown = tensor._shape
+    return None if is_unknown else tuple(sizes)
+
+
+def _set_shape(shapes: dict[str, tuple[Shape, ...]], tensor: str, shape: Shape) -> None:
+    """Replaces one of the shapes of an op."""
+    name, _, number = tensor.rpartition(":")
+    shapes[name] = (*shapes[name][: int(number)], shape, *shapes[name][int(number) + 1 :])
+
+
+def may_be_small(shape: Shape) -> bool:
+    """Whether a tensor is a scalar or a vector without more elements than are kept."""
+    return shape is None or shape == () or (len(shape) == 1 and (shape[0] or 0) <= SMALL)
+
+
+class _Contents:
+    """What the tensors of an imported graph hold, as far as that is known without running it."""
+
+    def __init__(self, c_graph: Any) -> None:
+        self.c_graph = c_graph
+        self.elements: dict[bytes, ElementState | None] = {}
+
+    def small_value(self, tensor: Any) -> Any | None:
+        """The value of a tensor that can be computed without running the model, if it is small."""
+        from tensorflow.python.client import pywrap_tf_session
+        from tensorflow.python.framework import errors
+
+        try:
+            value = pywrap_tf_session.TF_TryEvaluateConstant_wrapper(
+                self.c_graph, tensor._as_tf_output()
+            )
+        except errors.OpError:
+            return None
+        if value is None or isinstance(value, bytes):  # a string where the op's dtype says integer
+            return None
+        return value if value.dtype.kind in "iu" and value.size <= SMALL else None
+
+    def element(self, handle: Any) -> ElementState | None:
+        """What a resource handle stands for."""
+        from tensorflow.python.client import pywrap_tf_session
+
+        content = pywrap_tf_session.GetHandleShapeAndType(self.c_graph, handle._as_tf_output())
+        if content not in self.elements:
+            self.elements[content] = _element(content)
+        return self.elements[content]
+
+
+def _element(content: bytes) -> ElementState | None:
+    from tensorflow.python.framework import cpp_shape_inference_pb2
+
+    data = cpp_shape_inference_pb2.CppShapeInferenceResult.HandleData.FromString(content)
+    if not data.is_set or not data.shape_and_type:
+        return None
+    entry = data.shape_and_type[0]
+    return ElementState(dtype_name(entry.dtype), shape_of(entry.shape))

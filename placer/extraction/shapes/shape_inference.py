@@ -1,0 +1,296 @@
+"""Shapes of a flat graph and of the bodies of its control flow.
+
+TensorFlow's shape functions run over a scratch copy of the graph.  Where control flow or
+TensorLists stop them, the bodies are analysed with the shapes that reach them (loop variables to
+a fixpoint), the findings are written into the next copy, and it is imported again until nothing
+changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cost_models.op_info import Shape
+from placer.errors import ShapeError, UsageError
+from placer.extraction.flattening.body_graphs import (
+    BODY_ATTRIBUTES,
+    BodyGraph,
+    body_functions,
+    check_bodies,
+    flatten_body,
+)
+from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
+from placer.extraction.graph_defs.op_definitions import OpDefinitions
+from placer.extraction.graph_defs.scratch_graphs import NOTHING, Refinement
+from placer.extraction.graph_defs.tensor_states import (
+    TensorState,
+    is_known,
+    widen_states,
+)
+from placer.extraction.graph_defs.tensor_types import GraphTypes
+from placer.extraction.shapes.imported_shapes import ImportedGraph, import_shapes
+from placer.extraction.shapes.known_values import VALUE_TYPES, known_value
+from placer.extraction.shapes.shape_fallbacks import Fallbacks
+from placer.extraction.shapes.tensor_lists import LIST_TYPES, ListFlow
+
+MOST_ROUNDS = 40
+MOST_ITERATIONS = 10
+
+States = tuple[TensorState, ...]
+
+_TELLING = BODY_ATTRIBUTES.keys() | LIST_TYPES | VALUE_TYPES
+"""The ops of which more is known than their shape function says."""
+
+NOTHING_FORCED: Mapping[str, Mapping[str, Refinement]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphShapes:
+    """Shapes of every output by op, small integer values by tensor, and the bodies in use.
+
+    ``bodies`` maps a control flow op to the analysed bodies of each function attribute.
+    ``refused`` are ops that TensorFlow would not import, with the reason; ``data_dependent`` those
+    whose outputs are taken at their largest.
+    """
+
+    shapes: Mapping[str, tuple[Shape, ...]]
+    values: Mapping[str, tuple[int, ...]]
+    types: GraphTypes
+    bodies: Mapping[str, Mapping[str, tuple[BodyShapes, ...]]] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    data_dependent: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BodyShapes:
+    """One function analysed for one set of arguments."""
+
+    function: str
+    arguments: States
+    body: BodyGraph
+    shapes: GraphShapes
+    outputs: States
+
+
+class ShapeAnalysis:
+    """Analyses flat graphs of one program; bodies are flattened and analysed once per use.
+
+    ``forced`` says beforehand what some ops return, by function (``""``: the main graph) and op.
+    """
+
+    def __init__(
+        self,
+        library: Any,
+        definitions: OpDefinitions,
+        forced: Mapping[str, Mapping[str, Refinement]] = NOTHING_FORCED,
+    ) -> None:
+        self.library = library
+        self.forced = forced
+        self.definitions = definitions
+        self.flat_bodies: dict[str, BodyGraph] = {}
+        self.results: dict[tuple[str, States], BodyShapes] = {}
+        self.signatures = {f.signature.name: f.signature for f in library.function}
+
+    def analyse(
+        self,
+        graph_def: Any,
+        inputs: Mapping[str, TensorState],
+        stored_shapes: Mapping[str, Any] | None = None,
+        function: str = "",
+        types: GraphTypes | None = None,
+    ) -> tuple[GraphShapes, ListFlow]:
+        """The shapes of a flat graph whose placeholders have the states ``inputs``.
+
+        ``stored_shapes`` (TensorShapeProtos by op) fill in what inference leaves open, ``types``
+        are those of the graph if they are known.  Raises :class:`ShapeError` if TensorFlow cannot
+        import the graph.
+        """
+        types = types or GraphTypes(graph_def.node, self.definitions)
+        fallbacks = Fallbacks(graph_def, types, stored_shapes or {})
+        refinements = dict(self.forced.get(function, {}))
+        for name in refinements.keys() - types.outputs.keys():
+            raise UsageError(f"--shape names {function}/{name}, but {function!r} has no such op")
+        one = None
+        for number in range(MOST_ROUNDS):
+            try:
+                imported = import_shapes(
+                    graph_def,
+                    types=types,
+                    definitions=self.definitions,
+                    inputs=inputs,
+                    refinements=refinements,
+                    before=one.imported.shapes if one and fallbacks.bounded else {},
+                )
+            except ShapeError:
+                if one is None:
+                    raise
+                break  # what was known before the last refinements still holds
+            told = refinements if number < MOST_ROUNDS - 1 else None
+            one = _Round(self, imported, types, inputs, told)
+            found = {**refinements, **one.refinements}
+            if found == refinements:
+                found = fallbacks.add(imported, refinements)
+            if found == refinements:
+                break
+            refinements = found
+        assert one is not None
+        shapes = GraphShapes(
+            shapes=one.imported.shapes,
+            values=one.imported.values,
+            types=types,
+            bodies=one.bodies,
+            refused=fallbacks.refused(one.imported),
+            data_dependent=tuple(fallbacks.bounded),
+        )
+        return shapes, one.flow
+
+    def body(self, function: str, arguments: States) -> BodyShapes:
+        """The shapes inside a library function called with ``arguments``."""
+        key = function, arguments
+        if key not in self.results:
+            body = self._flat_body(function)
+            inputs = dict(zip(body.arguments, arguments, strict=True))
+            types = GraphTypes(body.graph_def.node, self.definitions, body.contents)
+            check_dtypes(body.graph_def.node, types)
+            shapes, flow = self.analyse(body.graph_def, inputs, function=function, types=types)
+            check_tensors(body.outputs, shapes.types)
+            outputs = tuple(tensor_state(name, shapes, flow) for name in body.outputs)
+            self.results[key] = BodyShapes(
+                function=function, arguments=arguments, body=body, shapes=shapes, outputs=outputs
+            )
+        return self.results[key]
+
+    def _flat_body(self, function: str) -> BodyGraph:
+        if function not in self.flat_bodies:
+            body = flatten_body(function, self.library, self.definitions)
+            self.flat_bodies[function] = body
+        return self.flat_bodies[function]
+
+    def _forget_changing_values(self, function: str, arguments: States) -> States:
+        """Loop variables without their values, where the body does not return them unchanged."""
+        body = self._flat_body(function)
+        nodes = {node.name: node for node in body.graph_def.node}
+        kept = []
+        for argument, output, state in zip(body.arguments, body.outputs, arguments, strict=True):
+            name = output.partition(":")[0]
+            while nodes[name].op == "Identity":
+                name = nodes[name].input[0].partition(":")[0]
+            kept.append(state if name == argument else replace(state, value=None))
+        return tuple(kept)
+
+    def loop(self, node: Any, arguments: States) -> tuple[States, dict[str, list[BodyShapes]]]:
+        """The states of loop variables in every iteration, and the bodies analysed with them."""
+        functions = body_functions(node)
+        arguments = self._forget_changing_values(functions["body"][0], arguments)
+        for _ in range(MOST_ITERATIONS):
+            body = self.body(functions["body"][0], arguments)
+            widened = tuple(
+                widen_states(a, b) for a, b in zip(arguments, body.outputs, strict=True)
+            )
+            if widened == arguments:
+                break
+            arguments = widened
+        bodies = {"body": [body]}
+        if "cond" in functions:
+            bodies["cond"] = [self.body(functions["cond"][0], arguments)]
+        return arguments, bodies
+
+    def branches(self, node: Any, arguments: States) -> tuple[States, dict[str, list[BodyShapes]]]:
+        """The states that cover the outputs of all branches, and the branches analysed."""
+        bodies = {
+            key: [self.body(name, arguments) for name in names]
+            for key, names in body_functions(node).items()
+        }
+        outputs: States | None = None
+        for branch in (branch for analysed in bodies.values() for branch in analysed):
+            outputs = (
+                branch.outputs
+                if outputs is None
+                else tuple(widen_states(a, b) for a, b in zip(outputs, branch.outputs, strict=True))
+            )
+        return outputs or (), bodies
+
+
+class _Round:
+    """One walk over an imported graph: lists are followed, bodies analysed.
+
+    ``told`` are the refinements that the import knew; ``None`` says that no round will follow.
+    """
+
+    def __init__(
+        self,
+        analysis: ShapeAnalysis,
+        imported: ImportedGraph,
+        types: GraphTypes,
+        inputs: Mapping[str, TensorState],
+        told: Mapping[str, Refinement] | None,
+    ) -> None:
+        self.told = told
+        self.has_news = False
+        self.analysis = analysis
+        self.imported = imported
+        self.types = types
+        self.handles = dict(imported.handles)
+        self.flow = ListFlow(imported, types, inputs)
+        self.refinements: dict[str, Refinement] = {}
+        self.bodies: dict[str, dict[str, tuple[BodyShapes, ...]]] = {}
+        for node in types.nodes_of(_TELLING):
+            if body_functions(node):
+                self.visit_control_flow(node)
+            elif node.name not in inputs:
+                self.flow.visit(node)
+                refinement = self.flow.refinement(node) or known_value(node, imported, self.handles)
+                if refinement is not None:
+                    self.tell(node.name, refinement)
+
+    def tell(self, name: str, refinement: Refinement) -> None:
+        told = (self.told or {}).get(name, NOTHING)
+        self.refinements[name] = replace(refinement, ensured=told.ensured)
+        self.has_news = self.has_news or self.refinements[name] != told
+
+    def visit_control_flow(self, node: Any) -> None:
+        data = [name for name in node.input if not name.startswith("^")]
+        outputs_of_node = len(self.types.outputs[node.name])
+        check_bodies(node, len(data), outputs_of_node, self.analysis.signatures)
+        states = tuple(self.state(name) for name in data)
+        another_round = self.has_news and self.told is not None
+        if another_round and not all(is_known(state.shape) for state in states):
+            return  # in which the inputs may be known
+        if node.op.endswith("While"):
+            outputs, bodies = self.analysis.loop(node, states)
+        elif node.op == "For":
+            outputs, bodies = self.analysis.loop(node, (states[0], *states[3:]))
+            outputs = outputs[1:]
+        else:
+            outputs, bodies = self.analysis.branches(node, states[1:])
+        self.bodies[node.name] = {key: tuple(analysed) for key, analysed in bodies.items()}
+        for index, state in enumerate(outputs):
+            if state.element is not None and state.dtype == "variant":
+                self.flow.lists[f"{node.name}:{index}"] = state.element
+            elif state.dtype == "resource" and node.op.endswith("While"):
+                handle = states[index].element  # a loop passes its handles through
+                if handle is not None:
+                    self.handles[f"{node.name}:{index}"] = handle
+        shapes = tuple(state.shape for state in outputs)
+        if shapes != self.imported.shapes[node.name]:
+            self.tell(node.name, Refinement(output_shapes=shapes))
+
+    def state(self, reference: str) -> TensorState:
+        name, _, index = reference.partition(":")
+        tensor = f"{name}:{index or 0}"
+        dtype = self.types.of(reference).dtype
+        element = (self.flow.lists if dtype == "variant" else self.handles).get(tensor)
+        shapes = self.imported.shapes[name]
+        value = self.imported.values.get(tensor)
+        return TensorState(dtype, shapes[int(index or 0)], element, value)
+
+
+def tensor_state(name: str, shapes: GraphShapes, flow: ListFlow) -> TensorState:
+    """What is known about one tensor of an analysed graph."""
+    op, _, index = name.partition(":")
+    shape = shapes.shapes[op][int(index or 0)]
+    tensor = f"{op}:{index or 0}"
+    dtype = shapes.types.of(name).dtype
+    return TensorState(dtype, shape, flow.lists.get(tensor), shapes.values.get(tensor))

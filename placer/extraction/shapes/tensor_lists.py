@@ -1,0 +1,151 @@
+"""Element shapes and lengths of TensorLists, followed from writer to reader.
+
+TensorFlow's shape functions believe the element shape that was traced into the graph
+(``[-1, 128]``); here it is taken from what is really written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from cost_models.op_info import Shape
+from placer.extraction.graph_defs.op_definitions import attribute
+from placer.extraction.graph_defs.raw_program import dtype_name
+from placer.extraction.graph_defs.scratch_graphs import ELEMENT_SHAPE_INPUT, Refinement
+from placer.extraction.graph_defs.tensor_states import (
+    ElementState,
+    TensorState,
+    join_elements,
+    sharpen_shape,
+)
+from placer.extraction.graph_defs.tensor_types import GraphTypes
+from placer.extraction.shapes.imported_shapes import ImportedGraph
+
+PASSING_TYPES = frozenset(
+    {"Identity", "StopGradient", "ZerosLike", "AddN", "Enter", "Exit", "Switch", "Merge"}
+    | {"NextIteration", "TensorListSetItem", "TensorListPushBack", "TensorListPopBack"}
+    | {"TensorListResize", "TensorListScatterIntoExistingList"}
+)
+READING_TYPES = frozenset(
+    {"TensorListGetItem", "TensorListPopBack", "TensorListStack", "TensorListGather"}
+)
+
+
+class ListFlow:
+    """The contents of every TensorList of one graph, filled in graph order.
+
+    ``lists`` maps tensor names to contents; control flow adds the contents of its outputs.
+    """
+
+    def __init__(
+        self, imported: ImportedGraph, types: GraphTypes, inputs: Mapping[str, TensorState]
+    ) -> None:
+        self.imported = imported
+        self.types = types
+        self.lists: dict[str, ElementState] = {
+            f"{name}:0": state.element
+            for name, state in inputs.items()
+            if state.element is not None and state.dtype == "variant"
+        }
+
+    def visit(self, node: Any) -> None:
+        """Notes what the list outputs of an op hold."""
+        if node.op in PASSING_TYPES and self.types.of(node.name).dtype == "variant":
+            held = self.lists.get(self._data(node, 0))
+            written = self._written(node)
+            if held is not None and written is not None:
+                length = None if node.op == "TensorListPushBack" else held.length
+                held = join_elements(held, replace(written, length=held.length))
+                held = replace(held, length=length) if held else None
+            if held is not None:
+                for index in range(len(self.types.outputs[node.name])):
+                    self.lists[f"{node.name}:{index}"] = held
+        elif node.op in _CREATORS:
+            self.lists[f"{node.name}:0"] = _CREATORS[node.op](self, node)
+
+    def refinement(self, node: Any) -> Refinement | None:
+        """What an op that reads or makes lists should be told about them, if that is news."""
+        if node.op == "TensorListFromTensor":
+            told = self.lists[f"{node.name}:0"]
+        elif node.op in READING_TYPES and self._data(node, 0) in self.lists:
+            told = self.lists[self._data(node, 0)]
+        else:
+            return None
+        stated = self._shape_value(node, ELEMENT_SHAPE_INPUT[node.op])
+        shape = sharpen_shape(stated, told.shape)
+        length = None
+        if node.op == "TensorListStack" and not _states_length(node):
+            length = told.length
+        value = None
+        if node.op == "TensorListPopBack" and told.value is not None:
+            value = told.shape, told.value
+        if shape == stated and length is None and value is None:
+            return None
+        return Refinement(element_shape=shape, num_elements=length, value=value)
+
+    def _written(self, node: Any) -> ElementState | None:
+        number = {"TensorListSetItem": 2, "TensorListPushBack": 1}.get(node.op)
+        if number is None:
+            return None
+        item = self._data(node, number)
+        value = self.imported.values.get(item) if node.op == "TensorListPushBack" else None
+        return ElementState(self.types.of(item).dtype, self._shape(item), value=value, written=True)
+
+    def _data(self, node: Any, number: int) -> str:
+        data = [name for name in node.input if not name.startswith("^")]
+        if number >= len(data):
+            return ""
+        return data[number] if ":" in data[number] else f"{data[number]}:0"
+
+    def _shape(self, tensor: str) -> Shape:
+        name, _, index = tensor.rpartition(":")
+        shapes = self.imported.shapes.get(name, ())
+        return shapes[int(index)] if int(index or 0) < len(shapes) else None
+
+    def _shape_value(self, node: Any, number: int) -> Shape:
+        """The shape that an input tensor states; unknown where it holds -1."""
+        tensor = self._data(node, number)
+        value = self.imported.values.get(tensor)
+        if value is None or self._shape(tensor) == ():
+            return None
+        return tuple(None if dim < 0 else dim for dim in value)
+
+    def _integer(self, node: Any, number: int) -> int | None:
+        value = self.imported.values.get(self._data(node, number))
+        return value[0] if value else None
+
+    def _from_tensor(self, node: Any) -> ElementState:
+        tensor = self._data(node, 0)
+        shape = self._shape(tensor)
+        stated = self._shape_value(node, 1)
+        dtype = self.types.of(tensor).dtype
+        if not shape:
+            return ElementState(dtype, stated)
+        return ElementState(dtype, sharpen_shape(shape[1:], stated), shape[0])
+
+    def _reserved(self, node: Any) -> ElementState:
+        dtype = _element_dtype(node)
+        return ElementState(dtype, self._shape_value(node, 0), self._integer(node, 1))
+
+    def _empty(self, node: Any) -> ElementState:
+        return ElementState(_element_dtype(node), self._shape_value(node, 0))
+
+
+_CREATORS: Mapping[str, Callable[[ListFlow, Any], ElementState]] = {
+    "TensorListFromTensor": ListFlow._from_tensor,
+    "TensorListReserve": ListFlow._reserved,
+    "EmptyTensorList": ListFlow._empty,
+}
+
+LIST_TYPES = PASSING_TYPES | READING_TYPES | _CREATORS.keys()
+"""The op types that make, hand on or read lists."""
+
+
+def _states_length(node: Any) -> bool:
+    return "num_elements" in node.attr and node.attr["num_elements"].i >= 0
+
+
+def _element_dtype(node: Any) -> str:
+    return dtype_name(attribute(node.attr, "element_dtype").type)

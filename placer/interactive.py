@@ -1,0 +1,83 @@
+"""What people call in a Python shell or a notebook: results shown, bound and applied.
+
+The records of :mod:`placer.plan` know nothing of rendering and application; their methods come
+here (:mod:`placer.plan.results`), when they are called.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from placer.plan.plan import Plan
+from placer.plan.report import Report
+
+if TYPE_CHECKING:
+    from placer.application.placing.model_binding import BoundModel
+    from placer.application.running.checkpoints import Progress
+
+
+def summary_text(result: Any, width: int) -> str:
+    """A result as text of ``width`` columns."""
+    from placer.rendering.text import summaries
+
+    return summaries.summary_text(result, width)
+
+
+def page(result: Plan | Report) -> str:
+    """A plan or a report as one HTML file that needs nothing else."""
+    from placer.rendering.html.page import render_plan_page, render_report_page
+
+    return render_plan_page(result) if isinstance(result, Plan) else render_report_page(result)
+
+
+def notebook_html(result: Plan | Report) -> str:
+    """What a notebook shows of a plan or a report."""
+    from placer.rendering.html.notebook import plan_in_notebook, report_in_notebook
+
+    return plan_in_notebook(result) if isinstance(result, Plan) else report_in_notebook(result)
+
+
+def conflict_sentence(plan: Plan) -> str:
+    """Why nothing fits."""
+    from placer.rendering.text.conflict_text import conflict_text
+
+    return conflict_text(plan.conflict or {})
+
+
+def bind(plan: Plan, model: Any, *, strict: bool) -> AbstractContextManager[BoundModel]:
+    """See :func:`placer.application.placing.model_binding.bind_model`."""
+    from placer.application.placing.model_binding import bind_model
+
+    return bind_model(plan, model, strict=strict)
+
+
+def scope(plan: Plan, *, values: bool) -> AbstractContextManager[None]:
+    """See :func:`placer.application.placing.variable_scopes.planned_variables`."""
+    from placer.application.placing.variable_scopes import planned_variables
+
+    return planned_variables(plan, values=values)
+
+
+def load_checkpoint(
+    target: Any,
+    prefix: str | os.PathLike[str],
+    *,
+    partial: bool = False,
+    progress: Progress | bool = True,
+) -> int:
+    """The bytes read from the checkpoint ``prefix`` into the variables of ``target``.
+
+    ``target`` is a Keras model, a ``tf.Module`` or ``tf.train.Checkpoint`` as the checkpoint was
+    saved from, or a mapping of names to variables for a checkpoint of TensorFlow 1.  ``progress``
+    draws a bar on a terminal; a function of its own gets (bytes read, bytes in all, name).
+
+    Raises :class:`ModelError` if there is no checkpoint, a shape or dtype differs, or, unless
+    ``partial``, if one side has a variable that the other has not; nothing is read then.
+    """
+    from placer.application.running.checkpoints import read_checkpoint
+    from placer.rendering.progress_bar import checkpoint_bar
+
+    show = checkpoint_bar() if progress is True else progress or None
+    return read_checkpoint(target, prefix, partial=partial, progress=show)

@@ -1,1 +1,0 @@
-"""In which order a step runs: control edges that keep its memory low.  Knows no solver."""

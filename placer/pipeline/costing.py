@@ -1,0 +1,107 @@
+"""Which costs hold: those of the cost rules, measured ones, or Grappler's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from cost_models.devices import Cluster
+from cost_models.estimation import with_measured
+from cost_models.op_cost import OpCost
+from placer.errors import UsageError
+from placer.extraction import Extraction
+from placer.plan.measured_costs import GRAPPLER, Costs, MeasuredCosts
+from placer.prediction import estimate_costs
+
+
+def cost_ops(
+    source: Any,
+    extraction: Extraction,
+    cluster: Cluster,
+    costs: Costs = None,
+    trip_count: int | None = None,
+    allow_unsafe_keras: bool = False,
+) -> tuple[dict[str, OpCost], Extraction]:
+    """The cost of every op, and the extraction with what has to be said about that.
+
+    Bytes are always those of the cost rules; so are the seconds of ops that were not measured.
+    Raises :class:`UsageError` for costs of another graph, or that name no op of this one.
+    """
+    graph = extraction.graph
+    calibrated = any(device.efficiency for device in cluster.devices)
+    found = estimate_costs(graph, trip_count, in_place=calibrated)
+    if costs is None:
+        return found, extraction
+    by_type: Mapping[str, Mapping[str, float]]
+    if costs == GRAPPLER:
+        from placer.application.measuring.grappler_costs import grappler_seconds
+
+        by_type = grappler_seconds(
+            source, extraction, cluster, allow_unsafe_keras=allow_unsafe_keras
+        )
+    else:
+        by_type = _measured_seconds(extraction, costs)
+    for device_type, seconds in by_type.items():
+        found = with_measured(found, seconds, device_type)
+    if not any(found[name].measured_seconds for name in graph.ops):
+        raise UsageError(
+            "the costs name no op of this model: the names are those of its flat graph"
+        )
+    warnings = (*extraction.warnings, *_warnings(found, by_type, cluster))
+    return found, replace(extraction, warnings=warnings)
+
+
+def _warnings(
+    costs: Mapping[str, OpCost], by_type: Collection[str], cluster: Cluster
+) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """What measured times (``by_type`` of device) leave to the cost model."""
+    others = sorted({device.type for device in cluster.devices} - set(by_type))
+    if others and "" not in by_type:
+        message = (
+            f"the times were measured on a {' and a '.join(by_type)}; for every {others[0]} the "
+            f"cost model's are taken"
+        )
+        yield "measured_elsewhere", message, ()
+    rest = tuple(name for name, cost in costs.items() if not cost.measured_seconds and _works(cost))
+    if rest:
+        message = (
+            f"{len(rest):,} of {len(costs):,} ops have no measured time: the cost model's is taken"
+        )
+        yield "unmeasured", message, rest
+
+
+def _works(cost: OpCost) -> bool:
+    return bool(cost.flops or cost.bytes_accessed)
+
+
+def _measured_seconds(
+    extraction: Extraction, costs: MeasuredCosts | Mapping[str, float] | str | os.PathLike[str]
+) -> Mapping[str, Mapping[str, float]]:
+    """Seconds of one execution by device type (``""``: any) and op name."""
+    if isinstance(costs, Mapping):
+        return {"": costs}
+    name = "the costs file" if isinstance(costs, MeasuredCosts) else f"the costs file {costs}"
+    measured = costs if isinstance(costs, MeasuredCosts) else MeasuredCosts.load(costs)
+    measured.check_graph(extraction.graph.fingerprint, name)
+    _check_bindings(measured, extraction, name)
+    return {measured.device_type: measured.op_seconds}
+
+
+def _check_bindings(measured: MeasuredCosts, extraction: Extraction, source: str) -> None:
+    """Nothing, if unknown dimensions were bound to the same sizes.  Raises ``UsageError``."""
+    for key in ("batch_size", "shapes"):
+        then, now = measured.bindings.get(key), extraction.bindings.get(key)
+        if measured.bindings and _plain(then) != _plain(now):
+            raise UsageError(
+                f"{source} was measured with {key} {then}, and this is asked for with {now}: "
+                f"measure again with placer profile, or ask for the same"
+            )
+
+
+def _plain(value: Any) -> Any:
+    """Mappings and sequences as JSON gives them back."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()} or None
+    return list(value) if isinstance(value, tuple | list) else value

@@ -1,0 +1,279 @@
+"""The smallest changes of a request that has no placement under which it has one.
+
+Every change is asked for, and placed, before it is told.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from cost_models.byte_sizes import format_bytes
+from cost_models.clusters import parse_cluster
+from cost_models.devices import presets
+from placer.errors import PlacerError
+from placer.plan.plan import Plan
+from placer.plan.request import Options
+from placer.problem.constraints import pin_request
+from placer.problem.grouping import GRADIENTS, together_request
+from placer.problem.placement_problem import NEVER_SPILL
+
+LEAST_STEP = 1.02
+"""Caps and the best of them that is known not to do are this close when the search ends."""
+
+_MOST_TRIAL_SECONDS = 6.0
+_LEAST_TRIAL_SECONDS = 3.0
+_TRIALS = 8
+"""Of this many the time is thought to be, if each finds a placement and improves it to the end."""
+
+_FACTORS = (1.0, 1.02, 1.05, 1.1, 1.25, 1.5, *(2.0**power for power in range(1, 11)))
+"""Of the least caps that could be enough, tried in this order."""
+
+_DEVICE_STRING = "the device string "
+
+Attempt = Callable[[str | Path, Options], Plan]
+"""The plan for the same program on some devices with some options."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fix:
+    """A change of the request under which there is a placement.
+
+    ``kind`` is ``caps``, ``devices``, ``batch``, ``pin``, ``group`` or ``spill``; ``change`` is
+    what to ask for instead, as an option of the command line; ``note`` says how near to the least
+    it is.  ``plan`` is the placement that shows it.
+    """
+
+    kind: str
+    change: str
+    note: str
+    plan: Plan
+
+    @property
+    def row(self) -> dict[str, str]:
+        """The change as a plan keeps it."""
+        return {"kind": self.kind, "change": self.change, "note": self.note}
+
+
+def find_changes(
+    attempt: Attempt,
+    devices: str | Path,
+    wanted: Options,
+    conflict: Mapping[str, Any],
+    deadline: float,
+) -> list[Fix]:
+    """What was found until ``deadline`` (of ``time.monotonic()``): each single request (to spill, a
+    pin less) that is enough to drop, or the fewest; the least cap of one device, and of all in
+    conflict; the next larger devices; the largest batch.
+
+    ``conflict`` is that of :func:`placer.solving.conflicts.conflict.explain_conflict`: what cannot
+    help is not tried.
+    """
+    search = _Search(attempt, devices, wanted, conflict, deadline)
+    steps = (search.requests, search.caps, search.larger_devices, search.batch)
+    return [fix for step in steps for fix in step()]
+
+
+class _Search:
+    def __init__(
+        self,
+        attempt: Attempt,
+        devices: str | Path,
+        wanted: Options,
+        conflict: Mapping[str, Any],
+        deadline: float,
+    ) -> None:
+        self.attempt = attempt
+        self.devices = devices
+        self.wanted = wanted
+        self.deadline = deadline
+        share = (deadline - time.monotonic()) / _TRIALS
+        self.trial_seconds = min(_MOST_TRIAL_SECONDS, max(_LEAST_TRIAL_SECONDS, share))
+        self.cluster = parse_cluster(str(devices), wanted.max_memory, wanted.reserve)
+        self.known = [row for row in conflict.get("fixes", ()) if isinstance(row, Mapping)]
+        asked = [*conflict.get("pins", ()), *conflict.get("groups", ())]
+        self.blamed = [row["request"] for row in asked if row.get("request")]
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() > self.deadline
+
+    def place(self, wanted: Options, devices: str | Path | None = None) -> Plan | None:
+        """A placement that fits; ``None`` if there was none in a short time."""
+        limited = replace(wanted, time_limit=min(wanted.time_limit, self.trial_seconds))
+        try:
+            plan = self.attempt(devices or self.devices, limited)
+        except PlacerError:
+            return None
+        return plan if plan.fits else None
+
+    def requests(self) -> Iterator[Fix]:
+        """What could be enough as far as the problem tells; if none of it is, each request in
+        conflict, and at last all of them."""
+        likely = [tuple(row["requests"]) for row in self.known if row.get("requests")]
+        singles = [(name,) for name in self.blamed or self._asked()]
+        everything = [tuple(name for (name,) in singles)] if len(singles) > 1 else []
+        tried: set[tuple[str, ...]] = set()
+        for trials in (likely, singles, everything):
+            found = False
+            for names in trials:
+                fix = None if names in tried or self.is_over else self._without(names)
+                tried.add(names)
+                if fix is not None:
+                    found = True
+                    yield fix
+            if found:
+                return
+
+    def _asked(self) -> list[str]:
+        """Everything that was asked for and can be dropped."""
+        wanted = self.wanted
+        names = [pin_request("--pin", *pin) for pin in wanted.pins.items()]
+        names += [pin_request("--pin-type", *pin) for pin in wanted.pin_types.items()]
+        names += [together_request(glob) for glob in wanted.keep_together]
+        return names + ([NEVER_SPILL] if wanted.spill == "never" else [])
+
+    def _without(self, names: Sequence[str]) -> Fix | None:
+        """The request without some of what it asks for, if that has a placement."""
+        wanted, dropped = self.wanted, set(names)
+        changes, kinds = [f"without {name}" for name in names], {"pin"}
+        fewer = replace(
+            wanted,
+            pins=_less(wanted.pins, "--pin", dropped),
+            pin_types=_less(wanted.pin_types, "--pin-type", dropped),
+            keep_together=tuple(
+                glob for glob in wanted.keep_together if together_request(glob) not in dropped
+            ),
+            colocate_gradients=wanted.colocate_gradients and GRADIENTS not in dropped,
+        )
+        if any(name.startswith(_DEVICE_STRING) for name in dropped):
+            changes = [c for c, name in zip(changes, names, strict=True) if name in self._asked()]
+            if wanted.device_function is None:
+                fewer, changes = replace(fewer, clear_devices=True), [*changes, "--clear-devices"]
+            else:
+                fewer = replace(fewer, device_function=None)
+                changes.append("without the device function")
+        if NEVER_SPILL in dropped:
+            fewer = replace(fewer, spill="auto")
+            changes = ["--spill auto", *(c for c in changes if not c.endswith(NEVER_SPILL))]
+            kinds = {"spill"}
+        elif fewer.pins == wanted.pins and fewer.keep_together != wanted.keep_together:
+            kinds = {"group"}
+        plan = self.place(fewer)
+        if plan is None:
+            return None
+        return Fix(kind=min(kinds), change=" ".join(changes), note="", plan=plan)
+
+    def caps(self) -> Iterator[Fix]:
+        """The least caps, of one device and of several, with a placement: from those on that the
+        problem does not rule out."""
+        rows = [dict(row["caps"]) for row in self.known if row.get("caps")]
+        accelerators = {d.name: d.usable_bytes for d in self.cluster.devices if d.type != "CPU"}
+        host = {self.cluster.host.name: self.cluster.host.usable_bytes}
+        for least in rows or [accelerators or host]:
+            found = self._least_factor(least)
+            if found is not None:
+                yield found
+
+    def _least_factor(self, least: Mapping[str, int]) -> Fix | None:
+        """The caps ``least`` times a factor as near to one as was found to be enough."""
+        best: tuple[float, Plan] | None = None
+        low = 0.0
+        for factor in _FACTORS:
+            plan = None if self.is_over else self.place(self._with_caps(least, factor))
+            if plan is not None:
+                best = factor, plan
+                break
+            low = factor
+        while best is not None and low and best[0] > low * LEAST_STEP and not self.is_over:
+            middle = (low * best[0]) ** 0.5
+            plan = self.place(self._with_caps(least, middle))
+            if plan is None:
+                low = middle
+            else:
+                best = middle, plan
+        if best is None:
+            return None
+        factor, plan = best
+        caps = self._limits(least, factor)
+        given = {device.name: device.memory_limit_bytes for device in self.cluster.devices}
+        sizes = [
+            f"{name} {format_bytes(caps[name])} for {format_bytes(given[name])}" for name in least
+        ]
+        tried = f"{low / factor:.1%} of it" if low else "less"
+        note = f"{', '.join(sizes)}; no placement was found for {tried}"
+        change = "--max-memory " + ",".join(f"{name}={size}" for name, size in caps.items())
+        return Fix(kind="caps", change=change, note=note, plan=plan)
+
+    def _with_caps(self, usable: Mapping[str, int], factor: float) -> Options:
+        caps: Mapping[int | str, int | str] = dict(self._limits(usable, factor).items())
+        return replace(self.wanted, max_memory=caps)
+
+    def _limits(self, usable: Mapping[str, int], factor: float) -> dict[str, int]:
+        """What to ask for in place of the caps that were asked for: as they were, but with
+        ``factor`` times ``usable`` bytes usable, reserves taken off."""
+        asked, host = self.wanted.max_memory, "cpu" in str(self.wanted.max_memory).lower()
+        limits = {
+            device.name: device.memory_limit_bytes
+            for device in self.cluster.devices
+            if device.name in usable or (asked and (device.type != "CPU" or host))
+        }
+        for _ in range(64):  # percentages are reserved of the cap itself: this converges
+            cluster = parse_cluster(str(self.devices), dict(limits.items()), self.wanted.reserve)
+            left = {device.name: device.usable_bytes for device in cluster.devices}
+            missing = {name: int(size * factor) - left[name] for name, size in usable.items()}
+            if all(size <= 0 for size in missing.values()):
+                break
+            limits |= {name: limits[name] + max(0, size) for name, size in missing.items()}
+        return limits
+
+    def larger_devices(self) -> Iterator[Fix]:
+        """The accelerators of the next larger model with which there is a placement."""
+        models = {d.model: d.memory_limit_bytes for d in self.cluster.devices if d.type != "CPU"}
+        spec = str(self.devices)
+        if len(models) != 1 or self.wanted.max_memory is not None or spec.endswith(".toml"):
+            return
+        ((model, memory),) = models.items()
+        larger = sorted(
+            (preset.memory_bytes, preset.model)
+            for preset in presets().values()
+            if preset.type != "CPU" and (preset.memory_bytes or 0) > memory
+        )
+        sizes = [larger[0], *(b for a, b in pairwise(larger) if b[0] != a[0])] if larger else []
+        for _, other in sizes if model else ():
+            item = rf"((?:^|,)\s*(?:\d+[xX])?){re.escape(model)}(?![\w-])"
+            devices = re.sub(item, rf"\g<1>{other}", spec)
+            plan = None if self.is_over or devices == spec else self.place(self.wanted, devices)
+            if plan is not None:
+                yield Fix(kind="devices", change=f"--devices {devices}", note="", plan=plan)
+                return
+
+    def batch(self) -> Iterator[Fix]:
+        """The largest batch size with a placement."""
+        given = self.wanted.batch_size
+        if given is None or given < 2:
+            return
+        low, high, best = 0, given, None
+        while high - low > 1 and not self.is_over:
+            middle = (low + high) // 2
+            plan = self.place(replace(self.wanted, batch_size=middle))
+            if plan is None:
+                high = middle
+            else:
+                low, best = middle, plan
+        if best is not None:
+            note = f"no placement was found for {high}" if high < given else f"{given} has none"
+            yield Fix(kind="batch", change=f"--batch-size {low}", note=note, plan=best)
+
+
+def _less(pins: Mapping[str, str], flag: str, dropped: set[str]) -> dict[str, str]:
+    return {
+        glob: device
+        for glob, device in pins.items()
+        if pin_request(flag, glob, device) not in dropped
+    }

@@ -1,0 +1,350 @@
+"""What is in a model: size, memory, work, and what stands in the way of placing it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cost_models.op_cost import OpCost
+from placer.graph.name_scopes import scope_of
+from placer.graph.op_graph import Op, OpGraph, Variable
+from placer.plan.plan import Plan
+from placer.plan.report import (
+    ComputeFacts,
+    Hotspot,
+    IndivisibleGroup,
+    InputFacts,
+    MemoryFacts,
+    ModelFacts,
+    Report,
+    UnknownShape,
+)
+from placer.prediction.memory.live_moments import working_set_bytes
+from placer.prediction.memory.roles import find_roles
+from placer.prediction.metrics import MemoryTimeline, Metrics, Schedule
+from placer.prediction.step.buffer_sharing import shared_input
+from placer.prediction.step.routes import is_cpu
+
+if TYPE_CHECKING:
+    from placer.extraction.extraction import Extraction
+    from placer.extraction.graph_defs.program import ProgramInput
+
+HOTSPOT_COUNT = 10
+"""Hotspots and live buffers are listed largest first; a person reads ten."""
+
+_DEEPEST_SCOPE = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """What is in a program, whatever a step of it takes; see
+    :class:`~placer.plan.report.Report`."""
+
+    model: ModelFacts
+    weight_bytes: int
+    optimizer_state_bytes: int
+    constant_bytes: int
+    widest_op: str
+    widest_op_bytes: int
+    largest_group: IndivisibleGroup | None
+    no_gpu_kernel: Mapping[str, int]
+    unmodelled: Mapping[str, int]
+    unknown_share: float
+
+
+def take_inventory(extraction: Extraction, costs: Mapping[str, OpCost]) -> Inventory:
+    """The part of a report that no prediction is needed for."""
+    graph = extraction.graph
+    weights = sum(costs[handle].persistent_bytes for handle in {v.handle for v in graph.variables})
+    optimizer_state = sum(
+        costs[handle].persistent_bytes for handle in find_roles(graph).optimizer_state
+    )
+    widths = working_set_bytes(graph, costs)
+    widest = max(widths, key=widths.__getitem__, default="")
+    return Inventory(
+        model=_model_facts(extraction, costs),
+        weight_bytes=weights - optimizer_state,
+        optimizer_state_bytes=optimizer_state,
+        constant_bytes=sum(cost.persistent_bytes for cost in costs.values()) - weights,
+        widest_op=widest,
+        widest_op_bytes=widths.get(widest, 0),
+        largest_group=_largest_group(graph, costs),
+        no_gpu_kernel=_no_gpu_kernel(graph),
+        unmodelled=_count_types(op for op in graph.ops.values() if costs[op.name].unmodelled),
+        unknown_share=extraction.unknown_share,
+    )
+
+
+def analyse(
+    extraction: Extraction,
+    costs: Mapping[str, OpCost],
+    metrics: Metrics,
+    plan: Plan | None = None,
+    *,
+    inventory: Inventory | None = None,
+    reference: str = "",
+    calibration_error: float = 0.0,
+) -> Report:
+    """The report on an extracted program.
+
+    ``metrics`` are predicted with everything on one device (feeds and host-only kernels aside),
+    which ``reference`` names for people and which was off by ``calibration_error`` when it was
+    calibrated (0: it was not); ``plan`` is the placement on the devices asked for; ``inventory``
+    is that of the same program and costs, if it was taken already.
+    """
+    graph = extraction.graph
+    there = inventory or take_inventory(extraction, costs)
+    return Report(
+        model=there.model,
+        memory=_memory_facts(there, metrics),
+        compute=_compute_facts(graph, costs, metrics, reference, calibration_error),
+        largest_group=there.largest_group,
+        no_gpu_kernel=there.no_gpu_kernel,
+        unmodelled=there.unmodelled,
+        unknown_shapes=tuple(_unknown_shapes(extraction)),
+        unknown_share=there.unknown_share,
+        warnings=tuple((code, message) for code, message, _ in extraction.warnings),
+        plan=plan,
+    )
+
+
+def _model_facts(extraction: Extraction, costs: Mapping[str, OpCost]) -> ModelFacts:
+    model, graph = extraction.model, extraction.graph
+    counts = [_element_count(variable) for variable in graph.variables]
+    return ModelFacts(
+        format=model["format"],
+        path=model["path"],
+        signature=model["signature"],
+        tags=tuple(model["tags"]),
+        fingerprint=graph.fingerprint,
+        op_count=len(graph.ops),
+        file_op_count=extraction.ops_in_file,
+        op_type_count=len({op.op_type for op in graph.ops.values()}),
+        function_count=len(graph.functions),
+        inputs=tuple(_input_facts(graph, item) for item in extraction.inputs),
+        outputs=tuple(key for key, _ in extraction.outputs),
+        batch_size=extraction.bindings["batch_size"],
+        variable_count=len(counts),
+        unsized_variable_count=counts.count(None),
+        parameter_count=sum(count or 0 for count in counts),
+        parameter_bytes=_parameter_bytes(graph, costs),
+    )
+
+
+def _input_facts(graph: OpGraph, item: ProgramInput) -> InputFacts:
+    name, _, index = item.tensor.partition(":")
+    op = graph.ops.get(name)
+    return InputFacts(
+        key=item.key,
+        dtype=item.dtype,
+        declared_shape=item.shape,
+        bound_shape=op.info.outputs[int(index or 0)].shape if op else item.shape,
+    )
+
+
+def _element_count(variable: Variable) -> int | None:
+    """Elements of a variable, ``None`` where a dimension is unknown."""
+    if variable.shape is None or None in variable.shape:
+        return None
+    return math.prod(size for size in variable.shape if size is not None)
+
+
+def _parameter_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, int]:
+    """Resident bytes of the variables by dtype, largest first."""
+    sums: Counter[str] = Counter()
+    for variable in graph.variables:
+        sums[variable.dtype] += costs[variable.handle].persistent_bytes
+    return dict(sums.most_common())
+
+
+def _memory_facts(there: Inventory, metrics: Metrics) -> MemoryFacts:
+    timeline = max(metrics.timelines.values(), key=lambda found: found.peak_bytes)
+    peak = metrics.peaks[timeline.device]
+    largest = sorted(timeline.live_at_peak, key=lambda buffer: (-buffer.bytes, buffer.op))
+    return MemoryFacts(
+        weight_bytes=there.weight_bytes,
+        optimizer_state_bytes=there.optimizer_state_bytes,
+        constant_bytes=there.constant_bytes,
+        peak_bytes=timeline.peak_bytes,
+        peak_op=timeline.peak_op,
+        low_bytes=peak.low_bytes,
+        high_bytes=peak.high_bytes,
+        validated=is_cpu(timeline.device),
+        bytes_at_peak=timeline.peak_by_kind(),
+        scopes_at_peak=_telling_bytes(timeline),
+        largest_at_peak=tuple(largest[:HOTSPOT_COUNT]),
+        widest_op=there.widest_op,
+        widest_op_bytes=there.widest_op_bytes,
+    )
+
+
+def _telling_bytes(timeline: MemoryTimeline) -> dict[str, int]:
+    """Bytes at the peak by name scope, as deep as it takes for no scope to hold most of them."""
+    found: dict[str, int] = {}
+    for depth in range(1, _DEEPEST_SCOPE + 1):
+        found = timeline.peak_by_scope(depth)
+        if 2 * max(found.values(), default=0) <= timeline.peak_bytes:
+            break
+    return dict(list(found.items())[:HOTSPOT_COUNT])
+
+
+def _compute_facts(
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    metrics: Metrics,
+    reference: str,
+    calibration_error: float,
+) -> ComputeFacts:
+    op_types: dict[str, list[str]] = {}
+    for op in graph.ops.values():
+        op_types.setdefault(op.op_type, []).append(op.name)
+    seconds = _busy_seconds(graph, metrics.schedule)
+    whole = _hotspot("", graph.ops, costs, seconds)
+    unmodelled = sum([seconds[op] for op in graph.ops if costs[op].unmodelled])
+    inaccurate = sum([seconds[op] for op in graph.ops if costs[op].inaccurate])
+    share = inaccurate / whole.seconds if whole.seconds else 0.0
+    return ComputeFacts(
+        flops=whole.flops,
+        bytes_accessed=whole.bytes_accessed,
+        step_seconds=metrics.schedule.step_seconds,
+        busy_seconds=whole.seconds,
+        reference=reference,
+        by_op_type=_hotspots(op_types, costs, seconds),
+        by_scope=_hotspots(_telling_scopes(seconds), costs, seconds),
+        unmodelled_share=unmodelled / whole.seconds if whole.seconds else 0.0,
+        inaccurate_share=share,
+        relative_error=calibration_error + share if calibration_error else None,
+    )
+
+
+def _hotspots(
+    groups: Mapping[str, Sequence[str]],
+    costs: Mapping[str, OpCost],
+    seconds: Mapping[str, float],
+) -> tuple[Hotspot, ...]:
+    """The groups of ops with the most busy ``seconds``, largest first."""
+    spots = [_hotspot(name, ops, costs, seconds) for name, ops in groups.items()]
+    spots.sort(key=lambda spot: (-spot.seconds, -spot.bytes_accessed, spot.name))
+    return tuple(spots[:HOTSPOT_COUNT])
+
+
+def _hotspot(
+    name: str,
+    ops: Collection[str],
+    costs: Mapping[str, OpCost],
+    seconds: Mapping[str, float],
+) -> Hotspot:
+    found = [costs[op] for op in ops]
+    return Hotspot(
+        name=name,
+        op_count=len(ops),
+        flops=sum([cost.flops for cost in found]),
+        bytes_accessed=sum([cost.bytes_accessed for cost in found]),
+        output_bytes=sum([size or 0 for cost in found for size in cost.output_bytes]),
+        seconds=sum([seconds[op] for op in ops]),
+    )
+
+
+def _busy_seconds(graph: OpGraph, schedule: Schedule) -> dict[str, float]:
+    """For how long each op runs."""
+    start, finish = schedule.start_seconds, schedule.finish_seconds
+    return {op: finish[op] - start[op] for op in graph.ops}
+
+
+def _telling_scopes(busy: Mapping[str, float]) -> dict[str, list[str]]:
+    """Ops by name scope, each scope as deep as it takes to tell something.
+
+    A scope that holds more than a quarter of the ``busy`` seconds is opened: an exported model has
+    everything in one or two outer scopes.  It stays closed where that would scatter it, no scope
+    in it holding a hundredth of it.
+    """
+    large = sum(busy.values()) / 4
+    closed: dict[str, list[str]] = {}
+    opened = [("", 0, list(busy))]
+    while opened:
+        scope, depth, ops = opened.pop()
+        inner: dict[str, list[str]] = {}
+        for op in ops:
+            inner.setdefault(scope_of(op, depth + 1), []).append(op)
+        seconds = {name: sum([busy[op] for op in members]) for name, members in inner.items()}
+        largest = max((seconds[name] for name in inner if name != scope), default=0.0)
+        if depth and largest < sum(seconds.values()) / 100:
+            closed.setdefault(scope, []).extend(ops)
+            continue
+        for name, members in inner.items():
+            if name != scope and seconds[name] > large:
+                opened.append((name, depth + 1, members))
+            else:
+                closed.setdefault(name, []).extend(members)
+    return closed
+
+
+def _largest_group(graph: OpGraph, costs: Mapping[str, OpCost]) -> IndivisibleGroup | None:
+    """The colocation group, or the single op with bodies, that needs the most memory."""
+    groups = [(group.ops, group.reasons) for group in graph.colocation_groups]
+    loops = [((op.name,), (op.op_type,)) for op in graph.ops.values() if op.bodies]
+    found = [_indivisible(graph, ops, why, costs) for ops, why in (*groups, *loops)]
+    return max(found, key=lambda group: (group.needed_bytes, group.op_count), default=None)
+
+
+def _indivisible(
+    graph: OpGraph, ops: Sequence[str], reasons: tuple[str, ...], costs: Mapping[str, OpCost]
+) -> IndivisibleGroup:
+    working = {op: _working_bytes(graph.ops[op], costs[op]) for op in ops}
+    largest = max(ops, key=lambda op: working[op] + costs[op].persistent_bytes)
+    resident = sum(costs[op].persistent_bytes for op in ops)
+    return IndivisibleGroup(
+        op_count=len(ops),
+        resident_bytes=resident,
+        needed_bytes=resident + max(working.values()),
+        example=largest,
+        reasons=reasons,
+    )
+
+
+def _working_bytes(op: Op, cost: OpCost) -> int:
+    """Temporaries, and the outputs that have a buffer of their own: not those of variables and
+    constants (they are resident), of reads of a variable, and of what hands its input on."""
+    if cost.persistent_bytes or op.op_type == "ReadVariableOp":
+        return cost.temporary_bytes
+    return cost.temporary_bytes + sum(
+        size or 0
+        for index, size in enumerate(cost.output_bytes)
+        if shared_input(op.info, index) is None
+    )
+
+
+def _no_gpu_kernel(graph: OpGraph) -> dict[str, int]:
+    parts = (graph, *graph.functions.values())
+    return _count_types(
+        op for part in parts for op in part.ops.values() if part.gpu_kernels[op.name] is None
+    )
+
+
+def _count_types(ops: Iterable[Op]) -> dict[str, int]:
+    """How many ops of each type, most frequent first, ties by name."""
+    counts = Counter(op.op_type for op in ops)
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _unknown_shapes(extraction: Extraction) -> Iterator[UnknownShape]:
+    """The tensors of unknown size with their ops; those of bodies are named ``body/op:0``."""
+    graph = extraction.graph
+    if not extraction.unknown:
+        return
+    tensors = {name: (graph, tensor) for name, tensor in graph.tensors.items()}
+    for key, body in graph.functions.items():
+        for name, tensor in body.tensors.items():
+            tensors[f"{key}/{name}"] = (body, tensor)
+    origins = set(extraction.unknown_roots)
+    for name in extraction.unknown:
+        part, tensor = tensors[name]
+        yield UnknownShape(
+            tensor=name,
+            op_type=part.ops[tensor.producer].op_type,
+            shape=tensor.properties.shape,
+            is_origin=part is graph and tensor.producer in origins,
+        )

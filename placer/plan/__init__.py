@@ -1,0 +1,1 @@
+"""Records that are kept: plan, request, report, measured costs, and their schemas."""

@@ -1,0 +1,202 @@
+"""The plan: a placement with everything needed to apply, check and explain it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placer.errors import InfeasibleError, UsageError
+from placer.files import write_text
+from placer.plan.results import Page, interactive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from placer.application.placing.model_binding import BoundModel
+    from placer.prediction.predicted_step import PredictedStep
+
+SCHEMA = "placer.plan/1"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Plan(Page):
+    """What ``plan.json`` holds, field by field (see ``docs/plan.md`` and the JSON Schema).
+
+    ``placement`` maps every op of the flat graph to a device name, ``variables`` every variable.
+    ``control_edges`` are pairs of ops, the second of which waits for the first: they keep memory
+    low (:mod:`placer.solving.orders.memory_order`).
+    ``request`` are the options that the plan was made with, as far as JSON holds them.
+    ``step`` predicts one step op by op, for pictures; a plan out of a file has none.
+    """
+
+    model: Mapping[str, Any]
+    bindings: Mapping[str, Any]
+    devices: tuple[Mapping[str, Any], ...]
+    placement: Mapping[str, str]
+    variables: Mapping[str, str]
+    transfers: tuple[Mapping[str, Any], ...]
+    metrics: Mapping[str, Any]
+    solver: Mapping[str, Any]
+    unmodelled: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[Mapping[str, Any], ...] = ()
+    conflict: Mapping[str, Any] | None = None
+    control_edges: tuple[tuple[str, str], ...] = ()
+    request: Mapping[str, Any] = field(default_factory=dict)
+    tensorflow_version: str = ""
+    tool_version: str = ""
+    step: Callable[[], PredictedStep] | None = field(
+        default=None, compare=False, repr=False, metadata={"in_file": False}
+    )
+
+    @property
+    def fits(self) -> bool:
+        """There is a placement, and its predicted peaks are within all caps (a plan with status
+        ``UNKNOWN`` may hold one that breaks some)."""
+        return bool(self.placement) and self.solver["status"] in ("OPTIMAL", "FEASIBLE")
+
+    def raise_for_conflict(self) -> None:
+        """Nothing, unless it is proven that nothing fits.
+
+        Raises :class:`~placer.errors.InfeasibleError`, which says why and carries ``conflict``.
+        """
+        if self.solver["status"] != "INFEASIBLE":
+            return
+        why = interactive().conflict_sentence(self)
+        raise InfeasibleError(f"no placement fits (proven): {why}", self.conflict)
+
+    @property
+    def peak_bytes(self) -> dict[str, int]:
+        """The highest predicted peak by device; empty where nothing is placed."""
+        peaks = {row["name"]: row["peak_memory_bytes"] for row in self.devices}
+        return {name: peak for name, peak in peaks.items() if peak is not None}
+
+    @property
+    def over_bytes(self) -> dict[str, int]:
+        """What the peaks exceed their caps by, of the devices where they do."""
+        caps = {row["name"]: row["usable_bytes"] for row in self.devices}
+        return over_caps(self.peak_bytes, caps)
+
+    @property
+    def device_function(self) -> Callable[[Any], str]:
+        """A function from an op (anything with ``.name``) to its full device string, for
+        ``tf.compat.v1.device``; ops the plan does not know get ``""``."""
+        from cost_models.device_names import full_name
+
+        full_names = {name: full_name(name) for name in set(self.placement.values())}
+        return lambda op: full_names.get(self.placement.get(op.name, ""), "")
+
+    def bind(self, model: Any, *, strict: bool = False) -> AbstractContextManager[BoundModel]:
+        """A context in which a compiled Keras model trains, evaluates and predicts as planned; see
+        :func:`placer.application.placing.model_binding.bind_model`."""
+        bound: AbstractContextManager[BoundModel] = interactive().bind(self, model, strict=strict)
+        return bound
+
+    def scope(self, *, values: bool = True) -> AbstractContextManager[None]:
+        """A context in which variables are created on their planned devices; see
+        :func:`placer.application.placing.variable_scopes.planned_variables`."""
+        planned: AbstractContextManager[None] = interactive().scope(self, values=values)
+        return planned
+
+    def __repr__(self) -> str:
+        """One line; :meth:`summary` has the rest."""
+        figures = f"{len(self.placement)} ops, {self.metrics['transfer_bytes']} bytes transferred"
+        return f"<Plan {self.solver['status']}: {figures if self.placement else 'no placement'}>"
+
+    def to_json(self) -> str:
+        """The content of ``plan.json``: sorted keys, one line per op, a newline at the end."""
+        data = {
+            item.name: getattr(self, item.name)
+            for item in fields(self)
+            if item.metadata.get("in_file", True)
+        }
+        text = json.dumps(
+            {"schema": SCHEMA, **data}, sort_keys=True, indent=1, allow_nan=False, default=dict
+        )
+        return text + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, *, source: str = "the plan") -> Plan:
+        """The plan written by :meth:`to_json`; ``source`` names it in messages.
+
+        Raises ``UsageError`` if the text is broken JSON, is no plan, has a newer schema than this
+        version reads, or does not fit ``plan.schema.json``.
+        """
+        data = _parse(text, source)
+        _check_schema(data, source)
+        del data["schema"]
+        for key in ("devices", "transfers", "warnings"):
+            data[key] = tuple(data[key])
+        edges = data.get("control_edges", ())
+        data["control_edges"] = tuple((before, after) for before, after in edges)
+        return cls(**data)
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Nothing; ``path`` then holds the plan.
+
+        Raises ``UsageError`` if the file exists and ``force`` is false.
+        """
+        write_text(path, self.to_json(), force=force)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Plan:
+        """The plan in a file.  Raises ``UsageError`` if there is none or it is not one."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            told = error.strerror or error
+            raise UsageError(f"cannot read the plan {os.fspath(path)}: {told}") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"cannot read the plan {os.fspath(path)}: no text, {error}") from error
+        return cls.from_json(text, source=os.fspath(path))
+
+
+def over_caps(peak_bytes: Mapping[str, int], caps: Mapping[str, int]) -> dict[str, int]:
+    """What peaks exceed their caps by, of the devices where they do."""
+    return {name: peak - caps[name] for name, peak in peak_bytes.items() if peak > caps[name]}
+
+
+def plan_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of ``plan.json``, as shipped with the package."""
+    schema: dict[str, Any] = json.loads(
+        Path(__file__).with_name("plan.schema.json").read_text(encoding="utf-8")
+    )
+    return schema
+
+
+def _parse(text: str, source: str) -> dict[str, Any]:
+    """The JSON object in ``text``.  Raises ``UsageError`` with line and column."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise UsageError(f"{source} is broken JSON at {place}: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # a number, or a nesting, beyond any plan
+        raise UsageError(f"{source} is no plan: {error}") from error
+    if not isinstance(data, dict) or not str(data.get("schema")).startswith("placer."):
+        raise UsageError(f'{source} is no plan: it has no "schema": "{SCHEMA}"')
+    return data
+
+
+def _check_schema(data: Mapping[str, Any], source: str) -> None:
+    """Nothing, if ``data`` is a plan of this version's schema.  Raises ``UsageError``."""
+    kind, _, version = str(data["schema"]).partition("/")
+    if kind != "placer.plan":
+        raise UsageError(f"{source} is no plan: it is a {data['schema']} document, not {SCHEMA}")
+    if version != SCHEMA.partition("/")[2]:
+        raise UsageError(
+            f"{source} has schema {data['schema']}, written by placer "
+            f"{data.get('tool_version') or '(unknown version)'}; this placer reads {SCHEMA}: "
+            "upgrade graph-placer, or make the plan again with this version"
+        )
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    error = best_match(Draft202012Validator(plan_schema()).iter_errors(data))
+    if error is not None:
+        place = "/".join(str(step) for step in error.absolute_path) or "the top level"
+        raise UsageError(f"{source} does not fit the schema {SCHEMA} at {place}: {error.message}")

@@ -1,0 +1,53 @@
+"""Methods that people call on results: the one place where a record reaches up to what draws it
+and runs it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from placer.files import write_text
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def interactive() -> ModuleType:
+    """:mod:`placer.interactive`, imported when a method is called."""
+    from placer import interactive as found
+
+    return found
+
+
+class Summarised:
+    """Gives a result :meth:`summary`."""
+
+    __slots__ = ()
+
+    def summary(self, *, width: int = 80) -> str:
+        """The result as text of ``width`` columns."""
+        text: str = interactive().summary_text(self, width)
+        return text
+
+    def _repr_pretty_(self, printer: Any, _is_cycle: bool) -> None:
+        """What IPython shows."""
+        printer.text(self.summary())
+
+
+class Page(Summarised):
+    """Gives a result :meth:`to_html`."""
+
+    __slots__ = ()
+
+    def to_html(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Writes one HTML file that needs nothing else to ``path``.
+
+        A plan out of a file shows what the file holds; ``placer export --to html`` reads the model
+        again.  Raises ``UsageError`` if the file exists and ``force`` is false.
+        """
+        write_text(path, interactive().page(self), force=force)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        html: str = interactive().notebook_html(self)
+        return html

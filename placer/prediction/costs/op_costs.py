@@ -1,0 +1,228 @@
+"""Costs of all ops of a graph: the bodies of control flow and the variables included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from statistics import median_low
+
+from cost_models.estimation import estimate
+from cost_models.op_cost import OpCost
+from cost_models.op_info import TensorProperties
+from cost_models.tensor_size import tensor_bytes
+from placer.graph.op_graph import Op, OpGraph
+from placer.prediction.costs.unrolling import follow_loop
+from placer.prediction.costs.variants import copied_reads, in_place_costs
+from placer.prediction.memory.live_moments import activation_peak
+from placer.prediction.step.control_flow import LOOPS, find_trip_count, loop_invariants
+from placer.prediction.step.tensor_lists import list_costs
+from placer.processes import collection_paused
+
+_BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
+_HANDLES = frozenset({"VarHandleOp", "VariableV2", "Variable", "AutoReloadVariable"})
+_ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+"""TensorFlow's shared name for a handle that shares nothing (``ResourceHandle::ANONYMOUS_NAME``).
+"""
+
+
+@collection_paused()
+def estimate_costs(
+    graph: OpGraph, trip_count: int | None = None, *, in_place: bool = False
+) -> dict[str, OpCost]:
+    """The cost of one execution of every op of ``graph``.
+
+    ``in_place`` also finds the ops that write over an input, which takes a fifth longer: only
+    calibrated devices know how much faster that is.
+
+    A loop costs its condition and body times the trip count
+    that the graph tells, else ``trip_count``, else once and flagged inaccurate; a branch op costs
+    the dearest branch; any other op with bodies costs them once, flagged.  Variables weigh on the
+    op ``handle``, each once.
+    """
+    costs = estimate({op.name: op.info for op in graph.ops.values()})
+    costs.update(list_costs(graph, costs))
+    costs.update(_variable_costs(graph, costs))
+    costs.update(copied_reads(graph, costs))
+    if in_place:
+        costs.update(in_place_costs(graph, costs))
+    bodies = _Bodies(graph, trip_count)
+    for op in graph.ops.values():
+        if op.bodies:
+            costs[op.name] = bodies.cost_of(op, graph, costs[op.name])
+        elif (
+            op.op_type in LOOPS | _BRANCHES
+        ):  # shapes could not be inferred, so bodies are not known
+            costs[op.name] = replace(costs[op.name], unmodelled=True, inaccurate=True)
+    return costs
+
+
+def estimate_body_costs(
+    graph: OpGraph, trip_count: int | None = None
+) -> dict[str, Mapping[str, OpCost]]:
+    """The costs of the ops of every function that ``graph`` reaches, by function."""
+    bodies = _Bodies(graph, trip_count)
+    for op in graph.ops.values():
+        for names in op.bodies.values():
+            for name in names:
+                bodies.body(name)
+    return {name: body.costs for name, body in bodies.found.items()}
+
+
+def _variable_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
+    """Costs of the handles: the bytes of each variable on its first handle, none on others."""
+    found: dict[str, OpCost] = {}
+    counted: set[str] = set()
+    for variable in graph.variables:
+        size = tensor_bytes(TensorProperties(dtype=variable.dtype, shape=variable.shape))
+        cost = costs[variable.handle]
+        if variable.name in counted:
+            size = 0
+        elif size is None:
+            size, cost = cost.persistent_bytes, replace(cost, inaccurate=True)
+        counted.add(variable.name)
+        found[variable.handle] = _keeping(cost, size)
+    shared = {_shared_name(graph.ops[name]) for name in found}
+    for op in graph.ops.values():
+        if op.op_type in _HANDLES and op.name not in found:
+            if _shared_name(op) in shared:
+                found[op.name] = _keeping(costs[op.name], 0)
+            shared.add(_shared_name(op))
+    return found
+
+
+def _keeping(cost: OpCost, size: int) -> OpCost:
+    """``cost`` with so many bytes that stay, which it mostly has already."""
+    return cost if cost.persistent_bytes == size else replace(cost, persistent_bytes=size)
+
+
+def _shared_name(op: Op) -> tuple[object, object]:
+    """What two handle ops have in common if they stand for one variable."""
+    name = op.info.attributes.get("shared_name", "")
+    own = name in ("", _ANONYMOUS)
+    return op.info.attributes.get("container", ""), f"//{op.name}" if own else name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BodyCost:
+    """One execution of a function, whose ops cost ``costs``; ``peak_bytes`` leaves the arguments
+    out."""
+
+    flops: int
+    bytes_accessed: int
+    launches: int
+    persistent_bytes: int
+    peak_bytes: int
+    inaccurate: bool
+    unmodelled: bool
+    costs: Mapping[str, OpCost]
+
+
+class _Bodies:
+    """Costs of functions, each estimated once."""
+
+    def __init__(self, graph: OpGraph, trip_count: int | None) -> None:
+        self.functions = graph.functions
+        self.trip_count = trip_count
+        self.found: dict[str, _BodyCost] = {}
+
+    def cost_of(self, op: Op, graph: OpGraph, own: OpCost) -> OpCost:
+        """The cost of an op with bodies; ``own`` is that of the op without them."""
+        bodies = [self.body(name) for names in op.bodies.values() for name in names]
+        if not bodies:
+            return own
+        if op.op_type in LOOPS:
+            return self._loop(op, graph, own, bodies)
+        output_bytes = sum(size or 0 for size in own.output_bytes)
+        temporary = [max(0, body.peak_bytes - output_bytes) for body in bodies]
+        cost = replace(
+            _with_bodies(own, bodies),
+            flops=max(body.flops for body in bodies),
+            bytes_accessed=max(body.bytes_accessed for body in bodies),
+            launches=max(body.launches for body in bodies),
+            inner=tuple(
+                max(bodies, key=lambda body: (body.flops, body.bytes_accessed)).costs.values()
+            ),
+            temporary_bytes=max(temporary),
+            temporary_samples=tuple(temporary) if len(set(temporary)) > 1 else (),
+        )
+        return cost if op.op_type in _BRANCHES else replace(cost, inaccurate=True)
+
+    def _loop(self, op: Op, graph: OpGraph, own: OpCost, bodies: list[_BodyCost]) -> OpCost:
+        """Trips times the condition and the body.
+
+        Of what the iterations hold at once, the last results are the op's outputs, and what they
+        put into lists is held by these.
+        """
+        trips, exact = self._trips(op, graph)
+        memory = follow_loop(
+            op,
+            self.functions,
+            {name: self.body(name).costs for names in op.bodies.values() for name in names},
+            trips,
+        )
+        kept = loop_invariants(self.functions[op.bodies["body"][0]])
+        held = tuple(
+            size if output.dtype == "variant" else 0
+            for output, size in zip(op.info.outputs, memory.result_bytes, strict=True)
+        )
+        sizes = [size or 0 for index, size in enumerate(own.output_bytes) if index not in kept]
+        temporary = [max(0, peak - sum(sizes) - sum(held)) for peak in memory.peak_bytes]
+        cost = replace(
+            _with_bodies(own, bodies),
+            flops=trips * sum(body.flops for body in bodies),
+            bytes_accessed=trips * sum(body.bytes_accessed for body in bodies),
+            launches=trips * sum(body.launches for body in bodies),
+            inner=tuple(cost for body in bodies for cost in body.costs.values()),
+            repeats=trips,
+            temporary_bytes=median_low(temporary),
+            temporary_samples=tuple(temporary) if len(set(temporary)) > 1 else (),
+            held_bytes=held if any(held) else (),
+        )
+        return cost if exact else replace(cost, inaccurate=True)
+
+    def _trips(self, op: Op, graph: OpGraph) -> tuple[int, bool]:
+        """How often a loop runs, and whether that is known."""
+        found = find_trip_count(op, replace(graph, functions=self.functions))
+        if found is not None and found.exact:
+            return found.count, True
+        if self.trip_count is not None:
+            return self.trip_count, True
+        return (1, False) if found is None else (found.count, False)
+
+    def body(self, name: str) -> _BodyCost:
+        if name not in self.found:
+            self.found[name] = self._estimate_body(self.functions[name])
+        return self.found[name]
+
+    def _estimate_body(self, function: OpGraph) -> _BodyCost:
+        body = replace(function, functions=self.functions)
+        costs = estimate({op.name: op.info for op in body.ops.values()})
+        costs.update(list_costs(body, costs))
+        costs.update(copied_reads(body, costs))
+        costs.update(in_place_costs(body, costs))
+        for op in body.ops.values():
+            if op.bodies:
+                costs[op.name] = self.cost_of(op, body, costs[op.name])
+        return _BodyCost(
+            flops=sum(cost.flops for cost in costs.values()),
+            bytes_accessed=sum(cost.bytes_accessed for cost in costs.values()),
+            launches=sum(
+                cost.launches for cost in costs.values() if cost.flops or cost.bytes_accessed
+            ),
+            persistent_bytes=sum(cost.persistent_bytes for cost in costs.values()),
+            peak_bytes=activation_peak(body, costs),
+            inaccurate=any(cost.inaccurate for cost in costs.values()),
+            unmodelled=any(cost.unmodelled for cost in costs.values()),
+            costs=costs,
+        )
+
+
+def _with_bodies(own: OpCost, bodies: Iterable[_BodyCost]) -> OpCost:
+    """``own`` with the constants of the bodies, and as sure as the least sure of them."""
+    bodies = list(bodies)
+    return replace(
+        own,
+        persistent_bytes=own.persistent_bytes + sum(body.persistent_bytes for body in bodies),
+        inaccurate=any(body.inaccurate for body in bodies),
+        unmodelled=any(body.unmodelled for body in bodies),
+    )

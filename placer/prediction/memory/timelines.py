@@ -1,0 +1,213 @@
+"""Memory of every device over one step.
+
+A simulation of TensorFlow's buffers along one order of the ops.  With the order and the graph
+that really ran it agrees with TensorFlow's own allocation records; for another order it is the
+peak of that order.  Beyond its reach are what a kernel allocates past the allocator (packing
+buffers of Eigen, workspaces of cuDNN), and fragmentation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate
+
+from cost_models.op_cost import OpCost
+from placer.errors import UsageError
+from placer.graph.op_graph import OpGraph
+from placer.prediction.memory.buffers import Buffer, Lifetime
+from placer.prediction.memory.lifetimes import Simulation, find_lifetimes
+from placer.prediction.memory.roles import Roles, find_roles
+from placer.prediction.metrics import LiveBuffer, MemoryTimeline
+from placer.prediction.step.routes import Place, Routes, find_routes, host_of
+from placer.prediction.step.step_layout import StepLayout, lay_out_step
+from placer.processes import collection_paused
+
+
+def predict_memory(
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    placement: Mapping[str, str],
+    device_names: Sequence[str],
+    host: str = "CPU:0",
+    order: Sequence[str] | None = None,
+) -> dict[str, MemoryTimeline]:
+    """The memory of every device of ``device_names`` in bytes, op by op of ``order``.
+
+    All devices run along the one ``order`` (every op of the graph once, producers first; the
+    order of the graph by default).  A tensor arrives elsewhere when its producer runs.  Host
+    memory of a GPU belongs to the CPU of its task.  Fed values live on the host for the whole
+    step, fetched ones until its end.  Tensors without a size count zero bytes.
+
+    Raises :class:`UsageError` if ``order`` or ``placement`` does not fit the graph.
+    """
+    return StepMemory(graph, costs, placement, device_names, host).timelines(order)
+
+
+class StepMemory:
+    """The memory of one placement, along any order; see :func:`predict_memory`.
+
+    ``owner`` maps ops to the names that timelines give them, if these are others.
+    """
+
+    @collection_paused()
+    def __init__(
+        self,
+        graph: OpGraph,
+        costs: Mapping[str, OpCost],
+        placement: Mapping[str, str],
+        device_names: Sequence[str],
+        host: str = "CPU:0",
+        owner: Mapping[str, str] | None = None,
+    ) -> None:
+        self.owner = owner or {}
+        self.routes = routes = find_routes(graph, placement, host)
+        memory_of = _memories(routes, device_names, host)
+        self.graph = graph
+        self.layout = lay_out_step(graph, costs, routes, memory_of, host)
+        self.resident = _resident_bytes(graph, costs, routes, memory_of)
+        self.device_names = tuple(
+            dict.fromkeys((*device_names, *self.resident, *self.layout.memory))
+        )
+        self.number = {name: index for index, name in enumerate(graph.ops)}
+
+    @cached_property
+    def roles(self) -> Roles:
+        """What the memory of every op is for."""
+        return find_roles(self.graph)
+
+    @collection_paused()
+    def timelines(self, order: Sequence[str] | None = None) -> dict[str, MemoryTimeline]:
+        """The memory of every device along ``order``.  Raises :class:`UsageError`."""
+        names = checked_order(self.graph, order)
+        lifetimes: dict[str, list[Lifetime]] = {name: [] for name in self.device_names}
+        for lifetime in find_lifetimes(self.layout, self.numbers(names)):
+            lifetimes[lifetime.device].append(lifetime)
+        return {
+            name: _timeline(name, self.roles, names, found, self.resident.get(name, {}), self.owner)
+            for name, found in lifetimes.items()
+        }
+
+    def peaks(self, order: Sequence[str], sample: int | None = None) -> dict[str, int]:
+        """The peak bytes of every device along ``order``; ``sample`` numbers one of the executions
+        of ops whose temporary bytes differ from one to the next, ``None`` is the median."""
+        layout = self.layout if sample is None else self.layout.sampled(sample)
+        simulation = _Changes(layout, self.numbers(order), self.device_names)
+        simulation.run()
+        return {
+            name: self.resident_bytes(name) + max(accumulate(change))
+            for name, change in simulation.changes.items()
+        }
+
+    def resident_bytes(self, device: str) -> int:
+        """Bytes of the variables and constants on ``device``."""
+        return sum(self.resident.get(device, {}).values())
+
+    def numbers(self, order: Sequence[str]) -> list[int]:
+        """The ops of ``order`` by number."""
+        return [self.number[name] for name in order]
+
+
+class _Changes(Simulation):
+    """By how much what every device holds changes with each op of the order: what is left of the
+    lifetimes where nobody asks whose they are."""
+
+    def __init__(self, layout: StepLayout, order: Sequence[int], devices: Iterable[str]) -> None:
+        super().__init__(layout, order)
+        self.changes = {name: [0] * (len(order) + 1) for name in devices}
+
+    def _record(self, buffer: Buffer, last: int) -> None:
+        if buffer.first <= last:
+            change = self.changes[buffer.device]
+            change[buffer.first] += buffer.bytes
+            change[last + 1] -= buffer.bytes
+
+
+def checked_order(graph: OpGraph, order: Sequence[str] | None) -> tuple[str, ...]:
+    """``order``, or that of the graph.  Raises :class:`UsageError` if it does not fit."""
+    if order is None:
+        return tuple(graph.ops)
+    if len(order) != len(graph.ops) or set(order) != set(graph.ops):
+        raise UsageError(
+            f"an order of {len(order):,} ops does not fit a graph of {len(graph.ops):,}: "
+            "it must hold every op once"
+        )
+    return tuple(order)
+
+
+def _memories(routes: Routes, names: Iterable[str], host: str) -> dict[Place, str]:
+    """The device whose memory each place is in; ``host`` stands in for hosts without a name."""
+    known = {*names, *routes.device_of.values()}
+    return {
+        (device, memory): place if place in known else host
+        for device in {host, *routes.device_of.values()}
+        for memory, place in (("device", device), ("host", host_of(device)))
+    }
+
+
+def _resident_bytes(
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    routes: Routes,
+    memory_of: Mapping[Place, str],
+) -> dict[str, dict[str, int]]:
+    """Resident bytes of each op by device; a constant lies where its output does."""
+    resident: dict[str, dict[str, int]] = {}
+    for op in graph.ops.values():
+        size = costs[op.name].persistent_bytes
+        if size:
+            constant = op.op_type == "Const"
+            place = (
+                routes.home[f"{op.name}:0"] if constant else (routes.device_of[op.name], "device")
+            )
+            resident.setdefault(memory_of[place], {})[op.name] = size
+    return resident
+
+
+def _timeline(
+    device: str,
+    roles: Roles,
+    order: tuple[str, ...],
+    lifetimes: Iterable[Lifetime],
+    resident: Mapping[str, int],
+    owner: Mapping[str, str],
+) -> MemoryTimeline:
+    """The sum of all buffers of one device, moment by moment."""
+    resident_bytes = sum(resident.values())
+    change = [0] * (len(order) + 1)
+    for lifetime in lifetimes:
+        change[lifetime.first] += lifetime.bytes
+        change[lifetime.last + 1] -= lifetime.bytes
+    in_use = tuple(accumulate(change[:-1], initial=resident_bytes))[1:]
+    peak_bytes = max(in_use, default=resident_bytes)
+    moment = in_use.index(peak_bytes) if in_use else -1
+    order_of_owners = tuple([owner.get(name, name) for name in order]) if owner else order
+    live: Counter[tuple[str, str, str]] = Counter()
+    single: list[LiveBuffer] = []
+
+    def add(op: str, size: int, kind: str, until: str) -> None:
+        if op in owner:
+            live[owner[op], kind, until] += size
+        else:
+            single.append(LiveBuffer(op=op, bytes=size, kind=kind, until=until))
+
+    for op, size in resident.items():
+        add(op, size, roles.of_state(op), "")
+    for found in lifetimes:
+        if found.first <= moment <= found.last:
+            kind = roles.of_buffer(found.owner, found.kind)
+            add(found.owner, found.bytes, kind, order_of_owners[found.last])
+    summed = [
+        LiveBuffer(op=op, bytes=size, kind=kind, until=until)
+        for (op, kind, until), size in live.items()
+    ]
+    return MemoryTimeline(
+        device=device,
+        resident_bytes=resident_bytes,
+        peak_bytes=peak_bytes,
+        peak_op=order_of_owners[moment] if in_use else "",
+        live_at_peak=tuple(sorted(single + summed, key=lambda buffer: (-buffer.bytes, buffer.op))),
+        order=order_of_owners,
+        bytes=in_use,
+    )

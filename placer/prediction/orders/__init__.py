@@ -1,0 +1,1 @@
+"""The orders that a step may run in."""

@@ -1,0 +1,103 @@
+"""Low, expected and high peaks: what memory takes over the orders that a step may run in.
+
+The order of a step is not determined by the graph: it differs from process to process
+(:mod:`placer.prediction.step.executor`).  So a few of the possible orders are followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from statistics import median_low
+
+from placer.graph.op_graph import OpGraph
+from placer.prediction.memory.timelines import StepMemory
+from placer.prediction.metrics import PeakRange
+from placer.prediction.step.executor import prepare, run_once, run_reversed
+from placer.prediction.step.routes import is_cpu
+from placer.processes import collection_paused
+
+_FEWEST_ORDERS = 2
+_MOST_ORDERS = 32
+_MOST_ORDERS_ACCELERATED = 8
+"""First in, first out, orders differ by less."""
+
+_OPS_IN_ALL = 60_000
+_OPS_IN_ALL_OF_LOOPS = 240_000
+"""So many ops are run over all orders, which bounds the time that takes; more of laid out loops,
+whose orders differ by more."""
+
+_UNSEEN_SHARE = 0.002
+"""Of what is not resident: scalars that some kernels allocate, rounding of allocators."""
+
+
+def uses_accelerator(device_names: Iterable[str]) -> bool:
+    """Whether some device is no CPU."""
+    return not all(map(is_cpu, device_names))
+
+
+@collection_paused()
+def executor_orders(
+    graph: OpGraph, *, accelerated: bool, laid_out: bool = False
+) -> list[tuple[str, ...]]:
+    """Orders in which the executor may run ``graph``; the same ones at every call.
+
+    On CPUs expensive ops go through the thread pool, beside accelerators every op is run first
+    in, first out.  There are 2 to 32 of them, fewer for large graphs and beside accelerators, more
+    for those whose loops are ``laid_out``: for these the reversed order, too, since the loop of a
+    gradient runs ahead in a few orders only, and then holds twice as much.
+    """
+    most = _MOST_ORDERS_ACCELERATED if accelerated else _MOST_ORDERS
+    in_all = _OPS_IN_ALL_OF_LOOPS if laid_out else _OPS_IN_ALL
+    count = min(max(in_all // max(len(graph.ops), 1), _FEWEST_ORDERS), most)
+    prepared = prepare(graph, accelerated)
+    orders = [run_once(prepared, seed) for seed in range(count)]
+    return [*orders, run_reversed(prepared)] if laid_out else orders
+
+
+@collection_paused()
+def peaks_along(
+    step: StepMemory, orders: Iterable[Sequence[str]], first: int = 0
+) -> list[dict[str, int]]:
+    """The peaks of every device along each order, each a step of its own, numbered from ``first``
+    on."""
+    return [step.peaks(order, sample) for sample, order in enumerate(orders, first)]
+
+
+def ranges_of_peaks(step: StepMemory, peaks: Sequence[Mapping[str, int]]) -> dict[str, PeakRange]:
+    """The range of every device's peak, given the peaks along each order."""
+    return {
+        name: _range([found[name] for found in peaks], step.resident_bytes(name))
+        for name in step.device_names
+    }
+
+
+def _range(peaks: Sequence[int], resident: int) -> PeakRange:
+    """From the least to the most, and a little beyond: the next order may be a new extreme, the
+    more so the fewer orders were followed."""
+    beyond = _beyond(peaks, resident)
+    return PeakRange(
+        low_bytes=max(min(peaks) - beyond, resident),
+        expected_bytes=median_low(peaks),
+        high_bytes=max(peaks) + beyond,
+    )
+
+
+def highest_peak(peaks: Sequence[float], resident: float) -> float:
+    """The high end of the range of a device's peak, given the peaks along each order and what is
+    resident there."""
+    return max(peaks) + _beyond(peaks, resident)
+
+
+def _beyond(peaks: Sequence[float], resident: float) -> int:
+    least, most = min(peaks), max(peaks)
+    return ceil(2 * (most - least) / len(peaks) + _UNSEEN_SHARE * (most - resident))
+
+
+def typical_order(
+    orders: Sequence[tuple[str, ...]], peaks: Sequence[Mapping[str, int]]
+) -> tuple[str, ...]:
+    """The order along which the fullest device peaks as expected."""
+    fullest = max(peaks[0], key=lambda name: median_low([found[name] for found in peaks]))
+    expected = median_low([found[fullest] for found in peaks])
+    return next(o for o, found in zip(orders, peaks, strict=True) if found[fullest] == expected)

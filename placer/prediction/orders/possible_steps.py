@@ -1,0 +1,91 @@
+"""The steps that a graph may take: its loops laid out, along the orders of the executor."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+
+from cost_models.op_cost import OpCost
+from placer.graph.op_graph import OpGraph
+from placer.prediction.costs.op_costs import estimate_body_costs
+from placer.prediction.memory.timelines import StepMemory
+from placer.prediction.metrics import PeakRange
+from placer.prediction.orders.execution_orders import (
+    executor_orders,
+    peaks_along,
+    ranges_of_peaks,
+    uses_accelerator,
+)
+from placer.prediction.step.control_flow import LOOPS
+from placer.prediction.step.loop_bodies import lay_out_control_flow
+from placer.processes import collection_paused
+
+_MOST_OPS = 50_000
+"""Loops that would make a graph larger stay one op: what their iterations hold is then followed
+for one loop at a time (:mod:`placer.prediction.costs.unrolling`)."""
+
+
+@collection_paused()
+def predict_peak_ranges(
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    placement: Mapping[str, str],
+    device_names: Sequence[str],
+    host: str = "CPU:0",
+) -> dict[str, PeakRange]:
+    """The range of each device's peak over the executor's orders, loops laid out.
+
+    Raises :class:`~placer.errors.UsageError` if ``placement`` does not fit the graph.
+    """
+    steps = PossibleSteps(graph, costs, accelerated=uses_accelerator(device_names))
+    return steps.ranges(placement, device_names, host)
+
+
+class PossibleSteps:
+    """The graph whose memory is followed, and the orders in which it may run, for any placement.
+
+    ``accelerated`` says that some device is no CPU; ``owner`` maps the ops of laid out loops to
+    the loop, which they run with.  ``session_targets`` are ops that a session is asked to run by
+    name (:mod:`placer.prediction.step.loop_bodies`).
+    """
+
+    @collection_paused()
+    def __init__(
+        self,
+        graph: OpGraph,
+        costs: Mapping[str, OpCost],
+        *,
+        accelerated: bool,
+        session_targets: Collection[str] = (),
+    ) -> None:
+        self.graph, self.costs, self.accelerated = graph, costs, accelerated
+        self.owner: Mapping[str, str] = {}
+        if any(op.bodies and op.op_type in LOOPS for op in graph.ops.values()):
+            laid_out = lay_out_control_flow(
+                graph,
+                costs,
+                estimate_body_costs(graph),
+                session_targets=session_targets,
+                most_ops=_MOST_OPS,
+            )
+            self.graph, self.costs, self.owner = laid_out.graph, laid_out.costs, laid_out.owner
+
+    @cached_property
+    def orders(self) -> list[tuple[str, ...]]:
+        """The orders in which the ops of ``graph`` may run."""
+        laid_out = bool(self.owner)
+        return executor_orders(self.graph, accelerated=self.accelerated, laid_out=laid_out)
+
+    def memory(
+        self, placement: Mapping[str, str], device_names: Sequence[str], host: str = "CPU:0"
+    ) -> StepMemory:
+        """The memory of a placement of the ops that the graph had before."""
+        own = {name: placement[self.owner.get(name, name)] for name in self.graph.ops}
+        return StepMemory(self.graph, self.costs, own, device_names, host, self.owner)
+
+    def ranges(
+        self, placement: Mapping[str, str], device_names: Sequence[str], host: str = "CPU:0"
+    ) -> dict[str, PeakRange]:
+        """The range of every device's peak."""
+        step = self.memory(placement, device_names, host)
+        return ranges_of_peaks(step, peaks_along(step, self.orders))

@@ -1,0 +1,107 @@
+"""The order of one step that TensorFlow recorded, for a graph with its loops laid out.
+
+A recording names the ops of a loop's body once per iteration without saying which iteration; a
+thread pool that takes what came last runs a later one first.  So the graph is followed along the
+recording: of the iterations that an op may run for, an expensive op runs for the last one that
+became ready, an inexpensive one for the first.
+
+``tensorflow/core/framework/step_stats.proto``, :mod:`placer.prediction.step.executor`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from placer.graph.op_graph import OpGraph
+from placer.graph.order import predecessors
+from placer.prediction.step.executor import INEXPENSIVE
+
+_INLINED = re.compile(r"/(cond|body|then|else)/_\d+/")
+_ITERATION = re.compile(r"/(cond|body)/\d+/")
+_BRANCH = re.compile(r"(.*?)/(then|else)/_\d+/")
+_FED = re.compile(r"_arg_(.*)_\d+_\d+")
+
+
+def taken_branches(started: Iterable[str]) -> dict[str, str]:
+    """``"then"`` or ``"else"`` for each branch op of which ops have ``started``."""
+    matches = (_BRANCH.match(name) for name in started if not name.startswith("Func/"))
+    return {match[1]: match[2] for match in matches if match}
+
+
+def recorded_order(graph: OpGraph, started: Sequence[str]) -> tuple[str, ...]:
+    """All ops of ``graph`` (:func:`~placer.prediction.step.loop_bodies.lay_out_control_flow`) in
+    the order in which they ``started``: names of RunMetadata, one per execution.
+
+    What the recording does not name runs as soon as it can.
+    """
+    return _Replay(graph, Counter(map(_key_of_recorded, started))).run(started)
+
+
+def _key_of_recorded(name: str) -> str:
+    fed = _FED.fullmatch(name)
+    return fed[1] if fed else _INLINED.sub(r"/\1/", name)
+
+
+def _key_of(name: str) -> str:
+    return _ITERATION.sub(r"/\1/", name)
+
+
+class _Replay:
+    """``ready`` has the ops that may run, by what a recording calls them; ``owed`` counts those
+    that the recording has before they are ready."""
+
+    def __init__(self, graph: OpGraph, awaited: Counter[str]) -> None:
+        self.graph = graph
+        self.awaited = awaited
+        self.waiting: dict[str, int] = {}
+        self.consumers: dict[str, list[str]] = {name: [] for name in graph.ops}
+        for name, op in graph.ops.items():
+            before = [] if name in graph.feeds else predecessors(op, graph.ops)
+            self.waiting[name] = len(before)
+            for producer in before:
+                self.consumers[producer].append(name)
+        self.ready: dict[str, list[str]] = {}
+        self.owed: Counter[str] = Counter()
+        self.order: list[str] = []
+
+    def run(self, started: Iterable[str]) -> tuple[str, ...]:
+        self._make_ready([name for name, count in self.waiting.items() if not count])
+        for name in started:
+            key = _key_of_recorded(name)
+            self.awaited[key] -= 1
+            if self.ready.get(key):
+                self._execute(self._next(key))
+            else:
+                self.owed[key] += 1
+        while left := [name for names in self.ready.values() for name in names]:
+            self.ready.clear()
+            for name in left:
+                self._execute(name)
+        return tuple(self.order)
+
+    def _next(self, key: str) -> str:
+        names = self.ready[key]
+        return names.pop(0 if self.graph.ops[names[0]].op_type in INEXPENSIVE else -1)
+
+    def _execute(self, name: str) -> None:
+        self.order.append(name)
+        freed = []
+        for consumer in self.consumers[name]:
+            self.waiting[consumer] -= 1
+            if not self.waiting[consumer]:
+                freed.append(consumer)
+        self._make_ready(freed)
+
+    def _make_ready(self, names: Iterable[str]) -> None:
+        """Puts the ops aside until the recording names them; runs those it does not."""
+        for name in names:
+            key = _key_of(name)
+            if self.owed[key]:
+                self.owed[key] -= 1
+                self._execute(name)
+            elif self.awaited[key] > 0:
+                self.ready.setdefault(key, []).append(name)
+            else:
+                self._execute(name)

@@ -1,0 +1,205 @@
+"""One step of a placed graph, op by op: what pictures and exports are drawn from.
+
+Everything here is prediction, put side by side: no figure is computed that
+:mod:`placer.prediction` does not give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cost_models.devices import Cluster
+from cost_models.op_cost import OpCost
+from placer.graph.op_graph import OpGraph
+from placer.graph.scope_tree import ScopeTree, build_scope_tree
+from placer.prediction.memory.lifetimes import find_lifetimes
+from placer.prediction.memory.roles import find_roles
+from placer.prediction.memory.timelines import StepMemory
+from placer.prediction.metrics import Metrics, Transfer
+from placer.processes import collection_paused
+
+KINDS = (
+    "weights",
+    "optimizer_state",
+    "constant",
+    "activation",
+    "gradient",
+    "temporary",
+    "transfer",
+    "feed",
+)
+"""What buffers are for, resident ones first; see
+:class:`~placer.prediction.metrics.LiveBuffer`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """An op reads output ``index`` of op number ``producer``; -1 is a control edge."""
+
+    producer: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBuffer:
+    """``bytes`` of op number ``op`` on device number ``device``, from when op number ``first`` of
+    the execution order runs to when ``last`` does; ``kind`` is one of :data:`KINDS`."""
+
+    op: int
+    device: int
+    bytes: int
+    kind: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A transfer of what op number ``op`` wrote, when it takes place, and the ops that read it."""
+
+    transfer: Transfer
+    op: int
+    start_seconds: float
+    finish_seconds: float
+    readers: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictedStep:
+    """Columns by op in graph order, ops and devices being numbers.
+
+    ``output_bytes`` are the sized outputs; ``order`` is the execution order that ``buffers`` live
+    along (one that peaks as expected), with the bytes in use on every device in ``memory_bytes``.
+    """
+
+    ops: tuple[str, ...]
+    op_types: tuple[str, ...]
+    devices: tuple[str, ...]
+    device_of: tuple[int, ...]
+    edges: tuple[tuple[Edge, ...], ...]
+    flops: tuple[int, ...]
+    bytes_accessed: tuple[int, ...]
+    output_bytes: tuple[tuple[int | None, ...], ...]
+    persistent_bytes: tuple[int, ...]
+    temporary_bytes: tuple[int, ...]
+    start_seconds: tuple[float, ...]
+    finish_seconds: tuple[float, ...]
+    order: tuple[int, ...]
+    buffers: tuple[StepBuffer, ...]
+    memory_bytes: Mapping[str, tuple[int, ...]]
+    sent: tuple[Sent, ...]
+    step_seconds: float
+    scopes: ScopeTree
+
+
+@collection_paused()
+def describe_step(
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    placement: Mapping[str, str],
+    cluster: Cluster,
+    metrics: Metrics,
+) -> PredictedStep:
+    """The step of ``graph`` under ``placement``; ``metrics`` are what was predicted of it."""
+    names = tuple(device.name for device in cluster.devices)
+    number = {name: index for index, name in enumerate(graph.ops)}
+    any_timeline = next(iter(metrics.timelines.values()))
+    step = StepMemory(graph, costs, placement, names, cluster.host.name)
+    found = tuple(costs[name] for name in graph.ops)
+    devices = tuple(dict.fromkeys((*names, *step.device_names)))
+    device_number = {name: index for index, name in enumerate(devices)}
+    home = dict(placement) | dict.fromkeys(graph.feeds, cluster.host.name)
+    return PredictedStep(
+        ops=tuple(graph.ops),
+        op_types=tuple(op.op_type for op in graph.ops.values()),
+        devices=devices,
+        device_of=tuple(device_number[home[name]] for name in graph.ops),
+        edges=tuple(_edges(graph, number)),
+        flops=tuple(cost.flops for cost in found),
+        bytes_accessed=tuple(cost.bytes_accessed for cost in found),
+        output_bytes=tuple(cost.output_bytes for cost in found),
+        persistent_bytes=tuple(cost.persistent_bytes for cost in found),
+        temporary_bytes=tuple(cost.temporary_bytes for cost in found),
+        start_seconds=tuple(metrics.schedule.start_seconds[name] for name in graph.ops),
+        finish_seconds=tuple(metrics.schedule.finish_seconds[name] for name in graph.ops),
+        order=tuple(number[name] for name in any_timeline.order),
+        buffers=tuple(_buffers(step, any_timeline.order, number, device_number)),
+        memory_bytes={name: line.bytes for name, line in metrics.timelines.items()},
+        sent=tuple(_sent(graph, metrics, number, home)),
+        step_seconds=metrics.schedule.step_seconds,
+        scopes=build_scope_tree(graph.ops),
+    )
+
+
+def _edges(graph: OpGraph, number: Mapping[str, int]) -> list[tuple[Edge, ...]]:
+    """What every op reads and waits for."""
+    found = []
+    for op in graph.ops.values():
+        pairs = (tensor.rpartition(":") for tensor in op.inputs)
+        read = [Edge(producer=number[name], index=int(index)) for name, _, index in pairs]
+        waits = [Edge(producer=number[name], index=-1) for name in op.control_inputs]
+        found.append((*read, *waits))
+    return found
+
+
+def _buffers(
+    step: StepMemory,
+    order: Sequence[str],
+    number: Mapping[str, int],
+    device_number: Mapping[str, int],
+) -> list[StepBuffer]:
+    """The resident buffers, and those of the step along ``order``."""
+    roles = find_roles(step.graph)
+    resident = [
+        StepBuffer(
+            op=number[op],
+            device=device_number[device],
+            bytes=size,
+            kind=roles.of_state(op),
+            first=0,
+            last=max(len(order) - 1, 0),
+        )
+        for device, sizes in step.resident.items()
+        for op, size in sizes.items()
+    ]
+    living = [
+        StepBuffer(
+            op=number[lifetime.owner],
+            device=device_number[lifetime.device],
+            bytes=lifetime.bytes,
+            kind=roles.of_buffer(lifetime.owner, lifetime.kind),
+            first=lifetime.first,
+            last=lifetime.last,
+        )
+        for lifetime in find_lifetimes(step.layout, step.numbers(order))
+    ]
+    return resident + living
+
+
+def _sent(
+    graph: OpGraph, metrics: Metrics, number: Mapping[str, int], home: Mapping[str, str]
+) -> list[Sent]:
+    """Every transfer with its time and its readers on the device it goes to."""
+    waiting: dict[str, list[str]] = {}
+    for op in graph.ops.values():
+        for name in op.control_inputs:
+            waiting.setdefault(name, []).append(op.name)
+    found = []
+    for transfer in metrics.transfers:
+        control = transfer.kind == "control"
+        producer = transfer.tensor[1:] if control else transfer.tensor.rpartition(":")[0]
+        readers = waiting.get(producer, ()) if control else graph.tensors[transfer.tensor].consumers
+        start, finish = metrics.schedule.transfer_seconds[
+            transfer.tensor, transfer.target, transfer.memory
+        ]
+        found.append(
+            Sent(
+                transfer=transfer,
+                op=number[producer],
+                start_seconds=start,
+                finish_seconds=finish,
+                readers=tuple(number[name] for name in readers if home[name] == transfer.target),
+            )
+        )
+    return found

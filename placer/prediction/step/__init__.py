@@ -1,0 +1,1 @@
+"""One step as TensorFlow lays it out: control flow, routes, buffers, the executor."""

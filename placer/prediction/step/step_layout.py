@@ -1,0 +1,339 @@
+"""What every op of a step reads and writes, in which memory, and what it does to buffers.
+
+Ops and values are numbers here: one placement is simulated along many orders.  A value is a
+tensor in one memory: where its producer writes it, or where a copy of it arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from functools import cache
+from itertools import accumulate, chain
+
+from cost_models.op_cost import OpCost
+from cost_models.op_info import ask_once
+from placer.graph.op_graph import Op, OpGraph
+from placer.graph.order import is_back_edge
+from placer.prediction.step.buffer_sharing import Sharing, find_sharing, may_share, shared_input
+from placer.prediction.step.control_flow import LOOPS, loop_invariants
+from placer.prediction.step.routes import Place, Routes
+from placer.prediction.step.tensor_lists import ADDED_ITEM, CUT, cut_items
+
+RESIDENT_OUTPUTS = frozenset(
+    {"Const", "HostConst", "_HostConst", "Variable", "VariableV2", "AutoReloadVariable"}
+)
+_DENSE_UPDATES = ("AssignAddVariableOp", "AssignSubVariableOp", "ResourceApply")
+_SPARSE_ACCESS = (
+    "ResourceGather",
+    "ResourceScatter",
+    "ResourceSparseApply",
+    "ResourceStridedSliceAssign",
+)
+_MERGES = frozenset({"Merge", "RefMerge"})
+_HANDLE = "VarHandleOp"
+
+
+class Effect(IntEnum):
+    """What an op does with buffers beyond writing its outputs."""
+
+    PLAIN = 0
+    FED = 1
+    RESIDENT = 2
+    READ_VARIABLE = 3
+    UPDATE_VARIABLE = 4
+    ASSIGN_VARIABLE = 5
+    ADD_ITEM = 6
+    TAKE_ITEM = 7
+    READ_ITEM = 8
+    CUT_INTO_LIST = 9
+    ZERO_LIST = 10
+    JOIN_LISTS = 11
+
+
+_VARIABLE_EFFECTS = (Effect.READ_VARIABLE, Effect.UPDATE_VARIABLE, Effect.ASSIGN_VARIABLE)
+_SHARING_EFFECTS = (
+    Effect.PLAIN,
+    Effect.UPDATE_VARIABLE,
+    Effect.ADD_ITEM,
+    Effect.TAKE_ITEM,
+    Effect.READ_ITEM,
+)
+_EFFECTS = {
+    **dict.fromkeys(RESIDENT_OUTPUTS, Effect.RESIDENT),
+    **dict.fromkeys(ADDED_ITEM, Effect.ADD_ITEM),
+    "ReadVariableOp": Effect.READ_VARIABLE,
+    "AssignVariableOp": Effect.ASSIGN_VARIABLE,
+    "TensorListPopBack": Effect.TAKE_ITEM,
+    "TensorListGetItem": Effect.READ_ITEM,
+}
+_LIST_ARITHMETIC = {"ZerosLike": Effect.ZERO_LIST, "AddN": Effect.JOIN_LISTS}
+
+
+@dataclass(slots=True)
+class StepLayout:
+    """One step of a graph under one placement; lists are by op, or by value from ``memory`` on.
+
+    ``shared`` has the values whose buffer an output may be (the first that has one),
+    ``overwritten`` those it may be written over, in order of preference.  ``variables`` are those
+    an op updates or reads, ``items`` the value it puts into a list, ``item_counts`` into how many
+    it cuts one.  ``readers`` counts the input
+    slots that read a value; a fetch is one reader at home and one on the host.  ``copies`` are the
+    values that an op's output is sent as.  Unsized tensors have zero bytes.
+    ``temporary_samples`` are what ops take in several executions, where they differ.  ``idle`` ops
+    only say where something lasting is: a constant, a handle, a variable that nobody changes.
+    """
+
+    names: tuple[str, ...]
+    devices: list[str] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    inputs: list[tuple[int, ...]] = field(default_factory=list)
+    outputs: list[range] = field(default_factory=list)
+    temporary_bytes: list[int] = field(default_factory=list)
+    temporary_samples: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    variables: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    items: dict[int, int] = field(default_factory=dict)
+    item_counts: dict[int, int] = field(default_factory=dict)
+    feeds: tuple[int, ...] = ()
+    copied_on_read: frozenset[str] = frozenset()
+    memory: list[str] = field(default_factory=list)
+    bytes: list[int] = field(default_factory=list)
+    producer: list[int] = field(default_factory=list)
+    readers: list[int] = field(default_factory=list)
+    shared: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    overwritten: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    copies: dict[int, list[int]] = field(default_factory=dict)
+    fetched: frozenset[int] = frozenset()
+    idle: list[bool] = field(default_factory=list)
+
+    def sampled(self, number: int) -> StepLayout:
+        """The layout with sample ``number`` of every op's temporary bytes."""
+        return self._with_temporaries(
+            {op: found[(number + op) % len(found)] for op, found in self.temporary_samples.items()}
+        )
+
+    def least(self) -> StepLayout:
+        """The layout with the least temporary bytes of every op."""
+        return self._with_temporaries({op: min(s) for op, s in self.temporary_samples.items()})
+
+    def _with_temporaries(self, chosen: Mapping[int, int]) -> StepLayout:
+        if not chosen:
+            return self
+        sizes = [chosen.get(op, size) for op, size in enumerate(self.temporary_bytes)]
+        return replace(self, temporary_bytes=sizes)
+
+
+def lay_out_step(
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    routes: Routes,
+    memory_of: Mapping[Place, str],
+    host: str,
+) -> StepLayout:
+    """The layout of the step; ``memory_of`` names the device whose memory a place is in.
+
+    The back edge of a v1 loop is read by nobody: one iteration is simulated.
+    """
+    found = [costs[name] for name in graph.ops]
+    outputs = graph.output_names.values()
+    home = {tensor: value for value, tensor in enumerate(chain.from_iterable(outputs))}
+    ends = [*accumulate(map(len, outputs), initial=0)]
+    layout = StepLayout(
+        names=tuple(graph.ops),
+        devices=[routes.device_of[name] for name in graph.ops],
+        outputs=[*map(range, ends, ends[1:])],
+        temporary_bytes=[cost.temporary_bytes for cost in found],
+        temporary_samples={
+            number: cost.temporary_samples
+            for number, cost in enumerate(found)
+            if cost.temporary_samples
+        },
+        memory=[memory_of[routes.home[tensor]] for tensor in home],
+        bytes=[
+            held or size or 0
+            for cost, tensors in zip(found, outputs, strict=True)
+            for held, size, _ in zip(
+                cost.held_bytes or cost.output_bytes, cost.output_bytes, tensors, strict=True
+            )
+        ],
+        producer=[number for number, tensors in enumerate(outputs) for _ in tensors],
+        readers=[0] * len(home),
+    )
+    _add_readers(layout, graph, routes, memory_of, home, host)
+    _add_effects(layout, graph)
+    layout.idle = _find_idle(layout, graph)
+    return layout
+
+
+def _add_readers(
+    layout: StepLayout,
+    graph: OpGraph,
+    routes: Routes,
+    memory_of: Mapping[Place, str],
+    home: Mapping[str, int],
+    host: str,
+) -> None:
+    """What every op reads, and the copies that this takes."""
+    copy: dict[tuple[int, str], int] = {}
+
+    def value_in(tensor: str, memory: str) -> int:
+        value = home[tensor]
+        if layout.memory[value] == memory:
+            return value
+        if (value, memory) not in copy:
+            copy[value, memory] = number = len(layout.memory)
+            layout.copies.setdefault(value, []).append(number)
+            layout.memory.append(memory)
+            layout.bytes.append(layout.bytes[value])
+            layout.producer.append(layout.producer[value])
+            layout.readers.append(0)
+        return copy[value, memory]
+
+    merges = {n for n, op in graph.ops.items() if op.op_type in _MERGES}
+    for op in graph.ops.values():
+        read = tuple(
+            [
+                value_in(tensor, memory_of[place])
+                for tensor, place in zip(op.inputs, routes.reads[op.name], strict=True)
+            ]
+        )
+        layout.inputs.append(read)
+        if op.name in merges:
+            producers = [graph.ops[tensor.rpartition(":")[0]].op_type for tensor in op.inputs]
+            read = tuple(
+                [v for v, p in zip(read, producers, strict=True) if not is_back_edge(p, op.op_type)]
+            )
+        for value in read:
+            layout.readers[value] += 1
+    for tensor in dict.fromkeys(graph.fetches):
+        for value in dict.fromkeys((home[tensor], value_in(tensor, host))):
+            layout.readers[value] += 1
+    layout.fetched = frozenset(home[tensor] for tensor in graph.fetches)
+
+
+def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
+    """What every op does to buffers."""
+    variable_of = find_variables(graph)
+    feeds = frozenset(graph.feeds)
+    invariants = {
+        op.name: loop_invariants(graph.functions[op.bodies["body"][0]])
+        for op in graph.ops.values()
+        if op.op_type in LOOPS and op.bodies  # none where shapes could not be inferred
+    }
+    sharing = ask_once(find_sharing, graph.infos)
+    for number, op in enumerate(graph.ops.values()):
+        effect = _effect(op, op.name in feeds)
+        layout.effects.append(effect)
+        if effect in _VARIABLE_EFFECTS:
+            layout.variables[number] = tuple(
+                [variable_of[t] for t in op.inputs if t in variable_of]
+            )
+        elif effect == Effect.ADD_ITEM:
+            layout.items[number] = layout.inputs[number][ADDED_ITEM[op.op_type]]
+        elif effect == Effect.CUT_INTO_LIST:
+            layout.item_counts[number] = cut_items(op.info) or 1
+        if effect in _SHARING_EFFECTS and op.op_type in LOOPS:
+            _add_sharing(layout, number, _loop_sharing(op, invariants.get(op.name, frozenset())))
+        elif effect in _SHARING_EFFECTS and may_share(op.op_type):
+            _add_sharing(layout, number, sharing[number], of_merge=op.op_type in _MERGES)
+    layout.copied_on_read = find_copied_variables(graph, variable_of)
+    numbers = {name: number for number, name in enumerate(layout.names)}
+    layout.feeds = tuple(numbers[name] for name in graph.feeds)
+
+
+def _find_idle(layout: StepLayout, graph: OpGraph) -> list[bool]:
+    """The ops that neither use memory in a step nor send anything."""
+    changing = set(layout.copied_on_read)
+    for number, variables in layout.variables.items():
+        if layout.effects[number] != Effect.READ_VARIABLE:
+            changing.update(variables)
+    found = []
+    for number, op in enumerate(graph.ops.values()):
+        effect = layout.effects[number]
+        if effect == Effect.READ_VARIABLE:
+            lasts = changing.isdisjoint(layout.variables[number])
+        else:
+            lasts = effect == Effect.RESIDENT or (effect == Effect.PLAIN and op.op_type == _HANDLE)
+        found.append(
+            lasts
+            and not layout.temporary_bytes[number]
+            and layout.copies.keys().isdisjoint(layout.outputs[number])
+        )
+    return found
+
+
+def _effect(op: Op, is_fed: bool) -> Effect:
+    if is_fed:
+        return Effect.FED
+    effect = _effect_of_type(op.op_type)
+    if effect is not None:
+        return effect
+    if cut_items(op.info):
+        return Effect.CUT_INTO_LIST
+    if op.op_type in _LIST_ARITHMETIC and op.info.outputs[0].dtype == "variant":
+        return _LIST_ARITHMETIC[op.op_type]
+    return Effect.PLAIN
+
+
+@cache
+def _effect_of_type(op_type: str) -> Effect | None:
+    """The effect of all ops of a type, ``None`` where shapes or dtypes decide."""
+    if op_type in _EFFECTS:
+        return _EFFECTS[op_type]
+    if op_type.startswith(_DENSE_UPDATES):
+        return Effect.UPDATE_VARIABLE
+    return None if op_type in (*_LIST_ARITHMETIC, *CUT) else Effect.PLAIN
+
+
+@cache
+def _accesses_rows(op_type: str) -> bool:
+    return op_type.startswith(_SPARSE_ACCESS)
+
+
+def _loop_sharing(op: Op, invariants: frozenset[int]) -> Sharing:
+    """The results of a loop that are what was given to it."""
+    numbers = range(len(op.info.outputs))
+    return Sharing(
+        shared=tuple([index if index in invariants else None for index in numbers]),
+        overwritten=((),) * len(numbers),
+    )
+
+
+def _add_sharing(
+    layout: StepLayout, number: int, sharing: Sharing, *, of_merge: bool = False
+) -> None:
+    """Which inputs the outputs may be, or may be written over: those in the same memory."""
+    inputs, memory = layout.inputs[number], layout.memory
+    for value, source, slots in zip(layout.outputs[number], *sharing, strict=True):
+        if source is not None:
+            sources = inputs if of_merge else inputs[source : source + 1]
+            layout.shared[value] = tuple([s for s in sources if memory[s] == memory[value]])
+        if slots:
+            home = memory[value]
+            layout.overwritten[value] = tuple(
+                [inputs[slot] for slot in slots if memory[inputs[slot]] == home]
+            )
+
+
+def find_copied_variables(graph: OpGraph, variable_of: Mapping[str, str]) -> frozenset[str]:
+    """The variables that are also accessed row by row, so that a read copies them."""
+    return frozenset(
+        variable_of[tensor]
+        for op in graph.ops.values()
+        if _accesses_rows(op.op_type)
+        for tensor in op.inputs
+        if tensor in variable_of
+    )
+
+
+def find_variables(graph: OpGraph) -> dict[str, str]:
+    """The op that each resource tensor comes from, however often the handle was passed on."""
+    found: dict[str, str] = {}
+    for op in graph.ops.values():
+        for index, output in enumerate(op.info.outputs):
+            if output.dtype == "resource":
+                source = shared_input(op.info, index)
+                handle = None if source is None else found.get(op.inputs[source])
+                found[op.output_name(index)] = handle or op.name
+    return found

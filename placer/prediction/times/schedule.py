@@ -1,0 +1,252 @@
+"""When everything runs: list scheduling in the manner of TensorFlow's executor.
+
+An op is ready when its inputs are there; a device takes ready ops first come, first served, a GPU
+one at a time, a CPU as many as it runs in parallel.  A tensor is sent once per destination when
+its producer is done; a link carries one transfer at a time, while both of its ends compute.
+
+    GPU:0   |--a--|--b--|
+    link          |==a==|            a is sent while b runs; c waits for it
+    GPU:1               |--c--|
+
+Graham, "Bounds on multiprocessing timing anomalies", doi:10.1137/0117039, on list scheduling.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cost_models.devices import Cluster
+from cost_models.op_cost import OpCost
+from cost_models.roofline import op_seconds, transfer_seconds
+from placer.graph.op_graph import Op, OpGraph
+from placer.graph.order import BACK_EDGE_TARGETS, is_back_edge
+from placer.prediction.metrics import Schedule, Transfer
+from placer.prediction.step.routes import Routes, find_routes, host_of, is_cpu
+from placer.prediction.transfers import list_transfers
+
+
+def predict_schedule(
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    placement: Mapping[str, str],
+    cluster: Cluster,
+) -> Schedule:
+    """The predicted times of one step in seconds.
+
+    The step ends when the last op is done and the last fetched value is back on the host.  The
+    critical path takes all ops and transfers at their times and waits for no device or link.
+    ``busy_seconds`` adds up the ops of a device; ``bottleneck_seconds`` is the largest sum of a
+    device's busy seconds, divided among the ops it runs in parallel, and its transfers in and
+    out.  An unsized tensor takes the latency of its link.
+
+    Raises :class:`~placer.errors.UsageError` if an op has no device, ``KeyError`` if ``cluster``
+    lacks the device of an op.
+    """
+    routes = find_routes(graph, placement, cluster.host.name)
+    transfers = tuple(list_transfers(graph, costs, routes, cluster.host.name))
+    return schedule_along(graph, costs, routes, transfers, cluster)
+
+
+def schedule_along(
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    routes: Routes,
+    transfers: Sequence[Transfer],
+    cluster: Cluster,
+) -> Schedule:
+    """As :func:`predict_schedule`, of ``routes`` and ``transfers`` that are known already."""
+    tasks = _list_tasks(graph, costs, routes, transfers, cluster)
+    capacity: dict[Hashable, int] = {d.name: d.parallel_ops for d in cluster.devices}
+    times = run_tasks(tasks, capacity)
+    busy, sending = _occupied_seconds(tasks, transfers, cluster)
+    return Schedule(
+        step_seconds=max(times.finish, default=0.0),
+        critical_path_seconds=_critical_path_seconds(tasks, times.order),
+        busy_seconds=busy,
+        bottleneck_seconds=max(
+            busy[device.name] / device.parallel_ops + sending[device.name]
+            for device in cluster.devices
+        ),
+        start_seconds=dict(zip(graph.ops, times.start, strict=False)),
+        finish_seconds=dict(zip(graph.ops, times.finish, strict=False)),
+        transfer_seconds={
+            (transfer.tensor, transfer.target, transfer.memory): span
+            for transfer, span in zip(
+                transfers,
+                zip(times.start[len(graph.ops) :], times.finish[len(graph.ops) :], strict=True),
+                strict=True,
+            )
+        },
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class TaskGraph:
+    """Ops in graph order, then transfers.  A task occupies ``resource`` (a device, or the pair of
+    a link) for ``seconds``; those in ``after`` wait for it."""
+
+    seconds: list[float] = field(default_factory=list)
+    resource: list[Hashable] = field(default_factory=list)
+    after: list[list[int]] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+
+    def add(self, resource: Hashable, seconds: float) -> None:
+        """Appends a task that waits for nothing yet."""
+        self.resource.append(resource)
+        self.seconds.append(seconds)
+        self.after.append([])
+        self.waiting.append(0)
+
+    def join(self, before: int, after: int) -> None:
+        """Makes one task wait for another."""
+        self.after[before].append(after)
+        self.waiting[after] += 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTimes:
+    """Start and finish of every task, and the order in which they finish."""
+
+    start: list[float]
+    finish: list[float]
+    order: list[int]
+
+
+def _list_tasks(
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    routes: Routes,
+    transfers: Sequence[Transfer],
+    cluster: Cluster,
+) -> TaskGraph:
+    """All ops and transfers with what they wait for."""
+    devices = {device.name: device for device in cluster.devices}
+    number = {name: index for index, name in enumerate(graph.ops)}
+    keys = [(id(costs[name]), routes.device_of[name]) for name in graph.ops]
+    alike = dict(zip(keys, graph.ops, strict=True))  # those of one OpCost on one device
+    known = {key: op_seconds(costs[name], devices[key[1]]) for key, name in alike.items()}
+    tasks = TaskGraph(
+        seconds=[known[key] for key in keys],
+        resource=[device for _, device in keys],
+        after=[[] for _ in keys],
+        waiting=[0 for _ in keys],
+    )
+    arrival: dict[tuple[str, str, str], int] = {}
+    for index, transfer in enumerate(transfers, start=len(number)):
+        arrival[transfer.tensor, transfer.target, transfer.memory] = index
+        tasks.add((transfer.source, transfer.target), _transfer_seconds(transfer, routes, cluster))
+        tasks.join(number[_producer(transfer)], index)
+    for index, op in enumerate(graph.ops.values()):
+        for before in dict.fromkeys(_dependencies(op, graph, routes, number, arrival)):
+            tasks.join(before, index)
+    return tasks
+
+
+def _dependencies(
+    op: Op,
+    graph: OpGraph,
+    routes: Routes,
+    number: Mapping[str, int],
+    arrival: Mapping[tuple[str, str, str], int],
+) -> list[int]:
+    """The tasks that ``op`` waits for: local producers, and arrivals of what is sent to it."""
+    device_of = routes.device_of
+    device = device_of[op.name]
+    signal = "host" if is_cpu(device) else "device"
+    may_close_loop = op.op_type in BACK_EDGE_TARGETS
+    found = []
+    for tensor, place in zip(op.inputs, routes.reads[op.name], strict=True):
+        producer = tensor.rpartition(":")[0]
+        if may_close_loop and is_back_edge(graph.ops[producer].op_type, op.op_type):
+            continue
+        local = device_of[producer] == device
+        found.append(number[producer] if local else arrival[tensor, *place])
+    for name in op.control_inputs:
+        local = device_of[name] == device
+        found.append(number[name] if local else arrival[f"^{name}", device, signal])
+    return found
+
+
+def _producer(transfer: Transfer) -> str:
+    if transfer.kind == "control":
+        return transfer.tensor.removeprefix("^")
+    return transfer.tensor.rpartition(":")[0]
+
+
+def _transfer_seconds(transfer: Transfer, routes: Routes, cluster: Cluster) -> float:
+    """Seconds on the link; what moves from a task's host memory to itself is not copied
+    (``SameWorkerRecvDone`` of ``tensorflow/core/common_runtime/rendezvous_mgr.cc``)."""
+    link = cluster.link(transfer.source, transfer.target)
+    if transfer.kind != "control" and transfer.memory == "host":
+        on_host = routes.home[transfer.tensor][1] == "host"
+        if on_host and host_of(transfer.source) == host_of(transfer.target):
+            return transfer_seconds(0, link)
+    return transfer_seconds(transfer.bytes, link)
+
+
+def run_tasks(tasks: TaskGraph, capacity: Mapping[Hashable, int]) -> TaskTimes:
+    """The times of all tasks; a resource without a ``capacity`` takes one at a time."""
+    count = len(tasks.seconds)
+    start, finish, order = [0.0] * count, [0.0] * count, list[int]()
+    waiting = list(tasks.waiting)
+    free = {resource: capacity.get(resource, 1) for resource in tasks.resource}
+    queues: dict[Hashable, deque[int]] = {resource: deque() for resource in free}
+    running: list[tuple[float, int]] = []
+
+    def begin(resource: Hashable, now: float) -> None:
+        queue = queues[resource]
+        while queue and free[resource]:
+            task = queue.popleft()
+            free[resource] -= 1
+            start[task] = now
+            heapq.heappush(running, (now + tasks.seconds[task], task))
+
+    for task in range(count):
+        if not waiting[task]:
+            queues[tasks.resource[task]].append(task)
+    for resource in free:
+        begin(resource, 0.0)
+    while running:
+        now, task = heapq.heappop(running)
+        finish[task] = now
+        order.append(task)
+        free[tasks.resource[task]] += 1
+        touched = {tasks.resource[task]: None}
+        for after in tasks.after[task]:
+            waiting[after] -= 1
+            if not waiting[after]:
+                queues[tasks.resource[after]].append(after)
+                touched[tasks.resource[after]] = None
+        for resource in touched:
+            begin(resource, now)
+    return TaskTimes(start=start, finish=finish, order=order)
+
+
+def _critical_path_seconds(tasks: TaskGraph, order: Sequence[int]) -> float:
+    """The longest path through the tasks; ``order`` has every task after those it waits for."""
+    ready = [0.0] * len(tasks.seconds)
+    longest = 0.0
+    for task in order:
+        finish = ready[task] + tasks.seconds[task]
+        longest = max(longest, finish)
+        for after in tasks.after[task]:
+            ready[after] = max(ready[after], finish)
+    return longest
+
+
+def _occupied_seconds(
+    tasks: TaskGraph, transfers: Sequence[Transfer], cluster: Cluster
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Seconds of ops per device, and seconds of transfers in and out of it."""
+    busy = {device.name: 0.0 for device in cluster.devices}
+    sending = dict(busy)
+    ops = len(tasks.seconds) - len(transfers)
+    for resource, seconds in zip(tasks.resource[:ops], tasks.seconds, strict=False):
+        busy[str(resource)] += seconds
+    for transfer, seconds in zip(transfers, tasks.seconds[ops:], strict=True):
+        sending[transfer.source] += seconds
+        sending[transfer.target] += seconds
+    return busy, sending

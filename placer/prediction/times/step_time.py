@@ -1,0 +1,98 @@
+"""The time of one step of a bare placement problem, as :mod:`placer.prediction.times.schedule` has
+it for a graph."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable, Sequence
+
+from placer.prediction.times.messages import Message, forward_order, list_messages
+from placer.prediction.times.schedule import TaskGraph, run_tasks
+from placer.problem.placement_problem import PlacementProblem
+
+_MOST_ORDERS = 4
+_OPS_IN_ALL = 40_000
+"""So many ops are run over all orders, which bounds the time that takes."""
+
+
+def step_seconds(
+    problem: PlacementProblem, device_of: Sequence[int], order: Sequence[int] | None = None
+) -> float:
+    """The seconds of one step with op ``i`` on device ``device_of[i]``.
+
+    Devices run ready ops first come, first served, ``parallel_ops`` at once; a message is sent once
+    per receiving device; a link carries one at a time.  What a loop sends to its next round is
+    left out.  Of what is ready at the same time the op comes first that does in ``order`` (all op
+    numbers; by default as they are numbered).
+    """
+    return _run(problem, _forward_messages(problem), device_of, order)
+
+
+def longest_step_seconds(problem: PlacementProblem, device_of: Sequence[int]) -> float:
+    """The longest of a few steps, each in another one of :func:`step_orders`.
+
+    TensorFlow leaves open what runs first of what is ready at the same time: a placement that is
+    fast in one order is not fast.
+    """
+    messages = _forward_messages(problem)
+    orders = step_orders(len(device_of))
+    return max(_run(problem, messages, device_of, order) for order in orders)
+
+
+def _forward_messages(problem: PlacementProblem) -> list[Message]:
+    """The messages without the consumers that come before the producer."""
+    messages = list_messages(problem)
+    place = {op: i for i, op in enumerate(forward_order(len(problem.op_names), messages))}
+    return [
+        Message(
+            m.producer, tuple([c for c in m.consumers if place[c] >= place[m.producer]]), m.bytes
+        )
+        for m in messages
+    ]
+
+
+def _run(
+    problem: PlacementProblem,
+    messages: Sequence[Message],
+    device_of: Sequence[int],
+    order: Sequence[int] | None,
+) -> float:
+    """The seconds of the step."""
+    numbers = range(len(device_of)) if order is None else order
+    task = {op: number for number, op in enumerate(numbers)}
+    tasks = TaskGraph()
+    for op in numbers:
+        tasks.add(device_of[op], problem.seconds[op][device_of[op]])
+    for message in messages if order is None else in_order(messages, order):
+        source = device_of[message.producer]
+        arrival: dict[int, int] = {source: task[message.producer]}
+        for op in message.consumers:
+            target = device_of[op]
+            if target not in arrival:
+                arrival[target] = len(tasks.seconds)
+                bandwidth = problem.bandwidth[source][target]
+                sending = message.bytes / bandwidth if message.bytes else 0.0
+                tasks.add((source, target), problem.latency[source][target] + sending)
+                tasks.join(task[message.producer], arrival[target])
+            if op != message.producer:
+                tasks.join(arrival[target], task[op])
+    parallel = problem.parallel_ops or (1,) * len(problem.device_names)
+    capacity: dict[Hashable, int] = dict(enumerate(parallel))
+    return max(run_tasks(tasks, capacity).finish, default=0.0)
+
+
+def step_orders(count: int) -> list[list[int] | None]:
+    """A few orders of ``count`` ops, the same at every call: as they are numbered (``None``), and
+    others at random; fewer of many ops."""
+    shuffled = random.Random(0)
+    others = min(_OPS_IN_ALL // max(count, 1), _MOST_ORDERS) - 1
+    return [None, *(shuffled.sample(range(count), count) for _ in range(others))]
+
+
+def in_order(messages: Sequence[Message], order: Sequence[int]) -> list[Message]:
+    """The messages, their producers and each one's consumers as they come in ``order``."""
+    place = {op: i for i, op in enumerate(order)}
+    return [
+        Message(m.producer, tuple(sorted(m.consumers, key=place.__getitem__)), m.bytes)
+        for m in sorted(messages, key=lambda m: place[m.producer])
+    ]

@@ -1,0 +1,1 @@
+"""What a solver sees, and why."""

@@ -1,0 +1,335 @@
+"""Where each op may run, and why not elsewhere.
+
+Sources of constraints, strongest first: fed values arrive on the host; pins of the user; kernels
+that TensorFlow does not have for a device; device strings in the graph; colocation groups, which
+spread each of these to every member.  An op that has a GPU kernel stays off the CPU unless one of
+them sends it there (or the solver spills it).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import chain, islice
+from operator import attrgetter
+
+from cost_models import device_names, kernels
+from cost_models.devices import Cluster
+from placer.errors import UsageError
+from placer.graph.op_graph import ColocationGroup, Op, OpGraph
+from placer.problem.grouping import asked_groups, merged_groups
+from placer.processes import collection_paused
+
+Warning_ = tuple[str, str, tuple[str, ...]]
+"""A code, a message, and the ops it is about."""
+
+Pin = tuple[str, str]
+"""The device of a pinned op, and how that was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstraintOptions:
+    """What the user asked for.
+
+    ``pins`` map globs of op names, ``pin_types`` globs of op types, to device names;
+    ``keep_together`` are globs whose ops share one device; with ``colocate_gradients`` every
+    gradient op shares that of its forward op.
+    """
+
+    pins: Mapping[str, str] = field(default_factory=dict)
+    pin_types: Mapping[str, str] = field(default_factory=dict)
+    keep_together: tuple[str, ...] = ()
+    clear_devices: bool = False
+    colocate_gradients: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restriction:
+    """The devices an op may use, and why no others: ``code`` is one of ``fed``, ``pinned``,
+    ``host_only_kernel``, ``device_string``, or ``""`` when only the op's kind decides.
+
+    Of ``pinned`` and ``device_string``, ``request`` is how that was asked for, and ``unasked`` the
+    devices if nobody had asked."""
+
+    devices: tuple[str, ...]
+    code: str = ""
+    reason: str = ""
+    request: str = field(default="", compare=False)
+    unasked: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraints:
+    """Restrictions of every op before groups are merged, and the groups.
+
+    ``groups`` covers every op once; ``group_devices`` (same order) is what all members allow,
+    ``()`` where they contradict each other.  ``spillable`` says which groups may go to the host
+    although the GPU could run them.  ``warnings`` are (code, message, ops).
+
+    ``asked_groups`` are those that the user asked for, by how; ``own_groups`` what the groups would
+    be without them.
+    """
+
+    restrictions: Mapping[str, Restriction]
+    groups: tuple[ColocationGroup, ...]
+    group_devices: tuple[tuple[str, ...], ...]
+    spillable: tuple[bool, ...]
+    own_groups: tuple[ColocationGroup, ...]
+    asked_groups: Mapping[str, tuple[ColocationGroup, ...]] = field(default_factory=dict)
+    warnings: tuple[Warning_, ...] = ()
+
+    @property
+    def first_choice(self) -> dict[str, str]:
+        """Every op on the first device it may use: what one device would hold.
+
+        Groups that contradict themselves follow their first member.
+        """
+        return {
+            op: (devices or self.restrictions[group.ops[0]].devices)[0]
+            for group, devices in zip(self.groups, self.group_devices, strict=True)
+            for op in group.ops
+        }
+
+
+@collection_paused()
+def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOptions) -> Constraints:
+    """The constraints of ``graph`` on ``cluster``.
+
+    Raises :class:`UsageError` if a pin matches no op, or names a device that is not there or has
+    no kernel for any op that it matches.
+    """
+    host_only = _host_only_reasons(graph)
+    pins, pin_warnings = _pinned_devices(graph, cluster, options, host_only)
+    feeds, free = frozenset(graph.feeds), _unrestricted(cluster)
+    restrictions, ignored = {}, []
+    for op in graph.ops.values():
+        asked = "" if options.clear_devices else op.device
+        restriction = _restriction(op, asked, feeds, cluster, pins, host_only) or free
+        restrictions[op.name] = restriction
+        if op.device and restriction.code == "host_only_kernel":
+            ignored.append(op.name)
+    types = dict.fromkeys(op.op_type for op in graph.ops.values())
+    stuck_types = {op_type for op_type in types if kernels.only_on_accelerators(op_type)}
+    stuck = {op.name for op in graph.ops.values() if op.op_type in stuck_types}
+    wanted = asked_groups(graph, options.keep_together, options.colocate_gradients)
+    groups = merged_groups(graph, restrictions, chain.from_iterable(wanted.values()))
+    alike: dict[tuple[int, ...], tuple[tuple[str, ...], bool]] = {}
+    found = []
+    for group in groups:
+        members = {id(restrictions[op]): restrictions[op] for op in group.ops}
+        key = tuple(members)
+        if key not in alike:
+            several = tuple(members.values())
+            pinned = any(restriction.code == "pinned" for restriction in several)
+            alike[key] = _group_devices(several, cluster), not pinned
+        devices, may_spill = alike[key]
+        found.append((devices, may_spill and stuck.isdisjoint(group.ops)))
+    warnings = (*pin_warnings, *_device_string_warnings(ignored))
+    return Constraints(
+        restrictions=restrictions,
+        groups=groups,
+        group_devices=tuple([devices for devices, _ in found]),
+        spillable=tuple([may_spill for _, may_spill in found]),
+        own_groups=merged_groups(graph, restrictions) if wanted else groups,
+        asked_groups=wanted,
+        warnings=warnings,
+    )
+
+
+def _device_string_warnings(ignored: Sequence[str]) -> tuple[Warning_, ...]:
+    if not ignored:
+        return ()
+    message = f"{len(ignored)} ops ask for a device that has no kernel for them; they go to the CPU"
+    return (("device_string_ignored", message, tuple(ignored)),)
+
+
+def _pinned_devices(
+    graph: OpGraph, cluster: Cluster, options: ConstraintOptions, host_only: Mapping[str, str]
+) -> tuple[dict[str, Pin], list[Warning_]]:
+    """The pin of every pinned op, and warnings of globs that match ops without a kernel."""
+    pinned: dict[str, Pin] = {}
+    warnings: list[Warning_] = []
+    for patterns, key, flag in (
+        (options.pin_types, attrgetter("op_type"), "--pin-type"),
+        (options.pins, attrgetter("name"), "--pin"),
+    ):
+        for glob, device in patterns.items():
+            pin = pin_request(flag, glob, device)
+            target = _known_device(device, cluster, pin)
+            matched = [op for op in graph.ops.values() if fnmatchcase(key(op), glob)]
+            if not matched:
+                raise UsageError(
+                    f"{pin}: no op of the {len(graph.ops):,} in the graph matches "
+                    f"{glob!r} (* also matches slashes); it begins with "
+                    f"{', '.join(dict.fromkeys(key(op) for op in islice(graph.ops.values(), 5)))}"
+                )
+            is_accelerator = any(d.name == target and d.type != "CPU" for d in cluster.devices)
+            unable = {
+                op.name: reason
+                for op in matched
+                if op.name not in graph.feeds
+                and (reason := _no_kernel(op, is_accelerator, host_only))
+            }
+            fed = tuple(op.name for op in matched if op.name in graph.feeds)
+            if fed and target != cluster.host.name:
+                message = (
+                    f"{len(fed)} ops that {pin} matches are fed: their values arrive on "
+                    f"{cluster.host.name}, whatever is asked for"
+                )
+                warnings.append(("pin_of_fed", message, fed))
+            if len(unable) == len(matched):
+                name, reason = next(iter(unable.items()))
+                raise UsageError(
+                    f"{pin}: no op that matches can run there: {reason} ({name}); pin to another "
+                    "device, or leave the choice to the solver"
+                )
+            if unable:
+                message = f"{len(unable)} ops that {pin} matches have no kernel there: not pinned"
+                warnings.append(("pin_without_kernel", message, tuple(unable)))
+            pinned |= {op.name: (target, pin) for op in matched if op.name not in unable}
+    return pinned, warnings
+
+
+def pin_request(flag: str, glob: str, device: str) -> str:
+    """How a pin was asked for, as one would type it."""
+    return f"{flag} {shlex.quote(f'{glob}={device}')}"
+
+
+def _no_kernel(op: Op, is_accelerator: bool, host_only: Mapping[str, str]) -> str:
+    """Why the op cannot run on such a device, ``""`` if it can."""
+    if is_accelerator:
+        return host_only[op.name]
+    if kernels.known(op.op_type) and not kernels.has_cpu_kernel(op.info):
+        return f"TensorFlow has no CPU kernel for {op.op_type}{_dtypes(op)}"
+    return ""
+
+
+def _known_device(device: str, cluster: Cluster, pin: str) -> str:
+    names = [d.name for d in cluster.devices]
+    try:
+        name = device_names.canonical(device)
+    except ValueError as error:
+        raise UsageError(f"{pin}: {error}") from error
+    if name not in names:
+        raise UsageError(f"{pin}: there is no device {name} among {', '.join(names)}")
+    return name
+
+
+def _host_only_reasons(graph: OpGraph) -> dict[str, str]:
+    """Why each op cannot run on a GPU, ``""`` if it can."""
+    return {
+        name: _host_only_reason(op, graph, graph.functions) if op.bodies or kernel is None else ""
+        for (name, op), kernel in zip(graph.ops.items(), graph.gpu_kernels.values(), strict=True)
+    }
+
+
+def _host_only_reason(op: Op, graph: OpGraph, functions: Mapping[str, OpGraph]) -> str:
+    """Why the op cannot run on a GPU, ``""`` if it can; functional control flow follows its
+    bodies, since they run where it runs."""
+    for function in chain.from_iterable(op.bodies.values()):
+        body = functions[function]
+        for inner in body.ops.values():
+            if reason := _host_only_reason(inner, body, functions):
+                return f"{inner.name} in its body {function}: {reason}"
+    if graph.gpu_kernels[op.name] is None:
+        return f"TensorFlow has no GPU kernel for {op.op_type}{_dtypes(op)}"
+    return ""
+
+
+def _dtypes(op: Op) -> str:
+    dtypes = dict.fromkeys(p.dtype for p in (*op.info.inputs, *op.info.outputs))
+    return f" on {', '.join(dtypes)}" if dtypes else ""
+
+
+def _restriction(
+    op: Op,
+    device_string: str,
+    feeds: frozenset[str],
+    cluster: Cluster,
+    pins: Mapping[str, Pin],
+    host_only: Mapping[str, str],
+) -> Restriction | None:
+    """What keeps an op from some devices, ``None`` if only its kind decides."""
+    if op.name in feeds:
+        host = cluster.host.name
+        return Restriction(devices=(host,), code="fed", reason=f"fed values arrive on {host}")
+    if op.name in pins:
+        device, request = pins[op.name]
+        return Restriction(
+            devices=(device,),
+            code="pinned",
+            reason=f"pinned by {request}",
+            request=request,
+            unasked=_cpus(cluster) if host_only[op.name] else _unrestricted(cluster).devices,
+        )
+    if host_only[op.name]:
+        cpus = _cpus(cluster)
+        asked = _asked_devices(op, cpus) if device_string else ()
+        return Restriction(
+            devices=asked or cpus, code="host_only_kernel", reason=host_only[op.name]
+        )
+    if device_string:
+        names = tuple(d.name for d in cluster.devices)
+        asked = _asked_devices(op, names)
+        if not asked:
+            raise UsageError(
+                f"op {op.name} asks for device {op.device!r}, which matches none of "
+                f"{', '.join(names)}; name such a device with --devices, or ignore the graph's "
+                f"device strings with --clear-devices"
+            )
+        if len(asked) < len(names):
+            return Restriction(
+                devices=asked,
+                code="device_string",
+                reason=f"the graph says {op.device}",
+                request=f"the device string {op.device!r}",
+                unasked=_unrestricted(cluster).devices,
+            )
+    return None
+
+
+def _cpus(cluster: Cluster) -> tuple[str, ...]:
+    return tuple(device.name for device in cluster.devices if device.type == "CPU")
+
+
+def _unrestricted(cluster: Cluster) -> Restriction:
+    """Every accelerator; every CPU where there is none."""
+    gpus = tuple(d.name for d in cluster.devices if d.type != "CPU")
+    return Restriction(devices=gpus or tuple(d.name for d in cluster.devices))
+
+
+def _asked_devices(op: Op, names: Iterable[str]) -> tuple[str, ...]:
+    """The devices that match what the op asks for: one device string, or one of several."""
+    wishes = op.device.split("|")
+    try:
+        return tuple(
+            name for name in names if any(device_names.matches(wish, name) for wish in wishes)
+        )
+    except ValueError as error:
+        raise UsageError(
+            f"op {op.name} carries the device string {op.device!r}: {error}; "
+            f"ignore the graph's device strings with --clear-devices"
+        ) from error
+
+
+def _group_devices(members: Sequence[Restriction], cluster: Cluster) -> tuple[str, ...]:
+    """The devices that all members allow; ``()`` where feeds, kernels and pins contradict.
+
+    A member restricted for a reason decides; one that is free to choose follows it, even to the
+    CPU.  Device strings of the graph give way where the others contradict them, as they do under
+    TensorFlow's soft placement.
+    """
+    names = [device.name for device in cluster.devices]
+    hard = [r.devices for r in members if r.code in ("fed", "host_only_kernel", "pinned")]
+    soft = [r.devices for r in members if r.code == "device_string"]
+    free = [r.devices for r in members if not r.code]
+    shared = _common(names, hard)
+    for wish in (*soft, *free):
+        shared = _common(shared, [wish]) or shared
+    return tuple(shared)
+
+
+def _common(names: Iterable[str], sets: Sequence[Sequence[str]]) -> list[str]:
+    return [name for name in names if all(name in devices for devices in sets)]

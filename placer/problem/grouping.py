@@ -1,0 +1,106 @@
+"""Which ops share a device: colocation of the graph, what the user asks for, and our own rules."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from cost_models.tensor_size import tensor_bytes
+from placer.errors import UsageError
+from placer.graph.op_graph import ColocationGroup, OpGraph
+from placer.graph.union_find import UnionFind
+from placer.problem.gradients import gradient_groups
+
+if TYPE_CHECKING:
+    from placer.problem.constraints import Restriction
+
+SMALL_CONSTANT_BYTES = 1024
+"""A constant up to this size stays with its only reader."""
+
+
+def merged_groups(
+    graph: OpGraph,
+    restrictions: Mapping[str, Restriction],
+    asked: Iterable[ColocationGroup] = (),
+) -> tuple[ColocationGroup, ...]:
+    """Every op in exactly one group, in graph order of the first members."""
+    union = UnionFind()
+    reasons: dict[str, tuple[str, ...]] = {}
+    own = (*_small_constants(graph, restrictions), *_returned(graph, restrictions))
+    for group in (*graph.colocation_groups, *own, *asked):
+        union.union(*group.ops)
+        reasons[group.ops[0]] = (*reasons.get(group.ops[0], ()), *group.reasons)
+    members: dict[str, list[str]] = {}
+    for name in graph.ops:
+        root = union.root(name) if name in union.parent else name
+        members.setdefault(root, []).append(name)
+    merged_reasons: dict[str, dict[str, None]] = {}
+    for first, why in reasons.items():
+        merged_reasons.setdefault(union.root(first), {}).update(dict.fromkeys(why))
+    return tuple(
+        ColocationGroup(ops=tuple(ops), reasons=tuple(merged_reasons.get(root, ())))
+        for root, ops in members.items()
+    )
+
+
+def asked_groups(
+    graph: OpGraph, keep_together: Sequence[str], colocate_gradients: bool
+) -> dict[str, tuple[ColocationGroup, ...]]:
+    """The groups that the user asks for, by how they are asked for.
+
+    Raises :class:`UsageError` for a glob that matches no op.
+    """
+    asked = {
+        together_request(glob): (_kept_together(graph, glob),)
+        for glob in dict.fromkeys(keep_together)
+    }
+    return asked | ({GRADIENTS: tuple(gradient_groups(graph))} if colocate_gradients else {})
+
+
+GRADIENTS = "--colocate-gradients"
+
+
+def together_request(glob: str) -> str:
+    """How a group was asked for, as one would type it."""
+    return f"--keep-together {shlex.quote(glob)}"
+
+
+def _kept_together(graph: OpGraph, glob: str) -> ColocationGroup:
+    ops = tuple(name for name in graph.ops if fnmatchcase(name, glob))
+    if not ops:
+        raise UsageError(
+            f"--keep-together {glob}: no op of the {len(graph.ops):,} in the graph matches"
+        )
+    return ColocationGroup(ops=ops, reasons=("keep_together",))
+
+
+def _small_constants(
+    graph: OpGraph, restrictions: Mapping[str, Restriction]
+) -> list[ColocationGroup]:
+    """Small constants, each with the only op that reads it.
+
+    Axes and shapes are a few bytes each: a solver that counts bytes alone parks hundreds of them
+    where memory is left, and every step pays a message for each.
+    """
+    found = []
+    for op in [op for op in graph.ops.values() if op.op_type == "Const"]:
+        readers = graph.consumers.get(op.output_name(0), ())
+        size = tensor_bytes(op.info.outputs[0]) or SMALL_CONSTANT_BYTES + 1
+        if len(readers) == 1 and size <= SMALL_CONSTANT_BYTES:
+            ops = (op.name, readers[0])
+            if restrictions[ops[0]] == restrictions[ops[1]]:
+                found.append(ColocationGroup(ops=ops, reasons=("small_constant",)))
+    return found
+
+
+def _returned(graph: OpGraph, restrictions: Mapping[str, Restriction]) -> Iterator[ColocationGroup]:
+    """What only hands a fetched tensor on, as every function does with its results, each with the
+    op that gives it: apart from it, it could only send a tensor away that comes back."""
+    for name in graph.fetches:
+        op = graph.ops[name.rpartition(":")[0]]
+        if op.op_type == "Identity" and op.inputs and not restrictions[op.name].code:
+            producer = op.inputs[0].rpartition(":")[0]
+            if producer in graph.ops and name not in graph.consumers:
+                yield ColocationGroup(ops=(producer, op.name), reasons=("returned",))

@@ -1,0 +1,285 @@
+"""The placement problem as plain data: what a solver sees, and nothing else.
+
+Ops and devices are numbered; every sequence is indexed by those numbers.  The format is stable
+and written as JSON (``placer solve`` reads it), so that solvers can be compared without
+TensorFlow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from placer.errors import UsageError
+
+SCHEMA = "placer.problem/1"
+
+OBJECTIVES = ("transfer", "step-time", "throughput")
+
+PIN, DEVICE_STRING, TOGETHER = "pin", "device_string", "together"
+REQUEST_KINDS = (PIN, DEVICE_STRING, TOGETHER)
+
+NEVER_SPILL = "--spill never"
+"""How a problem with ``spill: "never"`` was asked for, where that is in conflict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemTensor:
+    """One tensor: ``bytes`` are sent once to every device, other than the producer's, that reads
+    it.  ``producer`` and ``consumers`` are op numbers."""
+
+    producer: int
+    consumers: tuple[int, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Something that somebody asked for, and could do without.
+
+    ``name`` is how it was asked.  Of kind ``"pin"``: each of ``ops`` (op numbers) is on one of
+    ``devices``, and does not spill; of kind ``"device_string"``: the same, but it may spill; of
+    kind ``"together"``: the ops of each of ``groups`` share a device.
+    """
+
+    name: str
+    kind: str
+    ops: tuple[int, ...] = ()
+    devices: tuple[int, ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementProblem:
+    """Where should each op run?
+
+    ``op_names`` and ``device_names`` give the numbers a meaning.
+
+    Per op: ``resident_bytes`` (weights, constants), ``temporary_bytes``, ``seconds`` (one entry
+    per device), ``group`` (ops with the same number share a device), ``allowed`` (device numbers
+    the op may use, spilling aside) and ``spillable`` (it may go to ``host`` when the accelerators
+    cannot hold everything).
+
+    Per device: ``capacity_bytes``.
+
+    ``live_bytes`` are moments of the step: each maps op numbers to the bytes that the op needs in
+    its device's memory at that moment (outputs, inputs it is still to read, workspace).  At every
+    moment the resident bytes plus the live bytes of the ops on a device must stay within its
+    capacity; with no moments, the resident bytes alone.  ``transient_bytes`` are reserved per
+    device beside them, as found by the prediction.
+
+    ``control_edges`` are (before, after) pairs of op numbers.  ``bandwidth`` and ``latency`` are
+    matrices, source device by target device, in bytes/s and seconds.  ``host`` is the number of
+    ``CPU:0``; ``spill`` is ``"auto"`` or ``"never"``; ``objective`` one of :data:`OBJECTIVES`.
+
+    ``parallel_ops`` is how many ops each device runs at once, ``occupied`` whether transfers keep
+    it busy (empty: one, and yes).  With ``multicast`` a sender pays for the dearest receiver of a
+    tensor only; TensorFlow sends to each in turn.
+
+    Why an op is confined, for :mod:`placer.solving.conflicts.conflict` (``allowed`` and ``group``
+    have all of it in them already, and every field may be empty): ``requests`` are what could be
+    dropped; ``unconfined`` maps ops to the devices that they could use if nobody had asked for
+    anything and no group held them, where those are not their ``allowed``; ``colocation`` is
+    ``group`` without the requests that join groups; ``working_set_bytes`` is, per op, what its
+    device holds at once while it runs, wherever its inputs come from: no device with less capacity
+    is for its group.
+    """
+
+    op_names: tuple[str, ...]
+    device_names: tuple[str, ...]
+    host: int
+    resident_bytes: tuple[int, ...]
+    temporary_bytes: tuple[int, ...]
+    seconds: tuple[tuple[float, ...], ...]
+    group: tuple[int, ...]
+    allowed: tuple[tuple[int, ...], ...]
+    spillable: tuple[bool, ...]
+    tensors: tuple[ProblemTensor, ...]
+    control_edges: tuple[tuple[int, int], ...]
+    capacity_bytes: tuple[int, ...]
+    transient_bytes: tuple[int, ...]
+    live_bytes: tuple[Mapping[int, int], ...]
+    bandwidth: tuple[tuple[float, ...], ...]
+    latency: tuple[tuple[float, ...], ...]
+    objective: str = "transfer"
+    spill: str = "auto"
+    parallel_ops: tuple[int, ...] = ()
+    occupied: tuple[bool, ...] = ()
+    multicast: bool = False
+    requests: tuple[Request, ...] = ()
+    unconfined: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    colocation: tuple[int, ...] = ()
+    working_set_bytes: tuple[int, ...] = ()
+
+    def footprint_bytes(self) -> tuple[int, ...]:
+        """Per op, its resident bytes, those of the tensors it produces, and the most it needs at
+        any moment: what counts as spilled when it goes to the host."""
+        footprint = list(self.resident_bytes)
+        for tensor in self.tensors:
+            footprint[tensor.producer] += tensor.bytes
+        most: dict[int, int] = {}
+        for moment in self.live_bytes:
+            for op, size in moment.items():
+                most[op] = max(size, most.get(op, 0))
+        for op, size in most.items():
+            footprint[op] += size
+        return tuple(footprint)
+
+    def placement(self, device_of: Sequence[int]) -> dict[str, str]:
+        """Op name -> device name, from one device number per op."""
+        return {
+            name: self.device_names[device]
+            for name, device in zip(self.op_names, device_of, strict=True)
+        }
+
+
+def check(problem: PlacementProblem) -> None:
+    """Nothing, if every number of the problem refers to something that exists.
+
+    Raises :class:`~placer.errors.UsageError` with the first contradiction otherwise.
+    """
+    _check_lengths(problem)
+    _check_numbers(problem)
+    _check_requests(problem)
+    if problem.spill not in ("auto", "never"):
+        raise UsageError(f"spill is {problem.spill!r}; it can be 'auto' or 'never'")
+    if problem.objective not in OBJECTIVES:
+        known = ", ".join(OBJECTIVES)
+        raise UsageError(f"the objective is {problem.objective!r}; it can be {known}")
+
+
+_PER_OP = ("resident_bytes", "temporary_bytes", "seconds", "group", "allowed", "spillable")
+_MAY_BE_PER_OP = ("colocation", "working_set_bytes")
+_PER_DEVICE = ("capacity_bytes", "transient_bytes", "bandwidth", "latency")
+_MAY_BE_PER_DEVICE = ("parallel_ops", "occupied")
+
+
+def _check_lengths(problem: PlacementProblem) -> None:
+    ops, devices = len(problem.op_names), len(problem.device_names)
+    if not devices:
+        raise UsageError("the problem has no devices")
+    for named, number, noun, optional in (
+        (_PER_OP, ops, "ops", False),
+        (_MAY_BE_PER_OP, ops, "ops", True),
+        (_PER_DEVICE, devices, "devices", False),
+        (_MAY_BE_PER_DEVICE, devices, "devices", True),
+    ):
+        for name in named:
+            found = len(getattr(problem, name))
+            if found != number and not (optional and not found):
+                raise UsageError(f"{name} has {found} entries for {number} {noun}")
+    if any(len(row) != devices for row in (*problem.seconds, *problem.bandwidth, *problem.latency)):
+        raise UsageError(f"seconds, bandwidth or latency has a row without {devices} entries")
+
+
+def _check_numbers(problem: PlacementProblem) -> None:
+    ops, devices = range(len(problem.op_names)), range(len(problem.device_names))
+    if problem.host not in devices:
+        raise UsageError(f"the host is device {problem.host} of {len(devices)}")
+    for name, allowed in zip(problem.op_names, problem.allowed, strict=True):
+        wrong = [device for device in allowed if device not in devices]
+        if wrong:
+            raise UsageError(f"{name} is allowed on device {wrong[0]} of {len(devices)}")
+    for number, tensor in enumerate(problem.tensors):
+        wrong = [op for op in (tensor.producer, *tensor.consumers) if op not in ops]
+        if wrong:
+            raise UsageError(f"tensor {number} names op {wrong[0]} of {len(ops)}")
+    sizes = [
+        *problem.resident_bytes,
+        *problem.transient_bytes,
+        *problem.working_set_bytes,
+        *(tensor.bytes for tensor in problem.tensors),
+        *(size for moment in problem.live_bytes for size in moment.values()),
+    ]
+    if min(sizes, default=0) < 0:
+        raise UsageError(f"a size is {min(sizes)} bytes; sizes cannot be negative")
+    wrong = [op for moment in problem.live_bytes for op in moment if op not in ops]
+    if wrong:
+        raise UsageError(f"a moment names op {wrong[0]} of {len(ops)}")
+
+
+def _check_requests(problem: PlacementProblem) -> None:
+    ops, devices = range(len(problem.op_names)), range(len(problem.device_names))
+    for request in problem.requests:
+        if not isinstance(request.name, str):
+            raise UsageError(f"a request is called {request.name!r}; names are text")
+        if request.kind not in REQUEST_KINDS:
+            known = ", ".join(REQUEST_KINDS)
+            raise UsageError(f"a request is of kind {request.kind!r}; it can be {known}")
+        named = [*request.ops, *(op for group in request.groups for op in group)]
+        wrong = [op for op in named if op not in ops]
+        if wrong:
+            raise UsageError(f"the request {request.name!r} names op {wrong[0]} of {len(ops)}")
+    named_devices = [device for request in problem.requests for device in request.devices]
+    named_devices += [device for allowed in problem.unconfined.values() for device in allowed]
+    wrong = [device for device in named_devices if device not in devices]
+    if wrong:
+        raise UsageError(f"a request or unconfined names device {wrong[0]} of {len(devices)}")
+    wrong = [op for op in problem.unconfined if op not in ops]
+    if wrong:
+        raise UsageError(f"unconfined names op {wrong[0]} of {len(ops)}")
+
+
+def to_json(problem: PlacementProblem) -> str:
+    """The problem as JSON text with sorted keys."""
+    return json.dumps(to_dict(problem), sort_keys=True)
+
+
+def to_dict(problem: PlacementProblem) -> dict[str, Any]:
+    """The problem as what JSON can hold."""
+    return {"schema": SCHEMA, **asdict(problem)}
+
+
+def from_json(text: str) -> PlacementProblem:
+    """The problem written by :func:`to_json`.
+
+    Raises ``ValueError`` if the text is not a problem of this schema.
+    """
+    return from_dict(json.loads(text))
+
+
+def from_dict(content: Mapping[str, Any]) -> PlacementProblem:
+    """The problem in the content of a JSON document.
+
+    Raises ``ValueError`` if it is not a problem of this schema.
+    """
+    data = dict(content)
+    if data.pop("schema", None) != SCHEMA:
+        raise ValueError(f"not a {SCHEMA} document")
+
+    def tuples(value: Any) -> Any:
+        return tuple(tuples(item) for item in value) if isinstance(value, list) else value
+
+    tensors = tuple(
+        ProblemTensor(
+            producer=row["producer"], consumers=tuple(row["consumers"]), bytes=row["bytes"]
+        )
+        for row in data.pop("tensors")
+    )
+    live_bytes = tuple(
+        {int(op): size for op, size in moment.items()} for moment in data.pop("live_bytes")
+    )
+    for name in ("op_names", "device_names"):
+        _require(str, name, data[name])
+    for name in ("group", "colocation", "capacity_bytes"):
+        _require(int, name, data.get(name, ()))
+    for row in data.get("requests", ()):
+        _require(int, "a request", [*row.get("ops", ()), *row.get("devices", ())])
+    requests = tuple(
+        Request(**{key: tuples(value) for key, value in row.items()})
+        for row in data.pop("requests", ())
+    )
+    unconfined = {int(op): tuple(allowed) for op, allowed in data.pop("unconfined", {}).items()}
+    plain = {key: tuples(value) for key, value in data.items()}
+    return PlacementProblem(
+        tensors=tensors, live_bytes=live_bytes, requests=requests, unconfined=unconfined, **plain
+    )
+
+
+def _require(kind: type, what: str, items: Sequence[Any]) -> None:
+    wrong = [item for item in items if type(item) is not kind]
+    if wrong:
+        wanted = "text" if kind is str else "a whole number"
+        raise ValueError(f"{what} has {wrong[0]!r}, which is not {wanted}")

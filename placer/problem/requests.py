@@ -1,0 +1,82 @@
+"""Why ops are confined, in the numbers of a placement problem: what somebody asked for, apart from
+what kernels and colocation demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from placer.problem.constraints import Constraints
+from placer.problem.placement_problem import DEVICE_STRING, PIN, TOGETHER, Request
+
+_HARD = ("fed", "host_only_kernel")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confinement:
+    """``requests``, ``unconfined`` and ``colocation`` of a
+    :class:`~placer.problem.placement_problem.PlacementProblem`; ``unconfined`` with every op."""
+
+    requests: tuple[Request, ...]
+    unconfined: tuple[tuple[int, ...], ...]
+    colocation: tuple[int, ...]
+
+
+def confine(
+    constraints: Constraints, op_number: Mapping[str, int], device_number: Mapping[str, int]
+) -> Confinement:
+    """The confinement of every op.
+
+    An op that nobody holds may use the devices that it would rather be on, and in a group also
+    those that other members, by what kernels or requests say, send it to.
+    """
+    unconfined: list[tuple[int, ...]] = [()] * len(op_number)
+    confined: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
+    for members, allowed in zip(constraints.groups, constraints.group_devices, strict=True):
+        restrictions = [constraints.restrictions[name] for name in members.ops]
+        elsewhere: list[tuple[str, ...]] = []
+        for name, own in zip(members.ops, restrictions, strict=True):
+            if own.request and (own.code == "pinned" or _holds(own.devices, allowed)):
+                kind = PIN if own.code == "pinned" else DEVICE_STRING
+                confined.setdefault((kind, own.request, own.devices), []).append(op_number[name])
+                elsewhere.append(own.devices)
+            elif own.code in _HARD:
+                elsewhere.append(own.devices)
+        for name, own in zip(members.ops, restrictions, strict=True):
+            free = own.unasked or own.devices
+            more = [] if own.code in _HARD else [d for d in elsewhere if not set(d) & set(free)]
+            devices = dict.fromkeys((*free, *(name for d in more for name in d)))
+            unconfined[op_number[name]] = tuple(sorted(device_number[name] for name in devices))
+    return Confinement(
+        requests=(*_pins(confined, device_number), *_together(constraints, op_number)),
+        unconfined=tuple(unconfined),
+        colocation=_numbered(constraints, op_number) if constraints.asked_groups else (),
+    )
+
+
+def _holds(devices: Sequence[str], allowed: Sequence[str]) -> bool:
+    """Whether the group kept to a device string, which gives way to whatever contradicts it."""
+    return bool(allowed) and set(devices).issuperset(allowed)
+
+
+def _pins(
+    confined: Mapping[tuple[str, str, tuple[str, ...]], Sequence[int]],
+    device_number: Mapping[str, int],
+) -> Iterator[Request]:
+    for (kind, name, devices), ops in confined.items():
+        numbers = tuple(device_number[device] for device in devices)
+        yield Request(name=name, kind=kind, ops=tuple(ops), devices=numbers)
+
+
+def _together(constraints: Constraints, op_number: Mapping[str, int]) -> Iterator[Request]:
+    for name, groups in constraints.asked_groups.items():
+        numbers = tuple(tuple(op_number[op] for op in group.ops) for group in groups)
+        yield Request(name=name, kind=TOGETHER, groups=numbers)
+
+
+def _numbered(constraints: Constraints, op_number: Mapping[str, int]) -> tuple[int, ...]:
+    group = [0] * len(op_number)
+    for number, members in enumerate(constraints.own_groups):
+        for name in members.ops:
+            group[op_number[name]] = number
+    return tuple(group)

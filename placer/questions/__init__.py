@@ -1,0 +1,1 @@
+"""What people ask of plans and models."""

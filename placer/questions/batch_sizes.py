@@ -1,0 +1,162 @@
+"""One model at several batch sizes: memory, step time, and the largest batch that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from placer.pipeline.pipeline import REFERENCE_DEVICE, read_cluster
+from placer.pipeline.pipeline import report as report_model
+from placer.plan.report import Report
+from placer.plan.request import Options
+from placer.plan.results import Summarised
+
+MAX_TRIALS = 10
+_LARGEST_BATCH = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRow:
+    """One batch size.  Without devices (or where nothing was placed) the peak is the highest of
+    everything on one device; with them, ``peak_bytes`` are by device, and ``transfer_bytes`` and
+    ``step_seconds`` those of the placement.  ``flops`` is the work of a step."""
+
+    batch_size: int
+    fits: bool
+    peak_bytes: Mapping[str, int]
+    step_seconds: float
+    flops: int
+    transfer_bytes: int | None = None
+    status: str = ""
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Examples a second if steps follow each other without a gap."""
+        return self.batch_size / self.step_seconds if self.step_seconds else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep(Summarised):
+    """The rows, and the largest batch size that fits: ``largest_fitting`` fits (``None``: none was
+    found), ``smallest_failing`` is the least that was tried and does not (``None``: all fit)."""
+
+    model: Mapping[str, Any]
+    caps: Mapping[str, int]
+    rows: tuple[SweepRow, ...]
+    largest_fitting: int | None
+    smallest_failing: int | None
+    reports: tuple[Report, ...] = field(default=(), repr=False)
+
+
+def sweep(
+    source: Any,
+    batch_sizes: Sequence[int],
+    devices: str | Path | None = None,
+    *,
+    max_trials: int = MAX_TRIALS,
+    **options: Any,
+) -> Sweep:
+    """``source`` at each of ``batch_sizes``, and the largest batch size that fits.
+
+    Without ``devices`` that is the one whose highest peak fits the reference device; with them,
+    the one that has a placement.  ``options`` and errors as for
+    :func:`placer.pipeline.pipeline.report`.
+    """
+    trials = _Trials(source, devices, options)
+    rows = [trials.row(size) for size in sorted(set(batch_sizes))]
+    fitting, failing = _largest(trials, rows, max_trials)
+    return Sweep(
+        model={"path": trials.reports[0].model.path, "format": trials.reports[0].model.format},
+        caps=trials.caps,
+        rows=tuple(rows),
+        largest_fitting=fitting,
+        smallest_failing=failing,
+        reports=tuple(trials.reports),
+    )
+
+
+class _Trials:
+    """Reports by batch size."""
+
+    def __init__(self, source: Any, devices: str | Path | None, options: Mapping[str, Any]) -> None:
+        self.source, self.devices, self.options = source, devices, options
+        cluster = read_cluster(devices or REFERENCE_DEVICE, Options(**options))
+        shown = cluster.devices if devices else [d for d in cluster.devices if d.type != "CPU"]
+        self.caps = {device.name: device.usable_bytes for device in shown}
+        self.reports: list[Report] = []
+
+    def row(self, batch_size: int) -> SweepRow:
+        options = {**self.options, "batch_size": batch_size}
+        found = report_model(self.source, self.devices, **options)
+        self.reports.append(found)
+        if found.plan is None:
+            device, cap = next(iter(self.caps.items()))
+            peak = found.memory.high_bytes
+            return SweepRow(
+                batch_size=batch_size,
+                fits=peak <= cap,
+                peak_bytes={device: peak},
+                step_seconds=found.compute.step_seconds,
+                flops=found.compute.flops,
+            )
+        plan = found.plan
+        return SweepRow(
+            batch_size=batch_size,
+            fits=plan.fits,
+            peak_bytes=plan.peak_bytes,
+            step_seconds=plan.metrics["step_seconds"] or 0.0,
+            flops=found.compute.flops,
+            transfer_bytes=plan.metrics["transfer_bytes"],
+            status=plan.solver["status"],
+        )
+
+
+def _largest(
+    trials: _Trials, rows: Sequence[SweepRow], max_trials: int
+) -> tuple[int | None, int | None]:
+    """The largest size that fits and the smallest that does not, as near as some trials bring
+    them; between them the next trial is where the peaks, taken for linear in the batch, meet the
+    cap, and else the middle."""
+    known = {row.batch_size: row for row in rows}
+    for _ in range(max_trials):
+        fitting, failing = _bounds(known)
+        if failing is None:
+            size = max(known) * 4
+            if size > _LARGEST_BATCH:
+                break
+        elif failing - (fitting or 0) <= 1:
+            break
+        else:
+            size = _between(fitting or 0, failing, _linear_guess(known, trials.caps))
+        known[size] = trials.row(size)
+    return _bounds(known)
+
+
+def _bounds(known: Mapping[int, SweepRow]) -> tuple[int | None, int | None]:
+    failing = min((size for size, row in known.items() if not row.fits), default=None)
+    fitting = [s for s, row in known.items() if row.fits and (failing is None or s < failing)]
+    return max(fitting, default=None), failing
+
+
+def _between(low: int, high: int, guess: int | None) -> int:
+    """A size between the two: the guess, or next to it where the guess is at an end."""
+    if guess is None:
+        return (low + high) // 2
+    return min(max(guess, low + 1), high - 1)
+
+
+def _linear_guess(known: Mapping[int, SweepRow], caps: Mapping[str, int]) -> int | None:
+    """The size at which the fullest device meets its cap, from the two largest sizes known."""
+    full = {
+        size: max(peak / max(1, caps[name]) for name, peak in row.peak_bytes.items())
+        for size, row in known.items()
+        if row.peak_bytes
+    }
+    points = sorted(full.items())[-2:]
+    if len(points) < 2:
+        return None
+    (small, least), (large, most) = points
+    slope = (most - least) / (large - small)
+    return None if slope <= 0 else int(large + (1.0 - most) / slope)

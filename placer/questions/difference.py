@@ -1,0 +1,152 @@
+"""What differs between two plans, or between two models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from placer.errors import UsageError
+from placer.graph.op_graph import OpGraph
+from placer.pipeline.pipeline import extract_program, report_extraction
+from placer.plan.plan import Plan
+from placer.plan.request import Options
+from placer.plan.results import Summarised
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One figure before and after; ``unit`` is ``bytes``, ``seconds``, ``flops`` or ``count``."""
+
+    name: str
+    unit: str
+    before: float | None
+    after: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """After less before; ``None`` if one is unknown."""
+        known = self.before is not None and self.after is not None
+        return self.after - self.before if known else None  # type: ignore[operator]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference(Summarised):
+    """Figures, and names that are only in one of two plans or models.
+
+    ``moved`` are (op or variable, device before, device after) of plans; ``only_before`` and
+    ``only_after`` what one of the two lacks: transfers ("tensor from -> to") of plans, ops of
+    models; ``changed`` are ops of models that are in both with other attributes, types or inputs.
+    ``same_graph`` says whether the fingerprints agree.
+    """
+
+    kind: str
+    same_graph: bool
+    figures: tuple[Change, ...]
+    moved: tuple[tuple[str, str, str], ...] = ()
+    only_before: tuple[str, ...] = ()
+    only_after: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing differs."""
+        lists = (self.moved, self.only_before, self.only_after, self.changed)
+        return not any(lists) and all(not change.difference for change in self.figures)
+
+
+def diff_plans(before: Plan, after: Plan) -> Difference:
+    """What ``after`` has elsewhere, more or less than ``before``.
+
+    Raises :class:`UsageError` for plans that share no op: there is nothing to compare.
+    """
+    if before.placement and after.placement and not set(before.placement) & set(after.placement):
+        raise UsageError("the two plans share no op: they are of different models")
+    rows_before, rows_after = _transfers(before), _transfers(after)
+    return Difference(
+        kind="plans",
+        same_graph=before.model["fingerprint"] == after.model["fingerprint"],
+        figures=tuple(_plan_figures(before, after)),
+        moved=tuple(_moved(before.placement, after.placement)),
+        only_before=tuple(row for row in rows_before if row not in rows_after),
+        only_after=tuple(row for row in rows_after if row not in rows_before),
+    )
+
+
+def diff_models(before: Any, after: Any, **options: Any) -> Difference:
+    """What model ``after`` has more or less than ``before``, each analysed with ``options`` as for
+    :func:`placer.pipeline.pipeline.report`."""
+    wanted = Options(**options)
+    first, second = (extract_program(source, wanted) for source in (before, after))
+    sources = ((before, first), (after, second))
+    reports = [report_extraction(source, found, None, wanted) for source, found in sources]
+    pair = (first.graph, second.graph)
+    names = [set(graph.ops) for graph in pair]
+    return Difference(
+        kind="models",
+        same_graph=first.graph.fingerprint == second.graph.fingerprint,
+        figures=tuple(_model_figures(*reports)),
+        only_before=tuple(op for op in pair[0].ops if op not in names[1]),
+        only_after=tuple(op for op in pair[1].ops if op not in names[0]),
+        changed=tuple(_changed(*pair)),
+    )
+
+
+def _plan_figures(before: Plan, after: Plan) -> Iterator[Change]:
+    units = {"transfer_bytes": "bytes", "fetch_bytes": "bytes", "transfer_count": "count"}
+    for key in before.metrics:
+        yield Change(
+            name=key,
+            unit=units.get(key, "seconds"),
+            before=before.metrics[key],
+            after=after.metrics.get(key),
+        )
+    peaks = [plan.peak_bytes for plan in (before, after)]
+    for device in dict.fromkeys(row["name"] for plan in (before, after) for row in plan.devices):
+        yield Change(
+            name=f"peak {device}",
+            unit="bytes",
+            before=peaks[0].get(device),
+            after=peaks[1].get(device),
+        )
+
+
+def _moved(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    for op, device in before.items():
+        if after.get(op, device) != device:
+            yield op, device, after[op]
+
+
+def _transfers(plan: Plan) -> dict[str, None]:
+    """Transfers largest first, as text."""
+    rows = sorted(plan.transfers, key=lambda row: -(row["bytes"] or 0))
+    return {f"{row['tensor']} {row['from']} -> {row['to']}": None for row in rows}
+
+
+def _model_figures(before: Any, after: Any) -> Iterator[Change]:
+    for section, name, unit in (
+        ("model", "op_count", "count"),
+        ("model", "parameter_count", "count"),
+        ("memory", "weight_bytes", "bytes"),
+        ("memory", "optimizer_state_bytes", "bytes"),
+        ("memory", "constant_bytes", "bytes"),
+        ("memory", "peak_bytes", "bytes"),
+        ("memory", "high_bytes", "bytes"),
+        ("compute", "flops", "flops"),
+        ("compute", "bytes_accessed", "bytes"),
+        ("compute", "step_seconds", "seconds"),
+    ):
+        values = [getattr(getattr(report, section), name) for report in (before, after)]
+        yield Change(name=name, unit=unit, before=values[0], after=values[1])
+
+
+def _changed(before: OpGraph, after: OpGraph) -> Iterator[str]:
+    """Ops of both graphs that differ in type, attributes, shapes or inputs."""
+    for name, op in before.ops.items():
+        other = after.ops.get(name)
+        if other is not None and (
+            op.info != other.info
+            or op.inputs != other.inputs
+            or set(op.control_inputs) != set(other.control_inputs)
+        ):
+            yield name

@@ -1,0 +1,263 @@
+"""Why an op sits where it sits, and what moving it would cost; what holds all the others."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from placer.errors import UsageError
+from placer.graph.control_edges import add_control_edges
+from placer.graph.op_graph import OpGraph
+from placer.pipeline.pipeline import Workload, prepare
+from placer.pipeline.posing import constraints_of
+from placer.plan.plan import Plan, over_caps
+from placer.plan.request import Options, requested_options
+from placer.plan.results import Summarised
+from placer.prediction import predict
+from placer.prediction.metrics import Metrics
+from placer.problem.constraints import Constraints
+
+CHOSEN = "chosen"
+SPILLED = "spilled"
+COLOCATED = "colocated"
+
+_CLOSE_NAMES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """The whole group of an op on another device.
+
+    ``refused`` says why it may not be there; otherwise the differences are to the plan, positive
+    where the move costs, and ``over_bytes`` by which predicted peaks would exceed their caps.
+    ``spills``: the device is the host, where the solver puts only what must spill.
+    """
+
+    device: str
+    refused: str = ""
+    transfer_bytes: int | None = None
+    step_seconds: float | None = None
+    over_bytes: Mapping[str, int] = field(default_factory=dict)
+    spills: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpExplanation(Summarised):
+    """Why one op sits on ``device``.
+
+    ``code`` is ``fed``, ``pinned``, ``host_only_kernel`` or ``device_string`` (the op itself is
+    bound, ``reason`` says how), ``colocated`` (a member of its group is: ``binding_op``),
+    ``spilled``, or ``chosen`` by the solver.  ``allowed`` are the devices of its group, spilling
+    aside; ``group_ops`` its members, largest resident bytes first, and ``group_reasons`` what
+    holds them together.  ``received`` and ``sent`` are its rows among the plan's transfers.
+    """
+
+    op: str
+    op_type: str
+    device: str
+    code: str
+    reason: str
+    allowed: tuple[str, ...]
+    group_ops: tuple[str, ...]
+    group_reasons: tuple[str, ...]
+    resident_bytes: int
+    binding_op: str = ""
+    received: tuple[Mapping[str, Any], ...] = ()
+    sent: tuple[Mapping[str, Any], ...] = ()
+    moves: tuple[Move, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanExplanation:
+    """What holds the ops of a plan: by device, how many ops are there for which reason (the codes
+    of :class:`OpExplanation`), with their resident bytes; and for the largest transfers why their
+    two ends are apart, as (row, producer's code, codes of the ops that read it there)."""
+
+    ops: Mapping[str, Mapping[str, int]]
+    resident_bytes: Mapping[str, Mapping[str, int]]
+    transfers: tuple[tuple[Mapping[str, Any], str, tuple[str, ...]], ...]
+
+
+def explain(
+    plan: Plan, op: str | None = None, source: Any = None, **changes: Any
+) -> OpExplanation | PlanExplanation:
+    """Why ``op`` sits where it sits, or without one what holds all ops of ``plan``; see
+    :func:`explain_op` and :func:`explain_plan`."""
+    if op is None:
+        return explain_plan(plan, source, **changes)
+    return explain_op(plan, op, source, **changes)
+
+
+def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpExplanation:
+    """Why op (or variable) ``name`` of ``plan`` sits on its device.
+
+    ``source`` is the model, by default the path in the plan; ``changes`` are options in which this
+    analysis differs from the request that the plan remembers
+    (:class:`~placer.plan.request.Options`).
+
+    Raises :class:`UsageError` if the plan places no such op (with the closest names), or is of
+    another model.
+    """
+    op = _known_op(plan, name)
+    workload, wanted = reopen(plan, source, **changes)
+    constraints = constraints_of(workload.extraction, workload.cluster, wanted)
+    group = next(i for i, members in enumerate(constraints.groups) if op in members.ops)
+    members = constraints.groups[group]
+    graph, costs = workload.extraction.graph, workload.costs
+    device = plan.placement[op]
+    code, reason, binding = _reason(op, device, group, constraints)
+    readers = {name for name in graph.ops[op].inputs}
+    outputs = set(graph.output_names[op])
+    return OpExplanation(
+        op=op,
+        op_type=graph.ops[op].op_type,
+        device=device,
+        code=code,
+        reason=reason,
+        binding_op=binding,
+        allowed=constraints.group_devices[group],
+        group_ops=tuple(sorted(members.ops, key=lambda o: -costs[o].persistent_bytes)),
+        group_reasons=members.reasons,
+        resident_bytes=sum(costs[member].persistent_bytes for member in members.ops),
+        received=tuple(t for t in plan.transfers if t["tensor"] in readers and t["to"] == device),
+        sent=tuple(t for t in plan.transfers if t["tensor"] in outputs),
+        moves=tuple(_moves(plan, members.ops, group, constraints, workload)),
+    )
+
+
+def explain_plan(
+    plan: Plan, source: Any = None, *, transfer_count: int = 10, **changes: Any
+) -> PlanExplanation:
+    """What holds the ops of ``plan`` where they are; arguments and errors as for
+    :func:`explain_op`."""
+    workload, wanted = reopen(plan, source, **changes)
+    constraints = constraints_of(workload.extraction, workload.cluster, wanted)
+    codes = {
+        op: _reason(op, plan.placement[op], number, constraints)[0]
+        for number, members in enumerate(constraints.groups)
+        for op in members.ops
+    }
+    counts: dict[str, Counter[str]] = {row["name"]: Counter() for row in plan.devices}
+    resident: dict[str, Counter[str]] = {row["name"]: Counter() for row in plan.devices}
+    for op, device in plan.placement.items():
+        counts[device][codes[op]] += 1
+        resident[device][codes[op]] += workload.costs[op].persistent_bytes
+    return PlanExplanation(
+        ops={device: dict(found.most_common()) for device, found in counts.items()},
+        resident_bytes={device: dict(found.most_common()) for device, found in resident.items()},
+        transfers=tuple(_crossings(plan, workload.extraction.graph, codes, transfer_count)),
+    )
+
+
+def reopen(plan: Plan, source: Any = None, **changes: Any) -> tuple[Workload, Options]:
+    """The workload that ``plan`` was made for, as its request says.
+
+    Raises :class:`UsageError` if the plan does not say enough, or the model is another one.
+    """
+    source = source if source is not None else plan.model["path"] or None
+    devices = plan.request.get("devices")
+    if source is None or devices is None:
+        missing = "which model it is of" if source is None else "its devices"
+        raise UsageError(
+            f"the plan does not say {missing}: give the model (--model), or make the plan again "
+            "with this version"
+        )
+    wanted = requested_options({**plan.request, **changes})
+    workload = prepare(source, devices, wanted)
+    found, known = workload.extraction.graph.fingerprint, plan.model["fingerprint"]
+    if found != known:
+        raise UsageError(
+            f"the plan is of another model: its fingerprint is {known[:12]}, that of {source} is "
+            f"{found[:12]}; name the right one with --model"
+        )
+    ordered = add_control_edges(workload.extraction.graph, plan.control_edges)
+    return replace(workload, extraction=replace(workload.extraction, graph=ordered)), wanted
+
+
+def _known_op(plan: Plan, name: str) -> str:
+    """The op called ``name``: an op, one of its outputs, or a variable's handle."""
+    for candidate in (name, name.rpartition(":")[0]):
+        if candidate in plan.placement:
+            return candidate
+    ends = [op for op in plan.placement if op.endswith(f"/{name}")]
+    if len(ends) == 1:
+        return ends[0]
+    close = ends or difflib.get_close_matches(name, plan.placement, n=_CLOSE_NAMES, cutoff=0.3)
+    hint = f"; did you mean {' or '.join(close[:_CLOSE_NAMES])}?" if close else ""
+    raise UsageError(f"the plan places {len(plan.placement):,} ops, none of them {name!r}{hint}")
+
+
+def _reason(op: str, device: str, group: int, constraints: Constraints) -> tuple[str, str, str]:
+    """Code, sentence, and the other member of the group that binds the op, if one does."""
+    own = constraints.restrictions[op]
+    allowed = constraints.group_devices[group]
+    if own.code:
+        return own.code, own.reason, ""
+    if device not in allowed and constraints.spillable[group]:
+        return SPILLED, "the accelerators cannot hold everything, so it went to the host", ""
+    for member in constraints.groups[group].ops:
+        other = constraints.restrictions[member]
+        if other.code and set(other.devices) != set(own.devices):
+            return COLOCATED, other.reason, member
+    if len(allowed) == 1:
+        return CHOSEN, f"{allowed[0]} is the only device for it", ""
+    return CHOSEN, f"the solver chose it among {', '.join(allowed)}", ""
+
+
+def _moves(
+    plan: Plan,
+    members: Sequence[str],
+    group: int,
+    constraints: Constraints,
+    workload: Workload,
+) -> Iterator[Move]:
+    """The group on each other device, with what that would cost."""
+    now = plan.placement[members[0]]
+    host = workload.cluster.host.name
+    before: Metrics | None = None
+    for device in workload.cluster.devices:
+        if device.name == now:
+            continue
+        may_spill = constraints.spillable[group] and device.name == host
+        is_free = device.name in constraints.group_devices[group]
+        if not is_free and not may_spill:
+            yield Move(device=device.name, refused=_refusal(members, device.name, constraints))
+            continue
+        before = before or _predict(plan.placement, workload)
+        after = _predict({**plan.placement, **dict.fromkeys(members, device.name)}, workload)
+        caps = {row.name: row.usable_bytes for row in workload.cluster.devices}
+        peaks = {name: peak.high_bytes for name, peak in after.peaks.items()}
+        yield Move(
+            device=device.name,
+            transfer_bytes=after.bytes_of("data", "feed") - before.bytes_of("data", "feed"),
+            step_seconds=after.schedule.step_seconds - before.schedule.step_seconds,
+            over_bytes=over_caps(peaks, caps),
+            spills=not is_free,
+        )
+
+
+def _predict(placement: Mapping[str, str], workload: Workload) -> Metrics:
+    return predict(workload.extraction.graph, workload.costs, placement, workload.cluster)
+
+
+def _refusal(members: Sequence[str], device: str, constraints: Constraints) -> str:
+    for member in members:
+        restriction = constraints.restrictions[member]
+        if restriction.code and device not in restriction.devices:
+            return f"{member}: {restriction.reason}" if len(members) > 1 else restriction.reason
+    return "it has a GPU kernel, and stays off the CPU unless it is pinned there or must spill"
+
+
+def _crossings(
+    plan: Plan, graph: OpGraph, codes: Mapping[str, str], count: int
+) -> Iterator[tuple[Mapping[str, Any], str, tuple[str, ...]]]:
+    rows = [row for row in plan.transfers if row["kind"] in ("data", "feed")]
+    for row in sorted(rows, key=lambda row: -(row["bytes"] or 0))[:count]:
+        tensor = graph.tensors.get(row["tensor"])
+        if tensor is None:
+            continue
+        there = [op for op in tensor.consumers if plan.placement[op] == row["to"]]
+        yield row, codes[tensor.producer], tuple(dict.fromkeys(codes[op] for op in there))

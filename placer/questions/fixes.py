@@ -1,0 +1,55 @@
+"""What would make an infeasible request fit; every answer was placed before it is given."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from placer.pipeline.fixes import Fix, find_changes
+from placer.pipeline.pipeline import place_extraction, place_once, placements_of
+from placer.plan.plan import Plan
+from placer.plan.request import Options
+from placer.questions.explanation import reopen
+from placer.strategies.requests import fewest_parts
+
+
+def find_fixes(
+    plan: Plan, source: Any = None, *, time_limit: float = 120.0, **changes: Any
+) -> list[Fix]:
+    """The smallest changes that make the request of an infeasible ``plan`` fit: to spill, a pin
+    less, the smallest caps, larger devices, the largest batch.
+
+    Searches until ``time_limit`` seconds are over, and gives what was found by then.  Errors as
+    for :func:`placer.questions.explanation.reopen`.
+    """
+    deadline = time.monotonic() + time_limit
+    workload, wanted = reopen(plan, source, **changes)
+    source = source if source is not None else plan.model["path"]
+    conflict: Mapping[str, Any] = {}
+    if plan.solver["status"] == "INFEASIBLE":  # what the solver knows beyond what a plan keeps
+        work = (workload.extraction, workload.costs, workload.cluster)
+        conflict = place_extraction(*work, wanted, explains=True).conflict or {}
+    attempt = placements_of(source, workload, wanted)
+    return find_changes(attempt, plan.request["devices"], wanted, conflict, deadline)
+
+
+def fewest_pieces(
+    build: Callable[[int], Any], devices: str | Path, *, most: int = 64, **options: Any
+) -> tuple[int, Plan]:
+    """The fewest micro-batches whose predicted peaks fit ``devices``, and the plan for them.
+
+    ``build`` gives the program for a number of pieces, such as ``lambda n: micro_batches(loss, n,
+    optimizer=optimizer).get_concrete_function(*specs)``; ``options`` as for
+    :func:`placer.pipeline.pipeline.place`.  More pieces are taken to need no more memory.
+
+    Raises :class:`NoSolutionError` if even ``most`` pieces were not found to fit.
+    """
+    wanted = Options(**options)
+    return fewest_parts(
+        lambda pieces: place_once(build(pieces), devices, wanted, explains=False),
+        most,
+        devices=str(devices),
+        advice="add devices, raise a cap, or allow more pieces (most=)",
+    )

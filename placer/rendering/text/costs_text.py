@@ -1,0 +1,99 @@
+"""Measured costs, and what was fitted to them, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from cost_models.calibration import UNLIMITED
+from placer.plan.measured_costs import MeasuredCosts
+from placer.rendering.quantities import format_count, format_rate, format_seconds, format_share
+from placer.rendering.text.layout import Column, facts, table, to_text
+
+if TYPE_CHECKING:
+    from placer.questions.calibration import Calibration
+
+_SHOWN = 10
+
+
+def render_costs(costs: MeasuredCosts, *, width: int, colour: bool) -> str:
+    """The step and the ops that took the most time."""
+    settings = costs.configuration
+    rows: list[tuple[str, RenderableType]] = [
+        ("model", Text(str(costs.model.get("path")))),
+        (
+            "run",
+            Text(
+                f"{format_count(settings['steps'], 'step')} on "
+                f"{costs.machine.get('processor') or 'this machine'}, "
+                f"{format_count(settings['intra_op_threads'], 'thread')}, one op at a time, "
+                f"oneDNN {'on' if settings['onednn'] else 'off'}, graph optimisation off"
+            ),
+        ),
+        (
+            "step",
+            Text(
+                f"{format_seconds(costs.step['median_seconds'])} median, "
+                f"{format_seconds(costs.step['least_seconds'])} at the least, "
+                f"{format_seconds(costs.step['median_processor_seconds'])} of processor time"
+            ),
+        ),
+    ]
+    seconds = costs.op_seconds
+    total = sum(seconds.values())
+    slowest = sorted(seconds, key=lambda name: -seconds[name])
+    listed = [
+        [name, format_seconds(seconds[name]), format_share(seconds[name], total)]
+        for name in slowest
+    ]
+    columns = [Column(header="Op", number=False), Column(header="Time"), Column(header="Share")]
+    shown = table(columns, listed, width=width, limit=_SHOWN)
+    return to_text([facts("Profile", rows), shown], width=width, colour=colour)
+
+
+def render_calibration(found: Calibration, *, width: int, colour: bool) -> str:
+    """What the device reaches by kind of op, and how far the fit is off."""
+    rows = [
+        (
+            "fitted to",
+            Text(f"{format_count(found.op_count, 'op')} of {format_count(found.files, 'file')}"),
+        ),
+        ("launch", Text(f"{format_seconds(found.device.launch_seconds)} per op")),
+        ("dispatch", Text(f"{format_seconds(found.device.dispatch_seconds)} per op without work")),
+        (
+            "error",
+            Text(
+                f"{found.median_error:.0%} median of an op, {found.step_error:.0%} median of a step"
+            ),
+        ),
+    ]
+    listed = [
+        [
+            fit.kind,
+            f"{fit.op_count:,}",
+            format_share(fit.seconds, found.seconds),
+            _reached(fit.efficiency.compute),
+            _reached(fit.efficiency.memory),
+            format_seconds(fit.efficiency.launch_seconds),
+            f"{fit.median_error:.0%}",
+        ]
+        for fit in sorted(found.fits, key=lambda fit: -fit.seconds)
+    ]
+    headers = ("Kind", "Ops", "Share", "Compute", "Memory", "Launch", "Error")
+    columns = [Column(header=name, number=bool(index)) for index, name in enumerate(headers)]
+    shown = table(columns, listed, width=width)
+    flops = format_rate(found.device.peak_flops, "FLOP/s")
+    bandwidth = format_rate(found.device.memory_bandwidth, "B/s")
+    note = Text(
+        f"Compute, Memory: the share that is reached of {flops} and {bandwidth}; -: it limits none "
+        "of these ops.",
+        style="dim",
+    )
+    return to_text([facts("Calibration", rows), shown, note], width=width, colour=colour)
+
+
+def _reached(fraction: float) -> str:
+    """The fraction of a peak that is reached, ``"-"`` where the peak limits nothing."""
+    return "-" if fraction >= UNLIMITED else f"{fraction:.3g}"

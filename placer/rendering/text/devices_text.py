@@ -1,0 +1,87 @@
+"""The devices of this machine, and the models that ``--devices`` knows, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+
+from cost_models.devices import DevicePreset
+from placer.rendering.quantities import format_bytes, format_rate
+from placer.rendering.text.layout import Column, facts, table, title, to_text
+
+if TYPE_CHECKING:
+    from placer.application.devices.local_devices import LocalDevices, PhysicalDevice
+
+
+def render_devices(
+    local: LocalDevices,
+    presets: Mapping[str, DevicePreset],
+    *,
+    width: int = 80,
+    colour: bool = False,
+) -> str:
+    """Both tables as text of ``width`` columns, with terminal colours if ``colour``."""
+    blocks: list[RenderableType] = [
+        title("Devices of this machine", f"TensorFlow {local.tensorflow_version}"),
+        _local_table(local, width),
+        facts("Host", [("memory", format_bytes(local.host_memory_bytes))]),
+        title("Models for --devices", "dense rates; a plain GPU needs a memory size: GPU:8GiB"),
+        _preset_table(presets, width),
+    ]
+    return to_text(blocks, width=width, colour=colour)
+
+
+def _local_table(local: LocalDevices, width: int) -> RenderableType:
+    columns = [
+        Column(header="Physical", number=False),
+        Column(header="Visible", number=False),
+        Column(header="Logical", number=False),
+        Column(header="Model", number=False),
+        Column(header="Memory"),
+        Column(header="Used"),
+        Column(header="Free"),
+    ]
+    rows = [
+        (
+            device.name,
+            "yes" if device.visible else "no",
+            ", ".join(device.logical) or "-",
+            device.model or device.type,
+            *_memory(device),
+        )
+        for device in local.physical
+    ]
+    return table(columns, rows, width=width)
+
+
+def _memory(device: PhysicalDevice) -> tuple[str, str, str]:
+    """Total, used and free memory; dashes where the driver does not tell."""
+    memory = device.memory
+    if memory is None:
+        return "-", "-", "-"
+    sizes = memory.total_bytes, memory.used_bytes, memory.free_bytes
+    total, used, free = (format_bytes(size) for size in sizes)
+    return total, used, free
+
+
+def _preset_table(presets: Mapping[str, DevicePreset], width: int) -> RenderableType:
+    columns = [
+        Column(header="Model", number=False),
+        Column(header="Memory"),
+        Column(header="Compute"),
+        Column(header="Bandwidth"),
+        Column(header="Precision", number=False),
+    ]
+    rows = [
+        (
+            preset.model,
+            "as given" if preset.memory_bytes is None else format_bytes(preset.memory_bytes),
+            format_rate(preset.peak_flops, "FLOP/s"),
+            format_rate(preset.memory_bandwidth, "B/s"),
+            preset.precision,
+        )
+        for preset in presets.values()
+    ]
+    return table(columns, rows, width=width)

@@ -1,0 +1,109 @@
+"""What differs, as text and CSV."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from placer.rendering.quantities import (
+    format_bytes,
+    format_count,
+    format_flops,
+    format_seconds,
+    shorten,
+)
+from placer.rendering.text.formats import to_csv
+from placer.rendering.text.layout import Column, table, title
+
+if TYPE_CHECKING:
+    from placer.questions.difference import Change, Difference
+
+_ROWS = 10
+_UNITS: Mapping[str, Callable[[Any], str]] = {
+    "bytes": format_bytes,
+    "seconds": format_seconds,
+    "flops": format_flops,
+}
+
+
+def difference_blocks(
+    found: Difference, before: str, after: str, width: int
+) -> list[RenderableType]:
+    """Figures side by side, then what moved, what is gone and what is new."""
+    heading = title(f"{shorten(before, width // 2)} -> {shorten(after, width // 2)}", _kind(found))
+    if found.is_empty:
+        return [heading, Text("Nothing differs.")]
+    blocks: list[RenderableType] = [heading, _figures(found, width)]
+    if found.moved:
+        routes = Counter((before, after) for _, before, after in found.moved)
+        summary = ", ".join(f"{n:,} {a} to {b}" for (a, b), n in routes.most_common())
+        blocks.append(Text(f"{format_count(len(found.moved), 'op')} moved: {summary}"))
+        columns = [Column(header=h, number=False) for h in ("Moved", "From", "To")]
+        blocks.append(table(columns, found.moved, width=width, limit=_ROWS))
+    noun = "Transfer" if found.kind == "plans" else "Op"
+    for label, names in (
+        (f"{noun} only before", found.only_before),
+        (f"{noun} only after", found.only_after),
+        (f"{noun} changed", found.changed),
+    ):
+        if names:
+            rows = [(name,) for name in names]
+            columns = [Column(header=f"{label} ({len(names):,})", number=False)]
+            blocks.append(table(columns, rows, width=width, limit=_ROWS))
+    return blocks
+
+
+def difference_csv(found: Difference) -> str:
+    """One row per figure, moved op, and name that only one of the two has."""
+    rows: list[tuple[object, ...]] = [
+        ("figure", change.name, change.before, change.after) for change in found.figures
+    ]
+    rows += [("moved", *row) for row in found.moved]
+    rows += [("only_before", name, name, None) for name in found.only_before]
+    rows += [("only_after", name, None, name) for name in found.only_after]
+    rows += [("changed", name, None, None) for name in found.changed]
+    return to_csv(("kind", "name", "before", "after"), rows)
+
+
+def _kind(found: Difference) -> str:
+    graph = "the same graph" if found.same_graph else "different graphs"
+    return f"{found.kind} of {graph}" if found.kind == "plans" else graph
+
+
+def _figures(found: Difference, width: int) -> RenderableType:
+    columns = [Column(header="Figure", number=False)]
+    columns += [Column(header=h) for h in ("Before", "After", "Difference", "")]
+    rows = [
+        (
+            change.name.replace("_", " "),
+            _shown(change, change.before),
+            _shown(change, change.after),
+            _signed(change),
+            _relative(change),
+        )
+        for change in found.figures
+    ]
+    return table(columns, rows, width=width)
+
+
+def _shown(change: Change, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return _UNITS[change.unit](value) if change.unit in _UNITS else f"{value:,.0f}"
+
+
+def _signed(change: Change) -> str:
+    value = change.difference
+    if value is None:
+        return "-"
+    return "0" if not value else f"{'+' if value > 0 else '-'}{_shown(change, abs(value))}"
+
+
+def _relative(change: Change) -> str:
+    if not change.difference or not change.before:
+        return ""
+    return f"{change.difference / change.before:+.1%}"

@@ -1,0 +1,188 @@
+"""Answers to "why?" as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from placer.rendering.quantities import format_bytes, format_count, format_seconds, shorten
+from placer.rendering.text.conflict_text import fix_line
+from placer.rendering.text.layout import Column, facts, table, title
+from placer.rendering.text.plan_text import model_line, plan_blocks, quality_text
+
+if TYPE_CHECKING:
+    from placer.pipeline.fixes import Fix
+    from placer.plan.plan import Plan
+    from placer.questions.explanation import Move, OpExplanation, PlanExplanation
+
+_WORDS = {
+    "fed": "fed",
+    "pinned": "pinned",
+    "host_only_kernel": "no GPU kernel",
+    "device_string": "device string",
+    "colocated": "colocated",
+    "spilled": "spilled",
+    "chosen": "chosen",
+}
+_MOST_NAMES = 6
+_MOST_TRANSFERS = 5
+
+
+def op_blocks(found: OpExplanation, width: int) -> list[RenderableType]:
+    """Why one op sits where it sits, and what its group would cost elsewhere."""
+    rows: list[tuple[str, RenderableType]] = [
+        ("device", Text(found.device, style="bold")),
+        ("because", _because(found, width)),
+        ("allowed", ", ".join(found.allowed) or "nowhere: its group contradicts itself"),
+        ("group", Text(_group(found, width))),
+        *_transfer_rows(found, width),
+    ]
+    blocks: list[RenderableType] = [
+        title(shorten(found.op, width), found.op_type),
+        facts("Placement", rows),
+    ]
+    return [*blocks, _moves(found.moves, len(found.group_ops), width)]
+
+
+def plan_explanation_blocks(plan: Plan, found: PlanExplanation, width: int) -> list[RenderableType]:
+    """What holds the ops of every device, and why the largest transfers cross."""
+    name = plan.model["path"] or "Live program"
+    codes = [c for c in _WORDS if any(c in counts for counts in found.ops.values())]
+    columns = [Column(header="Ops on", number=False)]
+    columns += [Column(header=_WORDS[code][0].upper() + _WORDS[code][1:]) for code in codes]
+    rows = [
+        (device, *(f"{counts.get(code, 0):,}" for code in codes))
+        for device, counts in found.ops.items()
+    ]
+    sizes = [
+        (device, *(format_bytes(resident.get(code, 0)) for code in codes))
+        for device, resident in found.resident_bytes.items()
+    ]
+    bytes_columns = [Column(header="Resident on", number=False), *columns[1:]]
+    return [
+        title(shorten(name, width), model_line(plan)),
+        facts("Placement", [(plan.solver["objective"], quality_text(plan.solver))]),
+        table(columns, rows, width=width),
+        table(bytes_columns, sizes, width=width),
+        _crossings(found, width),
+        Text("placer explain PLAN OP tells why one op is where it is."),
+    ]
+
+
+def conflict_blocks(plan: Plan, fixes: Sequence[Fix] | None, width: int) -> list[RenderableType]:
+    """Why there is no placement, and what was tried and found to have one."""
+    name = plan.model["path"] or "Live program"
+    if fixes is not None and plan.conflict:
+        plan = replace(plan, conflict={**plan.conflict, "fixes": []})
+    blocks: list[RenderableType] = [
+        title(shorten(name, width), model_line(plan)),
+        *plan_blocks(plan, width),
+    ]
+    if fixes is None:
+        return blocks
+    rows = [(fix.kind, Text(fix_line(fix.row))) for fix in fixes]
+    if not rows:
+        rows = [("none", Text("no change of one thing was found to be enough"))]
+    return [*blocks, facts("Any one of these was tried, and has a placement", list(rows))]
+
+
+def _because(found: OpExplanation, width: int) -> Text:
+    if found.code == "colocated":
+        return Text(
+            f"it must share a device with {shorten(found.binding_op, width // 2)}: {found.reason}"
+        )
+    return Text(found.reason)
+
+
+def _group(found: OpExplanation, width: int) -> str:
+    if len(found.group_ops) == 1:
+        return "it can be placed on its own"
+    shown = [shorten(op, width // 2) for op in found.group_ops[:_MOST_NAMES]]
+    left = len(found.group_ops) - len(shown)
+    lines = [
+        f"{format_count(len(found.group_ops), 'op')}, {format_bytes(found.resident_bytes)} "
+        f"resident, held together by {', '.join(found.group_reasons) or 'nothing'}:",
+        *shown,
+        *([f"and {left:,} more"] if left else []),
+    ]
+    return "\n".join(lines)
+
+
+def _transfer_rows(found: OpExplanation, width: int) -> list[tuple[str, RenderableType]]:
+    named = (("receives", found.received, "from"), ("sends", found.sent, "to"))
+    return [
+        (label, Text("\n".join(_sent(row, end, width) for row in rows[:_MOST_TRANSFERS])))
+        for label, rows, end in named
+        if rows
+    ]
+
+
+def _sent(row: Mapping[str, Any], end: str, width: int) -> str:
+    size = "unsized" if row["bytes"] is None else format_bytes(row["bytes"])
+    return f"{shorten(row['tensor'], width // 2)} {size} {end} {row[end]}"
+
+
+def _moves(moves: Sequence[Move], group_size: int, width: int) -> RenderableType:
+    columns = [
+        Column(header="Moved to", number=False),
+        Column(header="Transfer"),
+        Column(header="Step"),
+        Column(header="", number=False),
+    ]
+    rows = [
+        (
+            move.device,
+            "-" if move.transfer_bytes is None else _signed(move.transfer_bytes, format_bytes),
+            "-" if move.step_seconds is None else _signed(move.step_seconds, format_seconds),
+            move.refused or _overrun(move),
+        )
+        for move in moves
+    ]
+    if not rows:
+        return Text("There is no other device.")
+    if group_size > 1:
+        columns[0] = Column(header="Group to", number=False)
+    return table(columns, rows, width=width)
+
+
+def _overrun(move: Move) -> str:
+    over = [
+        f"{device} {format_bytes(size)} over its cap" for device, size in move.over_bytes.items()
+    ]
+    spills = "; the host is for what must spill or is pinned there" if move.spills else ""
+    return (", ".join(over) or "fits") + spills
+
+
+def _signed(value: float, render: Any) -> str:
+    return "0" if not value else f"{'+' if value > 0 else '-'}{render(abs(value))}"
+
+
+def _crossings(found: PlanExplanation, width: int) -> RenderableType:
+    if not found.transfers:
+        return Text("No tensor crosses between devices.")
+    columns = [
+        Column(header="Largest transfers", number=False),
+        Column(header="Bytes"),
+        Column(header="From", number=False),
+        Column(header="because", number=False),
+        Column(header="To", number=False),
+        Column(header="because", number=False),
+        Column(header="Memory", number=False),
+    ]
+    rows = [
+        (
+            row["tensor"],
+            "unsized" if row["bytes"] is None else format_bytes(row["bytes"]),
+            row["from"],
+            _WORDS[source],
+            row["to"],
+            ", ".join(_WORDS[code] for code in targets),
+            row["memory"],
+        )
+        for row, source, targets in found.transfers
+    ]
+    return table(columns, rows, width=width)

@@ -1,0 +1,319 @@
+"""A report as text: what the model is, what it takes, what stands in the way of placing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from placer.plan.report import (
+    ComputeFacts,
+    Hotspot,
+    InputFacts,
+    MemoryFacts,
+    ModelFacts,
+    Report,
+)
+from placer.rendering.quantities import (
+    format_bytes,
+    format_count,
+    format_flops,
+    format_seconds,
+    format_shape,
+    format_share,
+    shorten,
+)
+from placer.rendering.text.formats import to_csv
+from placer.rendering.text.layout import Column, facts, table, title, to_text
+from placer.rendering.text.plan_text import FORMAT_WORDS, counted, plan_blocks
+
+_KIND_WORDS = {
+    "activation": "activations",
+    "weights": "weights",
+    "constant": "constants",
+    "temporary": "temporaries",
+    "transfer": "receive buffers",
+    "optimizer_state": "optimizer state",
+    "gradient": "gradients",
+    "feed": "fed values",
+}
+_INPUT_ROWS = 6
+_BUFFER_ROWS = 3
+_UNKNOWN_ROWS = 5
+_SCOPE_ROWS = 6
+
+_SHOWN_SHARE = 0.005
+"""A smaller part of a step is not worth a word."""
+
+
+def render_report(report: Report, *, width: int = 80, colour: bool = False) -> str:
+    """The report as text of ``width`` columns, with terminal colours if ``colour``."""
+    return to_text(report_blocks(report, width), width=width, colour=colour)
+
+
+def report_blocks(report: Report, width: int) -> list[RenderableType]:
+    """The report as titles, facts and tables for ``width`` columns."""
+    model = report.model
+    heading = title(shorten(model.path or "Live program", width), _model_line(model))
+    blocks: list[RenderableType] = [
+        heading,
+        facts("Model", _model_rows(model, width)),
+        facts("Memory of a step with everything on one device", _memory_rows(report, width)),
+        facts("Compute", _compute_rows(report)),
+    ]
+    if report.compute.by_op_type:
+        blocks.append(_hotspot_table("Op type", report.compute.by_op_type, report, width))
+        blocks.append(_hotspot_table("Name scope", _scopes(report), report, width))
+    blocks.append(facts("Placing", _placing_rows(report, width)))
+    if report.plan is not None:
+        blocks += plan_blocks(report.plan, width)
+    return blocks
+
+
+def report_csv(report: Report) -> str:
+    """The hotspots by op type and by name scope; bytes and seconds are plain numbers."""
+    spots = [("op_type", spot) for spot in report.compute.by_op_type]
+    spots += [("name_scope", spot) for spot in report.compute.by_scope]
+    keys = ("name", "op_count", "seconds", "flops", "bytes_accessed", "output_bytes")
+    rows = [[group, *(getattr(spot, key) for key in keys)] for group, spot in spots]
+    return to_csv(("group", *keys), rows)
+
+
+def _model_line(model: ModelFacts) -> str:
+    """Format, signature and op count in one line."""
+    parts = [FORMAT_WORDS[model.format]]
+    if model.tags:
+        parts.append(f"tags {', '.join(model.tags)}")
+    if model.signature:
+        parts.append(f"signature {model.signature}")
+    return " · ".join(parts)
+
+
+def _model_rows(model: ModelFacts, width: int) -> list[tuple[str, RenderableType]]:
+    ops = f"{model.op_count:,} reached of {model.file_op_count:,} in the file"
+    ops += f"; {format_count(model.op_type_count, 'op type')}"
+    if model.function_count:
+        ops += f", {format_count(model.function_count, 'body', 'bodies')} of loops and branches"
+    return [
+        ("ops", ops),
+        ("parameters", _parameter_line(model)),
+        ("inputs", Text("\n".join(_input_lines(model.inputs, width)))),
+        ("outputs", _listed([shorten(key, width // 3) for key in model.outputs], 3)),
+        ("batch", _batch_line(model)),
+    ]
+
+
+def _parameter_line(model: ModelFacts) -> str:
+    """Elements, variables and bytes by dtype."""
+    if not model.variable_count:
+        return "none (constants hold the weights, if there are any)"
+    sizes = ", ".join(
+        f"{dtype} {format_bytes(size)}" for dtype, size in model.parameter_bytes.items()
+    )
+    unsized = model.unsized_variable_count
+    return (
+        f"{model.parameter_count:,} in {format_count(model.variable_count, 'variable')}: {sizes}"
+        + (f"; {unsized:,} of unknown shape" if unsized else "")
+    )
+
+
+def _input_lines(inputs: Sequence[InputFacts], width: int) -> list[str]:
+    lines = [_input_line(item, width) for item in inputs[:_INPUT_ROWS]]
+    if len(inputs) > _INPUT_ROWS:
+        lines.append(f"and {len(inputs) - _INPUT_ROWS} more")
+    return lines or ["none"]
+
+
+def _input_line(item: InputFacts, width: int) -> str:
+    """Name, dtype and shape, with what an unknown dimension was bound to."""
+    declared, bound = format_shape(item.declared_shape), format_shape(item.bound_shape)
+    shape = declared if declared == bound else f"{declared} bound to {bound}"
+    return f"{shorten(item.key, width // 3)} {item.dtype} {shape}"
+
+
+def _batch_line(model: ModelFacts) -> RenderableType:
+    """What the batch size is, said aloud, and what stays open."""
+    open_inputs = _listed([item.key for item in model.inputs if _is_open(item)], 3)
+    bound = f"bound to {model.batch_size} (--batch-size)" if model.batch_size is not None else ""
+    if open_inputs == "none":
+        fixed = "fixed by the shapes in the file" if model.inputs else "the model has no inputs"
+        return bound or fixed
+    if bound:
+        return Text(f"{bound}; {open_inputs} still open: --shape NAME:32x128", style="yellow")
+    return Text(
+        f"not bound: {open_inputs} of unknown size; give --batch-size N or --shape NAME:32x128",
+        style="yellow",
+    )
+
+
+def _is_open(item: InputFacts) -> bool:
+    return item.bound_shape is None or None in item.bound_shape
+
+
+def _at_least(report: Report) -> str:
+    """What stands before every figure that leaves tensors of unknown size out."""
+    return "at least " if report.unknown_shapes else ""
+
+
+def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]:
+    memory = report.memory
+    peak = f"{_at_least(report)}{format_bytes(memory.peak_bytes)}"
+    while_running = f", while {shorten(memory.peak_op, width // 2)} runs" if memory.peak_op else ""
+    at_peak = ", ".join(
+        f"{_KIND_WORDS.get(kind, kind)} {format_bytes(size)}"
+        for kind, size in memory.bytes_at_peak.items()
+    )
+    largest = [
+        f"{format_bytes(buffer.bytes)} {shorten(buffer.op, width // 3)}"
+        + (f", until {shorten(buffer.until, width // 3)}" if buffer.until else "")
+        for buffer in memory.largest_at_peak[:_BUFFER_ROWS]
+    ]
+    scopes = [
+        f"{format_bytes(size)} {shorten(scope or '(no scope)', width // 2)}"
+        for scope, size in list(memory.scopes_at_peak.items())[:_BUFFER_ROWS]
+    ]
+    state = memory.optimizer_state_bytes
+    resident = (
+        f"weights {format_bytes(memory.weight_bytes)}, "
+        + (f"optimizer state {format_bytes(state)}, " if state else "")
+        + f"constants {format_bytes(memory.constant_bytes)}"
+    )
+    return [
+        ("peak", Text.assemble((peak, "bold"), while_running)),
+        ("range", _peak_range(memory)),
+        ("at the peak", at_peak or "nothing is alive"),
+        ("scopes then", Text("\n".join(scopes) or "none")),
+        ("largest then", Text("\n".join(largest) or "none")),
+        ("resident", resident),
+    ]
+
+
+def _peak_range(memory: MemoryFacts) -> str:
+    """From the lowest to the highest peak over the orders that a step may run in."""
+    low, high = format_bytes(memory.low_bytes), format_bytes(memory.high_bytes)
+    note = "" if memory.validated else "; not validated on GPU"
+    return f"{low} to {high}, by the order in which the step runs{note}"
+
+
+def _compute_rows(report: Report) -> list[tuple[str, RenderableType]]:
+    compute, at_least = report.compute, _at_least(report)
+    intensity = compute.arithmetic_intensity
+    work = (
+        f"{at_least}{format_flops(compute.flops)}, {format_bytes(compute.bytes_accessed)} accessed"
+    )
+    if intensity is not None:
+        work += (
+            f", {intensity:.2g} FLOP per byte"
+            if intensity < 10
+            else f", {intensity:.0f} FLOP per byte"
+        )
+    where = f" on {compute.reference}" if compute.reference else ""
+    return [
+        ("work", work),
+        (
+            "step",
+            f"{at_least}{format_seconds(compute.step_seconds)} predicted{where}{_band(compute)}",
+        ),
+    ]
+
+
+def _band(compute: ComputeFacts) -> str:
+    """How far the predicted step may be off, where that is known."""
+    unsure = compute.inaccurate_share
+    known = f"; {format_share(unsure, 1)} of it in ops whose work is not fully known"
+    note = known if unsure >= _SHOWN_SHARE else ""
+    if compute.relative_error is None:
+        return note
+    low = format_seconds(compute.step_seconds / (1 + compute.relative_error))
+    high = format_seconds(compute.step_seconds * (1 + compute.relative_error))
+    return f", {low} to {high} by the calibration{note}"
+
+
+def _hotspot_table(
+    header: str, spots: Sequence[Hotspot], report: Report, width: int
+) -> RenderableType:
+    columns = [
+        Column(header=header, number=False),
+        *(Column(header=name) for name in ("Time", "Share", "Ops", "FLOP", "Accessed", "Output")),
+    ]
+    rows = [
+        (
+            spot.name or "(no scope)",
+            format_seconds(spot.seconds),
+            format_share(spot.seconds, report.compute.busy_seconds),
+            f"{spot.op_count:,}",
+            format_flops(spot.flops).removesuffix("FLOP").strip(),
+            format_bytes(spot.bytes_accessed),
+            format_bytes(spot.output_bytes),
+        )
+        for spot in spots
+    ]
+    return table(columns, rows, width=width)
+
+
+def _scopes(report: Report) -> Sequence[Hotspot]:
+    busy = [spot for spot in report.compute.by_scope if spot.seconds > 0]
+    return busy[:_SCOPE_ROWS]
+
+
+def _placing_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]:
+    rows: list[tuple[str, RenderableType]] = [
+        ("largest group", _group_line(report, width)),
+        ("no GPU kernel", _count_line(report.no_gpu_kernel)),
+        ("unmodelled", _unmodelled_line(report)),
+        ("unknown shapes", _unknown_lines(report, width)),
+    ]
+    rows += [("warning", Text(message, style="yellow")) for _, message in report.warnings]
+    return rows
+
+
+def _group_line(report: Report, width: int) -> str:
+    group = report.largest_group
+    if group is None:
+        return "every op can be placed on its own"
+    return (
+        f"{format_bytes(group.needed_bytes)}, of which {format_bytes(group.resident_bytes)} "
+        f"resident, in {format_count(group.op_count, 'op')} that cannot be divided "
+        f"({', '.join(group.reasons)}), such as {shorten(group.example, width // 2)}"
+    )
+
+
+def _count_line(counts: Mapping[str, int]) -> str:
+    """Op types with their counts, ``"none"`` if there are none."""
+    return counted(counts) if counts else "none"
+
+
+def _unmodelled_line(report: Report) -> RenderableType:
+    """Op types without a cost rule, and what part of the predicted time falls to them."""
+    if not report.unmodelled:
+        return "none"
+    share = format_share(report.compute.unmodelled_share, 1)
+    return Text(f"{_count_line(report.unmodelled)}; {share} of the time", style="yellow")
+
+
+def _unknown_lines(report: Report, width: int) -> RenderableType:
+    """How many there are, and the ops at which shapes get lost (all others follow from them)."""
+    unknown = report.unknown_shapes
+    if not unknown:
+        return "none"
+    shown = [item for item in unknown if item.is_origin] or list(unknown)
+    where = "shapes get lost at" if shown[0].is_origin else "such as"
+    share = format_share(report.unknown_share, 1)
+    lines = [
+        f"{format_count(len(unknown), 'tensor')} of unknown size, not counted ({share} of bytes)",
+        where,
+    ]
+    lines += [
+        f"{shorten(item.tensor, width // 2)} {item.op_type} {format_shape(item.shape)}"
+        for item in shown[:_UNKNOWN_ROWS]
+    ]
+    if len(shown) > _UNKNOWN_ROWS:
+        lines.append(f"and {len(shown) - _UNKNOWN_ROWS:,} more")
+    return Text("\n".join(lines), style="yellow")
+
+
+def _listed(names: Sequence[str], limit: int) -> str:
+    """The first names, and how many more there are."""
+    shown = ", ".join(names[:limit]) or "none"
+    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -1,0 +1,111 @@
+"""A sweep over batch sizes as text and CSV."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from placer.rendering.quantities import (
+    format_bytes,
+    format_flops,
+    format_seconds,
+    format_share,
+    shorten,
+)
+from placer.rendering.text.formats import to_csv
+from placer.rendering.text.layout import Column, table, title
+from placer.rendering.text.plan_text import FORMAT_WORDS
+
+if TYPE_CHECKING:
+    from placer.questions.batch_sizes import Sweep, SweepRow
+
+_BAR_WIDTH = 20
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def sweep_blocks(found: Sweep, width: int) -> list[RenderableType]:
+    """A table with one row per batch size, a bar for the fullest device, and what fits."""
+    name = found.model["path"] or "Live program"
+    columns = [Column(header="Batch"), *(Column(header=f"Peak {d}") for d in found.caps)]
+    if placed := any(row.status for row in found.rows):
+        columns.append(Column(header="Transfer"))
+    columns += [Column(header=h) for h in ("Step", "Samples/s", "Work")]
+    columns += [Column(header="Fits", number=False), Column(header="Fullest", number=False)]
+    rows = [_cells(found, row, placed=placed) for row in found.rows]
+    return [
+        title(shorten(name, width), _note(found)),
+        table(columns, rows, width=width),
+        Text(_verdict(found), style="bold"),
+    ]
+
+
+def _note(found: Sweep) -> str:
+    """The format, and where nothing was placed the device that the figures are of."""
+    kind = FORMAT_WORDS[found.model["format"]]
+    if any(row.status for row in found.rows) or not found.reports:
+        return kind
+    return f"{kind} · everything on one {found.reports[0].compute.reference}"
+
+
+def sweep_csv(found: Sweep) -> str:
+    """One row per batch size; bytes and seconds are plain numbers."""
+    header = ["batch_size", "fits", "step_seconds", "samples_per_second", "flops"]
+    header += ["transfer_bytes", "status", *(f"peak_bytes {device}" for device in found.caps)]
+    rows = [
+        [
+            row.batch_size,
+            row.fits,
+            row.step_seconds,
+            row.samples_per_second,
+            row.flops,
+            row.transfer_bytes,
+            row.status,
+            *(row.peak_bytes.get(device) for device in found.caps),
+        ]
+        for row in found.rows
+    ]
+    return to_csv(header, rows)
+
+
+def _cells(found: Sweep, row: SweepRow, *, placed: bool) -> list[str]:
+    peaks = [row.peak_bytes.get(device) for device in found.caps]
+    has_step = bool(row.step_seconds)
+    return [
+        f"{row.batch_size:,}",
+        *("-" if peak is None else format_bytes(peak) for peak in peaks),
+        *([_transfer(row)] if placed else []),
+        format_seconds(row.step_seconds) if has_step else "-",
+        f"{row.samples_per_second:,.0f}" if row.samples_per_second else "-",
+        format_flops(row.flops),
+        "yes" if row.fits else "no",
+        _bar(found, row),
+    ]
+
+
+def _transfer(row: SweepRow) -> str:
+    return "-" if row.transfer_bytes is None else format_bytes(row.transfer_bytes)
+
+
+def _bar(found: Sweep, row: SweepRow) -> str:
+    """The share of its cap that the fullest device takes, drawn and in numbers."""
+    shares = [(peak, found.caps[device]) for device, peak in row.peak_bytes.items()]
+    if not shares:
+        return ""
+    peak, cap = max(shares, key=lambda pair: pair[0] / max(1, pair[1]))
+    eighths = round(8 * _BAR_WIDTH * min(1.0, peak / max(1, cap)))
+    bar = "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+    return f"{bar:<{_BAR_WIDTH}} {format_share(peak, cap)}"
+
+
+def _verdict(found: Sweep) -> str:
+    caps = ", ".join(f"{device} {format_bytes(cap)}" for device, cap in found.caps.items())
+    low, high = found.largest_fitting, found.smallest_failing
+    if low is None:
+        return f"No batch size fits: {high} does not ({caps})."
+    if high is None:
+        return f"Every batch size tried fits, up to {low:,} ({caps})."
+    if high == low + 1:
+        return f"The largest batch that fits is {low:,}; {high:,} does not ({caps})."
+    return f"A batch of {low:,} fits, {high:,} does not; between them none was tried ({caps})."

@@ -1,0 +1,136 @@
+"""A verification as text: what ran where, what was sent, and whether that is what was planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from placer.rendering.quantities import format_count, shorten
+from placer.rendering.text.layout import Column, facts, table, title, to_text
+
+if TYPE_CHECKING:
+    from placer.application.verifying.verification_result import OpRow, TransferRow, Verification
+
+ROWS = 10
+"""Rows of each table; the JSON has all of them."""
+
+
+def render_verification(
+    found: Verification, name: str, *, width: int = 80, colour: bool = False
+) -> str:
+    """The verification of the model called ``name`` as text of ``width`` columns."""
+    blocks: list[RenderableType] = [
+        title(shorten(name, width), _circumstances(found)),
+        facts("Verification", _fact_rows(found)),
+    ]
+    off_device = [row for row in found.ops if row.code]
+    if off_device:
+        blocks.append(_op_table(off_device, width))
+    differing = [row for row in found.transfers if row.code]
+    if differing:
+        blocks.append(_transfer_table(differing, width))
+    if found.notes:
+        blocks.append(facts("Notes", [("note", note) for note in found.notes]))
+    return to_text(blocks, width=width, colour=colour)
+
+
+def _circumstances(found: Verification) -> str:
+    """How it was run: on the hardware or rehearsed, with or without graph optimisation."""
+    if found.rehearsed:
+        pairs = [f"{a} by {b}" for a, b in sorted(found.stand_ins.items()) if a != b]
+        where = f"Rehearsal: devices are absent and stood in for ({', '.join(pairs)})"
+    else:
+        where = "Run on the devices asked for"
+    applied = "; the plan was applied to a temporary copy" if found.applied else ""
+    optimised = "on" if found.optimised else "off"
+    return f"{where}{applied}; graph optimisation {optimised}."
+
+
+def _fact_rows(found: Verification) -> list[tuple[str, RenderableType]]:
+    summary = found.summary
+    rows: list[tuple[str, RenderableType]] = [
+        ("ops", _ops_line(summary)),
+        ("transfers", _transfer_line(found, summary)),
+        ("variables", _variable_line(summary)),
+        ("outputs", _output_line(found, summary)),
+        ("result", _result(found)),
+    ]
+    return rows
+
+
+def _ops_line(summary: Mapping[str, Any]) -> str:
+    line = f"{summary['matched_ops']:,} of {summary['ops']:,} ran where they were asked to"
+    codes = ", ".join(f"{count:,} {_words(code)}" for code, count in summary["off_device"].items())
+    return f"{line}; {codes}" if codes else line
+
+
+def _transfer_line(found: Verification, summary: Mapping[str, Any]) -> str:
+    if not found.planned:
+        return f"{summary['actual_transfers']:,} made (no plan to compare with)"
+    extra = summary["actual_transfers"] - summary["matched_transfers"]
+    line = f"{summary['matched_transfers']:,} of {summary['transfers']:,} predicted were made"
+    return f"{line}, {extra:,} others" if extra else f"{line}, no others"
+
+
+def _variable_line(summary: Mapping[str, Any]) -> str:
+    if not summary["variables"]:
+        return "none"
+    return f"{summary['matched_variables']:,} of {summary['variables']:,} where they should be"
+
+
+def _output_line(found: Verification, summary: Mapping[str, Any]) -> str:
+    count = format_count(len(found.outputs), "output")
+    verb = "equal" if summary["outputs_equal"] else "NOT equal"
+    return (
+        f"{count} {verb} to the unplaced program's (largest difference "
+        f"{summary['max_absolute_difference']:.3g})"
+    )
+
+
+def _result(found: Verification) -> Text:
+    count = len(found.mismatches)
+    if not count:
+        words = "as planned" if found.planned else "as the model asks for"
+        return Text(f"{words}: every difference is explained", style="green")
+    shown = "\n".join(found.mismatches[:ROWS])
+    more = f"\nand {count - ROWS:,} more" if count > ROWS else ""
+    heading = format_count(count, "unexplained difference")
+    return Text(f"{heading}:\n{shown}{more}", style="red")
+
+
+def _op_table(rows: Sequence[OpRow], width: int) -> RenderableType:
+    columns = [
+        Column(header="Ops elsewhere", number=False),
+        *(Column(header=name, number=False) for name in ("Asked for", "Ran on", "Why")),
+    ]
+    cells = [
+        (row.op, row.requested or "-", row.actual or "not seen", _words(row.code)) for row in rows
+    ]
+    return table(columns, cells, width=width, limit=ROWS)
+
+
+def _transfer_table(rows: Sequence[TransferRow], width: int) -> RenderableType:
+    columns = [
+        Column(header="Transfers that differ", number=False),
+        *(Column(header=name, number=False) for name in ("From", "To", "Was", "Why")),
+    ]
+    cells = [
+        (
+            row.tensor,
+            row.source,
+            row.target,
+            "predicted, not made" if row.predicted else "made, not predicted",
+            _words(row.code),
+        )
+        for row in rows
+    ]
+    return table(columns, cells, width=width, limit=ROWS)
+
+
+def _words(code: str) -> str:
+    """A code as words; what follows its colon is an op."""
+    name, _, op = code.partition(":")
+    return name.replace("_", " ") + (f" {op}" if op else "")

@@ -1,0 +1,1 @@
+"""Caps on predicted peaks instead of sums."""

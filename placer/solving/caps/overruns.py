@@ -1,0 +1,49 @@
+"""What is said of a placement whose predicted peaks are above some caps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from placer.problem.placement_problem import PlacementProblem
+from placer.solving.caps.reservation import DevicePeak
+
+
+def overrun_warnings(
+    problem: PlacementProblem, overruns: Mapping[int, DevicePeak]
+) -> list[tuple[str, str]]:
+    """One warning per device, with its peak and its cap."""
+    return [
+        (
+            "peak_over_cap",
+            f"{problem.device_names[device]} is predicted to peak at {peak.peak_bytes} "
+            f"bytes, {peak.peak_bytes - problem.capacity_bytes[device]} above its cap of "
+            f"{problem.capacity_bytes[device]}",
+        )
+        for device, peak in overruns.items()
+    ]
+
+
+def overrun_conflict(
+    problem: PlacementProblem, overruns: Mapping[int, DevicePeak]
+) -> dict[str, Any]:
+    """The caps that the placement breaks, and those that it would keep."""
+    names = problem.device_names
+    request = ",".join(f"{names[d]}={peak.peak_bytes}" for d, peak in overruns.items())
+    return {
+        "caps": [
+            {
+                "device": names[device],
+                "peak_bytes": peak.peak_bytes,
+                "usable_bytes": problem.capacity_bytes[device],
+            }
+            for device, peak in overruns.items()
+        ],
+        "pins": [],
+        "groups": [],
+        "fixes": [
+            f"raise the caps to the predicted peaks: --max-memory {request} "
+            "(bytes, beside any --reserve)",
+            "give the solver more time: --time-limit",
+        ],
+    }

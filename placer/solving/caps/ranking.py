@@ -1,0 +1,25 @@
+"""Which of two solutions of rounds is better."""
+
+from __future__ import annotations
+
+from placer.solving.solution import Solution
+from placer.solving.transfer.spilling import SLACK_PERCENT
+
+
+def better(known: Solution | None, found: Solution) -> Solution:
+    """The one that spills clearly less (by more than the slack that spilling has), else the one
+    that transfers less, else the first."""
+    if known is None:
+        return found
+    for one, other in ((known, found), (found, known)):
+        if one.spilled_bytes * (100 + SLACK_PERCENT) < other.spilled_bytes * 100:
+            return one
+    return min(known, found, key=lambda solution: solution.value or 0)
+
+
+def better_bound(known: Solution | None, found: Solution) -> Solution:
+    """The solution with the higher bound, or the later one if something is spilled: bounds of
+    placements that spill do not compare."""
+    if known is None or known.spilled_bytes or found.spilled_bytes:
+        return found
+    return max(known, found, key=lambda s: s.lower_bound or 0)

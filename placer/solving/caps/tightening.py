@@ -1,0 +1,356 @@
+"""Caps on predicted peaks, not on sums: solve, predict, tighten, solve again.
+
+A :class:`~placer.problem.placement_problem.PlacementProblem` limits resident and live bytes at some
+moments.  What a device really peaks at also depends on what it receives and on when: only a
+prediction of the whole placement tells.  Where it says that a device peaks above its cap, the
+moment of that peak becomes a row of the problem, what the prediction saw beyond that row (receive
+buffers, temporaries) is reserved on the device, and the problem is solved again.
+
+A moment understates no prediction: whatever the placement, the row is not above what is predicted
+for the device then.  So a problem with more moments still has every placement that fits, and what
+is proven about it holds.  Reserved bytes are a guess about placements not yet seen: while some are
+reserved beyond the given ones, nothing is claimed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
+from placer.problem.placement_problem import PlacementProblem
+from placer.solving.baselines import BASELINES
+from placer.solving.caps.overruns import overrun_conflict, overrun_warnings
+from placer.solving.caps.ranking import better, better_bound
+from placer.solving.caps.reservation import (
+    DevicePeak,
+    loosen,
+    spread,
+    tighten,
+    with_moments,
+    with_rows,
+)
+from placer.solving.peaks.solver import solve_along_orders
+from placer.solving.solution import Solution, SolverParameters, Status
+from placer.solving.solver import DEFAULT_SOLVER, solve, value_of
+
+__all__ = ["BASELINE_SECONDS", "DevicePeak", "PeakFinder", "solve_under_peaks"]
+
+PeakFinder = Callable[[Sequence[int]], Sequence[DevicePeak]]
+"""From one device number per op to the predicted peak of every device."""
+
+LifetimeFinder = Callable[[], PossibleLifetimes]
+"""What tells the buffers of a step, whatever the placement."""
+
+_LOG = logging.getLogger(__name__)
+
+_FIRST_SHARE = 0.4
+_FIRST_SHARE_OF_ORDERS = 0.2
+_MOST_SEARCHES = 2
+_ORDERS_SHARE = 0.9
+"""Of the time that is left, for a search along the orders of the prediction."""
+
+_NEXT_SHARE = 0.5
+_SETTLING_SHARE = 0.5
+_FIRST_SETTLING_SHARE = 0.3
+_BASELINE_SHARE = 0.25
+_TRIED = tuple(name for name in BASELINES if name not in ("tensorflow-default", "m-sct"))
+"""Those that look at the caps; the linear program of m-SCT takes too long here."""
+_BASELINE_ROUNDS = 6
+BASELINE_SECONDS = 3.0
+"""In which a baseline is made to fit."""
+_LEAST_ROUND_SECONDS = 2.0
+_LEAST_FIRST_SECONDS = 1.0
+"""Before a search along the orders."""
+
+_MOST_LOOSENED = 9
+_LOOSENED_FULLY = 3
+"""Every third time all guesses are dropped: that alone can prove that nothing fits."""
+
+
+def solve_under_peaks(
+    problem: PlacementProblem,
+    find_peaks: PeakFinder,
+    parameters: SolverParameters | None = None,
+    *,
+    solver: str = DEFAULT_SOLVER,
+    find_lifetimes: LifetimeFinder | None = None,
+) -> Solution:
+    """The best placement found whose predicted peaks all stay within ``capacity_bytes``.
+
+    With ``find_lifetimes`` placements are also searched by what devices would hold along the
+    orders of the prediction (:mod:`placer.solving.peaks`).
+
+    The time limit covers all rounds.  Status ``UNKNOWN`` with a placement means that this one,
+    the last tried, exceeds a cap; its warnings say by how much.
+    """
+    rounds = _Rounds(problem, find_peaks, parameters or SolverParameters(), solver)
+    rounds.find_lifetimes = find_lifetimes if solver == DEFAULT_SOLVER else None
+    rounds.settle(_FIRST_SETTLING_SHARE)
+    rounds.try_baselines(_BASELINE_SHARE)
+    while rounds.go_on():
+        rounds.run()
+    return rounds.answer()
+
+
+class _Rounds:
+    """The state of the loop.
+
+    ``given`` is the problem, ``tightened`` what the next round solves; ``relaxed`` is the best
+    solution with nothing reserved on a guess, whose bound is proven, ``infeasible`` the proof that
+    there is none, ``best`` the best placement that fits, ``last`` the last one that did not, with
+    its ``overruns``.  ``overhead_seconds`` is the longest that a prediction took: the next round
+    must leave as much.  ``frugal`` are the rounds for the least transfer that come before those for
+    another objective; ``spreads`` says that what fits matters more than what is best: guesses then
+    hold for more than one device.
+    """
+
+    def __init__(
+        self,
+        problem: PlacementProblem,
+        find_peaks: PeakFinder,
+        parameters: SolverParameters,
+        solver: str,
+    ) -> None:
+        self.given = problem
+        self.tightened = problem
+        self.find_peaks = find_peaks
+        self.parameters = parameters
+        self.solver = solver
+        self.started = time.monotonic()
+        self.relaxed: Solution | None = None
+        self.infeasible: Solution | None = None
+        self.best: Solution | None = None
+        self.last: Solution | None = None
+        self.overruns: dict[int, DevicePeak] = {}
+        self.loosened = 0
+        self.finished = False
+        self.overhead_seconds = 0.0
+        self.frugal: _Rounds | None = None
+        self.spreads = problem.objective != "transfer"
+        self.find_lifetimes: LifetimeFinder | None = None
+        self.searches_left = _MOST_SEARCHES if problem.objective == "transfer" else 0
+
+    def seconds_left(self) -> float:
+        return self.started + self.parameters.time_limit_seconds - time.monotonic()
+
+    def go_on(self) -> bool:
+        """Whether another round begins; the first one always does."""
+        if self.relaxed is None and self.infeasible is None:
+            return True
+        needed = _LEAST_ROUND_SECONDS + self.overhead_seconds
+        return not self.finished and self.seconds_left() >= needed
+
+    def run(self) -> None:
+        """One round: solve, predict, and keep the placement or tighten."""
+        solution = self.solve()
+        if solution.device_of is None:
+            if solution.status is not Status.INFEASIBLE and self.search_along_orders(None):
+                return
+            self.loosen(solution)
+            return
+        self.overruns = self.find_overruns(solution.device_of)
+        if not self.overruns:
+            self.keep(solution)
+            return
+        self.last = solution
+        if self.search_along_orders(solution.device_of):
+            return
+        self.tightened = tighten(
+            self.tightened, solution.device_of, self.overruns, cautious=self.loosened > 0
+        )
+        if self.spreads:
+            self.tightened = spread(self.tightened, self.given)
+        self.settle(_SETTLING_SHARE)
+
+    def find_overruns(self, device_of: Sequence[int]) -> dict[int, DevicePeak]:
+        """The predicted peaks that are above the caps."""
+        began = time.monotonic()
+        peaks = self.find_peaks(device_of)
+        self.overhead_seconds = max(self.overhead_seconds, time.monotonic() - began)
+        return {
+            device: peak
+            for device, peak in enumerate(peaks)
+            if peak.peak_bytes > self.given.capacity_bytes[device]
+        }
+
+    def keep(self, solution: Solution) -> None:
+        """A placement that fits."""
+        _LOG.debug("a placement that fits: %s", solution.value)
+        self.best = better(self.best, solution)
+        self.finished = solution.value == solution.lower_bound
+
+    def searches_orders(self) -> bool:
+        """Whether a search by what devices hold may come."""
+        return self.find_lifetimes is not None and self.searches_left > 0
+
+    def search_along_orders(self, hint: Sequence[int] | None) -> bool:
+        """Whether a search by what devices hold found what fits; it is made until it has, twice at
+        most."""
+        if self.find_lifetimes is None or not self.searches_orders():
+            return False
+        self.searches_left -= 1
+
+        def find_overruns(device_of: Sequence[int]) -> list[int]:
+            over = self.find_overruns(device_of)
+            caps = self.given.capacity_bytes
+            return [over[d].peak_bytes - cap if d in over else 0 for d, cap in enumerate(caps)]
+
+        left = self.seconds_left() - self.overhead_seconds
+        found = solve_along_orders(
+            self.given,
+            self.find_lifetimes(),
+            find_overruns,
+            self.parameters,
+            time.monotonic() + _ORDERS_SHARE * left,
+            hint,
+        )
+        if found is None:
+            return False
+        self.tightened = with_moments(self.tightened, self.overruns.values())
+        self.overruns = {}
+        self.searches_left = 0
+        self.keep(found)
+        return True
+
+    def solve(self) -> Solution:
+        left = self.seconds_left() - self.overhead_seconds
+        share = 1.0 if self.best is not None and not self.overruns else _NEXT_SHARE
+        least = _LEAST_ROUND_SECONDS
+        if self.relaxed is None:
+            share = _FIRST_SHARE
+            if self.searches_orders():
+                share, least = _FIRST_SHARE_OF_ORDERS, _LEAST_FIRST_SECONDS
+        known = self.best or self.last
+        solution = solve(
+            self.tightened,
+            replace(
+                self.parameters,
+                time_limit_seconds=max(0.0, min(left, max(least, share * left))),
+            ),
+            hint=None if known is None else known.device_of,
+            solver=self.solver,
+        )
+        if self.is_exact() and solution.status is not Status.INFEASIBLE:
+            self.relaxed = better_bound(self.relaxed, solution)
+        return solution
+
+    def settle(self, share: float) -> None:
+        """For another objective than transfer: the least transfer under the same rows for a share
+        of the time, until a placement fits.  What receives less holds less."""
+        if self.given.objective == "transfer" or self.solver != DEFAULT_SOLVER or self.best:
+            return
+        if self.frugal is None:
+            frugal = replace(self.given, objective="transfer")
+            self.frugal = _Rounds(frugal, self.find_peaks, self.parameters, self.solver)
+            self.frugal.spreads = True
+            self.frugal.find_lifetimes = self.find_lifetimes
+        rounds = self.frugal
+        spent = time.monotonic() - rounds.started
+        rounds.parameters = replace(
+            self.parameters, time_limit_seconds=spent + share * max(0.0, self.seconds_left())
+        )
+        rounds.tightened = with_rows(rounds.tightened, self.tightened.live_bytes)
+        while rounds.best is None and rounds.go_on():
+            rounds.run()
+        self.tightened = with_rows(self.tightened, rounds.tightened.live_bytes)
+        self.infeasible, self.finished = rounds.infeasible, rounds.infeasible is not None
+        if rounds.best is not None and rounds.best.device_of is not None:
+            value = value_of(self.given, rounds.best.device_of)
+            self.best = replace(rounds.best, status=Status.FEASIBLE, value=value, lower_bound=None)
+            if not self.best.spilled_bytes:
+                self.tightened = replace(self.tightened, spill="never")
+
+    def try_baselines(self, share: float) -> None:
+        """For another objective than transfer: the baselines that are better than the best so far,
+        made to fit, for a share of the time."""
+        if self.given.objective == "transfer" or self.solver != DEFAULT_SOLVER or self.finished:
+            return
+        until = time.monotonic() + share * max(0.0, self.seconds_left())
+        limit = replace(self.parameters, time_limit_seconds=BASELINE_SECONDS)
+        values = {}
+        for name in _TRIED:
+            found = solve(self.given, limit, solver=name) if time.monotonic() < until else _UNKNOWN
+            if found.value is not None:
+                values[name] = found.value
+        for name in sorted(values, key=lambda name: values[name]):
+            known = None if self.best is None else self.best.value
+            if time.monotonic() > until or (known is not None and values[name] >= known):
+                return
+            rounds = _Rounds(self.given, self.find_peaks, limit, name)
+            for _ in range(_BASELINE_ROUNDS):
+                if rounds.best is None and rounds.go_on():
+                    rounds.run()
+            if rounds.best is not None:
+                self.best = better(self.best, rounds.best)
+
+    def is_exact(self) -> bool:
+        """Whether nothing is reserved on a guess, so that proofs hold for the given problem."""
+        return (
+            self.tightened.transient_bytes == self.given.transient_bytes
+            and self.tightened.allowed == self.given.allowed
+        )
+
+    def loosen(self, solution: Solution) -> None:
+        """No placement: end, or retry with half of what was reserved, at last with nothing."""
+        if self.is_exact():
+            self.finished = True
+            if solution.status is Status.INFEASIBLE:
+                self.infeasible = solution
+            return
+        self.loosened += 1
+        settled = self.best is not None and self.given.objective == "transfer"
+        self.finished = settled or self.loosened > _MOST_LOOSENED
+        self.tightened = loosen(
+            self.tightened, self.given, share=0.5 if self.loosened % _LOOSENED_FULLY else 0.0
+        )
+
+    def answer(self) -> Solution:
+        """The best placement with what is proven, or why there is none."""
+        seconds = time.monotonic() - self.started
+        if self.best is not None:
+            return replace(self.proven(self.best), seconds=seconds)
+        if self.infeasible is not None:
+            return replace(self.infeasible, seconds=seconds)
+        if self.last is None:
+            return replace(self.relaxed or _UNKNOWN, seconds=seconds)
+        return replace(
+            self.last,
+            status=Status.UNKNOWN,
+            lower_bound=self.bound_for(self.last),
+            warnings=(*self.last.warnings, *overrun_warnings(self.given, self.overruns)),
+            conflict=overrun_conflict(self.given, self.overruns),
+            seconds=seconds,
+        )
+
+    def proven(self, best: Solution) -> Solution:
+        """``best`` with the bound of the given problem, where that is one for it."""
+        bound = self.bound_for(best)
+        is_optimal = (
+            self.relaxed is not None
+            and self.relaxed.status is Status.OPTIMAL
+            and bound == best.value
+        )
+        return replace(
+            best,
+            status=Status.OPTIMAL if is_optimal else Status.FEASIBLE,
+            lower_bound=bound,
+        )
+
+    def bound_for(self, solution: Solution) -> float | None:
+        """The bound of the given problem, if it is one for ``solution``.
+
+        Rounds that spill may let different groups go to the host; then only a solution of the
+        very round that gave the bound is among the placements it speaks of.
+        """
+        relaxed = self.relaxed
+        if relaxed is None or not (
+            solution.spilled_bytes == 0 or solution.device_of == relaxed.device_of
+        ):
+            return None
+        return relaxed.lower_bound
+
+
+_UNKNOWN = Solution(status=Status.UNKNOWN, device_of=None, value=None, lower_bound=None)

@@ -1,0 +1,1 @@
+"""Objectives in seconds: the throughput and the step time."""

@@ -1,0 +1,180 @@
+"""The search for the least step time: named baselines to start from, and HEFT at any scale; then
+annealing at several scales, every move judged by a simulated step."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from placer.prediction.times.messages import Message
+from placer.prediction.times.step_time import in_order, step_orders
+from placer.problem.placement_problem import PlacementProblem
+from placer.solving.baselines import BASELINES, DoesNotFitError
+from placer.solving.baselines.list_scheduling import heft, m_sct
+from placer.solving.baselines.tasks import Tasks
+from placer.solving.compiled.arrays import Arrays, Floats, Ints, ragged
+from placer.solving.compiled.schedule import Program, Timing, step_seconds
+from placer.solving.compiled.step_annealing import anneal_step
+from placer.solving.objectives.step_time.problem import StepProblem
+from placer.solving.objectives.throughput.search import to_arrays
+from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
+
+_ROUND_SECONDS = 0.4
+"""Of annealing at one level before the next one has its turn."""
+
+_COUNTED_STEPS = 2_000
+"""Instead, where the same placement must come out every time."""
+
+_OTHERS = tuple(place for place in BASELINES.values() if place is not m_sct)
+_COOLED = 0.02
+_MOST_STEPS_PER_UNIT = 400
+
+
+Baseline = Callable[[PlacementProblem], Sequence[int]]
+
+
+def to_program(
+    problem: PlacementProblem, unit_of: Sequence[int], order: Sequence[int] | None = None
+) -> Program:
+    """The ops and messages of a problem for compiled code, numbered as they come in ``order``: of
+    what is ready at the same time, the first goes first."""
+    tasks = Tasks(problem)
+    numbers = range(len(unit_of)) if order is None else order
+    place = {op: i for i, op in enumerate(numbers)}
+    forward = [
+        Message(m.producer, tuple(op for op in m.consumers if number in tasks.inputs[op]), m.bytes)
+        for number, m in enumerate(tasks.messages)
+    ]
+    messages = forward if order is None else in_order(forward, order)
+    outputs: list[list[int]] = [[] for _ in numbers]
+    for number, message in enumerate(messages):
+        outputs[place[message.producer]].append(number)
+    pin_start, pins = ragged([[place[op] for op in m.consumers] for m in messages])
+    out_start, outs = ragged(outputs)
+    count = len(problem.device_names)
+    bandwidth = np.array(problem.bandwidth, np.float64).reshape(count, count)
+    return Program(
+        np.array(problem.seconds, np.float64)[numbers],
+        np.array(unit_of, np.int64)[numbers],
+        np.array([place[m.producer] for m in messages], np.int64),
+        pin_start,
+        pins,
+        np.array([m.bytes for m in messages], np.float64),
+        out_start,
+        outs,
+        np.array([len(tasks.inputs[op]) for op in numbers], np.int64),
+        np.array(problem.latency, np.float64),
+        1.0 / bandwidth,
+        np.array(problem.parallel_ops or (1,) * count, np.int64),
+    )
+
+
+class StepSearch(MultilevelSearch):
+    """The search over one problem; ``on_better`` is told of every better placement."""
+
+    coarsest_units = 12
+    temperatures = (0.03, 0.005, 0.0005)
+    fresh_temperature = 0.005
+    temperature_fall = 1.0
+    most_idle_cycles = 40
+
+    def __init__(
+        self, step: StepProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
+    ) -> None:
+        self.step_problem = step
+        self.programs = tuple(
+            to_program(step.problem, step.loads.unit_of, order)
+            for order in step_orders(len(step.problem.op_names))
+        )
+        self.deadline = float("inf")
+        self.counted = False
+        self.scales = threading.local()
+        super().__init__(to_arrays(step.loads), hint, seed, on_better)
+
+    def start(self, deadline: float) -> None:
+        """The baselines that fit; for the solver process only, as m-SCT takes OR-Tools."""
+        from placer.solving.baselines.favourite_program import solve_favourites
+
+        with_program: Baseline = partial(m_sct, solve=solve_favourites)
+        for baseline in (*_OTHERS, with_program):
+            if time.time() > deadline:
+                return
+            for found in self.place(baseline, self.step_problem.problem):
+                self.keep(found)
+
+    def run(self, deadline: float, most_cycles: int | None = None, workers: int = 1) -> None:
+        """As for any search; with ``most_cycles`` a round has so many steps, else it takes so many
+        seconds."""
+        self.deadline = deadline
+        self.counted = most_cycles is not None
+        super().run(deadline, most_cycles, workers)
+
+    def judge(self, arrays: Arrays, device_of: Ints) -> Found:
+        """The placement with the longest of its steps, one per order."""
+        programs = self.programs if arrays is self.arrays else self.scales.programs[id(arrays)]
+        ops = len(programs[0].unit_of)
+        timing = Timing(np.zeros(ops), np.full(ops, -1, np.int64))
+        seconds = [float(step_seconds(program, device_of, timing)) for program in programs]
+        return Found(max(seconds), device_of)
+
+    def sizes(self, arrays: Arrays) -> Floats:
+        """The seconds of each unit where it is fastest."""
+        fastest: Floats = arrays.units.seconds.min(axis=1)
+        return fastest
+
+    def fresh(self, arrays: Arrays) -> list[Found]:
+        """HEFT where units that are one at this scale go to a device together."""
+        unit_of = self.scales.programs[id(arrays)][0].unit_of
+        problem = replace(self.step_problem.problem, group=tuple(unit_of.tolist()))
+        finest = self.place(heft, problem)
+        anchor = np.unique(unit_of, return_index=True)[1]
+        ops = self.programs[0].unit_of
+        return [Found(found.value, found.device_of[ops[anchor]]) for found in finest]
+
+    def place(self, baseline: Baseline, problem: PlacementProblem) -> list[Found]:
+        """What a baseline makes of a problem with the same ops, if that fits."""
+        try:
+            units = self.step_problem.loads.project(baseline(problem))
+        except DoesNotFitError:
+            return []
+        fits = self.step_problem.is_feasible(units)
+        return [self.judge(self.arrays, np.array(units, np.int64))] if fits else []
+
+    def improve(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
+        """One round of annealing at one level, in one of the orders; temperatures are shares of the
+        step time."""
+        programs = self.scales.programs[id(arrays)]
+        started = time.perf_counter()
+        heat = temperature * self.judge(arrays, device_of).value
+        each = max(1e-6, time.perf_counter() - started) / len(programs)
+        budget = max(0.0, min(_ROUND_SECONDS, self.deadline - time.time()))
+        steps = _COUNTED_STEPS if self.counted else int(budget / each) + 1
+        _, best, _, _ = anneal_step(
+            programs[self.random.integers(len(programs))],
+            arrays.units,
+            arrays.devices.capacity,
+            device_of,
+            free,
+            self.next_seed(),
+            min(steps, _MOST_STEPS_PER_UNIT * len(free)),
+            (heat + 1e-300, _COOLED * heat + 1e-301),
+        )
+        return best
+
+    def levels(self, apart: Ints | None) -> tuple[list[Arrays], list[Ints]]:
+        """The problem at every scale, each with its program; from nothing, up to any of them."""
+        levels, maps = super().levels(apart)
+        if apart is None:
+            depth = int(self.random.integers(len(levels)))
+            levels, maps = levels[: depth + 1], maps[:depth]
+        programs = self.programs
+        self.scales.programs = {id(levels[0]): programs}
+        for arrays, new_of in zip(levels[1:], maps, strict=True):
+            programs = tuple(each._replace(unit_of=new_of[each.unit_of]) for each in programs)
+            self.scales.programs[id(arrays)] = programs
+        return levels, maps

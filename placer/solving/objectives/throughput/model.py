@@ -1,0 +1,231 @@
+"""The least bottleneck as a CP-SAT model.
+
+Data: units u, devices d, streams n as in :mod:`.problem`; t[u,d] seconds of a unit, c[n,a,b]
+seconds that sending n from a to b takes, o[d] whether transfers occupy d.
+
+Variables
+    x[u,d]      in {0, 1}: unit u is on device d
+    z[n,d]      in {0, 1}: stream n is received by device d
+    s[n,d]      in {0, 1}: stream n is sent by device d             (multicast, one price)
+    y[n,a,b]    in {0, 1}: stream n is sent from a to b             (otherwise)
+    T           the bottleneck
+
+Minimise T, subject to
+    (1) sum_d x[u,d] = 1                                     for every unit u
+    (2) z[n,d] or x[p,d] or not x[c,d]                       for every consumer c of n, device d
+        s[n,d] or not x[p,d] or x[c,d]                       for every consumer c of n, device d
+        y[n,a,b] or not x[p,a] or not x[c,b]                 for every consumer c of n, a != b
+    (3) sum_u w[u] x[u,d] <= q[d]                            for every row and device d
+    (4) load of d <= T                                       for every device d
+    (5) interchangeable devices numbered by the dearest units, as in
+    :mod:`placer.solving.transfer.cp_sat`
+
+The form with z and s is smaller and has the better relaxation; it is used where a stream costs the
+same between any two devices and a sender pays once.  Seconds become integers rounded down, so the
+bound is one for the problem itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from ortools.sat.python import cp_model
+
+from placer.solving.objectives.throughput.problem import LoadProblem, Stream
+from placer.solving.transfer.cp_sat import divisor_for, renumber
+
+_RESOLUTION = 10_000_000
+"""The bottleneck of the known placement in integer units of time."""
+
+Literal: TypeAlias = Any
+"""A Boolean variable, its negation, or ``True``."""
+
+
+class LoadModel:
+    """The model of one problem, begun at ``hint``, which is also its upper bound."""
+
+    def __init__(self, problem: LoadProblem, hint: Sequence[int]) -> None:
+        self.problem = problem
+        self.is_exact = True
+        self.seconds = max(problem.value(hint), 1e-300) / _RESOLUTION
+        self.model = cp_model.CpModel()
+        self.x = [self._row(unit, devices) for unit, devices in enumerate(problem.allowed)]
+        self.terms: list[list[Any]] = [[] for _ in range(problem.device_count)]
+        self.sent: list[tuple[Any, Stream, int, int | None]] = []
+        for unit, row in enumerate(self.x):
+            for device, x in row.items():
+                self.terms[device].append(self._ticks(problem.seconds[unit][device]) * x)
+        for stream in problem.streams:
+            self._charge(stream)
+        self._keep_rows()
+        self.bottleneck = self.model.new_int_var(0, _RESOLUTION, "bottleneck")
+        for terms in self.terms:
+            self.model.add(cp_model.LinearExpr.sum([*terms, 0]) <= self.bottleneck)
+        self.model.minimize(self.bottleneck)
+        self.classes = _interchangeable(problem)
+        self.leaders = _leaders(problem, self.classes)
+        for devices, units in zip(self.classes, self.leaders, strict=True):
+            for place, unit in enumerate(units):
+                for device in devices[place + 1 :]:
+                    self.model.add_bool_and([self.x[unit][device].Not()])
+        self._hint(renumber(hint, self.classes, self.leaders))
+
+    def _row(self, unit: int, devices: Sequence[int]) -> dict[int, Literal]:
+        """(1)."""
+        if len(devices) == 1:
+            return {devices[0]: 1}
+        row = {device: self.model.new_bool_var(f"x{unit}_{device}") for device in devices}
+        self.model.add_exactly_one(row.values())
+        return row
+
+    def _ticks(self, seconds: float) -> int:
+        return math.floor(seconds / self.seconds)
+
+    def _charge(self, stream: Stream) -> None:
+        """(2)."""
+        price = self._one_price(stream)
+        home = self.x[stream.producer]
+        readers = [self.x[unit] for unit in stream.consumers]
+        if price is None or not self.problem.multicast:
+            self._charge_pairs(stream, home, readers)
+            return
+        for device in range(self.problem.device_count):
+            if not self.problem.occupied[device]:
+                continue
+            received = self.model.new_bool_var("")
+            for row in readers:
+                if device in row:
+                    self._imply([_not(home.get(device, 0)), row[device]], received)
+            sends = self.model.new_bool_var("")
+            for row in readers:
+                self._imply([home.get(device, 0), _not(row.get(device, 0))], sends)
+            self.terms[device] += [price * received, price * sends]
+            self.sent += [(received, stream, device, None), (sends, stream, -1, device)]
+
+    def _charge_pairs(
+        self, stream: Stream, home: dict[int, Literal], readers: list[dict[int, Literal]]
+    ) -> None:
+        problem = self.problem
+        for source in home:
+            dearest = None
+            if problem.multicast and problem.occupied[source]:
+                dearest = self.model.new_int_var(0, _RESOLUTION, "")
+                self.terms[source].append(dearest)
+            for target in sorted({device for row in readers for device in row} - {source}):
+                ticks = self._ticks(problem.send_seconds(stream, source, target))
+                if not ticks:
+                    continue
+                sent = self.model.new_bool_var("")
+                for row in readers:
+                    if target in row:
+                        self._imply([home[source], row[target]], sent)
+                self.sent.append((sent, stream, target, source))
+                if problem.occupied[target]:
+                    self.terms[target].append(ticks * sent)
+                if dearest is not None:
+                    self.model.add(dearest >= ticks * sent)
+                elif problem.occupied[source]:
+                    self.terms[source].append(ticks * sent)
+
+    def _imply(self, conditions: Sequence[Literal], result: cp_model.IntVar) -> None:
+        """``result`` where all conditions (literals, 0 or 1) hold."""
+        if any(isinstance(c, int) and c == 0 for c in conditions):
+            return
+        clause = [c.Not() for c in conditions if not isinstance(c, int)]
+        self.model.add_bool_or([result, *clause])
+
+    def _one_price(self, stream: Stream) -> int | None:
+        """What the stream costs between any two devices, if that is one price."""
+        count = self.problem.device_count
+        prices = {
+            self._ticks(self.problem.send_seconds(stream, a, b))
+            for a in range(count)
+            for b in range(count)
+            if a != b
+        }
+        return prices.pop() if len(prices) == 1 else None
+
+    def _keep_rows(self) -> None:
+        """(3)."""
+        for row in self.problem.rows:
+            divisor = divisor_for(sum(row.weights))
+            self.is_exact = self.is_exact and divisor == 1
+            for device, capacity in enumerate(row.capacity):
+                terms = [
+                    -(-weight // divisor) * x[device]
+                    for weight, x in zip(row.weights, self.x, strict=True)
+                    if weight and device in x
+                ]
+                if sum(row.weights) > capacity:
+                    self.model.add(cp_model.LinearExpr.sum([*terms, 0]) <= capacity // divisor)
+
+    def _hint(self, device_of: Sequence[int]) -> None:
+        for unit, row in enumerate(self.x):
+            for device, x in row.items():
+                if not isinstance(x, int):
+                    self.model.add_hint(x, device_of[unit] == device)
+        for sent, stream, target, source in self.sent:
+            home = device_of[stream.producer]
+            targets = {device_of[unit] for unit in stream.consumers}
+            if source is None:
+                self.model.add_hint(sent, target in targets and home != target)
+            elif target < 0:
+                self.model.add_hint(sent, home == source and bool(targets - {source}))
+            else:
+                self.model.add_hint(sent, home == source and target in targets)
+
+    def lower_bound(self, objective_bound: float) -> float | None:
+        """A bound in seconds from the solver's bound on the objective, if that proves anything."""
+        if not self.is_exact:
+            return None
+        return max(0.0, math.ceil(objective_bound - 1e-6) * self.seconds)
+
+    def device_of(self, solution: cp_model.CpSolverSolutionCallback) -> list[int]:
+        """The placement of the units in a solution."""
+        return [
+            next(d for d, x in row.items() if isinstance(x, int) or solution.boolean_value(x))
+            for row in self.x
+        ]
+
+
+def _not(literal: Literal) -> Literal:
+    return 1 - literal if isinstance(literal, int) else literal.Not()
+
+
+def _interchangeable(problem: LoadProblem) -> list[list[int]]:
+    """Sets of two or more devices that can swap names without any effect."""
+    count = problem.device_count
+    links = {
+        (problem.latency[a][b], problem.seconds_per_byte[a][b])
+        for a in range(count)
+        for b in range(count)
+        if a != b
+    }
+    if len(links) > 1:
+        return []
+    classes: dict[object, list[int]] = {}
+    for device in range(count):
+        key: tuple[object, ...] = (
+            tuple(device in devices for devices in problem.allowed),
+            tuple(row.capacity[device] for row in problem.rows),
+            tuple(times[device] for times in problem.seconds),
+            problem.occupied[device],
+        )
+        classes.setdefault(key, []).append(device)
+    return [devices for devices in classes.values() if len(devices) > 1]
+
+
+def _leaders(problem: LoadProblem, classes: Sequence[Sequence[int]]) -> list[list[int]]:
+    """For each class of devices, the dearest units that may use it, one fewer than devices."""
+    leaders = []
+    for devices in classes:
+        units = [
+            u
+            for u, allowed in enumerate(problem.allowed)
+            if devices[0] in allowed and len(allowed) > 1
+        ]
+        units.sort(key=lambda unit: -problem.seconds[unit][devices[0]])
+        leaders.append(units[: len(devices) - 1])
+    return leaders

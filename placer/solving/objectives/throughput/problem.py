@@ -1,0 +1,219 @@
+"""The problem of the least bottleneck as the search sees it: units, nets, rows and seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from placer.problem.placement_problem import PlacementProblem
+from placer.solving.reduction.reduced_problem import Row, SpillRules, reduce_to_units
+
+SCHEMA = "placer.loads/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """What one unit sends: ``bytes`` in ``messages`` tensors, to every device with a consumer."""
+
+    producer: int
+    consumers: tuple[int, ...]
+    bytes: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadProblem:
+    """Units instead of ops.
+
+    ``seconds[unit][device]`` is the unit's part of the device's load; ``latency`` (seconds) and
+    ``seconds_per_byte`` go from device by to device; ``occupied`` and ``multicast`` are as in
+    :class:`~placer.problem.placement_problem.PlacementProblem`; ``unit_of``, ``anchor`` and
+    ``rows`` as in :class:`~placer.solving.reduction.reduced_problem.ReducedProblem`.
+    """
+
+    device_count: int
+    allowed: tuple[tuple[int, ...], ...]
+    seconds: tuple[tuple[float, ...], ...]
+    streams: tuple[Stream, ...]
+    rows: tuple[Row, ...]
+    latency: tuple[tuple[float, ...], ...]
+    seconds_per_byte: tuple[tuple[float, ...], ...]
+    occupied: tuple[bool, ...]
+    multicast: bool
+    unit_of: tuple[int, ...]
+    anchor: tuple[int, ...]
+
+    @property
+    def unit_count(self) -> int:
+        """The number of units."""
+        return len(self.allowed)
+
+    def expand(self, device_of_unit: Sequence[int]) -> tuple[int, ...]:
+        """One device number per op."""
+        return tuple(device_of_unit[unit] for unit in self.unit_of)
+
+    def project(self, device_of: Sequence[int]) -> tuple[int, ...]:
+        """One device number per unit."""
+        return tuple(device_of[op] for op in self.anchor)
+
+    def send_seconds(self, stream: Stream, source: int, target: int) -> float:
+        """What sending the stream from one device to another takes."""
+        return (
+            stream.messages * self.latency[source][target]
+            + stream.bytes * self.seconds_per_byte[source][target]
+        )
+
+    def loads(self, device_of_unit: Sequence[int]) -> list[float]:
+        """The seconds per sample that each device is busy."""
+        load = [0.0] * self.device_count
+        for times, device in zip(self.seconds, device_of_unit, strict=True):
+            load[device] += times[device]
+        for stream in self.streams:
+            home = device_of_unit[stream.producer]
+            targets = {device_of_unit[unit] for unit in stream.consumers} - {home}
+            sent = [self.send_seconds(stream, home, target) for target in sorted(targets)]
+            for target, seconds in zip(sorted(targets), sent, strict=True):
+                load[target] += seconds if self.occupied[target] else 0.0
+            if sent and self.occupied[home]:
+                load[home] += max(sent) if self.multicast else sum(sent)
+        return load
+
+    def value(self, device_of_unit: Sequence[int]) -> float:
+        """The largest load in seconds."""
+        return max(self.loads(device_of_unit))
+
+    def is_feasible(self, device_of_unit: Sequence[int]) -> bool:
+        """Whether every unit is where it may be and every row holds on every device."""
+        if any(d not in devices for d, devices in zip(device_of_unit, self.allowed, strict=True)):
+            return False
+        for row in self.rows:
+            used = [0] * self.device_count
+            for weight, device in zip(row.weights, device_of_unit, strict=True):
+                used[device] += weight
+            if any(bytes_ > cap for bytes_, cap in zip(used, row.capacity, strict=True)):
+                return False
+        return True
+
+    def least_load(self) -> float:
+        """A lower bound on the bottleneck without any search.
+
+        The dearest unit on the device that suits it best; and, for weights p[d] that sum to one,
+        the sum over units of min p[d] seconds[u][d]: the largest load is at least the weighted
+        mean of all loads, and every unit adds at least its minimum to that.  The weights tried are
+        equal ones, and the devices' speeds.
+        """
+        dearest = max(
+            (
+                min((times[d] for d in devices), default=0.0)
+                for times, devices in zip(self.seconds, self.allowed, strict=True)
+            ),
+            default=0.0,
+        )
+        totals = [sum(column) for column in zip(*self.seconds, strict=True)]
+        speeds = [1.0 / total if total else 0.0 for total in totals]
+        return max(dearest, self._mean_load([1.0] * self.device_count), self._mean_load(speeds))
+
+    def _mean_load(self, weights: Sequence[float]) -> float:
+        total = sum(weights)
+        if not total:
+            return 0.0
+        return (
+            sum(
+                min((weights[d] * times[d] for d in devices), default=0.0)
+                for times, devices in zip(self.seconds, self.allowed, strict=True)
+            )
+            / total
+        )
+
+    def to_json(self, hint: Sequence[int] | None = None) -> str:
+        """The problem and a placement to start from, without what only expansion needs."""
+        data = {"schema": SCHEMA, **asdict(self), "hint": hint}
+        del data["unit_of"], data["anchor"]
+        return json.dumps(data)
+
+
+def from_json(text: str) -> tuple[LoadProblem, tuple[int, ...] | None]:
+    """The problem and the hint written by :meth:`LoadProblem.to_json`.
+
+    Raises ``ValueError`` if the text is not of this schema.
+    """
+    data: dict[str, Any] = json.loads(text)
+    if data.pop("schema", None) != SCHEMA:
+        raise ValueError(f"not a {SCHEMA} document")
+    hint = data.pop("hint")
+    tables = {key: tuple(map(tuple, data.pop(key))) for key in _TABLES}
+    problem = LoadProblem(
+        **tables,
+        device_count=data["device_count"],
+        streams=tuple(
+            Stream(
+                producer=row["producer"],
+                consumers=tuple(row["consumers"]),
+                bytes=row["bytes"],
+                messages=row["messages"],
+            )
+            for row in data["streams"]
+        ),
+        rows=tuple(
+            Row(weights=tuple(row["weights"]), capacity=tuple(row["capacity"]))
+            for row in data["rows"]
+        ),
+        occupied=tuple(data["occupied"]),
+        multicast=data["multicast"],
+        unit_of=(),
+        anchor=(),
+    )
+    return problem, None if hint is None else tuple(hint)
+
+
+_TABLES = ("allowed", "seconds", "latency", "seconds_per_byte")
+
+
+def to_loads(problem: PlacementProblem, spilled: Collection[int] = ()) -> LoadProblem:
+    """One unit per group.  The groups of the ops ``spilled`` may use the host too.
+
+    A control edge between units is a stream without bytes: TensorFlow sends a signal.
+    """
+    units = reduce_to_units(problem, SpillRules(candidates=frozenset(spilled)))
+    parallel = problem.parallel_ops or (1,) * units.device_count
+    seconds = [[0.0] * units.device_count for _ in units.allowed]
+    for times, unit in zip(problem.seconds, units.unit_of, strict=True):
+        for device, value in enumerate(times):
+            seconds[unit][device] += value / parallel[device]
+    return LoadProblem(
+        device_count=units.device_count,
+        allowed=units.allowed,
+        seconds=tuple(map(tuple, seconds)),
+        streams=_streams(problem, units.unit_of),
+        rows=units.rows,
+        latency=problem.latency,
+        seconds_per_byte=tuple(
+            tuple(1.0 / speed if speed else 0.0 for speed in row) for row in problem.bandwidth
+        ),
+        occupied=problem.occupied or (True,) * units.device_count,
+        multicast=problem.multicast,
+        unit_of=units.unit_of,
+        anchor=units.anchor,
+    )
+
+
+def _streams(problem: PlacementProblem, unit_of: Sequence[int]) -> tuple[Stream, ...]:
+    """Tensors and control signals between units, those with the same ends summed."""
+    signals: dict[int, set[int]] = {}
+    for before, after in problem.control_edges:
+        signals.setdefault(before, set()).add(after)
+    sent = [(tensor.producer, tensor.consumers, tensor.bytes) for tensor in problem.tensors]
+    sent += [(before, tuple(after), 0) for before, after in signals.items()]
+    merged: dict[tuple[int, tuple[int, ...]], tuple[int, int]] = {}
+    for producer, consumers, size in sent:
+        home = unit_of[producer]
+        targets = tuple(sorted({unit_of[op] for op in consumers} - {home}))
+        if targets:
+            bytes_, messages = merged.get((home, targets), (0, 0))
+            merged[home, targets] = (bytes_ + size, messages + 1)
+    return tuple(
+        Stream(producer=home, consumers=targets, bytes=bytes_, messages=messages)
+        for (home, targets), (bytes_, messages) in merged.items()
+    )

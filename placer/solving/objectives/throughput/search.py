@@ -1,0 +1,159 @@
+"""The search for the least bottleneck: annealing at several scales, begun at contiguous segments of
+topological orders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from placer.solving.compiled.annealing import anneal
+from placer.solving.compiled.arrays import (
+    Arrays,
+    Devices,
+    Floats,
+    Ints,
+    Nets,
+    Units,
+    incidence,
+    ragged,
+)
+from placer.solving.compiled.loads import keeps_rows, new_state
+from placer.solving.compiled.segments import split_by_load
+from placer.solving.objectives.throughput.problem import LoadProblem
+from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
+
+_MOST_SPLIT_UNITS = 700
+"""Segments of an order take seconds and memory that grow with the square of its length."""
+
+_FIRST_ORDERS = 40
+_CYCLE_ORDERS = 5
+_FIRST_STEPS_PER_UNIT = 2_000
+_MOST_FIRST_STEPS = 200_000
+_STEPS_PER_UNIT = 20
+_POWERS = (8.0, 16.0, 32.0)
+
+
+def to_arrays(problem: LoadProblem) -> Arrays:
+    """The problem for compiled code.  Sizes become floats: exact up to 2**53 bytes."""
+    allowed = np.zeros((problem.unit_count, problem.device_count), np.bool_)
+    for unit, devices in enumerate(problem.allowed):
+        allowed[unit, list(devices)] = True
+    start, pins = ragged([stream.consumers for stream in problem.streams])
+    nets = Nets(
+        np.array([stream.producer for stream in problem.streams], np.int64),
+        start,
+        pins,
+        np.array([stream.bytes for stream in problem.streams], np.float64),
+        np.array([stream.messages for stream in problem.streams], np.float64),
+    )
+    units = Units(
+        np.array(problem.seconds, np.float64),
+        np.array([row.weights for row in problem.rows], np.float64),
+        allowed,
+        *incidence(problem.unit_count, nets),
+    )
+    machine = Devices(
+        np.array([row.capacity for row in problem.rows], np.float64),
+        np.array(problem.latency, np.float64),
+        np.array(problem.seconds_per_byte, np.float64),
+        np.array(problem.occupied, np.bool_),
+        problem.multicast,
+    )
+    for device in range(problem.device_count):
+        machine.latency[device, device] = machine.seconds_per_byte[device, device] = 0.0
+    return Arrays(units, nets, machine)
+
+
+class LoadSearch(MultilevelSearch):
+    """The search over one problem; ``on_better`` is told of every better placement."""
+
+    def __init__(
+        self, problem: LoadProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
+    ) -> None:
+        super().__init__(to_arrays(problem), hint, seed, on_better)
+        for found in self._segments(self.arrays, _FIRST_ORDERS):
+            self.keep(found)
+
+    def judge(self, arrays: Arrays, device_of: Ints) -> Found:
+        """The placement with its largest load."""
+        state = new_state(arrays, device_of)
+        fits = all(keeps_rows(arrays, state, device) for device in range(len(state.load)))
+        return Found(float(state.load.max()) if fits else np.inf, device_of)
+
+    def improve(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
+        """Annealing of a power mean of the loads."""
+        steps = min(_MOST_FIRST_STEPS, _FIRST_STEPS_PER_UNIT * len(free))
+        steps += _STEPS_PER_UNIT * len(free)
+        power = float(self.random.choice(_POWERS))
+        _, best = anneal(arrays, device_of, free, self.next_seed(), steps, temperature, power)
+        return best
+
+    def sizes(self, arrays: Arrays) -> Floats:
+        """The seconds of each unit where it is fastest."""
+        fastest: Floats = arrays.units.seconds.min(axis=1)
+        return fastest
+
+    def fresh(self, arrays: Arrays) -> list[Found]:
+        """One segment per device along some topological orders."""
+        return self._segments(arrays, _CYCLE_ORDERS)
+
+    def _segments(self, arrays: Arrays, orders: int) -> list[Found]:
+        pinned = arrays.units.allowed.sum(axis=1) == 1
+        free = np.flatnonzero(~pinned)
+        if not 0 < len(free) <= _MOST_SPLIT_UNITS:
+            return []
+        widest = arrays.units.allowed[free].all(axis=0)
+        found = []
+        for number in range(orders):
+            order = self._order(arrays, shuffled=number > 0)
+            order = order[~pinned[order]]
+            sequence = self.random.permutation(np.flatnonzero(widest)).astype(np.int64)
+            value, device_at = split_by_load(arrays, order, sequence)
+            if np.isfinite(value):
+                device_of = arrays.units.allowed.argmax(axis=1).astype(np.int64)
+                device_of[order] = device_at
+                found.append(self.judge(arrays, device_of))
+        return [each for each in found if np.isfinite(each.value)]
+
+    def _order(self, arrays: Arrays, *, shuffled: bool) -> Ints:
+        """The units in the given order, or by depth-first search from where nothing comes in."""
+        count = len(arrays.units.seconds)
+        if not shuffled:
+            return np.arange(count)
+        priority = self.random.random(count)
+        sources = np.diff(arrays.units.in_start)
+        roots = np.lexsort((priority, sources))
+        return _depth_first(arrays, roots, priority)
+
+
+def _depth_first(arrays: Arrays, roots: Ints, priority: Floats) -> Ints:
+    """Reverse postorder: topological where the units have no cycle."""
+    nets = arrays.nets
+    outs, start = arrays.units.outs, arrays.units.out_start
+    seen = np.zeros(len(roots), np.bool_)
+    order: list[int] = []
+
+    def successors(unit: int) -> list[int]:
+        pins = {
+            int(pin)
+            for net in outs[start[unit] : start[unit + 1]]
+            for pin in nets.pins[nets.pin_start[net] : nets.pin_start[net + 1]]
+        }
+        return sorted(pins, key=lambda pin: float(priority[pin]))
+
+    for root in roots.tolist():
+        if seen[root]:
+            continue
+        seen[root] = True
+        stack = [(root, iter(successors(root)))]
+        while stack:
+            unit, waiting = stack[-1]
+            following = next((pin for pin in waiting if not seen[pin]), None)
+            if following is None:
+                order.append(unit)
+                stack.pop()
+            else:
+                seen[following] = True
+                stack.append((following, iter(successors(following))))
+    return np.array(order[::-1], np.int64)

@@ -1,0 +1,1 @@
+"""Control edges for low memory peaks."""

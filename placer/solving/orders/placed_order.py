@@ -1,0 +1,44 @@
+"""The control edges that a placement is to have, by what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cost_models.devices import Cluster
+from cost_models.op_cost import OpCost
+from placer.graph.control_edges import ControlEdge, add_control_edges
+from placer.graph.op_graph import OpGraph
+from placer.prediction.orders.possible_steps import predict_peak_ranges
+from placer.solving.orders.memory_order import excess_bytes, order_for_memory
+
+FREE, FIT, LEAST = ORDERS = ("free", "fit", "memory")
+"""No edges; as few as the caps need; for the lowest peaks."""
+
+
+def edges_of_placement(
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    placement: Mapping[str, str],
+    cluster: Cluster,
+    searched_with: tuple[ControlEdge, ...],
+    order: str,
+) -> tuple[ControlEdge, ...]:
+    """The control edges that ``placement`` needs; ``order`` is one of :data:`ORDERS`.
+
+    Those that it was ``searched_with`` are a last resort: they may join ops of two devices, which
+    takes a signal between them.
+    """
+    if order == FREE:
+        return ()
+    caps = {device.name: device.usable_bytes for device in cluster.devices}
+    found = order_for_memory(graph, costs, placement, cluster, caps if order == FIT else None)
+    if not excess_bytes(found.after, caps):
+        return found.edges
+    names = [device.name for device in cluster.devices]
+    searched = add_control_edges(graph, searched_with)
+    ranges = predict_peak_ranges(searched, costs, placement, names, cluster.host.name)
+    return (
+        searched_with
+        if excess_bytes(ranges, caps) < excess_bytes(found.after, caps)
+        else found.edges
+    )

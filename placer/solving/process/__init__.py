@@ -1,0 +1,1 @@
+"""The fresh interpreter that OR-Tools and compiled code run in."""

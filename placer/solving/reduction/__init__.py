@@ -1,0 +1,1 @@
+"""The problem in units, made smaller without losing an optimum."""

@@ -1,0 +1,162 @@
+"""Exact reductions: units that some optimal placement keeps together become one unit.
+
+Every rule keeps at least one optimal placement, and every placement of the smaller problem
+expands to one of the larger at the same cost, so bounds and infeasibility carry over.
+
+1. *Pinned.*  Units that may use one and the same device only are on it in every placement.
+2. *After its producer.*  Let u weigh nothing in any row and cost nothing on the host, let u be
+   the only consumer of a net of b bytes from p, and let u be allowed wherever p is.  Moving u from
+   any device to p's saves b (nobody else reads the net there), costs at most the bytes of each
+   other net into u (read on a new device) and at most the bytes of each net out of u (read where
+   u was; counted once).  If b is at least their sum, moving never hurts: u joins p.
+3. *Before its consumer.*  Let u weigh nothing, as above, and be allowed wherever v is.  Moving u
+   to v's device never raises what a net out of u and into v costs (v reads it there for free), and
+   saves all bytes of those read by v alone.  It costs at most the bytes of the nets into u and
+   of the nets out of u that v does not read.  If the saving covers that, u joins v.
+4. *Dearer than the incumbent.*  If the nets from u to v and from v to u have more bytes than a
+   known placement costs altogether, no better placement separates u and v.
+5. *Isolated.*  A unit without nets and weight can follow any unit that is not allowed more than
+   it; it joins one that it has a control edge or an empty tensor in common with.
+
+Rules 2, 3 and 5 are applied to many units in one sweep.  That is sound as long as no unit that
+received another one joins a third in the same sweep: what happened elsewhere only merges
+consumers, drops nets and narrows allowed sets of the receiving side, all of which keep the
+conditions true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from placer.solving.reduction.merging import merge_units
+from placer.solving.reduction.reduced_problem import ReducedProblem
+
+
+def contract(problem: ReducedProblem, incumbent_value: int | None = None) -> ReducedProblem:
+    """The smallest problem that the rules reach.
+
+    ``incumbent_value`` is the cost of a known placement of ``problem``; then only placements that
+    are no worse than it survive for certain.
+    """
+    while True:
+        sweep = _Sweep(problem)
+        sweep.join_pinned()
+        if incumbent_value is not None:
+            sweep.join_inseparable(incumbent_value)
+        sweep.join_weightless()
+        if not sweep.joined:
+            return problem
+        roots = [sweep.root(unit) for unit in range(problem.unit_count)]
+        problem = merge_units(problem, roots)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nets:
+    """The nets of each unit, by number."""
+
+    out_of: list[list[int]]
+    into: list[list[int]]
+
+
+class _Sweep:
+    """One pass of the rules over an unchanged problem; ``root`` collects who joins whom."""
+
+    def __init__(self, problem: ReducedProblem) -> None:
+        self.problem = problem
+        self.allowed = [frozenset(devices) for devices in problem.allowed]
+        self.parent = list(range(problem.unit_count))
+        self.received = [False] * problem.unit_count
+        self.joined = False
+        self.nets = _incident_nets(problem)
+        self.tied: list[list[int]] = [[] for _ in range(problem.unit_count)]
+        for unit, other in problem.ties:
+            self.tied[unit].append(other)
+            self.tied[other].append(unit)
+
+    def root(self, unit: int) -> int:
+        while self.parent[unit] != unit:
+            self.parent[unit] = self.parent[self.parent[unit]]
+            unit = self.parent[unit]
+        return unit
+
+    def join(self, unit: int, target: int) -> None:
+        unit, target = self.root(unit), self.root(target)
+        if unit == target:
+            return
+        self.parent[unit] = target
+        self.received[target] = True
+        self.allowed[target] &= self.allowed[unit]
+        self.joined = True
+
+    def join_pinned(self) -> None:
+        """Rule 1."""
+        first: dict[frozenset[int], int] = {}
+        for unit, devices in enumerate(self.allowed):
+            if len(devices) == 1:
+                self.join(unit, first.setdefault(devices, unit))
+
+    def join_inseparable(self, incumbent_value: int) -> None:
+        """Rule 4."""
+        between: dict[tuple[int, int], int] = {}
+        for net in self.problem.nets:
+            for consumer in net.consumers:
+                pair = (min(net.producer, consumer), max(net.producer, consumer))
+                between[pair] = between.get(pair, 0) + net.bytes
+        for (unit, other), size in between.items():
+            if (
+                size > incumbent_value
+                and self.allowed[self.root(unit)] & self.allowed[self.root(other)]
+            ):
+                self.join(unit, other)
+
+    def join_weightless(self) -> None:
+        """Rules 2, 3 and 5."""
+        weightless = _weightless(self.problem)
+        for unit, is_weightless in enumerate(weightless):
+            if not is_weightless or self.received[unit] or self.parent[unit] != unit:
+                continue
+            target = next(self._targets(unit), None)
+            if target is not None:
+                self.join(unit, target)
+
+    def _targets(self, unit: int) -> Iterator[int]:
+        """Units that ``unit`` may join."""
+        nets = self.problem.nets
+        into = [nets[i] for i in self.nets.into[unit]]
+        out_of = [nets[i] for i in self.nets.out_of[unit]]
+        bytes_in = sum(net.bytes for net in into)
+        bytes_out = sum(net.bytes for net in out_of)
+        for net in into:
+            alone = net.consumers == (unit,)
+            if alone and 2 * net.bytes >= bytes_in + bytes_out and self._may(unit, net.producer):
+                yield net.producer
+        for consumer in dict.fromkeys(v for net in out_of for v in net.consumers):
+            saved = sum(net.bytes for net in out_of if net.consumers == (consumer,))
+            missed = sum(net.bytes for net in out_of if consumer not in net.consumers)
+            if saved >= bytes_in + missed and self._may(unit, consumer):
+                yield consumer
+        if not into and not out_of:
+            yield from (other for other in self.tied[unit] if self._may(unit, other))
+
+    def _may(self, unit: int, target: int) -> bool:
+        """Whether ``unit`` is allowed wherever ``target`` is, and has not become part of it."""
+        root = self.root(target)
+        return root != unit and self.allowed[root] <= self.allowed[unit]
+
+
+def _incident_nets(problem: ReducedProblem) -> _Nets:
+    out_of: list[list[int]] = [[] for _ in range(problem.unit_count)]
+    into: list[list[int]] = [[] for _ in range(problem.unit_count)]
+    for number, net in enumerate(problem.nets):
+        out_of[net.producer].append(number)
+        for unit in net.consumers:
+            into[unit].append(number)
+    return _Nets(out_of, into)
+
+
+def _weightless(problem: ReducedProblem) -> list[bool]:
+    return [
+        not any(row.weights[unit] for row in problem.rows) and not problem.host_cost[unit]
+        for unit in range(problem.unit_count)
+    ]

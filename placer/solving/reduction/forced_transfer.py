@@ -1,0 +1,27 @@
+"""What must be sent whatever the placement: a lower bound that needs no search."""
+
+from __future__ import annotations
+
+from placer.problem.placement_problem import ProblemTensor
+from placer.solving.reduction.reduced_problem import ReducedProblem
+
+
+def forced_bytes(problem: ReducedProblem) -> int:
+    """The bytes that cross in every placement, such as an input on the host that only accelerators
+    read.
+
+    With the producer on p, a net is sent to every device but p that is the only one of some
+    consumer, and at least once if some consumer may not use p.  The least over the devices of the
+    producer bounds the net, and the sum over the nets every placement, since each net is paid for
+    by itself.
+    """
+    return sum(net.bytes * _least_sends(net, problem) for net in problem.nets)
+
+
+def _least_sends(net: ProblemTensor, problem: ReducedProblem) -> int:
+    readers = [problem.allowed[unit] for unit in net.consumers]
+    only = {devices[0] for devices in readers if len(devices) == 1}
+    return min(
+        max(len(only - {home}), int(any(home not in devices for devices in readers)))
+        for home in problem.allowed[net.producer]
+    )

@@ -1,0 +1,56 @@
+"""Units made one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from placer.solving.reduction.nets import merge_nets
+from placer.solving.reduction.reduced_problem import ReducedProblem, Row
+
+
+def merge_units(problem: ReducedProblem, root_of: Sequence[int]) -> ReducedProblem:
+    """The problem in which units with the same root are one unit, numbered by first appearance.
+
+    It may use the devices that all of them may use and that have room for all of them.
+    """
+    new_of = number_roots(root_of)
+    count = max(new_of, default=-1) + 1
+    allowed: list[set[int]] = [set(range(problem.device_count)) for _ in range(count)]
+    anchor = [0] * count
+    for unit, number in enumerate(new_of):
+        allowed[number] &= set(problem.allowed[unit])
+        if root_of[unit] == unit:
+            anchor[number] = problem.anchor[unit]
+    rows = tuple(
+        Row(weights=_sums(row.weights, new_of, count), capacity=row.capacity)
+        for row in problem.rows
+    )
+    return replace(
+        problem,
+        allowed=tuple(
+            tuple(d for d in sorted(devices) if all(r.weights[u] <= r.capacity[d] for r in rows))
+            for u, devices in enumerate(allowed)
+        ),
+        nets=merge_nets(problem.nets, new_of),
+        rows=rows,
+        host_cost=_sums(problem.host_cost, new_of, count),
+        unit_of=tuple(new_of[unit] for unit in problem.unit_of),
+        anchor=tuple(anchor),
+        ties=tuple(
+            dict.fromkeys((new_of[a], new_of[b]) for a, b in problem.ties if new_of[a] != new_of[b])
+        ),
+    )
+
+
+def number_roots(root_of: Sequence[int]) -> list[int]:
+    """Roots numbered from zero in the order of their first unit."""
+    numbers: dict[int, int] = {}
+    return [numbers.setdefault(root, len(numbers)) for root in root_of]
+
+
+def _sums(values: Sequence[int], new_of: Sequence[int], count: int) -> tuple[int, ...]:
+    sums = [0] * count
+    for value, number in zip(values, new_of, strict=True):
+        sums[number] += value
+    return tuple(sums)

@@ -1,0 +1,260 @@
+"""The placement problem as the search sees it: units, nets and rows.
+
+A unit is a set of ops that share a device, a net a tensor between units, a row one memory limit
+per device (a moment of the step, or the budget of spilling).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from placer.problem.placement_problem import PlacementProblem, ProblemTensor
+from placer.solving.reduction.nets import merge_nets
+
+SCHEMA = "placer.reduced/2"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A limit: the ``weights`` of the units on device d sum to at most ``capacity[d]``."""
+
+    weights: tuple[int, ...]
+    capacity: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReducedProblem:
+    """Units instead of ops; whatever is optimal here is optimal for the problem it came from.
+
+    ``allowed`` has the device numbers of each unit (empty: it fits nowhere), ``unit_of`` the unit
+    of each op, ``anchor`` the op of each unit that the others of it follow, ``ties`` the pairs of
+    units that cost nothing to separate but belong together (control edges, empty tensors).
+
+    A net's ``bytes`` are paid once per device, other than its producer's, that holds a consumer.
+    ``host_cost`` is paid by each unit on ``host``.
+    """
+
+    device_count: int
+    host: int
+    allowed: tuple[tuple[int, ...], ...]
+    nets: tuple[ProblemTensor, ...]
+    rows: tuple[Row, ...]
+    host_cost: tuple[int, ...]
+    unit_of: tuple[int, ...]
+    anchor: tuple[int, ...]
+    ties: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def unit_count(self) -> int:
+        """The number of units."""
+        return len(self.allowed)
+
+    def expand(self, device_of_unit: Sequence[int]) -> tuple[int, ...]:
+        """One device number per op."""
+        return tuple(device_of_unit[unit] for unit in self.unit_of)
+
+    def project(self, device_of: Sequence[int]) -> tuple[int, ...]:
+        """One device number per unit: its anchor's.
+
+        If ``device_of`` is feasible for the problem this one was reduced from, so is the result,
+        and it costs no more.
+        """
+        return tuple(device_of[op] for op in self.anchor)
+
+    def value(self, device_of_unit: Sequence[int]) -> int:
+        """The cost of a placement of the units in bytes."""
+        total = sum(
+            cost
+            for cost, device in zip(self.host_cost, device_of_unit, strict=True)
+            if device == self.host
+        )
+        for net in self.nets:
+            readers = {device_of_unit[unit] for unit in net.consumers}
+            total += net.bytes * len(readers - {device_of_unit[net.producer]})
+        return total
+
+    def is_feasible(self, device_of_unit: Sequence[int]) -> bool:
+        """Whether every unit is where it may be and every row holds on every device."""
+        if any(
+            device not in allowed
+            for device, allowed in zip(device_of_unit, self.allowed, strict=True)
+        ):
+            return False
+        for row in self.rows:
+            load = [0] * self.device_count
+            for weight, device in zip(row.weights, device_of_unit, strict=True):
+                load[device] += weight
+            if any(used > cap for used, cap in zip(load, row.capacity, strict=True)):
+                return False
+        return True
+
+    def to_json(self, hint: Sequence[int] | None = None) -> str:
+        """The problem and a placement to start from as JSON text, without the ops that it
+        came from (and ``ties``)."""
+        content = {
+            "schema": SCHEMA,
+            "device_count": self.device_count,
+            "host": self.host,
+            "allowed": self.allowed,
+            "nets": [(net.producer, net.consumers, net.bytes) for net in self.nets],
+            "rows": [(row.weights, row.capacity) for row in self.rows],
+            "host_cost": self.host_cost,
+            "hint": hint,
+        }
+        return json.dumps(content)
+
+
+def from_json(text: str) -> tuple[ReducedProblem, tuple[int, ...] | None]:
+    """The reduced problem and the hint written by :meth:`ReducedProblem.to_json`; its units are its
+    own ops.
+
+    Raises ``ValueError`` if the text is not of this schema.
+    """
+    data: dict[str, Any] = json.loads(text)
+    if data.get("schema") != SCHEMA:
+        raise ValueError(f"not a {SCHEMA} document")
+    problem = ReducedProblem(
+        device_count=data["device_count"],
+        host=data["host"],
+        allowed=tuple(map(tuple, data["allowed"])),
+        nets=tuple(
+            ProblemTensor(producer=producer, consumers=tuple(consumers), bytes=size)
+            for producer, consumers, size in data["nets"]
+        ),
+        rows=tuple(
+            Row(weights=tuple(weights), capacity=tuple(capacity))
+            for weights, capacity in data["rows"]
+        ),
+        host_cost=tuple(data["host_cost"]),
+        unit_of=tuple(range(len(data["allowed"]))),
+        anchor=tuple(range(len(data["allowed"]))),
+    )
+    return problem, None if data["hint"] is None else tuple(data["hint"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpillRules:
+    """What the host may take.
+
+    ``budget_bytes`` limits the spilled footprint (``None``: no limit); ``minimise`` asks for the
+    least spilled footprint instead of the least transfer.  Only the groups of ``candidates`` (op
+    numbers; ``None``: all) may spill.
+    """
+
+    budget_bytes: int | None = None
+    minimise: bool = False
+    candidates: frozenset[int] | None = None
+
+
+def reduce_to_units(problem: PlacementProblem, spill: SpillRules | None = None) -> ReducedProblem:
+    """One unit per group; with ``spill``, spillable groups may use the host too."""
+    unit_of = _number_groups(problem.group)
+    count = max(unit_of, default=-1) + 1
+    allowed = _allowed(problem, unit_of, count, spill)
+    spilled = _spillable_bytes(problem, unit_of, count)
+    rows = _memory_rows(problem, unit_of, count)
+    if spill is not None and spill.budget_bytes is not None:
+        rows.append(_budget_row(problem, spilled, spill.budget_bytes))
+    clipped = tuple(map(_clip, rows))
+    minimise_spill = spill is not None and spill.minimise
+    nets = () if minimise_spill else merge_nets(problem.tensors, unit_of)
+    host_cost = tuple(spilled) if minimise_spill else (0,) * count
+    return ReducedProblem(
+        device_count=len(problem.device_names),
+        host=problem.host,
+        allowed=tuple(
+            tuple(d for d in sorted(devices) if _fits(clipped, unit, d))
+            for unit, devices in enumerate(allowed)
+        ),
+        nets=nets,
+        rows=clipped,
+        host_cost=host_cost,
+        unit_of=unit_of,
+        anchor=_first_ops(unit_of),
+        ties=_ties(problem, unit_of),
+    )
+
+
+def _number_groups(group: Sequence[int]) -> tuple[int, ...]:
+    """Groups numbered from zero in the order of their first op."""
+    numbers: dict[int, int] = {}
+    return tuple(numbers.setdefault(name, len(numbers)) for name in group)
+
+
+def _first_ops(unit_of: Sequence[int]) -> tuple[int, ...]:
+    """The first op of each unit."""
+    first: dict[int, int] = {}
+    for op, unit in enumerate(unit_of):
+        first.setdefault(unit, op)
+    return tuple(first.values())
+
+
+def _ties(problem: PlacementProblem, unit_of: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Pairs of units with a control edge or a tensor without bytes between them."""
+    pairs = [(unit_of[before], unit_of[after]) for before, after in problem.control_edges]
+    pairs += [
+        (unit_of[tensor.producer], unit_of[consumer])
+        for tensor in problem.tensors
+        if tensor.bytes == 0
+        for consumer in tensor.consumers
+    ]
+    return tuple(dict.fromkeys((a, b) for a, b in pairs if a != b))
+
+
+def _allowed(
+    problem: PlacementProblem, unit_of: Sequence[int], count: int, spill: SpillRules | None
+) -> list[set[int]]:
+    everywhere = set(range(len(problem.device_names)))
+    allowed = [set(everywhere) for _ in range(count)]
+    for op, unit in enumerate(unit_of):
+        may_spill = spill is not None and (spill.candidates is None or op in spill.candidates)
+        extra = {problem.host} if may_spill and problem.spillable[op] else set()
+        allowed[unit] &= {*problem.allowed[op], *extra}
+    return allowed
+
+
+def _spillable_bytes(problem: PlacementProblem, unit_of: Sequence[int], count: int) -> list[int]:
+    """Per unit, the footprint that counts as spilled when it sits on the host."""
+    spilled = [0] * count
+    footprint = problem.footprint_bytes()
+    for op, unit in enumerate(unit_of):
+        if problem.host not in problem.allowed[op]:
+            spilled[unit] += footprint[op]
+    return spilled
+
+
+def _memory_rows(problem: PlacementProblem, unit_of: Sequence[int], count: int) -> list[Row]:
+    usable = tuple(
+        capacity - transient
+        for capacity, transient in zip(problem.capacity_bytes, problem.transient_bytes, strict=True)
+    )
+    resident = [0] * count
+    for op, unit in enumerate(unit_of):
+        resident[unit] += problem.resident_bytes[op]
+    rows = []
+    for moment in problem.live_bytes or ({},):
+        weights = list(resident)
+        for op, size in moment.items():
+            weights[unit_of[op]] += size
+        rows.append(Row(weights=tuple(weights), capacity=usable))
+    return list(dict.fromkeys(rows))
+
+
+def _budget_row(problem: PlacementProblem, spilled: Sequence[int], budget_bytes: int) -> Row:
+    capacity = [sum(spilled)] * len(problem.device_names)
+    capacity[problem.host] = budget_bytes
+    return Row(weights=tuple(spilled), capacity=tuple(capacity))
+
+
+def _clip(row: Row) -> Row:
+    """The row with capacities no larger than everything together."""
+    total = sum(row.weights)
+    return Row(weights=row.weights, capacity=tuple(min(total, cap) for cap in row.capacity))
+
+
+def _fits(rows: Sequence[Row], unit: int, device: int) -> bool:
+    """Whether a unit fits on a device that holds nothing else."""
+    return all(row.weights[unit] <= row.capacity[device] for row in rows)

@@ -1,0 +1,112 @@
+"""Simpler problems whose least cost is a lower bound of the problem's.
+
+Every placement of the problem is one of the simpler problem too, and costs no more there:
+
+1. *Light units weigh nothing.*  Less weight breaks no row.  The lightest units lose theirs,
+   together at most :data:`LIGHT_SHARE` of every row.
+2. *Bytes are multiples of a quantum.*  Rounded down, they cost less.  The quantum is the largest
+   cost of a net or unit with which a known placement loses at most the share that is asked for.
+   So many nets have no bytes left, and those that do have few different costs.
+3. *Sand.*  Units that may be anywhere, have no nets left and are small beside every capacity weigh
+   nothing either.  What is lost is little: wherever the others are, there is room for grains as
+   long as there is room for everything.
+
+What is exact (:mod:`placer.solving.reduction.contraction`) then reaches further: units without
+weight follow their neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from placer.solving.reduction.contraction import contract
+from placer.solving.reduction.merging import merge_units
+from placer.solving.reduction.reduced_problem import ReducedProblem
+
+LIGHT_SHARE = 0.001
+_GRAIN_SHARE = 0.01
+
+
+def relax(problem: ReducedProblem, known: Sequence[int], loss: float) -> ReducedProblem:
+    """A simpler problem that costs nowhere more than ``problem``; the placement ``known`` of its
+    units loses at most the share ``loss`` of its cost."""
+    rounded = _with_whole_quanta(problem, largest_quantum(problem, known, loss))
+    light = _light_units(problem)
+    weighed = _weigh(rounded, lambda unit: unit not in light)
+    contracted = contract(weighed, weighed.value(known))
+    return _without_sand(contracted)
+
+
+def largest_quantum(problem: ReducedProblem, known: Sequence[int], loss: float) -> int:
+    """The largest cost that all costs can be rounded down to multiples of, so that ``known``
+    loses at most the share ``loss`` of its own; one if there is none."""
+    paid = [
+        (net.bytes, len({known[c] for c in net.consumers} - {known[net.producer]}))
+        for net in problem.nets
+    ]
+    paid += [
+        (cost, int(device == problem.host))
+        for cost, device in zip(problem.host_cost, known, strict=True)
+    ]
+    paid = [(size, times) for size, times in paid if times]
+    most = loss * sum(size * times for size, times in paid)
+    sizes = {net.bytes for net in problem.nets} | set(problem.host_cost)
+    for quantum in sorted(sizes - {0}, reverse=True):
+        if sum(size % quantum * times for size, times in paid) <= most:
+            return quantum
+    return 1
+
+
+def _with_whole_quanta(problem: ReducedProblem, quantum: int) -> ReducedProblem:
+    rounded = replace(
+        problem,
+        nets=tuple(replace(net, bytes=net.bytes // quantum * quantum) for net in problem.nets),
+        host_cost=tuple(cost // quantum * quantum for cost in problem.host_cost),
+        ties=(),
+    )
+    return merge_units(rounded, range(problem.unit_count))  # which drops nets without bytes
+
+
+def _light_units(problem: ReducedProblem) -> set[int]:
+    """The lightest units, which together have at most :data:`LIGHT_SHARE` of every row."""
+    totals = [max(1, sum(row.weights)) for row in problem.rows]
+    share = [
+        sum(row.weights[unit] / total for row, total in zip(problem.rows, totals, strict=True))
+        for unit in range(problem.unit_count)
+    ]
+    left = LIGHT_SHARE
+    light = set()
+    for unit in sorted(range(problem.unit_count), key=lambda unit: share[unit]):
+        left -= share[unit]
+        if left < 0:
+            break
+        light.add(unit)
+    return light
+
+
+def _weigh(problem: ReducedProblem, is_weighed: Callable[[int], bool]) -> ReducedProblem:
+    """The problem in which the other units weigh nothing."""
+    rows = tuple(
+        replace(
+            row, weights=tuple(w if is_weighed(unit) else 0 for unit, w in enumerate(row.weights))
+        )
+        for row in problem.rows
+    )
+    return replace(problem, rows=rows)
+
+
+def _without_sand(problem: ReducedProblem) -> ReducedProblem:
+    """The problem in which all grains are one unit without weight."""
+    in_nets = {unit for net in problem.nets for unit in (net.producer, *net.consumers)}
+    grains = [
+        unit
+        for unit in range(problem.unit_count)
+        if unit not in in_nets
+        and len(problem.allowed[unit]) == problem.device_count
+        and not problem.host_cost[unit]
+        and all(row.weights[unit] <= _GRAIN_SHARE * min(row.capacity) for row in problem.rows)
+    ]
+    sand = set(grains)
+    roots = [grains[0] if unit in sand else unit for unit in range(problem.unit_count)]
+    return merge_units(_weigh(problem, lambda unit: unit not in sand), roots)

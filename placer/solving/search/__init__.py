@@ -1,0 +1,1 @@
+"""Placements from nothing, and better ones from those."""

@@ -1,0 +1,191 @@
+"""Placements from nothing: the devices are halved, and the units with them, until one is left.
+
+Each bisection is multilevel: at its coarsest level contiguous segments of several orders of the
+units, made to fit and refined, at every other level refined again.  A cut that is cheap and
+balanced is far easier to find for two halves than for all devices at once (H. D. Simon, S.-H. Teng,
+How Good is Recursive Bisection?, SIAM J. Sci. Comput. 18 (1997), doi:10.1137/S1064827593255135);
+what that costs is won back by moves between all devices.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placer.solving.compiled.arrays import Arrays, Floats, Ints
+from placer.solving.compiled.coarsening import coarsen
+from placer.solving.compiled.cuts_of_orders import clique_weights, cut_order
+from placer.solving.compiled.gain_table import excess, transfer_of
+from placer.solving.compiled.parts import part_of
+from placer.solving.compiled.relief import relieve
+from placer.solving.compiled.unit_moves import refine_transfer
+from placer.solving.search.laplacian import slow_modes
+
+_COARSEST_UNITS = 80
+_LEAST_SHRINK = 0.9
+_CLUSTER_SHARE = 0.1
+_MODES = 3
+_MIXES = 2
+_RANDOM_ORDERS = 1
+_TIGHTNESS = (1.0, 1.1)
+_ROOMY_SHARE = 0.3
+"""Of the bisections, those in which a half may be as full as its devices: otherwise the slack of
+the caps is spread over all halvings to come."""
+
+_FEWER_SHARE = 0.5
+"""Of the placements, those for which any number of devices may be left out."""
+
+_SEEDS, _PATIENCE, _OVERFULL = 25, 60, 1.1
+"""Units that a search begins at, moves after its best until it ends, how full devices get in it."""
+
+
+def refine(arrays: Arrays, device_of: Ints, random: np.random.Generator) -> Ints:
+    """The placement after moves of single units; it keeps all rows if ``device_of`` does."""
+    free = np.flatnonzero(arrays.units.allowed.sum(axis=1) > 1)
+    seed = int(random.integers(1 << 31))
+    return refine_transfer(arrays, device_of, free, seed, _SEEDS, _PATIENCE, _OVERFULL)
+
+
+def bisect_recursively(arrays: Arrays, sizes: Floats, random: np.random.Generator) -> Ints:
+    """One device per unit; rows may be broken where they are tight.
+
+    ``sizes`` is what is balanced when units are joined.
+    """
+    members = np.arange(len(sizes))
+    device_of = np.zeros(len(sizes), np.int64)
+    devices = _some_of(arrays, members, np.arange(arrays.units.allowed.shape[1]), random)
+    _bisect_all(arrays, sizes, device_of, members, devices, random)
+    return finish(arrays, device_of, random)
+
+
+def redraw(
+    arrays: Arrays, sizes: Floats, device_of: Ints, devices: Ints, random: np.random.Generator
+) -> Ints:
+    """The placement with all units of some devices placed among them anew.
+
+    What a net costs is the sum of what it costs within a set of devices and without, up to a
+    constant: so this is a problem of its own.
+    """
+    device_of = device_of.copy()
+    members = np.flatnonzero(np.isin(device_of, devices))
+    devices = _some_of(arrays, members, devices, random)
+    _bisect_all(arrays, sizes, device_of, members, devices, random)
+    return finish(arrays, device_of, random)
+
+
+def finish(arrays: Arrays, device_of: Ints, random: np.random.Generator) -> Ints:
+    """The placement made to keep all rows, where moves of single units can, and improved."""
+    free = np.flatnonzero(arrays.units.allowed.sum(axis=1) > 1)
+    return refine(arrays, relieve(arrays, device_of, free), random)
+
+
+def _some_of(arrays: Arrays, members: Ints, devices: Ints, random: np.random.Generator) -> Ints:
+    """The devices in any order, some of them left out at times: a placement on fewer devices has
+    fewer cuts, but is not found by halvings that give every device its part.
+
+    Those that are left out are not needed for the weight of ``members``, nor by any of them alone.
+    """
+    devices = random.permutation(devices)
+    if random.random() >= _FEWER_SHARE:
+        return devices
+    weight = arrays.units.weights[:, members].sum(axis=1)
+    allowed = arrays.units.allowed[members]
+    for _ in range(int(random.integers(len(devices)))):
+        fewer = devices[:-1]
+        holds = (arrays.devices.capacity[:, fewer].sum(axis=1) >= weight).all()
+        if not holds or not allowed[:, fewer].any(axis=1).all():
+            break
+        devices = fewer
+    return devices
+
+
+def _bisect_all(
+    arrays: Arrays,
+    sizes: Floats,
+    device_of: Ints,
+    members: Ints,
+    devices: Ints,
+    random: np.random.Generator,
+) -> None:
+    """Place ``members`` on ``devices``, in ``device_of``."""
+    waiting = [(members, devices)]
+    while waiting:
+        members, devices = waiting.pop()
+        if len(devices) == 1 or not len(members):
+            device_of[members] = devices[0]
+            continue
+        halves = devices[: len(devices) // 2], devices[len(devices) // 2 :]
+        part = part_of(arrays, members, halves, _fullness(arrays, members, halves, random))
+        side = _bisect(part, sizes[members], random)
+        waiting += [(members[side == number], half) for number, half in enumerate(halves)]
+
+
+def _fullness(
+    arrays: Arrays, members: Ints, halves: tuple[Ints, Ints], random: np.random.Generator
+) -> float:
+    """How full the two halves may get, as a share of their capacity."""
+    if random.random() < _ROOMY_SHARE:
+        return 1.0
+    weight = arrays.units.weights[:, members].sum(axis=1)
+    capacity = arrays.devices.capacity[:, np.concatenate(halves)].sum(axis=1)
+    used = float((weight / np.maximum(1.0, capacity)).max(initial=0.0))
+    halvings = np.ceil(np.log2(sum(map(len, halves))))
+    return min(1.0, float(used ** (1.0 - 1.0 / halvings)))
+
+
+def _bisect(part: Arrays, sizes: Floats, random: np.random.Generator) -> Ints:
+    """The side of every unit of a problem with two devices."""
+    levels, maps = [part], list[Ints]()
+    most = _CLUSTER_SHARE * sizes.sum()
+    while len(sizes) > _COARSEST_UNITS:
+        seed = int(random.integers(1 << 31))
+        apart = np.zeros(len(sizes), np.int64)
+        coarser, new_of = coarsen(levels[-1], sizes, most, _COARSEST_UNITS, seed, apart)
+        if len(coarser.units.seconds) > _LEAST_SHRINK * len(sizes):
+            break
+        sizes = np.asarray(np.bincount(new_of, sizes), np.float64)
+        levels.append(coarser)
+        maps.append(new_of)
+    side = _best_start(levels[-1], random)
+    for level, new_of in zip(reversed(levels[:-1]), reversed(maps), strict=True):
+        side = refine(level, side[new_of], random)
+    return side
+
+
+def _best_start(part: Arrays, random: np.random.Generator) -> Ints:
+    """The best of several placements of few units."""
+    allowed = part.units.allowed
+    side: Ints = np.argmax(allowed, axis=1).astype(np.int64)
+    members = np.flatnonzero(allowed.all(axis=1))
+    others = np.flatnonzero(~allowed.all(axis=1))
+    used = np.zeros_like(part.devices.capacity)
+    np.add.at(used.T, side[others], part.units.weights[:, others].T)
+    best, rank = side, _rank(part, side)
+    for position in _positions(part, random):
+        order = members[np.argsort(position[members], kind="stable")]
+        sequence = random.permutation(2)
+        for tightness in _TIGHTNESS:
+            at = cut_order(part, order, sequence, tightness * part.devices.capacity, used)
+            if len(at) < len(order):
+                continue
+            drawn = side.copy()
+            drawn[order] = at
+            drawn = refine(part, relieve(part, drawn, members), random)
+            best, rank = min((best, rank), (drawn, _rank(part, drawn)), key=lambda pair: pair[1])
+            break
+    return best
+
+
+def _rank(part: Arrays, device_of: Ints) -> tuple[float, float]:
+    """What breaks a row comes last, then the transfer counts."""
+    return float(excess(part, device_of)), float(transfer_of(part, device_of))
+
+
+def _positions(part: Arrays, random: np.random.Generator) -> list[Floats]:
+    """Some orders of the units, as positions on a line."""
+    count = len(part.units.allowed)
+    found = [np.arange(count, dtype=np.float64)]
+    found += [random.random(count) for _ in range(_RANDOM_ORDERS)]
+    if count > 2:
+        modes = slow_modes(clique_weights(part), _MODES, within_parts=False)
+        found += [*modes, *(random.normal(size=(_MIXES, len(modes))) @ modes)]
+    return found

@@ -1,0 +1,243 @@
+"""The placement problem as a CP-SAT model.
+
+Data
+    U       units, A[u] the devices that unit u may use
+    N       nets, each with a producer p, consumers C and b bytes
+    R       rows, each with a weight w[u] per unit and a capacity q[d] per device
+    h[u]    what unit u costs on the host
+
+Variables
+    x[u,d]  in {0, 1}: unit u is on device d           (d in A[u])
+    z[n,d]  in {0, 1}: net n is sent to device d       (d in A[c] for some consumer c of n)
+
+Minimise
+    sum b[n] z[n,d]  +  sum h[u] x[u,host]
+
+Subject to
+    (1) sum_d x[u,d] = 1                                for every unit u
+    (2) z[n,d] or x[p,d] or not x[c,d]                  for every net n, consumer c, device d
+    (3) sum_u w[u] x[u,d] <= q[d]                       for every row and device d
+    (4) x[u_i,d_j] = 0 for j > i                        for interchangeable devices d_0 ... d_k
+                                                        and leading units u_0 ... u_k-1
+
+A variable z that says "sent to d" (and not "some pin is on d") is what gives the linear
+relaxation a bound: z is at least x[c,d] - x[p,d].
+
+Sums stay within int64: where they would not, costs are divided and rounded down (their bound
+remains a bound), weights divided and rounded up and capacities down (then infeasibility and
+bounds prove nothing, and ``is_exact`` is false).
+
+(4) is sound: number the interchangeable devices by their first appearance in the sequence
+u_0, u_1, ...; then u_i is on one of the first i + 1.  Hints are renumbered in the same way.
+Leaders that a good placement has on different devices, with much to send and read, raise the bound
+soonest; where none is known they are the heaviest units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from ortools.sat.python import cp_model
+
+from placer.solving.reduction.reduced_problem import ReducedProblem
+
+SAFE_SUM = 2**60
+"""Sums of coefficients stay below this."""
+
+Literal: TypeAlias = Any
+"""A Boolean variable, its negation, or ``True``."""
+
+
+class PlacementModel:
+    """The model of one reduced problem, with a placement of its units to start at; ``device_of``
+    reads a placement out of a solution."""
+
+    def __init__(self, problem: ReducedProblem, hint: Sequence[int] | None = None) -> None:
+        self.problem = problem
+        self.is_exact = True
+        self.cost_divisor = divisor_for(
+            sum(net.bytes for net in problem.nets) * problem.device_count + sum(problem.host_cost)
+        )
+        self.model = cp_model.CpModel()
+        self.x = self._placement_variables()
+        self.z: dict[tuple[int, int], cp_model.IntVar] = {}
+        self.interchangeable = interchangeable_devices(problem)
+        self.leaders = leading_units(problem, self.interchangeable, hint)
+        self._send_where_read()
+        self._keep_rows()
+        self._break_symmetry()
+        self._minimise()
+        if hint is not None:
+            self._start_at(hint)
+
+    def _placement_variables(self) -> list[dict[int, Literal]]:
+        """(1)."""
+        variables: list[dict[int, Literal]] = []
+        for unit, devices in enumerate(self.problem.allowed):
+            if len(devices) == 1:
+                variables.append({devices[0]: True})
+            elif len(devices) == 2:
+                first = self.model.new_bool_var(f"x{unit}_{devices[0]}")
+                variables.append({devices[0]: first, devices[1]: first.Not()})
+            else:
+                row: dict[int, Literal] = {
+                    device: self.model.new_bool_var(f"x{unit}_{device}") for device in devices
+                }
+                self.model.add_exactly_one(row.values())
+                variables.append(row)
+        return variables
+
+    def _send_where_read(self) -> None:
+        """(2)."""
+        for number, net in enumerate(self.problem.nets):
+            home = self.x[net.producer]
+            for device in sorted({d for c in net.consumers for d in self.x[c]}):
+                if home.get(device) is True:
+                    continue
+                sent = self.model.new_bool_var(f"z{number}_{device}")
+                self.z[number, device] = sent
+                for consumer in net.consumers:
+                    if device in self.x[consumer]:
+                        self._add_sent_clause(sent, home.get(device), self.x[consumer][device])
+
+    def _add_sent_clause(
+        self, sent: cp_model.IntVar, produced: Literal | None, read: Literal
+    ) -> None:
+        clause = [sent]
+        if produced is not None:
+            clause.append(produced)
+        if read is not True:
+            clause.append(read.Not())
+        self.model.add_bool_or(clause)
+
+    def _keep_rows(self) -> None:
+        """(3)."""
+        for row in self.problem.rows:
+            divisor = divisor_for(sum(row.weights))
+            self.is_exact = self.is_exact and divisor == 1
+            weights = [-(-weight // divisor) for weight in row.weights]
+            for device, capacity in enumerate(row.capacity):
+                self._keep_capacity(weights, device, capacity // divisor)
+
+    def _keep_capacity(self, weights: Sequence[int], device: int, capacity: int) -> None:
+        chosen = [
+            (w, row[device]) for w, row in zip(weights, self.x, strict=True) if w and device in row
+        ]
+        left = capacity - sum(weight for weight, x in chosen if x is True)
+        free = [(weight, x) for weight, x in chosen if x is not True]
+        if sum(weight for weight, _ in free) > left:
+            terms = [weight * x for weight, x in free]
+            self.model.add(cp_model.LinearExpr.sum([*terms, 0]) <= left)
+        elif left < 0:
+            self.model.add_bool_or([])
+
+    def _break_symmetry(self) -> None:
+        """(4)."""
+        for devices, leaders in zip(self.interchangeable, self.leaders, strict=True):
+            for place, unit in enumerate(leaders):
+                for device in devices[place + 1 :]:
+                    self.model.add_bool_and([self.x[unit][device].Not()])
+
+    def _minimise(self) -> None:
+        divisor = self.cost_divisor
+        terms = [self.problem.nets[n].bytes // divisor * sent for (n, _), sent in self.z.items()]
+        terms += [
+            cost // divisor * self.x[unit][self.problem.host]
+            for unit, cost in enumerate(self.problem.host_cost)
+            if cost and self.problem.host in self.x[unit]
+        ]
+        self.model.minimize(cp_model.LinearExpr.sum([*terms, 0]))
+
+    def lower_bound(self, objective_bound: float) -> int | None:
+        """A bound in bytes from the solver's bound on the objective; ``None`` if it proves
+        nothing.  Costs are whole bytes, so a bound of 7.2 means 8; beyond 2**53, where a float
+        has no units, it is rounded down."""
+        if not self.is_exact:
+            return None
+        slack = 1e-6 if objective_bound < 2**40 else objective_bound * 2.0**-52
+        return max(0, math.ceil(objective_bound - slack)) * self.cost_divisor
+
+    def _start_at(self, device_of: Sequence[int]) -> None:
+        device_of = renumber(device_of, self.interchangeable, self.leaders)
+        for unit, row in enumerate(self.x):
+            for device, variable in row.items():
+                if isinstance(variable, cp_model.IntVar):
+                    self.model.add_hint(variable, device_of[unit] == device)
+        for (number, device), sent in self.z.items():
+            net = self.problem.nets[number]
+            is_read = any(device_of[unit] == device for unit in net.consumers)
+            self.model.add_hint(sent, is_read and device_of[net.producer] != device)
+
+    def device_of(self, solution: cp_model.CpSolverSolutionCallback) -> list[int]:
+        """The placement of the units in a solution."""
+        return [
+            next(device for device, x in row.items() if x is True or solution.boolean_value(x))
+            for row in self.x
+        ]
+
+
+def divisor_for(total: int) -> int:
+    """The least power of two that brings ``total`` under :data:`SAFE_SUM`."""
+    divisor = 1
+    while total // divisor >= SAFE_SUM:
+        divisor *= 2
+    return divisor
+
+
+def interchangeable_devices(problem: ReducedProblem) -> list[list[int]]:
+    """Sets of two or more devices that can swap names without any effect."""
+    classes: dict[object, list[int]] = {}
+    membership: list[list[int]] = [[] for _ in range(problem.device_count)]
+    for unit, devices in enumerate(problem.allowed):
+        for device in devices:
+            membership[device].append(unit)
+    for device in range(problem.device_count):
+        key: tuple[object, ...] = (
+            tuple(membership[device]),
+            tuple(row.capacity[device] for row in problem.rows),
+            device == problem.host and any(problem.host_cost),
+        )
+        classes.setdefault(key, []).append(device)
+    return [devices for devices in classes.values() if len(devices) > 1]
+
+
+def leading_units(
+    problem: ReducedProblem, classes: Sequence[Sequence[int]], known: Sequence[int] | None = None
+) -> list[list[int]]:
+    """For each class of devices, units that may use it, one fewer than devices: those with the most
+    bytes on each device of the placement ``known``, or the heaviest."""
+    size = [sum(row.weights[u] for row in problem.rows) for u in range(problem.unit_count)]
+    if known is not None:
+        size = _incident_bytes(problem)
+    leaders = []
+    for devices in classes:
+        units = [u for u, allowed in enumerate(problem.allowed) if devices[0] in allowed]
+        units.sort(key=lambda unit: -size[unit])
+        if known is not None:
+            first = {known[unit]: unit for unit in reversed(units) if known[unit] in devices}
+            units = [*sorted(first.values(), key=lambda unit: -size[unit]), *units]
+        leaders.append(list(dict.fromkeys(units))[: len(devices) - 1])
+    return leaders
+
+
+def _incident_bytes(problem: ReducedProblem) -> list[int]:
+    """Per unit, the bytes of the nets that it sends or reads."""
+    size = [0] * problem.unit_count
+    for net in problem.nets:
+        for unit in (net.producer, *net.consumers):
+            size[unit] += net.bytes
+    return size
+
+
+def renumber(
+    device_of: Sequence[int], classes: Sequence[Sequence[int]], leaders: Sequence[Sequence[int]]
+) -> list[int]:
+    """The same placement with interchangeable devices in order of their first leader."""
+    new_name = {device: device for device in device_of}
+    for devices, units in zip(classes, leaders, strict=True):
+        seen = dict.fromkeys(device_of[unit] for unit in units if device_of[unit] in devices)
+        ranked = [*seen, *(device for device in devices if device not in seen)]
+        new_name.update(zip(ranked, devices, strict=True))
+    return [new_name[device] for device in device_of]

@@ -1,0 +1,334 @@
+"""Two devices: branch and bound with minimum cuts.
+
+Without capacities, the least transfer between two devices is a minimum cut: a net costs its bytes
+if it has pins on both sides, a unit that has one device only is a terminal (E. L. Lawler, Cutsets
+and Partitions of Hypergraphs, Networks 3 (1973), doi:10.1002/net.3230030306).  A capacity is
+dualised:
+
+    cut(S) + l * (weight on the device - capacity),  l >= 0
+
+costs no feasible placement more than its cut, and is again a minimum cut, with l * weight as the
+cost of having a unit on that device; so its least value over all S is a lower bound for every l.
+As a function of l it is concave and piecewise linear, and its maximum is where the lines of a
+placement that is too heavy and of one that is not meet (J. E. Kelley, The Cutting-Plane Method for
+Solving Convex Programs, 1960, doi:10.1137/0108053).  What those two placements place differently
+is where the bound is weak: the heaviest such unit is put on either device, and both cases are
+bounded in the same way.  A few heavy units usually decide.
+
+This is the bound of linear relaxation after the same branching, but a flow takes milliseconds where
+a linear program takes seconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from ortools.graph.python import max_flow
+
+from placer.solving.compiled.arrays import Ints, ragged
+from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.transfer.cp_sat import interchangeable_devices
+
+Sides = npt.NDArray[np.int8]
+"""The device of every unit: 0, 1, or :data:`FREE`."""
+
+FREE = -1
+_SAFE_BITS = 60
+_MOST_SCALE_BITS = 16
+_MOST_FLOWS = 12
+"""In search of one multiplier."""
+_MOST_MULTIPLIERS = 3
+_CLOSE = 1e-9
+_ROUNDING = 1e-12
+"""Relative; more than what a few products of floating-point numbers lose."""
+
+
+class CutNetwork:
+    """Placements on two devices as cuts: a placement is an array of 0 and 1 per unit, and ``price``
+    (device by unit, as all costs here in multiples of ``1 / scale`` bytes) what a unit costs there.
+
+    Raises ``OverflowError`` if costs cannot be added up in 64 bits.
+    """
+
+    def __init__(self, problem: ReducedProblem) -> None:
+        if problem.device_count != 2:
+            raise ValueError(f"two devices, not {problem.device_count}")
+        count = problem.unit_count
+        self.only = np.array([d[0] if len(d) == 1 else FREE for d in problem.allowed], np.int8)
+        self.weights = np.array([row.weights for row in problem.rows], np.int64)
+        self.weights = self.weights.reshape(len(problem.rows), count)
+        self.capacity = np.array([row.capacity for row in problem.rows], np.int64).reshape(-1, 2)
+        self.bytes = np.array([net.bytes for net in problem.nets], np.int64)
+        self.start, self.pins = ragged([(net.producer, *net.consumers) for net in problem.nets])
+        total = sum(net.bytes for net in problem.nets) + sum(problem.host_cost)
+        spare_bits = _SAFE_BITS - total.bit_length() - count.bit_length()
+        if spare_bits < 0:
+            raise OverflowError(f"costs of {total} bytes in all, too many for {count} units")
+        self.scale = 1 << min(_MOST_SCALE_BITS, spare_bits)
+        self.most_price = self.scale * (total + 1)
+        self.price = np.zeros((2, count), np.int64)
+        self.price[problem.host] = self.scale * np.array(problem.host_cost, np.int64)
+        self._tails, self._heads, self._arc_bytes, self.node_count = self._arcs(count)
+
+    def _arcs(self, count: int) -> tuple[Ints, Ints, Ints, int]:
+        """The arcs of the nets.  Nodes are the units, a pair for every net of three pins or more,
+        and at last the two devices."""
+        length = np.diff(self.start)
+        wide = np.flatnonzero(length > 2)
+        enters = count + 2 * np.arange(len(wide))
+        rank = np.zeros(len(length), np.int64)
+        rank[wide] = enters
+        net_of = np.repeat(np.arange(len(length)), length)
+        of_wide = length[net_of] > 2
+        pins, nets = self.pins[of_wide], net_of[of_wide]
+        narrow = np.flatnonzero(length == 2)
+        one, other = self.pins[self.start[narrow]], self.pins[self.start[narrow] + 1]
+        tails = np.concatenate([one, other, enters, pins, rank[nets] + 1])
+        heads = np.concatenate([other, one, enters + 1, rank[nets], pins])
+        numbers = np.concatenate([narrow, narrow, wide, nets, nets])
+        return tails, heads, self.bytes[numbers], count + 2 * len(wide) + 2
+
+    def cost(self, side: Sides, price: Ints) -> int:
+        """What a placement costs, times ``scale``."""
+        total = int(price[0][side == 0].sum()) + int(price[1][side == 1].sum())
+        if not len(self.bytes):
+            return total
+        at = side[self.pins]
+        least = np.minimum.reduceat(at, self.start[:-1])
+        most = np.maximum.reduceat(at, self.start[:-1])
+        return total + self.scale * int(self.bytes[least != most].sum())
+
+    def loads(self, side: Sides) -> Ints:
+        """The weight on each device (row by device); that of units which are ``FREE`` counts
+        nowhere."""
+        return np.stack([self.weights[:, side == device].sum(axis=1) for device in (0, 1)], axis=1)
+
+    def minimum(self, fixed: Sides, price: Ints) -> Sides:
+        """A placement of least cost with the units that are not ``FREE`` as they are."""
+        count = len(fixed)
+        node_of = np.arange(self.node_count)
+        devices = self.node_count - 2 + np.arange(2)
+        node_of[:count] = np.where(fixed == FREE, np.arange(count), devices[fixed])
+        free = np.flatnonzero(fixed == FREE)
+        tails = [node_of[self._tails], free, np.full(len(free), devices[0]), devices[:1]]
+        heads = [node_of[self._heads], np.full(len(free), devices[1]), free, devices[1:]]
+        sizes = [
+            self.scale * self._arc_bytes,
+            price[0, free],
+            price[1, free],
+            [1],
+        ]  # so that both are nodes
+        tail, head, size = (np.concatenate(parts) for parts in (tails, heads, sizes))
+        useful = (tail != head) & (size > 0)
+        flow = max_flow.SimpleMaxFlow()
+        flow.add_arcs_with_capacity(tail[useful], head[useful], size[useful])
+        status = flow.solve(int(devices[0]), int(devices[1]))
+        if status != flow.OPTIMAL:
+            raise RuntimeError(f"the maximum flow ended with {status}")
+        reached = np.array(flow.get_source_side_min_cut(), np.int64)
+        side = np.ones(count, np.int8)
+        side[reached[reached < count]] = 0
+        return np.where(fixed == FREE, side, fixed)
+
+    def propagate(self, fixed: Sides) -> Sides | None:
+        """Units that fit on one device only, beside those that are there, are there; ``None`` if
+        one fits nowhere."""
+        while True:
+            left = self.capacity - self.loads(fixed)
+            if (left < 0).any():
+                return None
+            fits = np.asarray((self.weights[:, :, None] <= left[:, None, :]).all(axis=0))
+            stuck = (fixed == FREE) & ~fits.all(axis=1)
+            if not stuck.any():
+                return fixed
+            if not fits[stuck].any(axis=1).all():
+                return None
+            fixed = np.where(stuck, np.argmax(fits, axis=1).astype(np.int8), fixed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Case:
+    """Placements with some units ``fixed``: none costs less than ``bound`` bytes.  ``branching`` is
+    the unit that the bound is weak at, ``None`` if the bound is the cost of one of them."""
+
+    fixed: Sides
+    bound: int
+    branching: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Line:
+    """A placement with what it costs at the multipliers so far, and its weight over a capacity."""
+
+    side: Sides
+    cost: int
+    excess: int
+
+
+class BranchAndBound:
+    """The search over one problem of two devices, from a placement that keeps all rows.
+
+    ``keep(device_of)`` is called with every better placement, ``note_bound(bytes)`` with every
+    better bound.  Raises ``ValueError`` for another number of devices.
+    """
+
+    def __init__(
+        self,
+        problem: ReducedProblem,
+        known: Sequence[int],
+        keep: Callable[[Sequence[int]], None],
+        note_bound: Callable[[int], None],
+    ) -> None:
+        self.network = CutNetwork(problem)
+        self.best = int(problem.value(known))
+        self.keep = keep
+        self.note_bound = note_bound
+        self.bound = 0
+        self.root = self._without_symmetry(known, bool(interchangeable_devices(problem)))
+
+    def _without_symmetry(self, known: Sequence[int], is_symmetric: bool) -> Sides:
+        """What is fixed in all cases: of two devices that can swap names, one has the heaviest
+        unit."""
+        fixed = self.network.only.copy()
+        free = np.flatnonzero(fixed == FREE)
+        if is_symmetric and len(free):
+            leader = free[np.argmax(self.network.weights[:, free].sum(axis=0))]
+            fixed[leader] = known[leader]
+        return fixed
+
+    def run(self, deadline: float, most_cases: int | None = None) -> bool:
+        """Branch until ``deadline`` (of ``time.time()``) or ``most_cases`` times, the case with the
+        least bound first; whether the best placement is proven to be."""
+        order = itertools.count()
+        root = self.bounded(self.root, 0, deadline)
+        waiting = [] if root is None else [(root.bound, next(order), root)]
+        for _ in itertools.count() if most_cases is None else range(most_cases):
+            if not waiting or time.time() > deadline:
+                break
+            case = waiting[0][2]
+            self._raise_bound(min(case.bound, self.best))
+            if case.bound >= self.best or case.branching is None:
+                break
+            children = []
+            for device in (0, 1):
+                fixed = case.fixed.copy()
+                fixed[case.branching] = device
+                children.append(self.bounded(fixed, case.bound, deadline))
+            if time.time() > deadline:
+                break  # a child may have been left half bounded
+            heapq.heappop(waiting)
+            for child in children:
+                if child is not None and child.bound < self.best:
+                    heapq.heappush(waiting, (child.bound, next(order), child))
+        self._raise_bound(min([self.best, *(bound for bound, _, _ in waiting)]))
+        return self.bound >= self.best
+
+    def _raise_bound(self, bound: int) -> None:
+        if bound > self.bound:
+            self.bound = bound
+            self.note_bound(bound)
+
+    def bounded(self, fixed: Sides, least: int, deadline: float) -> _Case | None:
+        """The case with its bound, at least ``least``; ``None`` if no placement is one of it."""
+        network = self.network
+        propagated = network.propagate(fixed)
+        if propagated is None:
+            return None
+        fixed, price, offset = propagated, network.price, 0
+        side = network.minimum(fixed, price)
+        self.offer(side)
+        bound, branching = max(least, -(-network.cost(side, price) // network.scale)), None
+        for _ in range(_MOST_MULTIPLIERS):
+            over = network.loads(side) - network.capacity
+            if (over <= 0).all() or bound >= self.best or time.time() > deadline:
+                break
+            share = over / np.maximum(1, network.capacity)
+            row, device = divmod(int(np.argmax(share)), 2)
+            ascent = _Ascent(self, fixed, price, offset, row, device)
+            heavy, light = ascent.run(side, deadline)
+            price, offset, side = ascent.price, ascent.offset, light.side
+            bound = max(bound, ascent.bound)
+            if branching is None:
+                weak = (heavy.side != light.side) & (fixed == FREE)
+                branching = int(np.argmax(np.where(weak, network.weights[row], -1)))
+        return _Case(fixed, bound, branching)
+
+    def offer(self, side: Sides) -> None:
+        """A placement that may be better than the best, and need not keep all rows."""
+        if (self.network.loads(side) > self.network.capacity).any():
+            return
+        value = self.network.cost(side, self.network.price) // self.network.scale
+        if value < self.best:
+            self.best = value
+            self.keep(side.tolist())
+
+
+class _Ascent:
+    """The multiplier of one capacity that raises the bound most, the others as they are.
+
+    ``price`` and ``offset`` (in multiples of ``1 / scale`` bytes) are those of the best multiplier
+    found, ``bound`` in bytes what they prove.
+    """
+
+    def __init__(
+        self,
+        search: BranchAndBound,
+        fixed: Sides,
+        price: Ints,
+        offset: int,
+        row: int,
+        device: int,
+    ) -> None:
+        self.search = search
+        self.network = search.network
+        self.fixed = fixed
+        self.given = price, offset
+        self.price, self.offset = price, offset
+        self.bound = 0
+        self.weights = self.network.weights[row]
+        self.capacity = int(self.network.capacity[row, device])
+        self.device = device
+
+    def run(self, side: Sides, deadline: float) -> tuple[_Line, _Line]:
+        """The last placement that is too heavy and the last that is not, from the cheapest one."""
+        heavy = self._line(side)
+        other = np.int8(1 - self.device)
+        light = self._line(np.where(self.fixed == FREE, other, self.fixed))
+        for _ in range(_MOST_FLOWS):
+            multiplier = (light.cost - heavy.cost) / (heavy.excess - light.excess)
+            if multiplier <= 0 or self.bound >= self.search.best or time.time() > deadline:
+                break
+            price, offset = self._dualised(multiplier)
+            found = self.network.minimum(self.fixed, price)
+            value = self.network.cost(found, price) + offset
+            proven = -(-value // self.network.scale)
+            if proven > self.bound:
+                self.bound, self.price, self.offset = proven, price, offset
+            self.search.offer(found)
+            line = self._line(found)
+            meeting = heavy.cost + multiplier * heavy.excess
+            if value >= meeting - _CLOSE * abs(meeting):
+                break
+            heavy, light = (line, light) if line.excess > 0 else (heavy, line)
+        return heavy, light
+
+    def _line(self, side: Sides) -> _Line:
+        price, offset = self.given
+        excess = int(self.weights[side == self.device].sum()) - self.capacity
+        return _Line(side, self.network.cost(side, price) + offset, excess)
+
+    def _dualised(self, multiplier: float) -> tuple[Ints, int]:
+        """Prices with the weight on the device at ``multiplier``, rounded down, and what the
+        capacity gives back, rounded up."""
+        price, offset = self.given
+        added = multiplier * self.weights * (1 - _ROUNDING)
+        price = price.copy()
+        price[self.device] += np.minimum(added, self.network.most_price).astype(np.int64)
+        return price, offset - math.ceil(multiplier * self.capacity * (1 + _ROUNDING))

@@ -1,0 +1,133 @@
+"""One stage of a solve: the best placement under one set of rules about the host."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placer.solving.process.child_search import ChildResult, search_in_child
+from placer.solving.reduction.contraction import contract
+from placer.solving.reduction.forced_transfer import forced_bytes
+from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.search.initial import initial_placement
+from placer.solving.solution import SolverParameters, Status
+
+_INITIAL_SHARE = 0.1
+_INITIAL_MOST_SECONDS = 2.0
+_LEAST_CHILD_SECONDS = 1.0
+_MOST_RESERVED_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageResult:
+    """A placement per op with its value and bound (in undivided bytes), and what went wrong."""
+
+    status: Status
+    device_of: tuple[int, ...] | None = None
+    value: float | None = None
+    lower_bound: float | None = None
+    warnings: tuple[tuple[str, str], ...] = ()
+
+
+def solve_stage(
+    units: ReducedProblem,
+    parameters: SolverParameters,
+    deadline: float,
+    hints: Sequence[Sequence[int]] = (),
+) -> StageResult:
+    """The best placement of ``units`` until ``deadline`` (of ``time.monotonic()``).
+
+    ``hints`` are placements of the ops that may be good.  To expand and judge the placement found
+    takes about as long as to reduce the problem: so much is kept back.
+    """
+    began = time.monotonic()
+    problem = contract(units)
+    deadline -= min(time.monotonic() - began, _MOST_RESERVED_SHARE * max(0.0, deadline - began))
+    if cannot_fit(problem):
+        return StageResult(status=Status.INFEASIBLE)
+    until = deadline if parameters.work_limit is not None else _initial_deadline(deadline)
+    start = initial_placement(problem, until, _project(problem, hints))
+    if start is not None:
+        value = problem.value(start)
+        if value <= forced_bytes(problem) or _is_fixed(problem):
+            return _judge(problem, start, value)
+        known = problem.expand(start)
+        problem = contract(problem, value)
+        start = problem.project(known)
+    return _search(problem, start, parameters, deadline)
+
+
+def _is_fixed(problem: ReducedProblem) -> bool:
+    """Whether every unit has one device only."""
+    return all(len(devices) == 1 for devices in problem.allowed)
+
+
+def _project(problem: ReducedProblem, hints: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    return [problem.project(hint) for hint in hints]
+
+
+def _initial_deadline(deadline: float) -> float:
+    now = time.monotonic()
+    return now + min(_INITIAL_MOST_SECONDS, _INITIAL_SHARE * max(0.0, deadline - now))
+
+
+def cannot_fit(problem: ReducedProblem) -> bool:
+    """Whether sums alone show that nothing fits: a unit, or all units of a set of devices."""
+    sets = {frozenset(devices) for devices in problem.allowed}
+    sets.add(frozenset().union(*sets))
+    if frozenset() in sets and problem.allowed:
+        return True
+    return any(_overfull(problem, devices) for devices in sets) or any(
+        cap < 0 for row in problem.rows for cap in row.capacity
+    )
+
+
+def _overfull(problem: ReducedProblem, devices: frozenset[int]) -> bool:
+    """Whether the units that may use only ``devices`` weigh more than those can hold."""
+    for row in problem.rows:
+        needed = sum(
+            weight
+            for weight, allowed in zip(row.weights, problem.allowed, strict=True)
+            if devices.issuperset(allowed)
+        )
+        if needed > sum(row.capacity[device] for device in devices):
+            return True
+    return False
+
+
+def _search(
+    problem: ReducedProblem,
+    start: tuple[int, ...] | None,
+    parameters: SolverParameters,
+    deadline: float,
+) -> StageResult:
+    """CP-SAT from ``start``; whatever happens to it, ``start`` is not lost."""
+    left = deadline - time.monotonic()
+    found = ChildResult(status=Status.UNKNOWN)
+    if left >= _LEAST_CHILD_SECONDS:
+        found = search_in_child(problem, start, parameters, left)
+    candidates = [device_of for device_of in (start, found.device_of) if device_of is not None]
+    if not candidates:
+        status = Status.INFEASIBLE if found.status is Status.INFEASIBLE else Status.UNKNOWN
+        return StageResult(status=status, warnings=found.warnings)
+    bound = max(found.lower_bound or 0, forced_bytes(problem))
+    return _judge(problem, min(candidates, key=problem.value), bound, found.warnings)
+
+
+def _judge(
+    problem: ReducedProblem,
+    best: tuple[int, ...],
+    bound: float,
+    warnings: tuple[tuple[str, str], ...] = (),
+) -> StageResult:
+    """The placement with what is proven about it."""
+    value = problem.value(best)
+    is_optimal = bound >= value
+    return StageResult(
+        status=Status.OPTIMAL if is_optimal else Status.FEASIBLE,
+        device_of=problem.expand(best),
+        value=value,
+        lower_bound=value if is_optimal else bound or None,
+        warnings=warnings,
+    )

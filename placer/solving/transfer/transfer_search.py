@@ -1,0 +1,115 @@
+"""The search for the least transfer: placements from nothing by recursive bisection, some devices
+of a good one drawn anew, and cycles through all scales."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from placer.solving.compiled.arrays import (
+    Arrays,
+    Devices,
+    Floats,
+    Ints,
+    Nets,
+    Units,
+    incidence,
+    ragged,
+)
+from placer.solving.compiled.gain_table import excess, transfer_of
+from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
+from placer.solving.search.recursive_bisection import bisect_recursively, finish, redraw, refine
+
+_FRESH_SHARE = 0.1
+_REDRAWN_SHARE = 0.65
+
+
+def to_arrays(problem: ReducedProblem) -> Arrays:
+    """The problem for compiled code.  Sizes become floats: exact up to 2**53 bytes."""
+    count = problem.device_count
+    allowed = np.zeros((problem.unit_count, count), np.bool_)
+    for unit, devices in enumerate(problem.allowed):
+        allowed[unit, list(devices)] = True
+    start, pins = ragged([net.consumers for net in problem.nets])
+    sizes = np.array([net.bytes for net in problem.nets], np.float64)
+    producers = np.array([net.producer for net in problem.nets], np.int64)
+    nets = Nets(producers, start, pins, sizes, np.ones(len(sizes)))
+    cost = np.zeros((problem.unit_count, count))
+    cost[:, problem.host] = problem.host_cost
+    weights = np.array([row.weights for row in problem.rows], np.float64)
+    units = Units(
+        cost,
+        weights.reshape(len(problem.rows), problem.unit_count),
+        allowed,
+        *incidence(problem.unit_count, nets),
+    )
+    capacity = np.array([row.capacity for row in problem.rows], np.float64)
+    alike = np.ones((count, count)) - np.eye(count)
+    machine = Devices(
+        capacity.reshape(len(problem.rows), count),
+        0.0 * alike,
+        alike,
+        np.ones(count, np.bool_),
+        False,
+    )
+    return Arrays(units, nets, machine)
+
+
+class TransferSearch(MultilevelSearch):
+    """The search over one problem; ``on_better`` is told of every better placement."""
+
+    coarsest_units = 240
+    cluster_share = 0.05
+    patience = 25
+    most_idle_cycles = 200
+    alike_share = 1e-4
+
+    def __init__(
+        self, problem: ReducedProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
+    ) -> None:
+        super().__init__(to_arrays(problem), hint, seed, on_better)
+
+    def judge(self, arrays: Arrays, device_of: Ints) -> Found:
+        """The placement with its transfer in bytes."""
+        fits = excess(arrays, device_of) == 0.0
+        return Found(float(transfer_of(arrays, device_of)) if fits else np.inf, device_of)
+
+    def improve(self, arrays: Arrays, device_of: Ints, _free: Ints, _temperature: float) -> Ints:
+        """Moves of single units."""
+        return refine(arrays, device_of, self.random)
+
+    def sizes(self, arrays: Arrays) -> Floats:
+        """Each unit's largest share of a row."""
+        totals = np.maximum(1.0, arrays.units.weights.sum(axis=1, keepdims=True))
+        return np.asarray((arrays.units.weights / totals).max(axis=0), np.float64)
+
+    def step(self, deadline: float) -> None:
+        """A placement from nothing, some devices of a good one drawn anew, or a cycle."""
+        kind = self.random.random()
+        if not self.population or kind < _FRESH_SHARE:
+            self.keep(self.fresh(self.arrays)[0])
+        elif kind < _FRESH_SHARE + _REDRAWN_SHARE:
+            self.redraw()
+        else:
+            self.vary(deadline)
+
+    def redraw(self) -> None:
+        """Two devices of a good placement, or a few more, are drawn anew."""
+        device_of = self.parents()[0].device_of
+        count = self.arrays.units.allowed.shape[1]
+        devices = self.random.permutation(count)[: 1 + self.random.geometric(0.5)]
+        sizes = self.sizes(self.arrays)
+        self.keep(
+            self.judge(self.arrays, redraw(self.arrays, sizes, device_of, devices, self.random))
+        )
+
+    def keep_mended(self, device_of: Sequence[int]) -> None:
+        """A placement from elsewhere, which need not keep all rows."""
+        mended = finish(self.arrays, np.array(device_of, np.int64), self.random)
+        self.keep(self.judge(self.arrays, mended))
+
+    def fresh(self, arrays: Arrays) -> list[Found]:
+        """A placement by recursive bisection."""
+        return [self.judge(arrays, bisect_recursively(arrays, self.sizes(arrays), self.random))]

@@ -1,0 +1,151 @@
+"""TensorFlow set up for a plan: in a fresh process, on pretended GPUs, and too late."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import tensorflow as tf
+
+from placer.application.devices import gpu_memory, runtime_settings
+from placer.application.devices.gpu_memory import GpuMemory, seen_by_cuda
+from placer.errors import PlacerError, UsageError
+
+ROOT = Path(__file__).resolve().parents[3]
+
+FRESH = """
+from types import SimpleNamespace
+import tensorflow as tf
+import placer
+plan = SimpleNamespace(placement={"a": "GPU:0", "b": "GPU:1", "c": "CPU:0"}, devices=())
+mapping = placer.configure_runtime(plan, soft_placement=False, intra_op_threads=1)
+assert mapping.rehearsed
+assert len(tf.config.list_logical_devices("CPU")) == 3
+assert tf.config.threading.get_intra_op_parallelism_threads() == 1
+assert not tf.config.get_soft_device_placement()
+try:
+    placer.configure_runtime(plan)
+except placer.errors.PlacerError as error:
+    print(error)
+"""
+
+
+def plan_on(*devices):
+    """As much of a plan as the settings read; every GPU has 2 GiB."""
+    rows = [{"name": name, "memory_limit_bytes": 2 << 30} for name in devices]
+    return SimpleNamespace(placement=dict(enumerate(devices)), devices=tuple(rows))
+
+
+def test_a_fresh_process_is_set_up_once():
+    """Devices, threads and soft placement hold; a second call says that it is too late."""
+    command = [sys.executable, "-c", FRESH]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "right after importing" in done.stdout
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    """Two GPUs in a process whose TensorFlow has not started; the calls that configure them."""
+    gpus = [SimpleNamespace(name=f"/physical_device:GPU:{n}", device_type="GPU") for n in range(2)]
+    calls = []
+
+    def record(name):
+        return lambda *arguments: calls.append((name, *arguments))
+
+    from tensorflow.python.eager import context
+
+    monkeypatch.setattr(context, "context", lambda: SimpleNamespace(_initialized=False))
+    cpu = SimpleNamespace(name="/physical_device:CPU:0", device_type="CPU")
+    monkeypatch.setattr(
+        tf.config, "list_physical_devices", lambda kind=None: gpus if kind else [cpu, *gpus]
+    )
+    for name in ("set_visible_devices", "set_logical_device_configuration"):
+        monkeypatch.setattr(tf.config, name, record(name))
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", record("growth"))
+    monkeypatch.setattr(tf.config, "set_soft_device_placement", record("soft"))
+    monkeypatch.setattr(runtime_settings, "configure_logical_cpus", record("cpus"))
+    return gpus, calls
+
+
+def test_gpus_of_the_plan_are_visible_with_its_caps(pretended):
+    """One GPU of two, limited to the plan's cap in MiB."""
+    gpus, calls = pretended
+    mapping = runtime_settings.configure_runtime(plan_on("GPU:0", "CPU:0"), memory="limit")
+    assert not mapping.rehearsed
+    assert ("set_visible_devices", gpus[:1], "GPU") in calls
+    (limits,) = [call for call in calls if call[0] == "set_logical_device_configuration"]
+    assert limits[1] is gpus[0]
+    assert [part.memory_limit for part in limits[2]] == [2048]
+
+
+def test_one_gpu_is_divided_for_a_rehearsal(pretended):
+    """Three planned GPUs, two there: the first becomes three logical ones."""
+    _, calls = pretended
+    plan = plan_on("GPU:0", "GPU:1", "GPU:2")
+    mapping = runtime_settings.configure_runtime(plan, split_gpu=True)
+    assert not mapping.rehearsed
+    (divided,) = [call for call in calls if call[0] == "set_logical_device_configuration"]
+    assert [part.memory_limit for part in divided[2]] == [2048] * 3
+    with pytest.raises(UsageError, match="GPU:2"):
+        runtime_settings.configure_runtime(plan, on_hardware=True)
+
+
+def test_it_is_too_late_once_tensorflow_runs():
+    tf.constant(1)
+    with pytest.raises(PlacerError, match="already started"):
+        runtime_settings.configure_runtime(plan_on("GPU:0"))
+
+
+def test_sessions_get_a_config_proto():
+    """Visible GPUs and caps on the hardware, logical CPUs in a rehearsal."""
+    plan = plan_on("GPU:0", "GPU:1")
+    config = runtime_settings.session_config(plan, memory="limit")
+    assert config.gpu_options.visible_device_list == "0,1"
+    limits = [d.memory_limit_mb[0] for d in config.gpu_options.experimental.virtual_devices]
+    assert limits == [2048, 2048]
+    rehearsal = runtime_settings.session_config(plan, rehearse=True)
+    assert (rehearsal.device_count["CPU"], rehearsal.device_count["GPU"]) == (3, 0)
+
+
+def gpu(number, model="T4"):
+    return GpuMemory(uuid=f"GPU-{number}", model=model, total_bytes=8, free_bytes=6, used_bytes=2)
+
+
+def test_driver_and_cuda_number_gpus_in_their_own_ways(monkeypatch):
+    """Hidden GPUs, UUIDs, unequal models: a memory is shown only where it is surely the GPU's."""
+    gpus = [gpu(0), gpu(1)]
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    for listed, expected in (("1", [gpus[1]]), ("GPU-1,GPU-0", gpus[::-1]), ("0,7,1", gpus[:1])):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+        assert list(seen_by_cuda(gpus)) == expected
+    unequal = [gpu(0), gpu(1, "A100")]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert seen_by_cuda(unequal) == (None,)
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    assert seen_by_cuda(unequal) == (unequal[1],)
+
+
+def test_the_driver_is_asked_where_it_can_be(monkeypatch):
+    """What NVML tells, and nothing where it has no driver."""
+    error = type("NVMLError", (Exception,), {})
+    nvml = SimpleNamespace(
+        NVMLError=error,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=8, free=6, used=2),
+        nvmlDeviceGetUUID=lambda _: b"GPU-0",
+        nvmlDeviceGetName=lambda _: "T4",
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert gpu_memory.read_gpus() == (gpu(0),)
+
+    def fail():
+        raise error("no driver")
+
+    nvml.nvmlInit = fail
+    assert gpu_memory.read_gpus() == ()

@@ -1,0 +1,251 @@
+"""Programs on two and three server processes of this machine, which the tests start and stop."""
+
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from fresh_processes import ENVIRONMENT
+
+import placer
+from placer.application.running.cluster_runs import ClusterError, ClusterSession, silent_tasks
+from placer.errors import UsageError
+
+SERVER = (
+    "import sys; from placer.application.running.cluster_runs import serve_task; "
+    "serve_task(sys.argv[1], 'worker', int(sys.argv[2]))"
+)
+
+
+class Cluster:
+    """Servers of the job ``worker``, one process each, described in a ``cluster.toml``."""
+
+    def __init__(self, folder, count):
+        self.ports = [free_port() for _ in range(count)]
+        self.addresses = {"worker": [f"127.0.0.1:{port}" for port in self.ports]}
+        self.file = folder / "cluster.toml"
+        tables = [
+            f'[[device]]\nname = "/job:worker/task:{task}/device:CPU:0"\nmemory = "1GiB"\n'
+            f'[[task]]\nname = "/job:worker/task:{task}"\naddress = "127.0.0.1:{port}"\n'
+            for task, port in enumerate(self.ports)
+        ]
+        self.file.write_text("".join(tables) + "[default_link]\nbandwidth = 1e9\nlatency = 1e-4\n")
+        self.processes = {}
+        for task in range(count):
+            self.start(task)
+        self.wait()
+
+    def start(self, task):
+        command = [sys.executable, "-c", SERVER, str(self.file), str(task)]
+        self.processes[task] = subprocess.Popen(
+            command, env=ENVIRONMENT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+
+    def wait(self):
+        """Until every server answers."""
+        end = time.monotonic() + 60
+        while silent := silent_tasks(self.addresses):
+            assert time.monotonic() < end, silent
+            time.sleep(0.1)
+
+    def kill(self, task):
+        self.processes[task].kill()
+        self.processes[task].wait()
+
+    def close(self):
+        for task in self.processes:
+            self.kill(task)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def cluster(request, tmp_path_factory):
+    found = Cluster(tmp_path_factory.mktemp("cluster"), request.param)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def training_graph(tmp_path_factory):
+    """The ``.meta`` of a TensorFlow 1 training step: three layers and Adam, a batch of 8."""
+    with tf.Graph().as_default():
+        v1 = tf.compat.v1
+        x = v1.placeholder(tf.float32, [8, 16], name="x")
+        hidden = x
+        for number, size in enumerate((32, 32, 1)):
+            weight = v1.get_variable(f"w{number}", [hidden.shape[1], size], use_resource=True)
+            hidden = tf.tanh(hidden @ weight, name=f"layer{number}")
+        loss = tf.reduce_mean(tf.square(hidden - 0.5), name="loss")
+        v1.train.AdamOptimizer(0.01).minimize(loss, name="train")
+        v1.global_variables_initializer()
+        path = tmp_path_factory.mktemp("graph") / "step.meta"
+        v1.train.export_meta_graph(str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def plan(cluster, training_graph):
+    """One layer on every task."""
+    count = len(cluster.ports)
+    pins = {f"layer{n}": f"/job:worker/task:{n % count}/device:CPU:0" for n in range(3)}
+    pins |= {f"w{n}*": f"/job:worker/task:{n % count}/device:CPU:0" for n in range(3)}
+    return placer.place(
+        training_graph, cluster.file, outputs=("^train", "loss:0"), pins=pins, time_limit=2
+    )
+
+
+@pytest.fixture(scope="module")
+def placed(training_graph, plan, tmp_path_factory):
+    """The GraphDef of the placed ``.meta``, initialisers included."""
+    path = placer.apply(training_graph, plan, tmp_path_factory.mktemp("placed") / "placed.meta")
+    return tf.compat.v1.MetaGraphDef.FromString(path.read_bytes()).graph_def
+
+
+def start_weights(session):
+    """Initialises the optimizer, and gives the weights values that do not depend on a seed."""
+    session.run("init")
+    rng = np.random.default_rng(0)
+    for number, shape in enumerate([(16, 32), (32, 32), (32, 1)]):
+        value = rng.standard_normal(shape).astype(np.float32)
+        session.run(f"w{number}/Assign", {f"w{number}/Initializer/random_uniform:0": value})
+
+
+def train(session, steps=20):
+    """The losses of some steps."""
+    x = np.random.default_rng(1).random((8, 16), np.float32)
+    return [float(session.run(["loss:0", "train"], {"x:0": x})[0]) for _ in range(steps)]
+
+
+def test_a_session_trains_on_several_machines_as_planned(cluster, placed, plan, training_graph):
+    """Losses equal those of one process; devices and transfers are those of the plan."""
+    with ClusterSession(placed, cluster.file) as session:
+        start_weights(session)
+        losses = train(session)
+    graph_def = tf.compat.v1.MetaGraphDef.FromString(training_graph.read_bytes()).graph_def
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.graph_util.import_graph_def(graph_def, name="")
+        start_weights(session)
+        np.testing.assert_allclose(losses, train(session), rtol=1e-6)
+    found = placer.verify(training_graph, plan, cluster=cluster.file).raise_for_mismatch()
+    assert not found.rehearsed
+    tasks = {f"/job:worker/task:{n}/device:CPU:0" for n in range(len(cluster.ports))}
+    assert {row.actual for row in found.ops} >= tasks
+    assert all(row.requested == row.actual for row in found.variables)
+    assert {row.code for row in found.transfers} <= {"", "replicated"}
+    assert sum(row.predicted and row.actual for row in found.transfers) > len(tasks)
+
+
+def test_a_killed_worker_is_named_in_time_and_the_plan_runs_again(cluster, placed):
+    """The error comes within the limit, says who is gone, and a restart is enough to go on."""
+    last = len(cluster.ports) - 1
+    with ClusterSession(placed, cluster.file, time_limit_seconds=20) as session:
+        start_weights(session)
+        expected = train(session)
+    with ClusterSession(placed, cluster.file, time_limit_seconds=20) as session:
+        start_weights(session)
+        train(session, 3)
+        cluster.kill(last)
+        begin = time.monotonic()
+        with pytest.raises(ClusterError, match=f"/job:worker/task:{last} .*do not answer"):
+            train(session)
+        assert time.monotonic() - begin < 30
+    with pytest.raises(ClusterError, match="start their servers"):
+        ClusterSession(placed, cluster.file)
+    cluster.start(last)
+    cluster.wait()
+    with ClusterSession(placed, cluster.file, time_limit_seconds=20) as session:
+        start_weights(session)
+        assert train(session) == expected
+
+
+def test_devices_that_no_server_has_are_refused(cluster, placed):
+    """A task beyond the cluster would be waited for; it is named instead."""
+    other = type(placed)()
+    other.CopyFrom(placed)
+    other.node[0].device = "/job:worker/replica:0/task:7/device:CPU:0"
+    with pytest.raises(UsageError, match="task:7"):
+        ClusterSession(other, cluster.file)
+
+
+FUNCTION_CLIENT = """
+import sys, time, pickle
+import numpy as np, tensorflow as tf
+import placer
+from placer.application.running.cluster_runs import call_in_time
+file, count = sys.argv[1], int(sys.argv[2])
+placer.connect_cluster(file)
+values = [np.random.default_rng(n).random((8, 8), np.float32) for n in range(3)]
+layers = [tf.Variable(value, name=f"w{n}") for n, value in enumerate(values)]
+@tf.function(input_signature=[tf.TensorSpec([4, 8], name="x")])
+def step(x):
+    with tf.GradientTape() as tape:
+        y = x
+        for n, w in enumerate(layers):
+            y = tf.tanh(y @ w, name=f"layer{n}")
+        loss = tf.reduce_mean(y)
+    for w, g in zip(layers, tape.gradient(loss, layers)):
+        w.assign_sub(0.1 * g)
+    return loss
+x = tf.constant(np.random.default_rng(9).random((4, 8), np.float32))
+pins = {f"layer{n}": f"/job:worker/task:{n % count}/device:CPU:0" for n in range(3)}
+plan = placer.place(step, file, pins=pins, time_limit=2)
+placed = placer.apply(step, plan)
+losses = [float(placed(x)) for _ in range(20)]
+assert losses == [float(step(x)) for _ in range(20)], losses
+assert {m.name: placed.mapping.planned(m.copy.device) for m in placed.moved} == plan.variables
+if sys.argv[3]:
+    found = placer.verify(step, plan, cluster=file).raise_for_mismatch()
+    assert {row.code for row in found.transfers} <= {"", "returned", "replicated"}, found
+    assert len({row.actual for row in found.ops}) >= count
+print("ready", flush=True)
+sys.stdin.readline()
+begin = time.monotonic()
+try:
+    for _ in range(20):
+        call_in_time(lambda: placed(x), placer.read_addresses(file), 20)
+except placer.errors.PlacerError as error:
+    print(f"{time.monotonic() - begin:.1f}", error, flush=True)
+import os; os._exit(0)
+"""
+
+
+def test_functions_run_on_several_machines_as_planned(cluster):
+    """A tf.function's training, placed on the joined cluster, with a kill and a restart."""
+    last = len(cluster.ports) - 1
+    for check in ("verify", "")[: 2 if last == 1 else 1]:
+        client = run_client(cluster, check)
+        try:
+            assert client.stdout.readline() == "ready\n", client.stderr.read()[-3000:]
+            cluster.kill(last)
+            client.stdin.write("\n")
+            client.stdin.flush()
+            seconds, _, message = client.stdout.readline().partition(" ")
+            assert float(seconds) < 30
+            assert f"/job:worker/task:{last}" in message
+        finally:
+            client.kill()
+            client.wait()
+        cluster.start(last)
+        cluster.wait()
+
+
+def run_client(cluster, check):
+    """A process that trains a function on the cluster, and verifies it if ``check`` says so."""
+    count = str(len(cluster.ports))
+    command = [sys.executable, "-c", FUNCTION_CLIENT, str(cluster.file), count, check]
+    return subprocess.Popen(
+        command,
+        env=ENVIRONMENT,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )

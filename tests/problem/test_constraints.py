@@ -1,0 +1,189 @@
+"""Where ops may run: feeds, pins, kernels, device strings and groups, alone and together."""
+
+from __future__ import annotations
+
+import pytest
+from graphs_by_hand import draw
+
+from cost_models.clusters import parse_cluster
+from placer.errors import UsageError
+from placer.graph.op_graph import OpGraph
+from placer.problem.constraints import ConstraintOptions, Constraints, find_constraints
+
+TWO_GPUS = "2xGPU:1GiB"
+
+
+def constrain(graph: OpGraph, devices: str = TWO_GPUS, **options: object) -> Constraints:
+    return find_constraints(graph, parse_cluster(devices), ConstraintOptions(**options))
+
+
+def devices_of(constraints: Constraints, op: str) -> tuple[str, ...]:
+    groups = zip(constraints.groups, constraints.group_devices, strict=True)
+    return next(devices for group, devices in groups if op in group.ops)
+
+
+def test_an_op_with_a_gpu_kernel_stays_off_the_cpu():
+    """MatMul may use every GPU and not the host, which is there all the same."""
+    assert devices_of(constrain(draw("a -> b")), "b") == ("GPU:0", "GPU:1")
+
+
+def test_without_accelerators_the_cpus_take_everything():
+    """On two CPUs the same op may use both."""
+    assert devices_of(constrain(draw("a -> b"), "2xCPU:1GiB"), "b") == ("CPU:0", "CPU:1")
+
+
+def test_a_fed_op_sits_on_the_host():
+    """A fed value arrives on CPU:0 whatever is pinned."""
+    constraints = constrain(draw("x=Placeholder -> a", feeds=["x"]), pins={"x": "GPU:1"})
+    assert devices_of(constraints, "x") == ("CPU:0",)
+    assert constraints.restrictions["x"].code == "fed"
+    assert [(code, ops) for code, _, ops in constraints.warnings] == [("pin_of_fed", ("x",))]
+    graph = draw("x=Placeholder -> a", feeds=["x"])
+    assert constrain(graph, pins={"x": "CPU:0"}).warnings == ()
+
+
+def test_an_op_without_a_gpu_kernel_goes_to_the_cpu_with_its_group():
+    """A hash table has only a CPU kernel; the op colocated with it follows."""
+    graph = draw("t=HashTableV2 -> a -> b", groups=[["t", "a"]], dtypes={"t": "resource"})
+    constraints = constrain(graph)
+    assert devices_of(constraints, "a") == ("CPU:0",)
+    assert devices_of(constraints, "b") == ("GPU:0", "GPU:1")
+    assert "HashTableV2" in constraints.restrictions["t"].reason
+
+
+def test_the_kernel_depends_on_the_dtype():
+    """MatMul on strings does not exist on a GPU; on floats it does."""
+    constraints = constrain(draw("a -> b", dtypes={"b": "string"}))
+    assert devices_of(constraints, "a") == ("GPU:0", "GPU:1")
+
+
+def test_pins_by_name_win_over_pins_by_type():
+    """--pin-type sends every MatMul to GPU:0, --pin takes one back to GPU:1."""
+    graph = draw("tower/a -> tower/b")
+    constraints = constrain(graph, pin_types={"MatMul": "/gpu:0"}, pins={"tower/b": "GPU:1"})
+    assert devices_of(constraints, "tower/a") == ("GPU:0",)
+    assert devices_of(constraints, "tower/b") == ("GPU:1",)
+
+
+def test_device_strings_are_pins_unless_they_are_cleared():
+    """A partial, legacy device string binds; --clear-devices ignores it."""
+    graph = draw("a -> b", devices={"b": "/gpu:1"})
+    assert devices_of(constrain(graph), "b") == ("GPU:1",)
+    assert devices_of(constrain(graph, clear_devices=True), "b") == ("GPU:0", "GPU:1")
+
+
+def test_a_device_string_without_a_kernel_gives_way_with_a_warning():
+    """TensorFlow's soft placement would move the op; we say so."""
+    graph = draw("t=HashTableV2 -> a", devices={"t": "/gpu:1"}, dtypes={"t": "resource"})
+    constraints = constrain(graph)
+    assert devices_of(constraints, "t") == ("CPU:0",)
+    assert [(code, ops) for code, _, ops in constraints.warnings] == [
+        ("device_string_ignored", ("t",))
+    ]
+
+
+def test_two_pins_in_one_group_leave_no_device():
+    """The contradiction is data for the solver's conflict, not a crash."""
+    graph = draw("a -> b", groups=[["a", "b"]])
+    assert devices_of(constrain(graph, pins={"a": "GPU:0", "b": "GPU:1"}), "a") == ()
+
+
+def test_keep_together_merges_groups_transitively():
+    """A glob that touches two groups makes one of them."""
+    graph = draw("s/a -> s/b -> c -> d", groups=[["s/b", "c"]])
+    constraints = constrain(graph, keep_together=("s/*",))
+    assert [group.ops for group in constraints.groups] == [("s/a", "s/b", "c"), ("d",)]
+
+
+def test_every_op_is_in_exactly_one_group():
+    """Groups partition the ops, in graph order."""
+    graph = draw("a, b -> c -> d, e", groups=[["a", "d"]])
+    ops = [op for group in constrain(graph).groups for op in group.ops]
+    assert sorted(ops) == sorted(graph.ops)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pins": {"nothing*": "GPU:0"}}, "no op of the 2 in the graph matches"),
+        ({"pins": {"a": "GPU:7"}}, "no device GPU:7 among"),
+        ({"pins": {"a": "gpu zero"}}, "gpu zero"),
+        ({"keep_together": ("tower*",)}, "--keep-together tower"),
+    ],
+)
+def test_a_wrong_request_says_what_was_found(options, message):
+    """Pins that match nothing and devices that are not there are usage errors."""
+    with pytest.raises(UsageError, match=message.replace("*", r"\*")):
+        constrain(draw("a -> b"), **options)
+
+
+def test_a_device_string_that_matches_no_device_is_a_usage_error():
+    """The next step is named."""
+    with pytest.raises(UsageError, match="--clear-devices"):
+        constrain(draw("a -> b", devices={"b": "/job:worker/task:3/gpu:0"}))
+
+
+def test_a_small_constant_stays_with_its_only_reader():
+    """An axis is not worth a message; a constant with two readers, or a large one, is free."""
+    graph = draw(
+        "axis=Const -> a", "shared=Const -> a, b", "large=Const -> b", bytes={"large": 4096}
+    )
+    groups = {group.ops for group in constrain(graph).groups}
+    assert groups == {("axis", "a"), ("shared",), ("b",), ("large",)}
+
+
+def test_a_constant_of_strings_does_not_take_its_reader_to_the_host():
+    """String constants live on the CPU; the op that reads one may use a GPU."""
+    graph = draw("message=Const, x -> check=Assert", dtypes={"message": "string", "x": "bool"})
+    constraints = constrain(graph)
+    assert devices_of(constraints, "message") == ("CPU:0",)
+    assert devices_of(constraints, "check") == ("GPU:0", "GPU:1")
+
+
+def test_a_pin_needs_a_kernel():
+    """A pin that no matching op can follow is refused; of several, those without one are told."""
+    graph = draw("t=HashTableV2", "a", "c=CudnnRNN", dtypes={"t": "resource"})
+    with pytest.raises(UsageError, match="no GPU kernel for HashTableV2"):
+        constrain(graph, pins={"t": "GPU:1"})
+    with pytest.raises(UsageError, match="no CPU kernel for CudnnRNN"):
+        constrain(graph, pins={"c": "CPU:0"})
+    constraints = constrain(graph, pins={"*": "GPU:1"})
+    assert devices_of(constraints, "a") == ("GPU:1",)
+    assert devices_of(constraints, "t") == ("CPU:0",)
+    assert ("pin_without_kernel", ("t",)) in [(code, ops) for code, _, ops in constraints.warnings]
+
+
+def test_what_hands_a_result_on_stays_with_the_op_that_gives_it():
+    """x is made on the host for lack of a kernel, and fetched through an Identity: that stays
+    there, while one that somebody reads may go anywhere.
+
+        s=StringLength -> out=Identity (fetched)
+        a -> kept=Identity -> b
+    """
+    graph = draw(
+        "t=Placeholder -> s=StringLength -> out=Identity",
+        "a -> kept=Identity -> b",
+        dtypes={"t": "string", "s": "int32", "out": "int32"},
+        fetches=["out:0"],
+        feeds=["t"],
+    )
+    found = find_constraints(graph, parse_cluster("2xGPU:1GiB"), ConstraintOptions())
+    devices = {
+        op: d for g, d in zip(found.groups, found.group_devices, strict=True) for op in g.ops
+    }
+    assert devices["out"] == ("CPU:0",)
+    assert devices["kept"] == ("GPU:0", "GPU:1")
+    (group,) = [group for group in found.groups if "out" in group.ops]
+    assert (group.ops, group.reasons) == (("s", "out"), ("returned",))
+
+
+def test_what_only_runs_on_accelerators_is_not_spilled():
+    """CudnnRNN has no CPU kernel: neither it nor what is colocated with it may go to the host."""
+    graph = draw("a -> r=CudnnRNN -> b -> c", groups=[["r", "b"]])
+    constraints = constrain(graph)
+    may_spill = {
+        op: spills
+        for group, spills in zip(constraints.groups, constraints.spillable, strict=True)
+        for op in group.ops
+    }
+    assert may_spill == {"a": True, "r": False, "b": False, "c": True}

@@ -1,0 +1,72 @@
+"""The devices of a machine as text."""
+
+from __future__ import annotations
+
+from cost_models.devices import preset
+from placer.application.devices.gpu_memory import GpuMemory
+from placer.application.devices.local_devices import LocalDevices, PhysicalDevice
+from placer.rendering.text.devices_text import render_devices
+
+MACHINE = """\
+Devices of this machine
+TensorFlow 2.21.0
+
+Physical  Visible  Logical       Model        Memory      Used      Free
+────────────────────────────────────────────────────────────────────────
+CPU:0     yes      CPU:0         CPU               -         -         -
+GPU:0     yes      GPU:0, GPU:1  NVIDIA T4  15.0 GiB  3.00 GiB  12.0 GiB
+GPU:1     no       -             NVIDIA T4         -         -         -
+
+Host
+  memory  64.0 GiB
+
+Models for --devices
+dense rates; a plain GPU needs a memory size: GPU:8GiB
+
+Model    Memory       Compute  Bandwidth  Precision
+───────────────────────────────────────────────────
+T4     15.0 GiB  8.10 TFLOP/s   320 GB/s  FP32
+CPU    as given  1.00 TFLOP/s  50.0 GB/s  FP32
+"""
+
+
+def test_a_machine_reads_like_this():
+    """A GPU divided in two, one that is hidden, and a device whose memory is not known."""
+    local = LocalDevices(
+        tensorflow_version="2.21.0",
+        physical=(
+            PhysicalDevice(name="CPU:0", type="CPU", model="", visible=True, logical=("CPU:0",)),
+            PhysicalDevice(
+                name="GPU:0",
+                type="GPU",
+                model="NVIDIA T4",
+                visible=True,
+                logical=("GPU:0", "GPU:1"),
+                memory=GpuMemory(
+                    uuid="GPU-1",
+                    model="NVIDIA T4",
+                    total_bytes=15 << 30,
+                    free_bytes=12 << 30,
+                    used_bytes=3 << 30,
+                ),
+            ),
+            PhysicalDevice(name="GPU:1", type="GPU", model="NVIDIA T4", visible=False),
+        ),
+        host_memory_bytes=64 << 30,
+    )
+    presets = {name: preset(name) for name in ("T4", "CPU")}
+    assert render_devices(local, presets) == MACHINE
+
+
+def test_what_tensorflow_says_is_what_is_listed():
+    """Physical and logical devices are those of ``tf.config``, in its numbering."""
+    import tensorflow as tf
+
+    from placer.application.devices.local_devices import find_local_devices
+
+    found = find_local_devices()
+    assert [f"/physical_device:{device.name}" for device in found.physical] == [
+        device.name for device in tf.config.list_physical_devices()
+    ]
+    logical = [f"/device:{name}" for device in found.physical for name in device.logical]
+    assert logical == [device.name for device in tf.config.list_logical_devices()]

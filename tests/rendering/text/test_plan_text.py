@@ -1,0 +1,134 @@
+"""Plans as text, against literal tables."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from plans_by_hand import device_row, infeasible_plan, small_plan, transfer_row
+
+from placer.rendering.text.plan_text import TRANSFER_ROWS, quality_text, render_plan
+
+PLACED = """\
+models/small
+SavedModel · signature serving_default · batch 32 · 4 ops
+
+Placement
+  status     OPTIMAL (proven best)
+  transfer   3.00 MiB, lower bound 3.00 MiB, gap 0.0%
+  transfers  1 data 3.00 MiB, 1 feed 1.00 KiB, 1 fetch 128 B, 1 control 4 B
+  step       4.10 ms predicted; critical path 4.00 ms, busiest device with its
+             transfers 2.00 ms
+  search     1.50 s, seed 0
+
+Device  Ops      Peak      Cap   Used  Resident     Busy  Model
+───────────────────────────────────────────────────────────────
+GPU:0     1  60.0 MiB  100 MiB  60.0%  40.0 MiB  2.00 ms  T4
+GPU:1     2  90.0 MiB  100 MiB  90.0%  40.0 MiB  2.00 ms  T4
+CPU:0     1  1.00 KiB  100 MiB   0.0%       0 B      0 s  CPU
+
+Peak: the highest over possible orders of the step; not validated on GPU.
+
+Transfers     Bytes  From   To     Kind   Memory
+────────────────────────────────────────────────
+a:0        3.00 MiB  GPU:0  GPU:1  data   device
+x:0        1.00 KiB  CPU:0  GPU:0  feed   device
+b:0           128 B  GPU:1  CPU:0  fetch  device
+"""
+
+INFEASIBLE = """\
+models/small
+SavedModel · signature serving_default · batch 32
+
+Placement
+  status  INFEASIBLE (proven impossible: nothing fits these caps and pins)
+  search  1.50 s, seed 0
+
+Device  Ops  Peak      Cap  Used  Resident  Busy  Model
+───────────────────────────────────────────────────────
+GPU:0     0     -  100 MiB     -         -     -  GPU
+
+Why nothing fits
+  because    GPU:0 (cap 100 MiB) must hold 120 MiB: --pin 'a*=GPU:0' (2 ops,
+             70.0 MiB), the colocation group of w (2 ops, 40.0 MiB) and what may
+             go nowhere else (10.0 MiB).
+  would fit  --max-memory GPU:0=125829120
+"""
+
+
+@pytest.mark.parametrize(
+    ("plan", "text"), [(small_plan(), PLACED), (infeasible_plan(), INFEASIBLE)], ids=["yes", "no"]
+)
+def test_a_plan_reads_like_this(plan, text):
+    """The summary of a placed and of an infeasible plan, word by word."""
+    assert render_plan(plan) == text
+    assert plan.summary() == text
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 200])
+def test_no_line_is_wider_than_the_terminal(width):
+    """Whatever the width, lines stay within it, and long op names keep their ends."""
+    name = "StatefulPartitionedCall/resnet50_1/conv1_conv_1/convolution:0"
+    plan = small_plan(transfers=(transfer_row(name, "GPU:0", "GPU:1", 3 << 20, "data"),))
+    lines = render_plan(plan, width=width).splitlines()
+    assert max(len(line) for line in lines) <= width
+    assert any(re.match(r"\S*n:0 +3.00 MiB", line) for line in lines)
+
+
+def test_colours_are_only_there_when_asked_for():
+    """Without colour there is no escape sequence; with it the text is the same."""
+    coloured = render_plan(small_plan(), colour=True)
+    assert "\x1b[" in coloured
+    assert "\x1b" not in render_plan(small_plan())
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == render_plan(small_plan()).split()
+
+
+def test_the_quality_of_an_answer_is_said_whatever_is_known():
+    """Value, bound and gap are told as far as they are proven."""
+    solver = small_plan().solver
+    worse = solver | {"value": 2000, "lower_bound": 1500, "relative_gap": 0.25}
+    unproven = solver | {"value": 2000, "lower_bound": None, "relative_gap": None}
+    assert quality_text(worse) == "1.95 KiB, lower bound 1.46 KiB, gap 25.0%"
+    assert quality_text(unproven) == "1.95 KiB, no lower bound proven"
+
+
+def test_only_the_largest_transfers_are_listed_unsized_last():
+    """Ten rows, the largest first; and how many more there are."""
+    rows = [transfer_row(f"t{i}:0", "GPU:0", "GPU:1", i * 1000, "data") for i in range(1, 15)]
+    rows.append(transfer_row("string:0", "CPU:0", "GPU:1", None, "feed"))
+    text = render_plan(small_plan(transfers=tuple(rows)))
+    assert f"and {15 - TRANSFER_ROWS} more" in text
+    assert "t14:0" in text
+    assert "t4:0" not in text
+    assert "1 without a size" in text
+    few = render_plan(small_plan(transfers=tuple(rows[-2:])))
+    assert few.index("t14:0") < few.index("string:0")
+
+
+def test_spilled_bytes_get_a_column_where_there_are_any():
+    """What went to the host for want of room is shown per device."""
+    plan = small_plan(devices=(device_row("GPU:0"), device_row("CPU:0", spilled_bytes=7 << 20)))
+    lines = render_plan(plan).splitlines()
+    header = next(line for line in lines if line.startswith("Device"))
+    host = next(line for line in lines if line.startswith("CPU:0"))
+    assert host[: header.index("Spilled") + len("Spilled")].endswith("7.00 MiB")
+    assert "Spilled" not in render_plan(small_plan())
+
+
+def test_warnings_and_unmodelled_ops_are_never_silent():
+    """Every warning is shown with its code and count, unmodelled op types with theirs."""
+    warning = {"code": "unknown_shape", "message": "not counted", "count": 7, "ops": ["a:0"]}
+    text = render_plan(small_plan(warnings=(warning,), unmodelled={"Odd": 3, "Rare": 1}))
+    assert "unknown_shape  not counted (7)" in text
+    assert "Odd 3, Rare 1" in text
+
+
+@pytest.mark.parametrize("key", sorted(infeasible_plan().conflict))
+def test_a_conflict_that_lacks_something_is_shown_all_the_same(key):
+    """Plans of other versions hold other keys; what is there is told, and nothing is obeyed."""
+    conflict = {name: value for name, value in infeasible_plan().conflict.items() if name != key}
+    conflict["fixes"] = ["raise \x1b[1mthe cap"]
+    text = render_plan(replace(infeasible_plan(), conflict=conflict))
+    assert "Why nothing fits" in text
+    assert r"raise \x1b[1mthe cap" in text

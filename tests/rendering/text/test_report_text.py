@@ -1,0 +1,130 @@
+"""Reports as text, against a literal report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from plans_by_hand import small_plan, small_report
+
+from placer.plan.report import InputFacts, UnknownShape
+from placer.rendering.text.report_text import render_report
+
+REPORT = """\
+models/small
+SavedModel · tags serve · signature serving_default
+
+Model
+  ops         4 reached of 100 in the file; 4 op types
+  parameters  1,024 in 1 variable: float32 4.00 KiB
+  inputs      x float32 [?, 8] bound to [32, 8]
+  outputs     y
+  batch       bound to 32 (--batch-size)
+
+Memory of a step with everything on one device
+  peak          5.00 MiB, while a runs
+  range         4.00 MiB to 6.00 MiB, by the order in which the step runs; not
+                validated on GPU
+  at the peak   activations 5.00 MiB, weights 4.00 KiB
+  scopes then   5.00 MiB layer
+  largest then  3.00 MiB a, until b
+  resident      weights 4.00 KiB, optimizer state 8 B, constants 16 B
+
+Compute
+  work  4.00 MFLOP, 2.01 MiB accessed, 1.9 FLOP per byte
+  step  4.10 ms predicted on one T4
+
+Op type     Time  Share  Ops    FLOP  Accessed    Output
+────────────────────────────────────────────────────────
+MatMul   3.00 ms  75.0%    2  4.00 M  2.00 MiB  1.00 MiB
+Relu     1.00 ms  25.0%    1  1.00 k  7.81 KiB  3.91 KiB
+
+Name scope       Time  Share  Ops    FLOP  Accessed    Output
+─────────────────────────────────────────────────────────────
+layer/matmul  3.00 ms  75.0%    2  4.00 M  2.00 MiB  1.00 MiB
+layer/relu    1.00 ms  25.0%    1  1.00 k  7.81 KiB  3.91 KiB
+
+Placing
+  largest group   8.00 KiB, of which 4.00 KiB resident, in 3 ops that cannot be
+                  divided (resource), such as w
+  no GPU kernel   RandomShuffle 1
+  unmodelled      none
+  unknown shapes  none
+"""
+
+
+def test_a_report_reads_like_this():
+    """The report on a small model, word by word."""
+    assert render_report(small_report()) == REPORT
+
+
+def test_names_from_the_file_are_shown_and_not_obeyed():
+    """Colours, line ends and letters that turn the line around come out escaped, everywhere."""
+    report = small_report()
+    name = "a\x1b[31m\u202e\nb"
+    spot = replace(report.compute.by_op_type[0], name=name)
+    told = render_report(
+        replace(
+            report,
+            model=replace(report.model, path=name, outputs=(name,), signature=name),
+            memory=replace(report.memory, peak_op=name, scopes_at_peak={name: 1}),
+            compute=replace(report.compute, by_op_type=(spot,), by_scope=(spot,)),
+        )
+    )
+    assert told.count(r"a\x1b[31m\u202e\nb") == 7
+    assert "\x1b" not in told
+    assert "\u202e" not in told
+
+
+def test_with_a_plan_the_placement_follows():
+    """A report with devices shows the placement, its proof and the transfers under the rest."""
+    text = render_report(small_report(plan=small_plan()))
+    assert text.startswith(REPORT)
+    assert text.index("lower bound") < text.index("GPU:1") < text.index("a:0")
+
+
+def test_an_unbound_batch_is_said_aloud():
+    """An unknown input dimension is named with the option that binds it."""
+    open_input = InputFacts(
+        key="x", dtype="float32", declared_shape=(None, 8), bound_shape=(None, 8)
+    )
+    model = replace(small_report().model, inputs=(open_input,), batch_size=None)
+    text = render_report(small_report(model=model), width=200)
+    assert "x float32 [?, 8]\n" in text
+    assert "not bound: x of unknown size; give --batch-size N" in text
+    text = render_report(small_report(model=replace(model, batch_size=4)), width=200)
+    assert "bound to 4 (--batch-size); x still open: --shape NAME:32x128" in text
+
+
+def test_what_is_unknown_is_listed_and_not_counted():
+    """Unknown shapes are counted, the ops at which they arise named, and figures say at least."""
+    unknown = tuple(
+        UnknownShape(tensor=f"t{i}:0", op_type="Odd", shape=(None,), is_origin=i > 0)
+        for i in range(7)
+    )
+    text = render_report(
+        small_report(unknown_shapes=unknown, unknown_share=0.125, unmodelled={"Odd": 7})
+    )
+    assert "7 tensors of unknown size, not counted (12.5% of bytes)" in text
+    assert "t1:0 Odd [?]" in text
+    assert "t0:0" not in text
+    assert "and 1 more" in text
+    assert "unmodelled      Odd 7; 0.0% of the time" in text
+    for figure in ("peak          at least 5.00 MiB", "at least 4.00 MFLOP", "at least 4.10 ms"):
+        assert figure in text
+
+
+def test_narrow_terminals_keep_every_line_inside():
+    """At 40 columns no line is wider, and every section is still there."""
+    lines = render_report(small_report(plan=small_plan()), width=40).splitlines()
+    assert max(len(line) for line in lines) <= 40
+    for heading in ("Model", "Compute", "Placing", "Placement"):
+        assert heading in lines
+
+
+def test_the_band_of_a_step_is_said_where_it_is_known():
+    """A calibrated device gives a range, ops of unknown work a share; a preset says nothing."""
+    report = small_report()
+    assert "by the calibration" not in render_report(report, width=120, colour=False)
+    unsure = replace(report.compute, inaccurate_share=0.25, relative_error=0.35)
+    text = render_report(replace(report, compute=unsure), width=200, colour=False)
+    assert "4.10 ms predicted on one T4, 3.04 ms to 5.54 ms by the calibration; 25.0% of it" in text

@@ -1,0 +1,68 @@
+"""Verifications as text, against a literal one."""
+
+from __future__ import annotations
+
+import pytest
+from verifications_by_hand import failed_verification, small_verification
+
+from placer.application.verifying.verification_result import OpRow
+from placer.rendering.text.verification_text import ROWS, render_verification
+
+REHEARSED = """\
+placed
+Rehearsal: devices are absent and stood in for (GPU:0 by CPU:1, GPU:1 by CPU:2);
+graph optimisation off.
+
+Verification
+  ops        3 of 4 ran where they were asked to; 1 fed
+  transfers  1 of 1 predicted were made, no others
+  variables  1 of 1 where they should be
+  outputs    1 output equal to the unplaced program's (largest difference 0)
+  result     as planned: every difference is explained
+
+Ops elsewhere  Asked for  Ran on  Why
+─────────────────────────────────────
+x              GPU:0      CPU:0   fed
+
+Transfers that differ  From   To     Was                  Why
+──────────────────────────────────────────────────────────────────
+b:0                    GPU:1  CPU:0  predicted, not made  returned
+"""
+
+
+def test_a_verification_reads_like_this():
+    """A rehearsal in which a fed op and a fetched tensor are explained, word by word."""
+    assert render_verification(small_verification(), "placed") == REHEARSED
+
+
+def test_unexplained_differences_are_the_result():
+    """What nothing explains is told in sentences."""
+    text = render_verification(failed_verification(), "placed", width=200)
+    assert "2 unexplained differences:" in text
+    assert "op a was asked to run on GPU:0 and ran on CPU:0" in text
+    assert "output y differs from the unplaced program's by up to 0.5" in text
+    assert "NOT equal" in text
+
+
+def test_on_hardware_and_without_a_plan_it_says_so():
+    """Nothing is called a rehearsal or a prediction that is none."""
+    text = render_verification(
+        small_verification(rehearsed=False, planned=False), "placed", width=120
+    )
+    assert "Run on the devices asked for" in text
+    assert "Rehearsal" not in text
+    assert "no plan to compare with" in text
+    assert "as the model asks for: every difference is explained" in text
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_long_lists_are_cut_and_counted(width):
+    """Ten rows are shown of twelve, within the width, and a code keeps the op it names."""
+    ops = tuple(
+        OpRow(op=f"scope/op{i}", requested="GPU:0", actual="CPU:0", code="colocated_with:table")
+        for i in range(12)
+    )
+    text = render_verification(small_verification(ops=ops), "placed", width=width)
+    assert f"and {12 - ROWS} more" in text
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert ("colocated with table" in text) == (width == 80)

@@ -1,0 +1,274 @@
+"""Placements under predicted peaks, against trying every placement."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from exhaustive_search import search_exhaustively
+from small_problems import problem_of, random_problem
+
+from placer.prediction.scoring import score
+from placer.prediction.times.step_time import step_seconds
+from placer.problem.placement_problem import PlacementProblem
+from placer.solving.caps import tightening
+from placer.solving.caps.reservation import spread
+from placer.solving.caps.tightening import DevicePeak, PeakFinder, solve_under_peaks
+from placer.solving.conflicts.conflict import explain_conflict
+from placer.solving.solution import Solution, SolverParameters, Status
+from placer.solving.solver import DEFAULT_SOLVER, value_of
+from placer.solving.transfer import stage
+
+QUICK = SolverParameters(time_limit_seconds=10.0, workers=1)
+
+
+@pytest.fixture
+def perfect_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "search_in_child", search_exhaustively)
+
+
+def peak_finder(
+    problem: PlacementProblem, moments: Sequence[dict[int, int]], received_share: float = 0.0
+) -> PeakFinder:
+    """Peaks over ``moments``, plus a share of the bytes that a device receives."""
+
+    def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
+        received = [0.0] * len(problem.device_names)
+        for tensor in problem.tensors:
+            for device in {device_of[op] for op in tensor.consumers} - {device_of[tensor.producer]}:
+                received[device] += received_share * tensor.bytes
+        return [
+            max(
+                (
+                    DevicePeak(
+                        peak_bytes=load(device, moment) + int(received[device]), moment=moment
+                    )
+                    for moment in moments
+                ),
+                key=lambda peak: peak.peak_bytes,
+            )
+            for device in range(len(problem.device_names))
+            for load in [
+                lambda device, moment: sum(
+                    problem.resident_bytes[op] + moment.get(op, 0)
+                    for op, place in enumerate(device_of)
+                    if place == device
+                )
+            ]
+        ]
+
+    return find_peaks
+
+
+def least_under_peaks(problem: PlacementProblem, find_peaks: PeakFinder) -> int | None:
+    """The least transfer of all placements whose peaks fit."""
+    without_moments = replace(problem, live_bytes=())
+    values = []
+    for device_of in itertools.product(*problem.allowed):
+        scored = score(without_moments, device_of)
+        peaks = find_peaks(device_of)
+        if not scored.violations and all(
+            peak.peak_bytes <= cap for peak, cap in zip(peaks, problem.capacity_bytes, strict=True)
+        ):
+            values.append(scored.transfer_bytes)
+    return min(values, default=None)
+
+
+@pytest.mark.usefixtures("perfect_child")
+@pytest.mark.parametrize("received_share", [0.0, 0.3])
+def test_what_is_claimed_is_true(received_share: float) -> None:
+    """On 120 problems whose peaks are hidden from them: a placement never peaks over a cap,
+    OPTIMAL is optimal, INFEASIBLE impossible, a bound below the optimum; with peaks that are
+    moments only, the optimum or the proof that there is none is always found."""
+    found = 0
+    for seed in range(120):
+        rng = random.Random(seed)
+        problem = random_problem(seed, most_ops=6)
+        problem = replace(
+            problem,
+            live_bytes=(),
+            transient_bytes=(0,) * len(problem.device_names),
+            capacity_bytes=tuple(cap + rng.randint(0, 8) for cap in problem.capacity_bytes),
+        )
+        hidden = [
+            {op: rng.randint(0, 4) for op in range(len(problem.op_names)) if rng.random() < 0.5}
+            for _ in range(3)
+        ]
+        find_peaks = peak_finder(problem, hidden, received_share)
+        least = least_under_peaks(problem, find_peaks)
+        solution = solve_under_peaks(problem, find_peaks, QUICK)
+        if solution.status in (Status.OPTIMAL, Status.FEASIBLE):
+            assert least is not None, seed
+            assert solution.device_of is not None
+            peaks = find_peaks(solution.device_of)
+            for peak, cap in zip(peaks, problem.capacity_bytes, strict=True):
+                assert peak.peak_bytes <= cap, seed
+            assert solution.value is not None
+            assert solution.value >= least, seed
+            assert solution.lower_bound is None or solution.lower_bound <= least, seed
+            found += 1
+        if solution.status is Status.OPTIMAL:
+            assert solution.value == least == solution.lower_bound, seed
+        if solution.status is Status.INFEASIBLE:
+            assert least is None, seed
+        if received_share == 0.0:
+            assert (solution.status is Status.INFEASIBLE) == (least is None), seed
+            assert solution.value == least, seed
+    assert found > 40
+
+
+PAIRS = problem_of(
+    resident=[2, 2, 2, 2], tensors=[(0, [1], 5), (2, [3], 5), (1, [2], 1)], capacity=[4, 4]
+)
+
+
+def test_a_placement_over_a_cap_is_never_feasible() -> None:
+    """When no placement has peaks under the caps, the last one tried comes back as UNKNOWN with
+    its peaks, and with caps that would be enough for it."""
+    peaks = [DevicePeak(peak_bytes=7, moment={}), DevicePeak(peak_bytes=4, moment={})]
+    solution = solve_under_peaks(PAIRS, lambda _: peaks, replace(QUICK, time_limit_seconds=4.0))
+    assert solution.status is Status.UNKNOWN
+    assert solution.device_of is not None
+    assert solution.warnings[-1] == (
+        "peak_over_cap",
+        "GPU:0 is predicted to peak at 7 bytes, 3 above its cap of 4",
+    )
+    assert "--max-memory GPU:0=7 " in solution.conflict["fixes"][0]
+
+
+@pytest.mark.usefixtures("perfect_child")
+def test_moments_learned_on_the_way_prove_infeasibility() -> None:
+    """A moment that the problem does not know, and that no placement survives, ends the search
+    with a proof and with caps that would hold it."""
+    solution = solve_under_peaks(PAIRS, peak_finder(PAIRS, [{0: 9}]), QUICK)
+    assert solution.status is Status.INFEASIBLE
+    assert solution.unsolvable is not None
+    conflict = explain_conflict(solution.unsolvable)
+    assert (conflict["reason"], conflict["needed_bytes"]) == ("too_large", 11)
+    assert "--max-memory" in conflict["fixes"][0]["change"]
+
+
+@pytest.mark.usefixtures("perfect_child")
+def test_receive_buffers_are_reserved() -> None:
+    """A device that peaks by what it receives gets less, the next placement is not its mirror
+    image, and fits.
+
+    0 --2--> 1 --3--> 2: cutting after 0 costs less, but then 1 has no room for what it reads.
+    """
+    problem = problem_of(
+        resident=[4, 2, 4],
+        tensors=[(0, [1], 2), (1, [2], 3)],
+        capacity=[7, 7, 0],
+        allowed=[[0, 1]] * 3,
+    )
+
+    def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
+        peaks = [0, 0, 0]
+        for op, size in enumerate(problem.resident_bytes):
+            peaks[device_of[op]] += size
+        for tensor in problem.tensors:
+            if device_of[tensor.consumers[0]] != device_of[tensor.producer]:
+                peaks[device_of[tensor.consumers[0]]] += tensor.bytes
+        return [DevicePeak(peak_bytes=peak, moment={}) for peak in peaks]
+
+    solution = solve_under_peaks(problem, find_peaks, QUICK)
+    assert solution.status is Status.FEASIBLE
+    assert (solution.value, solution.lower_bound) == (3, 2)
+
+
+@pytest.mark.usefixtures("perfect_child")
+def test_a_round_begins_only_if_the_prediction_after_it_fits_too() -> None:
+    """Predictions of three seconds, in a limit of five and a half, of a problem that would be
+    tightened for ever: the limit holds."""
+    problem = problem_of(
+        resident=[2, 2, 2, 2], tensors=[(0, [1], 9), (1, [2], 1), (2, [3], 9)], capacity=[6, 6]
+    )
+
+    def slow(device_of: Sequence[int]) -> list[DevicePeak]:
+        time.sleep(3.0)
+        return [DevicePeak(peak_bytes=7, moment=dict.fromkeys(range(4), 1)) for _ in range(2)]
+
+    began = time.monotonic()
+    solve_under_peaks(problem, slow, SolverParameters(time_limit_seconds=5.5, workers=1))
+    assert time.monotonic() - began < 5.5
+
+
+def test_the_least_transfer_is_asked_for_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The one that transfers least fits, the fastest placement receives too much for GPU:1: the
+    first is the answer, with its step time as value and the bound of the other."""
+    problem = replace(
+        PAIRS,
+        objective="step-time",
+        seconds=((1.0, 1.0),) * 4,
+        bandwidth=((5.0, 5.0),) * 2,
+        latency=((0.0, 0.0),) * 2,
+    )
+    fast, frugal = (0, 1, 0, 1), (0, 0, 1, 1)
+    asked = []
+
+    def solve(problem: PlacementProblem, *_: object, solver: str, **__: object) -> Solution:
+        if solver != DEFAULT_SOLVER:
+            return Solution(status=Status.UNKNOWN, device_of=None, value=None, lower_bound=None)
+        asked.append(problem.objective)
+        device_of = frugal if problem.objective == "transfer" else fast
+        value = value_of(problem, device_of)
+        return Solution(status=Status.FEASIBLE, device_of=device_of, value=value, lower_bound=1.0)
+
+    monkeypatch.setattr(tightening, "solve", solve)
+    find_peaks = peak_finder(problem, [{}], received_share=0.3)
+    parameters = replace(QUICK, time_limit_seconds=2.2)
+    solution = solve_under_peaks(problem, find_peaks, parameters)
+    assert asked[0] == "transfer"
+    assert len(asked) > 2
+    assert set(asked[1:]) == {"step-time"}
+    assert solution.status is Status.FEASIBLE
+    assert solution.device_of == frugal
+    assert solution.value == pytest.approx(step_seconds(problem, frugal))
+    assert solution.lower_bound == 1.0
+
+
+def test_what_is_reserved_on_one_device_is_half_reserved_on_its_likes() -> None:
+    """Of three devices of 16 bytes one has 8 reserved: it keeps a quarter of its capacity, the
+    others get half of that at least; one of 5 bytes and the host keep what they had."""
+    problem = problem_of(resident=[1], tensors=[], capacity=[16, 16, 16, 5, 16])
+    given = replace(problem, host=4)
+    tightened = replace(given, transient_bytes=(0, 8, 3, 1, 9))
+    assert spread(tightened, given).transient_bytes == (2, 4, 3, 1, 9)
+
+
+def test_a_baseline_that_is_faster_and_fits_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search stays at one device, HEFT uses both; m-ETF would be faster than one device, and
+    peaks over a cap however often it is asked."""
+    problem = replace(
+        problem_of(resident=[2] * 4, tensors=[(0, [1], 5), (2, [3], 5)], capacity=[9, 9]),
+        objective="step-time",
+        seconds=((1.0, 1.0),) * 4,
+        bandwidth=((1e9, 1e9),) * 2,
+        latency=((0.0, 0.0),) * 2,
+    )
+    places = {
+        DEFAULT_SOLVER: (0, 0, 0, 0),
+        "heft": (0, 0, 1, 1),
+        "m-etf": (0, 1, 0, 1),
+    }
+
+    def solve(problem: PlacementProblem, *_: object, solver: str, **__: object) -> Solution:
+        device_of = places.get(solver, (1, 1, 1, 1))
+        value = value_of(problem, device_of)
+        return Solution(status=Status.FEASIBLE, device_of=device_of, value=value, lower_bound=1.0)
+
+    def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
+        size = 99 if tuple(device_of) == (0, 1, 0, 1) else 9
+        return [DevicePeak(peak_bytes=size, moment={})] * 2
+
+    monkeypatch.setattr(tightening, "solve", solve)
+    solution = solve_under_peaks(problem, find_peaks, replace(QUICK, time_limit_seconds=2.2))
+    assert solution.status is Status.FEASIBLE
+    assert solution.device_of == places["heft"]
+    assert solution.value == pytest.approx(step_seconds(problem, places["heft"]))

@@ -1,0 +1,213 @@
+"""What is said about problems without a placement."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+from small_problems import best_by_enumeration, problem_of, random_problem
+
+from placer.problem.placement_problem import PIN, TOGETHER, PlacementProblem, Request
+from placer.rendering.text.conflict_text import conflict_sentences, conflict_text
+from placer.solving.conflicts import conflict as conflict_module
+from placer.solving.conflicts.conflict import conflict_seconds, explain_conflict
+from placer.solving.conflicts.packing import UndecidedError
+from placer.solving.solution import SolverParameters, Status
+from placer.solving.solver import solve
+
+QUICK = SolverParameters(time_limit_seconds=10.0, workers=1)
+
+
+def with_caps(problem: PlacementProblem, caps: dict[str, int]) -> PlacementProblem:
+    """The problem under the caps that a fix asks for."""
+    pairs = zip(problem.device_names, problem.capacity_bytes, strict=True)
+    return replace(problem, capacity_bytes=tuple(caps.get(name, cap) for name, cap in pairs))
+
+
+def pinned(problem: PlacementProblem, *pins: tuple[str, tuple[int, ...], int]) -> PlacementProblem:
+    """The problem with (name, ops, device) pins, all of whose devices kernels permit."""
+    everywhere = tuple(range(len(problem.device_names)))
+    allowed = dict(enumerate(problem.allowed))
+    for _, ops, device in pins:
+        allowed |= {op: tuple(d for d in allowed[op] if d == device) for op in ops}
+    return replace(
+        problem,
+        allowed=tuple(allowed.values()),
+        unconfined=dict.fromkeys(range(len(problem.op_names)), everywhere),
+        requests=tuple(
+            Request(name=name, kind=PIN, ops=ops, devices=(device,)) for name, ops, device in pins
+        ),
+    )
+
+
+def test_every_fix_works() -> None:
+    """Each change that a conflict proposes leads to a problem that has a placement, and the cap of
+    one device is the least: one byte less is not enough."""
+    fixes = least = 0
+    for seed in range(300):
+        problem = random_problem(seed, most_ops=6, spill="auto" if seed % 2 else "never")
+        if best_by_enumeration(problem) is not None:
+            continue
+        for fix in explain_conflict(problem)["fixes"]:
+            fixes += 1
+            if fix["kind"] == "spill":
+                assert best_by_enumeration(replace(problem, spill="auto")) is not None
+                continue
+            caps = fix["caps"]
+            assert best_by_enumeration(with_caps(problem, caps)) is not None, (seed, fix)
+            if len(caps) == 1:
+                least += 1
+                ((name, size),) = caps.items()
+                smaller = with_caps(problem, {name: size - 1})
+                assert best_by_enumeration(smaller) is None, (seed, fix)
+    assert fixes > 50
+    assert least > 30
+
+
+def test_an_overfull_device_is_shown_with_what_fills_it() -> None:
+    """Two pins and an op of which there is a kernel for the GPU only, on a device that holds two of
+    the three; the third op, and the larger device, have nothing to do with it."""
+    free = problem_of(
+        resident=[6, 3, 2, 1], tensors=[], capacity=[10, 100], allowed=[[0, 1], [0, 1], [0], [0, 1]]
+    )
+    problem = pinned(free, ("--pin a=GPU:0", (0,), 0), ("--pin b=GPU:0", (1,), 0))
+    problem = replace(problem, unconfined={0: (0, 1), 1: (0, 1)})
+    solution = solve(problem, QUICK)
+    assert solution.status is Status.INFEASIBLE
+    assert solution.unsolvable == problem
+    conflict = explain_conflict(problem)
+    assert conflict["caps"] == [{"device": "GPU:0", "usable_bytes": 10}]
+    assert [(row["request"], row["bytes"]) for row in conflict["pins"]] == [
+        ("--pin a=GPU:0", 6),
+        ("--pin b=GPU:0", 3),
+    ]
+    assert (conflict["needed_bytes"], conflict["other_bytes"]) == (11, 2)
+    assert conflict["groups"] == []
+    assert [fix["change"] for fix in conflict["fixes"]] == [
+        "without --pin a=GPU:0",
+        "without --pin b=GPU:0",
+        "--max-memory GPU:0=11",
+    ]
+    assert conflict_sentences(conflict) == [
+        "GPU:0 (cap 10 B) must hold 11 B: --pin a=GPU:0 (1 op, 6 B), --pin b=GPU:0 (1 op, 3 B) and "
+        "what may go nowhere else (2 B)."
+    ]
+
+
+def test_a_pin_that_is_not_needed_is_not_blamed() -> None:
+    """The smaller of two pins does not matter: one element less is in conflict."""
+    free = problem_of(resident=[11, 1, 1], tensors=[], capacity=[10, 100])
+    conflict = explain_conflict(pinned(free, ("p", (1,), 0), ("q", (0,), 0)))
+    assert [row["request"] for row in conflict["pins"]] == ["q"]
+    assert conflict["is_smallest"]
+
+
+def test_a_group_that_fits_nowhere_is_named() -> None:
+    """The heaviest ops of the group come first, then how many there are."""
+    problem = problem_of(resident=[1, 7, 3, 1], tensors=[], capacity=[8, 8], group=[0, 0, 0, 1])
+    conflict = explain_conflict(problem)
+    assert conflict["groups"] == [{"ops": ["op1", "op2", "op0"], "op_count": 3, "bytes": 11}]
+    assert conflict["reason"] == "too_large"
+    assert conflict_sentences(conflict) == [
+        "op1 with 2 ops that it shares a device with must be on one device and takes 11 B; GPU:0 "
+        "and CPU:0 (cap 8 B each) can hold 8 B at most because of the colocation group of op1 (3 "
+        "ops, 11 B)."
+    ]
+
+
+def test_groups_that_were_asked_for_can_be_dropped() -> None:
+    """Two ops that fit one device each, kept together by the user, and not by colocation."""
+    problem = problem_of(resident=[5, 5], tensors=[], capacity=[8, 8], group=[0, 0])
+    together = Request(name="--keep-together 'op*'", kind=TOGETHER, groups=((0, 1),))
+    conflict = explain_conflict(replace(problem, colocation=(0, 1), requests=(together,)))
+    (row,) = conflict["groups"]
+    assert (row["request"], row["op_count"], row["bytes"]) == ("--keep-together 'op*'", 2, 10)
+    assert conflict["fixes"][0] == {
+        "kind": "group",
+        "change": "without --keep-together 'op*'",
+        "requests": ["--keep-together 'op*'"],
+    }
+
+
+def test_pins_that_contradict_each_other_are_named() -> None:
+    """A group pinned to two devices has no fix by memory: either pin is enough to drop."""
+    problem = problem_of(resident=[1, 1], tensors=[], capacity=[8, 8], group=[0, 0])
+    conflict = explain_conflict(pinned(problem, ("p", (0,), 0), ("q", (1,), 1)))
+    assert conflict["reason"] == "contradiction"
+    assert conflict["caps"] == []
+    assert [row["request"] for row in conflict["pins"]] == ["p", "q"]
+    assert [row["op_count"] for row in conflict["groups"]] == [2]
+    assert [fix["change"] for fix in conflict["fixes"]] == ["without p", "without q"]
+
+
+def test_what_fits_in_sum_but_in_no_division_says_so() -> None:
+    """Three ops of 6 on two devices of 10; nothing but the caps is in conflict."""
+    conflict = explain_conflict(problem_of(resident=[6, 6, 6], tensors=[], capacity=[10, 10]))
+    assert (conflict["reason"], conflict["needed_bytes"]) == ("undividable", 18)
+    assert conflict_sentences(conflict)[0].startswith(
+        "GPU:0 and CPU:0 (cap 10 B each) would have room for 18 B, but not in any division"
+    )
+
+
+def test_spilling_is_proposed_where_it_helps() -> None:
+    """With ``--spill never`` and a host that has room, that is part of the conflict."""
+    problem = problem_of(
+        resident=[4, 4],
+        tensors=[(0, [1], 1)],
+        capacity=[5, 50],
+        allowed=[[0], [0]],
+        spillable=[True, True],
+    )
+    conflict = explain_conflict(problem)
+    assert [row["request"] for row in conflict["pins"]] == ["--spill never"]
+    assert conflict["fixes"][0]["kind"] == "spill"
+    assert solve(replace(problem, spill="auto"), QUICK).spilled_bytes == 4
+
+
+@pytest.mark.parametrize(("left", "seconds"), [(100.0, 10.0), (4.0, 4.0), (-5.0, 1.0)])
+def test_a_conflict_is_searched_in_what_is_left_of_the_time(left: float, seconds: float) -> None:
+    """Ten seconds at most, one at least."""
+    assert conflict_seconds(time.monotonic() + left) == pytest.approx(seconds, abs=0.1)
+
+
+def test_names_are_shown_and_not_obeyed() -> None:
+    """Control characters and text that turns the line around come out escaped."""
+    problem = problem_of(resident=[9], tensors=[], capacity=[8, 8])
+    conflict = explain_conflict(replace(problem, op_names=("a\x1b[31m\u202e\nb",)))
+    assert r"a\x1b[31m\u202e\nb" in conflict_text(conflict)
+
+
+HARD = problem_of(resident=[7, 7, 6, 6, 6, 5, 5], tensors=[], capacity=[21, 21])
+
+
+def test_cp_sat_decides_what_a_bounded_search_leaves_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """42 bytes for 42, but no five of the ops make 21: the child proves it."""
+    expected = explain_conflict(HARD)
+    assert expected["is_smallest"]
+
+    def give_up(_packing: object) -> None:
+        raise UndecidedError
+
+    def check(elements: object, _pack: object = None) -> object:
+        return checker(elements, give_up)
+
+    checker = conflict_module.checker
+    monkeypatch.setattr(conflict_module, "checker", check)
+    found = explain_conflict(HARD)
+    assert found == expected
+
+
+def test_what_nobody_decides_is_not_called_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a child and without a search everything is named, and the text says so."""
+    checker = conflict_module.checker
+
+    def give_up(_packing: object) -> None:
+        raise UndecidedError
+
+    monkeypatch.setattr(conflict_module, "checker", lambda elements: checker(elements, give_up))
+    monkeypatch.setattr(conflict_module, "_find_in_child", lambda *_: None)
+    conflict = explain_conflict(HARD)
+    assert not conflict["is_smallest"]
+    assert len(conflict["caps"]) == 2
+    assert "not proven the smallest" in conflict_text(conflict)

@@ -1,0 +1,179 @@
+"""The least step time against trying every placement, and the compiled simulation against the
+scorer's."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_problems import problem_of, random_problem
+
+from placer.prediction.scoring import score
+from placer.prediction.times.step_time import longest_step_seconds, step_orders, step_seconds
+from placer.problem.placement_problem import PlacementProblem
+from placer.solving.compiled import schedule
+from placer.solving.objectives.step_time.problem import StepProblem, from_json
+from placer.solving.objectives.step_time.search import StepSearch, to_program
+from placer.solving.process.child_search import child_command
+from placer.solving.solution import SolverParameters, Status
+from placer.solving.solver import solve
+
+BATCH = """
+import sys, time
+from pathlib import Path
+from placer.solving.process.search_result import Effort, ResultFile
+from placer.solving.process.solver_process import search
+for problem in sorted(Path(sys.argv[1]).glob("*.problem")):
+    effort = Effort(deadline=time.time() + 60.0, seed=0, workers=1)
+    search(problem, ResultFile(problem.with_suffix(".json")), effort)
+"""
+
+
+def timed_problem(seed: int, most_ops: int = 6) -> PlacementProblem:
+    """A small random problem with times and links of which no two are equal."""
+    rng = random.Random(seed)
+    problem = random_problem(seed, most_ops=most_ops)
+    devices = len(problem.device_names)
+
+    def matrix(low: float, high: float) -> tuple[tuple[float, ...], ...]:
+        return tuple(tuple(rng.uniform(low, high) for _ in range(devices)) for _ in range(devices))
+
+    return replace(
+        problem,
+        objective="step-time",
+        seconds=tuple(
+            tuple(rng.uniform(0.5, 3.0) for _ in range(devices)) for _ in problem.op_names
+        ),
+        bandwidth=matrix(1.0, 8.0),
+        latency=matrix(0.0, 0.5),
+        parallel_ops=tuple(rng.choices([1, 2], k=devices)),
+    )
+
+
+def best_by_enumeration(problem: PlacementProblem) -> float | None:
+    groups = list(dict.fromkeys(problem.group))
+    found = []
+    for devices in itertools.product(range(len(problem.device_names)), repeat=len(groups)):
+        at = dict(zip(groups, devices, strict=True))
+        device_of = [at[group] for group in problem.group]
+        if not score(problem, device_of).violations:
+            found.append(longest_step_seconds(problem, device_of))
+    return min(found, default=None)
+
+
+@pytest.fixture(scope="module")
+def batch(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> list[tuple[int, StepProblem, dict[str, object]]]:
+    folder = tmp_path_factory.mktemp("batch")
+    steps = {}
+    for seed in range(80):
+        step = StepProblem(timed_problem(seed))
+        choices = itertools.product(*step.loads.allowed)
+        start = next((units for units in choices if step.is_feasible(units)), None)
+        if start is not None:
+            (folder / f"{seed:04}.problem").write_text(step.to_json(start))
+            steps[seed] = step
+    bootstrap = child_command()[-1].partition("from placer")[0]
+    subprocess.run([sys.executable, "-P", "-c", bootstrap + BATCH, str(folder)], check=True)
+    return [
+        (seed, step, json.loads((folder / f"{seed:04}.json").read_text()))
+        for seed, step in steps.items()
+    ]
+
+
+def test_the_search_finds_what_enumeration_finds(
+    batch: list[tuple[int, StepProblem, dict[str, object]]],
+) -> None:
+    """From any start, the least step time of all placements; the bound is never above it."""
+    assert len(batch) > 35
+    for seed, step, result in batch:
+        best = best_by_enumeration(step.problem)
+        device_of, bound = result["device_of"], result["lower_bound"]
+        assert isinstance(device_of, list)
+        assert isinstance(bound, float)
+        assert step.is_feasible(device_of), seed
+        assert step.value(device_of) == pytest.approx(best), seed
+        assert best is not None
+        assert bound <= best * (1 + 1e-9), seed
+
+
+def test_the_compiled_simulation_is_the_scorers() -> None:
+    """Two implementations of one definition: any placement of any problem takes equally long, in
+    any order."""
+    for seed in range(150):
+        problem = timed_problem(seed, most_ops=14)
+        rng = random.Random(seed)
+        ops = len(problem.op_names)
+        device_of = np.array([rng.randrange(len(problem.device_names)) for _ in range(ops)])
+        for order in step_orders(ops):
+            program = to_program(problem, range(ops), order)
+            timing = schedule.Timing(np.zeros(ops), np.full(ops, -1, np.int64))
+            seconds = schedule.step_seconds(program, device_of, timing)
+            assert seconds == pytest.approx(step_seconds(problem, device_of, order)), seed
+
+
+def test_a_placement_is_judged_by_the_slowest_of_a_few_orders() -> None:
+    """Of two ops that are ready at once, one sends what a long op on the other device waits for:
+    3 seconds if it goes first, 4 if it goes second."""
+    problem = replace(
+        problem_of(resident=[1] * 3, tensors=[(0, [2], 1)], capacity=[10, 10]),
+        seconds=((1.0, 9.0), (1.0, 9.0), (9.0, 2.0)),
+        bandwidth=((1e9,) * 2,) * 2,
+        latency=((0.0,) * 2,) * 2,
+    )
+    assert step_seconds(problem, [0, 0, 1]) == pytest.approx(3.0)
+    assert step_seconds(problem, [0, 0, 1], [1, 0, 2]) == pytest.approx(4.0)
+    assert longest_step_seconds(problem, [0, 0, 1]) == pytest.approx(4.0)
+    assert len(step_orders(3)) > len(step_orders(30_000)) > 0
+
+
+def test_branches_go_to_two_devices_and_ties_to_less_transfer() -> None:
+    """Two long branches run side by side; the answer is proven, as no step is shorter than the
+    critical path."""
+    fork = problem_of(
+        resident=[1] * 4,
+        tensors=[(0, [1, 2], 1), (1, [3], 1), (2, [3], 1)],
+        capacity=[10, 10],
+    )
+    fork = replace(
+        fork,
+        objective="step-time",
+        seconds=((0.0, 0.0), (5.0, 5.0), (5.0, 5.0), (0.0, 0.0)),
+        bandwidth=((1e9,) * 2,) * 2,
+        latency=((0.0,) * 2,) * 2,
+    )
+    solution = solve(fork, SolverParameters(time_limit_seconds=15.0))
+    assert solution.device_of is not None
+    assert solution.device_of[1] != solution.device_of[2]
+    assert solution.value == pytest.approx(5.0)
+    assert solution.status is Status.OPTIMAL
+    copy, hint = from_json(StepProblem(fork).to_json(solution.device_of))
+    assert copy.problem == fork
+    assert hint == solution.device_of
+
+
+def test_fresh_placements_keep_the_units_of_a_scale_together() -> None:
+    """HEFT at any scale: what is one unit there has one device, limits hold, and the value is that
+    of the whole step."""
+    found = 0
+    for seed in range(60):
+        step = StepProblem(timed_problem(seed, most_ops=40))
+        search = StepSearch(step, None, seed, lambda _: None)
+        search.coarsest_units = 4
+        levels, maps = search.levels(None)
+        merged = np.arange(step.loads.unit_count)
+        for new_of in maps:
+            merged = new_of[merged]
+        for fresh in search.fresh(levels[-1]):
+            units = fresh.device_of[merged]
+            assert step.is_feasible(units.tolist()), seed
+            assert fresh.value == pytest.approx(step.value(units.tolist())), seed
+            found += len(maps) > 0
+    assert found > 10

@@ -1,0 +1,138 @@
+"""Control edges that keep memory low: what they promise, on graphs drawn by hand."""
+
+import random
+
+import pytest
+from graphs_by_hand import draw, draw_cluster, draw_costs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placer.errors import ModelError, UsageError
+from placer.graph.control_edges import add_control_edges, joinable_ops
+from placer.graph.order import predecessors
+from placer.prediction.memory.timelines import StepMemory
+from placer.prediction.step.executor import prepare
+from placer.solving.orders.list_scheduling import find_low_order
+from placer.solving.orders.memory_order import order_for_memory
+from placer.solving.orders.placed_order import FIT, FREE, LEAST, edges_of_placement
+
+KIB = 1024
+
+
+def masks(count=6):
+    """A chain that reads one large mask per step; every mask could be made at once.
+
+    m1 --.    m2 --.    m3 --.
+    x --> a1 ----> a2 ----> a3
+    """
+    lines = ["x=Placeholder -> s0"]
+    for number in range(count):
+        lines += [f"s{number}, m{number}=RandomUniform -> a{number}", f"a{number} -> s{number + 1}"]
+    sizes = {f"m{number}": 64 * KIB for number in range(count)}
+    sizes |= {f"a{number}": 4 * KIB for number in range(count)}
+    return draw(*lines, bytes=sizes, feeds=["x"], fetches=[f"s{count}:0"])
+
+
+def ordered(graph, caps=None):
+    cluster = draw_cluster("CPU:0")
+    placement = dict.fromkeys(graph.ops, cluster.devices[0].name)
+    return order_for_memory(graph, draw_costs(graph), placement, cluster, caps), placement, cluster
+
+
+def test_masks_are_made_one_at_a_time():
+    """Six masks of 64 KiB take little more than one."""
+    found, placement, _ = ordered(masks())
+    device = placement["m0"]
+    assert found.before[device].high_bytes > 6 * 64 * KIB
+    assert found.after[device].high_bytes < 1.2 * 64 * KIB
+    assert all(after.startswith("m") for _, after in found.edges)
+
+
+def test_no_more_edges_than_the_caps_need():
+    """Under a cap of three masks some may be made ahead; under a cap for all nothing is held."""
+    least, placement, _ = ordered(masks())
+    device = placement["m0"]
+    some, _, _ = ordered(masks(), {device: 3 * 64 * KIB + 16 * KIB})
+    none, _, _ = ordered(masks(), {device: 7 * 64 * KIB})
+    assert some.after[device].high_bytes <= 3 * 64 * KIB + 16 * KIB
+    assert 0 < len(some.edges) <= len(least.edges)
+    assert none.edges == ()
+
+
+def test_a_chain_needs_no_edges():
+    """One order only: nothing to choose."""
+    found, _, _ = ordered(draw("x=Placeholder -> a -> b -> c", feeds=["x"], fetches=["c:0"]))
+    assert found.edges == ()
+    assert found.before == found.after
+
+
+@pytest.mark.parametrize("order", [FREE, FIT, LEAST])
+def test_the_order_decides_which_edges_a_placement_gets(order):
+    """Free: none; as the caps need: none here; for the lowest peaks: some."""
+    graph, cluster = masks(), draw_cluster("CPU:0")
+    placement = dict.fromkeys(graph.ops, cluster.devices[0].name)
+    found = edges_of_placement(graph, draw_costs(graph), placement, cluster, (), order)
+    assert bool(found) == (order == LEAST)
+
+
+@st.composite
+def any_graph(draw_value):
+    """Up to 14 ops in layers, with sizes that differ a lot."""
+    count = draw_value(st.integers(3, 14))
+    seed = draw_value(st.integers(0, 1000))
+    rng = random.Random(seed)
+    lines = []
+    for op in range(1, count):
+        for source in rng.sample(range(op), min(op, rng.randint(1, 2))):
+            lines.append(f"n{source} -> n{op}")
+    sizes = {f"n{op}": 4 * rng.choice((1, 64, 1024, 4096)) for op in range(count)}
+    return draw("n0=Placeholder", *lines, bytes=sizes, feeds=["n0"], fetches=[f"n{count - 1}:0"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(any_graph())
+def test_edges_never_make_a_cycle_and_never_raise_a_peak(graph):
+    """Whatever the graph: it can still be run, and the high peak is not above what it was."""
+    found, placement, _ = ordered(graph)
+    with_edges = add_control_edges(graph, found.edges)
+    position = {name: index for index, name in enumerate(with_edges.ops)}
+    for op in with_edges.ops.values():
+        assert all(position[before] < position[op.name] for before in predecessors(op, graph.ops))
+    device = placement["n0"]
+    assert found.after[device].high_bytes <= found.before[device].high_bytes
+
+
+@settings(max_examples=40, deadline=None)
+@given(any_graph())
+def test_the_bytes_of_the_low_order_are_those_of_the_prediction(graph):
+    """The schedule counts buffers as the prediction does."""
+    placement = dict.fromkeys(graph.ops, "CPU:0")
+    step = StepMemory(graph, draw_costs(graph), placement, ("CPU:0",))
+    successors = [[op for _, op, _ in edges] for edges in prepare(graph).successors]
+    low = find_low_order(step.layout, successors, ("CPU:0",), [1 << 30], least=True)
+    assert sorted(low.ops) == list(range(len(graph.ops)))
+    fed = sum(step.layout.bytes[v] for op in step.layout.feeds for v in step.layout.outputs[op])
+    names = [step.layout.names[op] for op in low.ops]
+    assert low.peak_bytes[0] == step.peaks(names)["CPU:0"] - fed
+
+
+def test_what_an_edge_may_not_join():
+    """Nothing inside a loop of TensorFlow 1 or behind it, no fed value, constant or branch."""
+    graph = draw(
+        "x=Placeholder -> enter=Enter -> merge=Merge -> body -> exit=Exit -> after",
+        "x -> free -> if=If",
+        "constant=Const -> free",
+        feeds=["x"],
+        fetches=["after:0", "if:0"],
+        bodies={"if": {"then_branch": ("then",), "else_branch": ("else",)}},
+    )
+    assert joinable_ops(graph) == {"free"}
+
+
+def test_edges_that_cannot_be():
+    """A cycle and an unknown op are refused."""
+    graph = draw("a=Placeholder -> b -> c", feeds=["a"], fetches=["c:0"])
+    with pytest.raises(ModelError, match="cycle"):
+        add_control_edges(graph, [("c", "b")])
+    with pytest.raises(UsageError, match="z, which the model lacks"):
+        add_control_edges(graph, [("z", "b")])

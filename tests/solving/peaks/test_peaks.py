@@ -1,0 +1,298 @@
+"""The search under caps on peaks, against summing up everything and trying every placement."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from graphs_by_hand import draw, draw_costs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost_models.clusters import parse_cluster
+from placer.pipeline.formulation import StepPeaks, formulate
+from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
+from placer.prediction.scoring import transfer_bytes
+from placer.problem.constraints import ConstraintOptions, find_constraints
+from placer.problem.placement_problem import PlacementProblem
+from placer.solving.caps.tightening import solve_under_peaks
+from placer.solving.compiled.held_bytes import hold, shift
+from placer.solving.compiled.held_segments import cut
+from placer.solving.peaks.moments import at_moments, to_held
+from placer.solving.peaks.problem import PeakProblem, from_json, regroup, to_peak_problem
+from placer.solving.peaks.search import PeakSearch
+from placer.solving.peaks.solver import solve_along_orders
+from placer.solving.reduction.reduced_problem import reduce_to_units
+from placer.solving.solution import SolverParameters, Status
+from placer.solving.transfer.transfer_search import to_arrays
+
+DEVICES = 3
+UNITS = 7
+LENGTH = 20
+
+
+def random_peaks(rng: random.Random) -> PeakProblem:
+    """Units that hold and read buffers at random times of two orders."""
+    lifetimes = PossibleLifetimes(orders=2, length=LENGTH)
+    for _ in range(rng.randint(1, 15)):
+        begin = LENGTH * rng.randrange(2)
+        first = rng.randrange(LENGTH)
+        owner = rng.randrange(-1, UNITS)
+        lifetimes.add_buffer(owner, begin + first, rng.choice([0, 3, 5]))
+        for _ in range(rng.randint(0 if owner >= 0 else 1, 4)):
+            sent = rng.randint(max(0, first - 2), min(first + 3, LENGTH - 1))
+            last = rng.randint(sent, LENGTH - 1)
+            lifetimes.add_read(rng.randrange(UNITS), begin + sent, begin + last, rng.randint(1, 5))
+    problem = PlacementProblem(
+        op_names=tuple(map(str, range(UNITS))),
+        device_names=("GPU:0", "GPU:1", "CPU:0"),
+        host=2,
+        resident_bytes=tuple(rng.choice([0, 2]) for _ in range(UNITS)),
+        temporary_bytes=(0,) * UNITS,
+        seconds=((0.0,) * DEVICES,) * UNITS,
+        group=tuple(range(UNITS)),
+        allowed=((0, 1, 2),) * UNITS,
+        spillable=(False,) * UNITS,
+        tensors=(),
+        control_edges=(),
+        capacity_bytes=(9,) * DEVICES,
+        transient_bytes=(0,) * DEVICES,
+        live_bytes=(),
+        bandwidth=((1.0,) * DEVICES,) * DEVICES,
+        latency=((0.0,) * DEVICES,) * DEVICES,
+    )
+    return to_peak_problem(problem, reduce_to_units(problem), lifetimes, (9,) * DEVICES)
+
+
+def held_by_definition(peaks: PeakProblem, device_of: Sequence[int]) -> np.ndarray:
+    """Every buffer on every device, from when to when it is there."""
+    found = np.zeros((DEVICES, peaks.orders * peaks.length))
+    buffers = peaks.buffers
+    for unit, device in enumerate(device_of):
+        found[device] += peaks.resident[unit]
+    for buffer, owner in enumerate(buffers.owner):
+        for device in range(DEVICES):
+            here = [
+                read
+                for read in np.flatnonzero(buffers.read_of == buffer)
+                if device_of[buffers.reader[read]] == device
+            ]
+            last = max((buffers.read_last[read] for read in here), default=-1)
+            if owner >= 0 and device_of[owner] == device:
+                first, size = buffers.first[buffer], buffers.size[buffer]
+                last = max(last, buffers.done[buffer])
+            else:
+                first = min((buffers.read_first[read] for read in here), default=0)
+                size = max((buffers.read_size[read] for read in here), default=0)
+            found[device, first : last + 1] += size
+    return found
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 10_000))
+def test_what_is_held_is_kept_up_to_date(seed: int) -> None:
+    """After any moves the bytes at every time are those counted anew, and the excess has changed by
+    what was said; at some moments only, the same bytes; for units joined, the same too."""
+    rng = random.Random(seed)
+    peaks = random_peaks(rng)
+    times = peaks.orders * peaks.length
+    moments = np.array(sorted(rng.sample(range(times), 9)), np.int64)
+    some = at_moments(peaks.buffers, moments)
+    held, held_then = to_held(peaks.buffers, peaks.resident), to_held(some, peaks.resident)
+    device_of = np.array([rng.randrange(DEVICES) for _ in range(UNITS)], np.int64)
+    limit = np.full(DEVICES, 6.0)
+    in_use = hold(held, device_of, DEVICES, times)
+    for _ in range(10):
+        before = np.maximum(0.0, in_use - 6.0).sum()
+        unit, target = rng.randrange(UNITS), rng.randrange(DEVICES)
+        if device_of[unit] == target:
+            continue
+        more = shift(held, device_of, in_use, limit, unit, target)
+        assert device_of[unit] == target
+        assert (in_use == held_by_definition(peaks, device_of)).all()
+        assert more == np.maximum(0.0, in_use - 6.0).sum() - before
+    assert (hold(held_then, device_of, DEVICES, len(moments)) == in_use[:, moments]).all()
+    joined = np.unique(device_of, return_inverse=True)[1].astype(np.int64)
+    count = joined.max() + 1
+    coarse = to_held(regroup(some, joined), np.bincount(joined, peaks.resident, minlength=count))
+    of_joined = np.array([device_of[joined == unit][0] for unit in range(count)], np.int64)
+    assert (hold(coarse, of_joined, DEVICES, len(moments)) == in_use[:, moments]).all()
+
+
+def test_the_problem_survives_being_written() -> None:
+    """And so does the placement that goes with it."""
+    peaks = random_peaks(random.Random(3))
+    again, hint = from_json(peaks.to_json([0, 1, 2, 0, 1, 2, 0]))
+    assert hint == (0, 1, 2, 0, 1, 2, 0)
+    for one, other in zip(peaks.buffers, again.buffers, strict=True):
+        assert (one == other).all()
+    assert (again.resident == peaks.resident).all()
+    assert (again.orders, again.length, again.capacity) == (2, LENGTH, (9, 9, 9))
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10_000))
+def test_segments_are_cut_where_least_crosses(seed: int) -> None:
+    """Of all ways to cut an order into three segments that begin late enough."""
+    rng = random.Random(seed)
+    count = 6
+    graph = draw(*(f"op{a} -> op{b}" for a in range(count) for b in range(a + 1, count)
+                   if rng.random() < 0.4), *(f"op{a}" for a in range(count)),
+                 bytes={f"op{a}": 4 * rng.randint(1, 9) for a in range(count)})  # fmt: skip
+    problem = problem_of(graph, draw_costs(graph), "3xGPU:1GiB")
+    arrays = to_arrays(reduce_to_units(problem))
+    order = np.array(rng.sample(range(count), count), np.int64)
+    starts = np.sort(np.array([[rng.randint(0, 2) for _ in range(count + 1)] for _ in range(3)]))
+    starts = np.minimum(starts, np.arange(count + 1)).astype(np.int64)
+    segment, cost = cut(arrays, order, starts)
+    position = {int(unit): place for place, unit in enumerate(order)}
+
+    def crossing(place: int) -> float:
+        return sum(
+            tensor.bytes
+            for tensor in problem.tensors
+            if min(map(position.get, (tensor.producer, *tensor.consumers))) < place
+            and max(map(position.get, (tensor.producer, *tensor.consumers))) >= place
+        )
+
+    least = min(
+        (
+            crossing(a) * (a > 0) * (b > a) + crossing(b) * (0 < b < count)
+            for a, b in itertools.combinations_with_replacement(range(count + 1), 2)
+            if all(
+                begin == end or begin >= starts[step][end]
+                for step, (begin, end) in enumerate(((0, a), (a, b), (b, count)))
+            )
+        ),
+        default=np.inf,
+    )
+    assert cost == least
+    assert not np.isfinite(cost) or (np.diff(segment) >= 0).all()
+
+
+def problem_of(graph, costs, devices: str) -> PlacementProblem:
+    cluster = parse_cluster(devices)
+    return formulate(
+        graph, costs, cluster, find_constraints(graph, cluster, ConstraintOptions()), spill="never"
+    )
+
+
+def random_step(rng: random.Random):
+    """A step of up to nine ops with variables, and two devices that hold most of it each."""
+    count = rng.randint(4, 9)
+    names = [f"op{number}" for number in range(count)]
+    lines = [f"{rng.choice(names[:at])} -> {names[at]}" for at in range(1, count)]
+    for _ in range(count // 2):
+        at = rng.randint(1, count - 1)
+        lines.append(f"{rng.choice(names[:at])} -> {names[at]}")
+    graph = draw(*lines, bytes={name: 400 * rng.randint(1, 5) for name in names})
+    costs = draw_costs(
+        graph,
+        persistent_bytes={name: 400 * rng.randint(0, 2) for name in names},
+        temporary_bytes={rng.choice(names): 800},
+    )
+    alone = problem_of(graph, costs, "2xGPU:1GiB,CPU:1GiB")
+    peak = StepPeaks(graph, costs, alone)([0] * count)[0].peak_bytes
+    cap = int(peak * rng.uniform(0.6, 0.9))
+    return graph, costs, problem_of(graph, costs, f"GPU:0:{cap},GPU:1:{cap},CPU:1GiB")
+
+
+def test_where_something_fits_it_is_found() -> None:
+    """On thirty small steps: where the predicted peaks of some placement keep the caps, the search
+    finds such a placement nineteen times in twenty, mostly the one that sends least; what it takes
+    to fit does fit."""
+    found = possible = least = 0
+    for seed in range(30):
+        graph, costs, problem = random_step(random.Random(seed))
+        find_peaks = StepPeaks(graph, costs, problem)
+
+        def fits(device_of, find_peaks=find_peaks, caps=problem.capacity_bytes) -> bool:
+            peaks = find_peaks(device_of)
+            return all(peak.peak_bytes <= cap for peak, cap in zip(peaks, caps, strict=True))
+
+        values = [
+            transfer_bytes(problem, device_of)
+            for device_of in itertools.product(*problem.allowed)
+            if fits(device_of)
+        ]
+        units = reduce_to_units(replace(problem, live_bytes=()))
+        lifetimes = find_peaks.possible_lifetimes()
+        peaks = to_peak_problem(problem, units, lifetimes, problem.capacity_bytes)
+        search = PeakSearch(peaks, None, 0, lambda _: None)
+        search.run(float("inf"), 12)
+        assert search.best is not None
+        device_of = units.expand(search.best.device_of.tolist())
+        if search.best.value < search.most:
+            assert fits(device_of), seed
+            assert search.best.value == transfer_bytes(problem, device_of)
+        possible += bool(values)
+        found += bool(values) and fits(device_of)
+        least += bool(values) and search.best.value == min(values)
+    assert possible > 20
+    assert found >= 0.95 * possible
+    assert least >= 0.8 * possible
+
+
+def _two_towers():
+    """Two chains of products whose variables fill both devices; ends are joined.
+
+    x ---> a0 --> a1 --> ... --> y
+      '--> b0 --> b1 --> ... ---'
+    """
+    length = 6
+    chains = [
+        f"x -> {' -> '.join(f'{tower}{number}' for number in range(length))} -> y" for tower in "ab"
+    ]
+    graph = draw(*chains, bytes=400)
+    sizes = dict.fromkeys(graph.ops, 1000)
+    return graph, draw_costs(graph, persistent_bytes=sizes)
+
+
+@pytest.mark.parametrize("objective", ["transfer", "step-time"])
+def test_tight_caps_are_kept(objective: str) -> None:
+    """Two towers of 14,000 bytes of variables on two devices of 8,500: rows know nothing of what is
+    received, the plan keeps the caps by the prediction, and something is sent."""
+    graph, costs = _two_towers()
+    problem = replace(
+        problem_of(graph, costs, "GPU:0:8500,GPU:1:8500,CPU:1GiB"), objective=objective
+    )
+    peaks = StepPeaks(graph, costs, problem)
+    solution = solve_under_peaks(
+        problem,
+        peaks,
+        SolverParameters(time_limit_seconds=3.5, workers=1),
+        find_lifetimes=peaks.possible_lifetimes,
+    )
+    assert solution.status in (Status.FEASIBLE, Status.OPTIMAL)
+    assert all(peak.peak_bytes <= 8500 for peak in peaks(solution.device_of)[:2])
+    assert transfer_bytes(problem, solution.device_of) > 0
+
+
+def test_caps_are_lowered_where_the_prediction_is_higher() -> None:
+    """A prediction that sees 300 bytes more than the orders tell: the search is told so, and finds
+    what fits all the same."""
+    graph, costs = _two_towers()
+    problem = problem_of(graph, costs, "GPU:0:8800,GPU:1:8800,CPU:1GiB")
+    peaks = StepPeaks(graph, costs, problem)
+    asked = []
+
+    def find_overruns(device_of: Sequence[int]) -> list[int]:
+        asked.append(device_of)
+        return [peak.peak_bytes + 300 - 8800 for peak in peaks(device_of)[:2]] + [0]
+
+    parameters = SolverParameters(time_limit_seconds=10.0, workers=1, work_limit=8)
+    solution = solve_along_orders(
+        problem,
+        peaks.possible_lifetimes(),
+        find_overruns,
+        parameters,
+        time.monotonic() + 10.0,
+        None,
+    )
+    assert solution is not None
+    assert max(find_overruns(solution.device_of)) <= 0

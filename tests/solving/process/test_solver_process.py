@@ -1,0 +1,109 @@
+"""The solver process under stress: killed at any moment, held to its limits, repeated."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_problems import problem_of
+
+from placer.prediction.scoring import score
+from placer.problem.placement_problem import PlacementProblem
+from placer.solving.solution import SolverParameters, Status
+from placer.solving.solver import solve
+
+LIMITED = SolverParameters(time_limit_seconds=60.0, workers=1, work_limit=1)
+
+
+def tangle(seed: int, units: int = 400) -> PlacementProblem:
+    """Ops that read a few of those shortly before them, on three devices with little to spare:
+    nothing proves its optimum in seconds."""
+    rng = random.Random(seed)
+    readers: dict[int, list[int]] = {}
+    for op in range(1, units):
+        for producer in {max(0, op - rng.randint(1, 30)) for _ in range(3)}:
+            readers.setdefault(producer, []).append(op)
+    resident = [rng.randint(1, 9) for _ in range(units)]
+    tensors = [(producer, ops, rng.randint(1, 99)) for producer, ops in readers.items()]
+    return problem_of(resident=resident, tensors=tensors, capacity=[sum(resident) * 35 // 100] * 3)
+
+
+def children() -> list[int]:
+    """The process ids of this process's children that run a search."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdecimal():
+            continue
+        try:
+            parent = int(folder.joinpath("stat").read_text().rpartition(")")[2].split()[1])
+            is_search = b"solver_process" in folder.joinpath("cmdline").read_bytes()
+        except OSError:  # it has ended meanwhile
+            continue
+        if parent == os.getpid() and is_search:
+            found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the child in /proc")
+def test_a_child_killed_at_any_moment_loses_nothing() -> None:
+    """Killed before it has read the problem, while it compiles, searches or proves: the best
+    placement so far is the answer, never worse than the one from before, and no process is left."""
+    problem = tangle(1)
+    at_once = solve(problem, SolverParameters(time_limit_seconds=0.5))
+    assert at_once.value is not None
+    moments = [0.0, *(random.Random(2).uniform(0.1, 4.0) for _ in range(2))]
+    for seconds in moments:
+        killer = threading.Thread(target=kill_a_child_after, args=(seconds,), daemon=True)
+        killer.start()
+        solution = solve(problem, SolverParameters(time_limit_seconds=30.0))
+        killer.join()
+        assert solution.status is Status.FEASIBLE
+        assert [code for code, _ in solution.warnings] == ["solver_crashed"]
+        assert solution.device_of is not None
+        assert solution.value is not None
+        assert not score(problem, solution.device_of).violations
+        assert solution.value <= at_once.value
+        assert children() == []
+
+
+def kill_a_child_after(seconds: float) -> None:
+    """Wait for a child, and so long, then kill it."""
+    give_up = time.monotonic() + 20.0
+    while not children() and time.monotonic() < give_up:
+        time.sleep(0.01)
+    time.sleep(seconds)
+    for process in children():
+        os.kill(process, signal.SIGKILL)
+
+
+def test_a_work_limit_gives_the_same_answer_every_time() -> None:
+    """One worker, one seed and a limit in work instead of seconds: placement, value, bound and
+    status are the same, whatever the machine does meanwhile; for step time too."""
+    for objective in ("transfer", "step-time"):
+        problem = replace(tangle(3, units=80), objective=objective)
+        first, second = (replace(solve(problem, LIMITED), seconds=0.0) for _ in range(2))
+        assert first.seconds < LIMITED.time_limit_seconds
+        assert first == second
+        assert first.warnings == ()
+
+
+def test_time_limits_are_kept_within_a_second() -> None:
+    """Half a second and three, with a search that would take far longer."""
+    problem = tangle(4, units=1500)
+    for seconds in (0.5, 3.0):
+        began = time.monotonic()
+        solution = solve(problem, SolverParameters(time_limit_seconds=seconds))
+        assert time.monotonic() - began < seconds + 1.0 + busy_allowance()
+        assert solution.device_of is not None
+
+
+def busy_allowance() -> float:
+    """Seconds more on a machine with more to do than it has cores."""
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return max(0.0, load - 1.0)

@@ -1,0 +1,100 @@
+"""Minimum cuts against trying every placement, in an interpreter without TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from small_problems import feasible_placements, problem_of, random_problem
+
+from placer.solving.process.child_search import child_command
+from placer.solving.reduction.reduced_problem import ReducedProblem, SpillRules, reduce_to_units
+
+BATCH = """
+import json, sys, time
+from pathlib import Path
+from placer.solving.transfer.minimum_cuts import BranchAndBound
+from placer.solving.reduction.reduced_problem import from_json
+answers = []
+for text, most_cases in json.loads(Path(sys.argv[1]).read_text()):
+    problem, known = from_json(text)
+    kept, bounds = [list(known)], [0]
+    search = BranchAndBound(problem, known, kept.append, bounds.append)
+    proven = search.run(time.time() + 30.0, most_cases)
+    answers.append({"kept": kept, "bounds": bounds, "proven": proven})
+Path(sys.argv[1]).write_text(json.dumps(answers))
+"""
+
+
+def branch(
+    folder: Path, problems: list[tuple[ReducedProblem, tuple[int, ...]]], most_cases: int | None
+) -> list[dict[str, Any]]:
+    """For each problem and first placement: the placements kept, the bounds, whether the last is
+    proven."""
+    path = folder / "problems.json"
+    path.write_text(json.dumps([(p.to_json(known), most_cases) for p, known in problems]))
+    bootstrap = child_command()[-1].partition("from placer")[0]
+    subprocess.run([sys.executable, "-P", "-c", bootstrap + BATCH, str(path)], check=True)
+    answers: list[dict[str, Any]] = json.loads(path.read_text())
+    return answers
+
+
+def two_device_problems(count: int) -> list[tuple[ReducedProblem, list[tuple[int, ...]]]]:
+    """Random problems of two devices (caps, pins, groups, moments, spilling; sizes from a byte to a
+    terabyte) with their feasible placements, of which there are some."""
+    found = []
+    for seed in range(count):
+        problem = random_problem(seed, most_ops=8, spill="auto" if seed % 7 == 0 else "never")
+        rng = random.Random(seed)
+        sizes = [1, 7, 123_457] if seed % 3 else [10**6, 10**9 + 1, 10**12]
+        tensors = (replace(t, bytes=t.bytes * rng.choice(sizes)) for t in problem.tensors)
+        problem = replace(problem, tensors=tuple(tensors))
+        units = reduce_to_units(problem, SpillRules(minimise=True) if seed % 5 == 0 else None)
+        placements = feasible_placements(units) if units.device_count == 2 else []
+        if placements:
+            found.append((units, placements))
+    return found
+
+
+def test_branching_proves_what_enumeration_finds(tmp_path: Path) -> None:
+    """To the end from any placement the least cost, proven; before the end a bound not above it."""
+    problems = two_device_problems(1500)
+    assert len(problems) > 400
+    starts = [(units, places[seed % len(places)]) for seed, (units, places) in enumerate(problems)]
+    early = branch(tmp_path, starts, 1)
+    for (units, placements), first, last in zip(
+        problems, early, branch(tmp_path, starts, None), strict=True
+    ):
+        least = min(map(units.value, placements))
+        assert last["proven"]
+        assert last["bounds"][-1] == least == units.value(last["kept"][-1])
+        for answer in (first, last):
+            assert all(units.is_feasible(kept) for kept in answer["kept"])
+            assert answer["bounds"] == sorted(answer["bounds"])
+            assert answer["bounds"][-1] <= least
+            assert answer["proven"] == (answer["bounds"][-1] == units.value(answer["kept"][-1]))
+    assert sum(not answer["proven"] for answer in early) > 10
+
+
+def test_heavy_units_decide(tmp_path: Path) -> None:
+    """Sixty small units around six heavy ones, of which each device holds three: a linear
+    relaxation halves everything and proves nothing; a few cases do."""
+    heavy, small = 6, 60
+    rng = random.Random(1)
+    tensors = [(unit, [heavy + 10 * unit], 50 + unit) for unit in range(heavy)]
+    tensors += [(heavy + n, [heavy + (n + 1) % small], rng.randint(20, 90)) for n in range(small)]
+    problem = reduce_to_units(
+        problem_of(
+            resident=[100] * heavy + [1] * small, tensors=tensors, capacity=[345, 345], host=1
+        )
+    )
+    known = tuple(unit % 2 for unit in range(heavy)) + tuple(n % 2 for n in range(small))
+    assert problem.is_feasible(known)
+    (answer,) = branch(tmp_path, [(problem, known)], 200)
+    assert answer["proven"]
+    assert problem.value(answer["kept"][-1]) < problem.value(known) / 4
