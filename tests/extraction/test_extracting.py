@@ -136,9 +136,10 @@ import os, pickle, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 folder = Path(sys.argv[2])
-from placer.extraction import analysis, extraction_process
+from placer.extraction import flat_program
+from placer.extraction.process import extraction_process
 if pickle.loads((folder / "request").read_bytes())["infer"]:
-    analysis._find_shapes = lambda *arguments: os.abort()
+    flat_program._find_shapes = lambda *arguments: os.abort()
 extraction_process.main(folder)
 """
     monkeypatch.setattr(child_process, "_BOOTSTRAP", bootstrap)
@@ -193,7 +194,7 @@ def test_a_child_ends_with_its_parent(tmp_path):
 import ctypes, os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from placer.extraction import extraction_process
+from placer.extraction.process import extraction_process
 
 def hang(request, folder):
     Path(request["path"]).write_text(str(os.getpid()))
@@ -203,7 +204,7 @@ extraction_process._TASKS = {"extract": hang}
 extraction_process.main(Path(sys.argv[2]))
 """
     program = (
-        "from placer.extraction import child_process\n"
+        "from placer.extraction.process import child_process\n"
         f"child_process._BOOTSTRAP = {bootstrap!r}\n"
         f"child_process.ask_child('extract', {{'path': {str(tmp_path / 'pid')!r}}}, 100)"
     )

@@ -15,7 +15,7 @@ from placer.rendering.text.sweep_text import sweep_csv
 @pytest.fixture
 def counted(monkeypatch) -> list[int]:
     """The batch sizes that were analysed."""
-    import placer.questions.batch_sizes
+    from placer.questions import batch_sizes
 
     sizes: list[int] = []
 
@@ -23,7 +23,7 @@ def counted(monkeypatch) -> list[int]:
         sizes.append(options["batch_size"])
         return report(source, devices, **options)
 
-    monkeypatch.setattr(placer.sweep, "report_model", count)
+    monkeypatch.setattr(batch_sizes, "report_model", count)
     return sizes
 
 
