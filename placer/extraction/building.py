@@ -15,6 +15,7 @@ from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.op_columns import Bodies, ClosedOps, Parcel, find_structure, open_ops
 from placer.extraction.shapes.shape_inference import BodyShapes, GraphShapes
 from placer.graph.op_graph import ColocationGroup, OpGraph
+from placer.graph.tensor_names import split_tensor
 
 BodyName = tuple[str, tuple[TensorState, ...]]
 
@@ -48,7 +49,7 @@ class GraphBuilder:
         return OpGraph(
             ops=make_ops(structure, infos, bodies),
             feeds=(
-                *(item.tensor.partition(":")[0] for item in program.inputs),
+                *(item.op for item in program.inputs),
                 *program.captured_constants,
             ),
             fetches=tuple(dict.fromkeys(tensor for _, tensor in program.outputs)),
@@ -114,8 +115,8 @@ class GraphBuilder:
         """The outputs of every op; those that are alike have one tuple."""
         values: dict[str, dict[int, tuple[int, ...]]] = {}
         for tensor, value in shapes.values.items():
-            name, _, index = tensor.rpartition(":")
-            values.setdefault(name, {})[int(index)] = value
+            name, index = split_tensor(tensor)
+            values.setdefault(name, {})[index] = value
         alike: dict[tuple[object, ...], tuple[TensorProperties, ...]] = {}
         found = {}
         for name, known in shapes.shapes.items():

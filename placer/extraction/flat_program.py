@@ -29,6 +29,7 @@ from placer.extraction.shapes.shape_inference import GraphShapes, ShapeAnalysis
 from placer.extraction.shapes.stored_shapes import settle_reserve_spaces, stated_shapes
 from placer.graph.op_graph import ColocationGroup, OpGraph
 from placer.graph.order import is_back_edge
+from placer.graph.tensor_names import op_of
 
 
 def analyse_program(
@@ -153,7 +154,7 @@ def _infer(
 
 
 def _unbound(program: FlatProgram, binding: Binding) -> dict[str, TensorState]:
-    declared = {item.tensor.partition(":")[0]: item.shape for item in program.inputs}
+    declared = {item.op: item.shape for item in program.inputs}
     return {
         name: replace(state, shape=declared.get(name, state.shape))
         for name, state in binding.inputs.items()
@@ -247,7 +248,7 @@ def _roots(graph: OpGraph) -> Iterator[str]:
         arriving = (
             tensor
             for source, tensor in zip(op.inputs, op.info.inputs, strict=True)
-            if not is_back_edge(graph.ops[source.rpartition(":")[0]].op_type, op.op_type)
+            if not is_back_edge(graph.ops[op_of(source)].op_type, op.op_type)
         )
         if named and all(is_known(tensor.shape) for tensor in arriving):
             yield op.name

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
+from placer.graph.tensor_names import split_tensor
 from placer.prediction.metrics import Transfer
 from placer.prediction.step.routes import Place, Routes, find_routes, is_cpu
 
@@ -47,22 +48,22 @@ def list_transfers(
     feeds = frozenset(graph.feeds)
     sent = _sent_tensors(graph, routes)
     for tensor, place in sent:
-        producer, _, index = tensor.rpartition(":")
+        producer, index = split_tensor(tensor)
         yield Transfer(
             tensor=tensor,
             source=routes.home[tensor][0],
             target=place[0],
-            bytes=costs[producer].output_bytes[int(index)],
+            bytes=costs[producer].output_bytes[index],
             kind="feed" if producer in feeds else "data",
             memory=place[1],
         )
     for tensor in _fetched_tensors(graph, routes, host, sent):
-        producer, _, index = tensor.rpartition(":")
+        producer, index = split_tensor(tensor)
         yield Transfer(
             tensor=tensor,
             source=routes.home[tensor][0],
             target=host,
-            bytes=costs[producer].output_bytes[int(index)],
+            bytes=costs[producer].output_bytes[index],
             kind="fetch",
             memory="host",
         )

@@ -156,7 +156,7 @@ class _Parts:
         half = math.ceil(size / 2)
         small, large = self.workload(half).extraction, self.workload(size).extraction
         batched = [item for item in large.inputs if item.shape and item.shape[0] is None]
-        inputs = [item.tensor.partition(":")[0] for item in batched]
+        inputs = [item.op for item in batched]
         try:
             require_apart(small.graph, large.graph, (half, size), inputs)
         except UsageError as error:

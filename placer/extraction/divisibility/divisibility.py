@@ -68,9 +68,7 @@ def require_divisible(
     small, large = (
         _graph(program, captures, division, size, batch_size, shapes) for size in (part, examples)
     )
-    inputs = [
-        item.tensor.partition(":")[0] for item in program.inputs if item.key in division.inputs
-    ]
+    inputs = [item.op for item in program.inputs if item.key in division.inputs]
     require_apart(small, large, (part, examples), inputs)
 
 
@@ -109,7 +107,7 @@ def _refusal(found: Mixture) -> str:
 
 
 def _declared(item: ProgramInput, shapes: Shapes) -> Sequence[int | None]:
-    for key in (item.key, item.tensor, item.tensor.partition(":")[0]):
+    for key in (item.key, item.tensor, item.op):
         if shapes and key in shapes:
             return shapes[key]
     return item.shape or ()
@@ -149,7 +147,7 @@ def _graph(
     for item in program.inputs:
         if item.key in division.inputs:
             rest = tuple(_declared(item, shapes))[1:]
-            for key in (item.tensor, item.tensor.partition(":")[0]):
+            for key in (item.tensor, item.op):
                 bound.pop(key, None)
             bound[item.key] = (examples, *rest)
             item = replace(item, shape=(None, *(item.shape or (None, *rest))[1:]))

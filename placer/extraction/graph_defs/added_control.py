@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from placer.graph.tensor_names import is_control
+
 ADDED_CONTROL = "_placer_control_inputs"
 """The attribute of a node that names the ops it waits for because a plan says so."""
 
@@ -22,7 +24,7 @@ def added_control(node: Any) -> list[str]:
 
 def add_control(node: Any, names: Collection[str]) -> None:
     """Makes ``node`` wait for the ops ``names``, and marks those it did not wait for before."""
-    there = {name[1:] for name in node.input if name.startswith("^")}
+    there = {name[1:] for name in node.input if is_control(name)}
     new = [name for name in names if name not in there]
     node.input.extend(f"^{name}" for name in new)
     if new:

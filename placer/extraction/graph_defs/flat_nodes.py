@@ -10,6 +10,7 @@ from placer.errors import ModelError
 from placer.extraction.graph_defs.added_control import ADDED_CONTROL
 from placer.extraction.graph_defs.call_scopes import MOST_NESTED_CALLS, Scope
 from placer.extraction.graph_defs.op_definitions import called_functions, decoded
+from placer.graph.tensor_names import op_of
 
 Found = TypeVar("Found")
 
@@ -135,7 +136,7 @@ def rename_classes(scope: Scope, node: Any, names: Mapping[tuple[Scope, str], st
             continue
         name, owner = target.removeprefix("loc:@"), scope
         while name in owner.arguments and owner.parent is not None:
-            name = owner.call_inputs[owner.arguments[name]].split(":")[0]
+            name = op_of(owner.call_inputs[owner.arguments[name]])
             owner = owner.parent
         flat = names.get((owner, name), owner.prefix + name)
         renamed.append(b"loc:@" + flat.encode())

@@ -18,6 +18,7 @@ from placer.extraction.graph_defs.op_definitions import (
     output_number,
 )
 from placer.extraction.graph_defs.tensor_types import GraphTypes
+from placer.graph.tensor_names import split_tensor
 
 _KINDS: Mapping[str, str] = {
     "int": "i",
@@ -121,19 +122,19 @@ def check_dtypes(nodes: Iterable[Any], types: GraphTypes) -> None:
 
 def _dtype(node: Any, reference: str, types: GraphTypes) -> str:
     """The dtype of the tensor that ``node`` reads."""
-    name, _, index = reference.partition(":")
+    name, index = split_tensor(reference)
     outputs = types.outputs[name]
-    if int(index or 0) >= len(outputs):
+    if index >= len(outputs):
         raise _malformed(node, f"reads {reference!r}, but {name!r} has {len(outputs)}")
-    return outputs[int(index or 0)].dtype
+    return outputs[index].dtype
 
 
 def check_tensors(references: Iterable[str], types: GraphTypes) -> None:
     """Nothing, if the flat graph has these tensors.  Raises :class:`ModelError` otherwise."""
     for reference in references:
-        name, _, index = reference.partition(":")
+        name, index = split_tensor(reference)
         count = len(types.outputs[name])
-        if int(index or 0) >= count:
+        if index >= count:
             raise ModelError(f"{reference!r} is asked for, but {name!r} has {count} outputs")
 
 

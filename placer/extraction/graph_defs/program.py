@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from placer.graph.op_graph import Variable
+from placer.graph.tensor_names import op_of
 
 if TYPE_CHECKING:
     from placer.extraction.division.division import Division
@@ -21,6 +22,11 @@ class ProgramInput:
     tensor: str
     dtype: str
     shape: tuple[int | None, ...] | None
+
+    @property
+    def op(self) -> str:
+        """The flat op that is fed."""
+        return op_of(self.tensor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,3 +80,13 @@ class FlatProgram:
     division: Division | None = None
     whole: FlatProgram | None = None
     twins: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def fed_ops(self) -> frozenset[str]:
+        """The flat ops that are fed at every step."""
+        return frozenset(item.op for item in self.inputs)
+
+    @property
+    def output_ops(self) -> list[str]:
+        """The flat op of each output."""
+        return [op_of(tensor) for _, tensor in self.outputs]

@@ -16,6 +16,8 @@ from placer.extraction.graph_defs.flat_nodes import Alike
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
+from placer.graph.op_types import LIST_SHAPE_INPUT, LOOPS
+from placer.graph.tensor_names import full_tensor, renamed
 
 LARGE_CONSTANT_ELEMENTS = 1024
 """No shape, axis or permutation has more; larger constants are left out of the copy."""
@@ -42,17 +44,6 @@ class Refinement:
 
 
 NOTHING = Refinement()
-
-ELEMENT_SHAPE_INPUT: Mapping[str, int] = {
-    "TensorListGetItem": 2,
-    "TensorListPopBack": 1,
-    "TensorListStack": 1,
-    "TensorListGather": 2,
-    "TensorListFromTensor": 1,
-    "TensorListReserve": 0,
-    "EmptyTensorList": 0,
-}
-"""Which input of an op says the element shape of a TensorList."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +125,7 @@ class ScratchGraph:
             shape = tuple(dim.size for dim in tensor.tensor_shape.dim)
             return _Change(is_stub=True, outputs=(shape,))
         dropped = tuple(key for key in node.attr if key not in known)
-        in_loop = op_type in ("While", "StatelessWhile") and "output_shapes" in node.attr
+        in_loop = op_type in LOOPS and "output_shapes" in node.attr
         if not dropped and not in_loop and not node.device:
             return _NO_CHANGE
         return _Change(dropped=dropped, forgets_shapes=in_loop)
@@ -190,12 +181,8 @@ class ScratchGraph:
             node.attr["output_shapes"].list.Clear()
 
     def _scratch_reference(self, reference: str) -> str:
-        tensor = reference if ":" in reference else f"{reference}:0"
-        if tensor in self.redirected:
-            return self.redirected[tensor]
-        mark = "^" if reference.startswith("^") else ""
-        name, colon, index = reference.lstrip("^").partition(":")
-        return f"{mark}{self.renamed.get(name, name)}{colon}{index}"
+        redirected = self.redirected.get(full_tensor(reference))
+        return renamed(reference, self.renamed) if redirected is None else redirected
 
     def _known_attributes(self, op_type: str) -> frozenset[str]:
         if op_type not in self.attributes:
@@ -257,7 +244,7 @@ class ScratchGraph:
             self._add_constant(f"{node.name}/known_value", known_value)
         if refinement.element_shape is not None:
             name = f"{node.name}/known_element_shape"
-            node.input[ELEMENT_SHAPE_INPUT[node.op]] = name
+            node.input[LIST_SHAPE_INPUT[node.op]] = name
             dtype = node.attr["shape_type"].type if "shape_type" in node.attr else 0
             self._add_shape_constant(name, refinement.element_shape, dtype)
 

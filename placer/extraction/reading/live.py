@@ -11,6 +11,7 @@ from placer.extraction.graph_defs.program import ProgramInput
 from placer.extraction.graph_defs.raw_program import RawProgram, dtype_name
 from placer.extraction.reading.signatures import choose_outputs
 from placer.extraction.reading.training_steps import keras_variables
+from placer.graph.tensor_names import op_of, renamed
 
 
 def read_live(source: Any, outputs: Sequence[str] | None) -> RawProgram | None:
@@ -97,7 +98,7 @@ def trace_keras_model(model: Any) -> Any:
 
 
 def _spec_name(tensor: Any) -> str | None:
-    return str(tensor.name).split(":")[0] if getattr(tensor, "name", None) else None
+    return op_of(str(tensor.name)) if getattr(tensor, "name", None) else None
 
 
 def _read_func_graph(
@@ -126,7 +127,7 @@ def _read_func_graph(
         targets = tuple(op.name for op in graph.control_outputs)
     if not wanted and not targets:
         raise ModelError("the function has no outputs and no side effects: nothing to place")
-    variable_names = {id(v.handle): v.name.split(":")[0] for v in graph.variables}
+    variable_names = {id(v.handle): op_of(v.name) for v in graph.variables}
     return RawProgram(
         graph_def=graph_def,
         inputs=tuple(_program_inputs(inputs)),
@@ -161,11 +162,7 @@ def _rename(graph_def: Any, new_names: dict[str, str]) -> None:
         return
     for node in graph_def.node:
         node.name = new_names.get(node.name, node.name)
-        for number, reference in enumerate(node.input):
-            name, colon, output = reference.lstrip("^").partition(":")
-            if name in new_names:
-                mark = "^" if reference.startswith("^") else ""
-                node.input[number] = f"{mark}{new_names[name]}{colon}{output}"
+        node.input[:] = [renamed(reference, new_names) for reference in node.input]
 
 
 def _program_inputs(tensors: Sequence[Any]) -> Iterator[ProgramInput]:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.graph_defs.call_scopes import CALL_TYPES
-from placer.extraction.graph_defs.state import TABLE_TYPES
+from placer.graph.op_types import CALLS, TABLES
+from placer.graph.tensor_names import data_inputs
 
 _INNER_NAMES = frozenset({"signatures", "_create_resource", "_initialize", "_destroy_resource"})
 """Objects that TensorFlow itself keeps beside those of the user."""
@@ -272,7 +272,7 @@ class _Export:
             names = _concrete_names(objects, child.node_id)
             if child.local_name == "_create_resource" and names and names[0] in self.library:
                 body = self.library[names[0]].node_def
-                return next((node for node in body if node.op in TABLE_TYPES), None)
+                return next((node for node in body if node.op in TABLES), None)
         return None
 
     def output_keys(self) -> list[str]:
@@ -297,10 +297,10 @@ def captured_tensors(meta_graph: Any) -> dict[int, str]:
     saved: Mapping[str, Any] = meta_graph.object_graph_def.concrete_functions
     found: dict[int, str] = {}
     for call in meta_graph.graph_def.node:
-        name = call.attr["f"].func.name if call.op in CALL_TYPES else call.op
+        name = call.attr["f"].func.name if call.op in CALLS else call.op
         bound = list(saved[name].bound_inputs) if name in saved else []
         if bound:
-            tensors = [tensor for tensor in call.input if not tensor.startswith("^")]
+            tensors = data_inputs(call.input)
             for object_id, tensor in zip(bound, tensors[-len(bound) :], strict=False):
                 found.setdefault(object_id, tensor)
     return found

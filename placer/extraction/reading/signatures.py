@@ -10,6 +10,7 @@ from placer.errors import ModelError
 from placer.extraction.graph_defs.program import ProgramInput
 from placer.extraction.graph_defs.raw_program import RawProgram, dtype_name, shape_of
 from placer.extraction.reading.saved_functions import export_function, tell_functions
+from placer.graph.tensor_names import full_tensor, is_control, op_of, source_of
 
 DEFAULT_TAG_SET = "serve"
 DEFAULT_SIGNATURE = "serving_default"
@@ -123,14 +124,14 @@ def choose_outputs(
         pairs = [(name, found.get(name, name)) for name in outputs]
     wanted, targets = [], []
     for key, name in pairs:
-        op = name.removeprefix("^").split(":")[0]
+        op = source_of(name)
         if op not in ops:
             known = ", ".join(sorted(found)) or "none by key"
             raise ModelError(f"there is no output or op {key!r} (outputs: {known})")
-        if name.startswith("^") or (":" not in name and _gives_nothing(ops[op].op)):
+        if is_control(name) or (":" not in name and _gives_nothing(ops[op].op)):
             targets.append(op)
         else:
-            wanted.append((key, name if ":" in name else f"{name}:0"))
+            wanted.append((key, full_tensor(name)))
     return tuple(wanted), tuple(targets)
 
 
@@ -161,7 +162,7 @@ def _inputs(infos: Mapping[str, Any], graph_def: Any) -> Iterator[ProgramInput]:
     nodes = {node.name: node for node in graph_def.node}
     for key, tensor in _tensors(infos):
         info = infos[key.rpartition("/")[0]] if key not in infos else infos[key]
-        attributes = nodes[tensor.split(":")[0]].attr if tensor.split(":")[0] in nodes else {}
+        attributes = nodes[op_of(tensor)].attr if op_of(tensor) in nodes else {}
         dtype = info.dtype
         shape = shape_of(info.tensor_shape) if info.name else None
         if "dtype" in attributes:
@@ -170,7 +171,7 @@ def _inputs(infos: Mapping[str, Any], graph_def: Any) -> Iterator[ProgramInput]:
             shape = shape_of(attributes["shape"].shape)
         yield ProgramInput(
             key=key,
-            tensor=tensor if ":" in tensor else f"{tensor}:0",
+            tensor=full_tensor(tensor),
             dtype=dtype_name(dtype),
             shape=shape,
         )

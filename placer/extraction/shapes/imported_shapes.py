@@ -15,6 +15,7 @@ from placer.extraction.graph_defs.raw_program import dtype_name, shape_of
 from placer.extraction.graph_defs.scratch_graphs import Refinement, ScratchGraph
 from placer.extraction.graph_defs.tensor_states import ElementState, TensorState
 from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
+from placer.graph.tensor_names import split_tensor
 
 SMALL = 16
 """Integer tensors with at most so many elements are evaluated and kept."""
@@ -197,8 +198,8 @@ def _shape(tensor: Any) -> Shape:
 
 def _set_shape(shapes: dict[str, tuple[Shape, ...]], tensor: str, shape: Shape) -> None:
     """Replaces one of the shapes of an op."""
-    name, _, number = tensor.rpartition(":")
-    shapes[name] = (*shapes[name][: int(number)], shape, *shapes[name][int(number) + 1 :])
+    name, number = split_tensor(tensor)
+    shapes[name] = (*shapes[name][:number], shape, *shapes[name][number + 1 :])
 
 
 def may_be_small(shape: Shape) -> bool:

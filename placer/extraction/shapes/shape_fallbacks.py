@@ -14,7 +14,7 @@ from placer.extraction.shapes.imported_shapes import ImportedGraph
 from placer.extraction.shapes.known_values import implied_shapes
 from placer.extraction.shapes.tensor_arrays import HandleContents
 from placer.extraction.shapes.v1_loop_shapes import LoopVariables
-from placer.graph.order import BACK_EDGE_SOURCES
+from placer.graph.op_types import NEXT_ITERATIONS
 
 
 class Fallbacks:
@@ -27,7 +27,7 @@ class Fallbacks:
     """
 
     def __init__(self, graph_def: Any, types: GraphTypes, stored: Mapping[str, Any]) -> None:
-        back_edges = {node.name for node in types.nodes_of(BACK_EDGE_SOURCES)}
+        back_edges = {node.name for node in types.nodes_of(NEXT_ITERATIONS)}
         self.graph_def = graph_def
         self.types = types
         self.stored = {name: value for name, value in stored.items() if name not in back_edges}

@@ -15,7 +15,6 @@ from typing import Any
 from cost_models.op_info import Shape
 from placer.errors import ShapeError, UsageError
 from placer.extraction.flattening.body_graphs import (
-    BODY_ATTRIBUTES,
     BodyGraph,
     body_functions,
     check_bodies,
@@ -34,6 +33,8 @@ from placer.extraction.shapes.imported_shapes import ImportedGraph, import_shape
 from placer.extraction.shapes.known_values import VALUE_TYPES, known_value
 from placer.extraction.shapes.shape_fallbacks import Fallbacks
 from placer.extraction.shapes.tensor_lists import LIST_TYPES, ListFlow
+from placer.graph.op_types import BODY_ATTRIBUTES, LOOPS
+from placer.graph.tensor_names import data_inputs, op_of, split_tensor
 
 MOST_ROUNDS = 40
 MOST_ITERATIONS = 10
@@ -174,9 +175,9 @@ class ShapeAnalysis:
         nodes = {node.name: node for node in body.graph_def.node}
         kept = []
         for argument, output, state in zip(body.arguments, body.outputs, arguments, strict=True):
-            name = output.partition(":")[0]
+            name = op_of(output)
             while nodes[name].op == "Identity":
-                name = nodes[name].input[0].partition(":")[0]
+                name = op_of(nodes[name].input[0])
             kept.append(state if name == argument else replace(state, value=None))
         return tuple(kept)
 
@@ -251,14 +252,14 @@ class _Round:
         self.has_news = self.has_news or self.refinements[name] != told
 
     def visit_control_flow(self, node: Any) -> None:
-        data = [name for name in node.input if not name.startswith("^")]
+        data = data_inputs(node.input)
         outputs_of_node = len(self.types.outputs[node.name])
         check_bodies(node, len(data), outputs_of_node, self.analysis.signatures)
         states = tuple(self.state(name) for name in data)
         another_round = self.has_news and self.told is not None
         if another_round and not all(is_known(state.shape) for state in states):
             return  # in which the inputs may be known
-        if node.op.endswith("While"):
+        if node.op in LOOPS:
             outputs, bodies = self.analysis.loop(node, states)
         elif node.op == "For":
             outputs, bodies = self.analysis.loop(node, (states[0], *states[3:]))
@@ -269,7 +270,7 @@ class _Round:
         for index, state in enumerate(outputs):
             if state.element is not None and state.dtype == "variant":
                 self.flow.lists[f"{node.name}:{index}"] = state.element
-            elif state.dtype == "resource" and node.op.endswith("While"):
+            elif state.dtype == "resource" and node.op in LOOPS:
                 handle = states[index].element  # a loop passes its handles through
                 if handle is not None:
                     self.handles[f"{node.name}:{index}"] = handle
@@ -278,19 +279,19 @@ class _Round:
             self.tell(node.name, Refinement(output_shapes=shapes))
 
     def state(self, reference: str) -> TensorState:
-        name, _, index = reference.partition(":")
-        tensor = f"{name}:{index or 0}"
+        name, index = split_tensor(reference)
+        tensor = f"{name}:{index}"
         dtype = self.types.of(reference).dtype
         element = (self.flow.lists if dtype == "variant" else self.handles).get(tensor)
         shapes = self.imported.shapes[name]
         value = self.imported.values.get(tensor)
-        return TensorState(dtype, shapes[int(index or 0)], element, value)
+        return TensorState(dtype, shapes[index], element, value)
 
 
 def tensor_state(name: str, shapes: GraphShapes, flow: ListFlow) -> TensorState:
     """What is known about one tensor of an analysed graph."""
-    op, _, index = name.partition(":")
-    shape = shapes.shapes[op][int(index or 0)]
-    tensor = f"{op}:{index or 0}"
+    op, index = split_tensor(name)
+    shape = shapes.shapes[op][index]
+    tensor = f"{op}:{index}"
     dtype = shapes.types.of(name).dtype
     return TensorState(dtype, shape, flow.lists.get(tensor), shapes.values.get(tensor))

@@ -10,6 +10,7 @@ from placer.extraction.graph_defs.op_definitions import attribute
 from placer.extraction.graph_defs.raw_program import shape_of
 from placer.extraction.graph_defs.tensor_states import TensorState, is_known
 from placer.extraction.graph_defs.tensor_types import GraphTypes
+from placer.graph.tensor_names import split_tensor
 
 RESERVE_OUTPUT = 5
 """``FusedBatchNormV3``'s reserve space.
@@ -51,8 +52,8 @@ def settle_reserve_spaces(
         if node.op == "FusedBatchNormV3" and found[RESERVE_OUTPUT] is None:
             settled[node.name] = (*found[:RESERVE_OUTPUT], ())
         elif node.op in _SAME_SHAPE and not is_known(found[0]):
-            name, _, index = node.input[0].partition(":")
-            source = settled[name][int(index or 0)]
+            name, index = split_tensor(node.input[0])
+            source = settled[name][index]
             if is_known(source):
                 settled[node.name] = (source,)
     return settled

@@ -16,12 +16,11 @@ from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import sharpen_shape, widen_shapes
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
+from placer.graph.op_types import ENTERS, MERGES, SWITCHES
+from placer.graph.tensor_names import full_tensor, op_of, split_tensor
 
 _ARRAYS, _STACKS = frozenset({"TensorArrayV3"}), frozenset({"StackV2"})
-_PASSING = frozenset(
-    {"Enter", "RefEnter", "Identity", "Switch", "RefSwitch", "Merge", "RefMerge", "Exit"}
-    | {"TensorArrayGradV3"}
-)
+_PASSING = ENTERS | SWITCHES | MERGES | {"Exit", "Identity", "TensorArrayGradV3"}
 """What a handle goes through; the gradient of an array has elements of the same shape."""
 
 
@@ -53,7 +52,7 @@ class HandleContents:
             if node.name in seen or not (is_start or node.op in _PASSING) or not node.input:
                 return None
             seen.add(node.name)
-            node = self.nodes.get(node.input[0].partition(":")[0])
+            node = self.nodes.get(op_of(node.input[0]))
             if node is None:
                 return None
         return node
@@ -103,7 +102,7 @@ class HandleContents:
 
     def _pop(self, node: Any, creator: Any, imported: ImportedGraph) -> Refinement | None:
         element = self.element(creator, imported)
-        pushed = {imported.values.get(_tensor(w.input[1])) for w in self.writes[creator.name]}
+        pushed = {imported.values.get(full_tensor(w.input[1])) for w in self.writes[creator.name]}
         value = next(iter(pushed)) if len(pushed) == 1 else None
         if value is not None:
             return Refinement(value=(element, value))
@@ -141,7 +140,7 @@ def _length(creator: Any, imported: ImportedGraph) -> int | None:
     """How many elements an array has; ``None`` if it may grow."""
     if attribute(creator.attr, "dynamic_size").b:
         return None
-    value = imported.values.get(_tensor(creator.input[0]))
+    value = imported.values.get(full_tensor(creator.input[0]))
     return value[0] if value else None
 
 
@@ -153,9 +152,5 @@ def _ensure(node: Any, shape: Shape, imported: ImportedGraph) -> Refinement | No
 
 
 def _shape(node: Any, number: int, imported: ImportedGraph) -> Shape:
-    name, _, index = _tensor(node.input[number]).rpartition(":")
-    return imported.shapes[name][int(index)]
-
-
-def _tensor(reference: str) -> str:
-    return reference if ":" in reference else f"{reference}:0"
+    name, index = split_tensor(node.input[number])
+    return imported.shapes[name][index]

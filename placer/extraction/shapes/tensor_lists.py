@@ -13,7 +13,7 @@ from typing import Any
 from cost_models.op_info import Shape
 from placer.extraction.graph_defs.op_definitions import attribute
 from placer.extraction.graph_defs.raw_program import dtype_name
-from placer.extraction.graph_defs.scratch_graphs import ELEMENT_SHAPE_INPUT, Refinement
+from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import (
     ElementState,
     TensorState,
@@ -22,11 +22,21 @@ from placer.extraction.graph_defs.tensor_states import (
 )
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
+from placer.graph.op_types import (
+    ENTERS,
+    EXITS,
+    LIST_ITEM_INPUT,
+    LIST_SHAPE_INPUT,
+    MERGES,
+    NEXT_ITERATIONS,
+    SWITCHES,
+)
+from placer.graph.tensor_names import data_inputs, full_tensor, split_tensor
 
 PASSING_TYPES = frozenset(
-    {"Identity", "StopGradient", "ZerosLike", "AddN", "Enter", "Exit", "Switch", "Merge"}
-    | {"NextIteration", "TensorListSetItem", "TensorListPushBack", "TensorListPopBack"}
+    {"Identity", "StopGradient", "ZerosLike", "AddN", *LIST_ITEM_INPUT, "TensorListPopBack"}
     | {"TensorListResize", "TensorListScatterIntoExistingList"}
+    | (ENTERS | EXITS | SWITCHES | MERGES | NEXT_ITERATIONS)
 )
 READING_TYPES = frozenset(
     {"TensorListGetItem", "TensorListPopBack", "TensorListStack", "TensorListGather"}
@@ -73,7 +83,7 @@ class ListFlow:
             told = self.lists[self._data(node, 0)]
         else:
             return None
-        stated = self._shape_value(node, ELEMENT_SHAPE_INPUT[node.op])
+        stated = self._shape_value(node, LIST_SHAPE_INPUT[node.op])
         shape = sharpen_shape(stated, told.shape)
         length = None
         if node.op == "TensorListStack" and not _states_length(node):
@@ -86,7 +96,7 @@ class ListFlow:
         return Refinement(element_shape=shape, num_elements=length, value=value)
 
     def _written(self, node: Any) -> ElementState | None:
-        number = {"TensorListSetItem": 2, "TensorListPushBack": 1}.get(node.op)
+        number = LIST_ITEM_INPUT.get(node.op)
         if number is None:
             return None
         item = self._data(node, number)
@@ -94,15 +104,13 @@ class ListFlow:
         return ElementState(self.types.of(item).dtype, self._shape(item), value=value, written=True)
 
     def _data(self, node: Any, number: int) -> str:
-        data = [name for name in node.input if not name.startswith("^")]
-        if number >= len(data):
-            return ""
-        return data[number] if ":" in data[number] else f"{data[number]}:0"
+        data = data_inputs(node.input)
+        return full_tensor(data[number]) if number < len(data) else ""
 
     def _shape(self, tensor: str) -> Shape:
-        name, _, index = tensor.rpartition(":")
+        name, index = split_tensor(tensor)
         shapes = self.imported.shapes.get(name, ())
-        return shapes[int(index)] if int(index or 0) < len(shapes) else None
+        return shapes[index] if index < len(shapes) else None
 
     def _shape_value(self, node: Any, number: int) -> Shape:
         """The shape that an input tensor states; unknown where it holds -1."""

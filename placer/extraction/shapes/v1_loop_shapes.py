@@ -17,6 +17,7 @@ from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import sharpen_shape, widen_shapes
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
+from placer.graph.tensor_names import op_of, split_tensor
 
 _HANDLES = frozenset({"resource", "variant"})
 """What they refer to would get lost on the way through an ``EnsureShape``."""
@@ -34,7 +35,7 @@ class LoopVariables:
         steps = {node.name: node.input[0] for node in types.nodes_of({"NextIteration"})}
         self.variables: dict[str, tuple[str, str]] = {}
         for node in types.nodes_of({"Merge"}):
-            sources = [name.partition(":")[0] for name in node.input]
+            sources = [op_of(name) for name in node.input]
             entering = [self.enters[name] for name in sources if name in self.enters]
             returning = [steps[name] for name in sources if name in steps]
             if len(entering) == len(returning) == 1:
@@ -76,5 +77,5 @@ class LoopVariables:
 
 
 def _shape(reference: str, imported: ImportedGraph) -> Shape:
-    name, _, number = reference.partition(":")
-    return imported.shapes[name][int(number or 0)]
+    name, number = split_tensor(reference)
+    return imported.shapes[name][number]

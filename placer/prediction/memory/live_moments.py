@@ -11,6 +11,7 @@ from itertools import accumulate
 from cost_models.op_cost import OpCost
 from cost_models.op_info import ask_once
 from placer.graph.op_graph import Op, OpGraph
+from placer.graph.op_types import MERGES, READ_VARIABLE
 from placer.prediction.memory.buffers import Lifetime
 from placer.prediction.memory.lifetimes import find_lifetimes
 from placer.prediction.memory.timelines import StepMemory, checked_order
@@ -94,7 +95,7 @@ def _buffer_roots(graph: OpGraph, sharing: Iterable[Sharing]) -> dict[str, str]:
     """For every tensor that may be a view of another one's buffer, that one."""
     roots: dict[str, str] = {}
     for op, found in zip(graph.ops.values(), sharing, strict=True):
-        shares = (0,) if op.op_type == "ReadVariableOp" else found.shared
+        shares = (0,) if op.op_type == READ_VARIABLE else found.shared
         for name, shared in zip(graph.output_names[op.name], shares, strict=True):
             if shared is not None and shared < len(op.inputs):
                 source = op.inputs[shared]
@@ -118,7 +119,7 @@ def _working_set(
             root, size = roots.get(name, name), sizes[name]
             if size >= read.get(root, 0):
                 read[root] = size
-    if op.op_type in ("Merge", "RefMerge"):  # one of its inputs is alive
+    if op.op_type in MERGES:  # one of its inputs is alive
         return max(read.values(), default=0)
     written = [
         0 if op.bodies or overwritten or roots.get(name, name) != name else sizes[name]

@@ -27,7 +27,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from placer.graph.op_graph import OpGraph
-from placer.graph.order import BACK_EDGE_TARGETS, is_back_edge
+from placer.graph.op_types import MERGES
+from placer.graph.order import is_back_edge
 
 _INEXPENSIVE = (
     "Const HostConst ImmutableConst Placeholder PlaceholderWithDefault NoOp ControlTrigger "
@@ -108,8 +109,8 @@ def _incoming(graph: OpGraph, name: str, number: Mapping[str, int]) -> list[tupl
     op = graph.ops[name]
     if name in graph.feeds:
         return []
-    producers = [tensor.rpartition(":")[0] for tensor in op.inputs]
-    if op.op_type in BACK_EDGE_TARGETS:
+    producers = op.producers
+    if op.op_type in MERGES:
         producers = [p for p in producers if not is_back_edge(graph.ops[p].op_type, op.op_type)]
     return [(number[producer], False) for producer in producers] + [
         (number[producer], True) for producer in op.control_inputs

@@ -13,12 +13,11 @@ from dataclasses import replace
 from cost_models.op_cost import OpCost
 from cost_models.op_info import OpInfo
 from placer.graph.op_graph import OpGraph
+from placer.graph.tensor_names import split_tensor
 
 CUT = frozenset(
     {"TensorListFromTensor", "TensorListScatter", "TensorListScatterV2", "TensorListSplit"}
 )
-ADDED_ITEM = {"TensorListSetItem": 2, "TensorListPushBack": 1}
-"""The input that an op puts into the list that is its input 0."""
 
 
 def cut_items(info: OpInfo) -> int | None:
@@ -33,7 +32,7 @@ def list_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]
     found = {}
     for op in graph.ops.values():
         if op.op_type in CUT and op.inputs:
-            producer, _, index = op.inputs[0].rpartition(":")
-            size = costs[producer].output_bytes[int(index)] or 0
+            producer, index = split_tensor(op.inputs[0])
+            size = costs[producer].output_bytes[index] or 0
             found[op.name] = replace(costs[op.name], held_bytes=(size,), temporary_bytes=0)
     return found
