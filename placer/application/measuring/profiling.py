@@ -153,8 +153,8 @@ def measure(source: str, choice: Mapping[str, Any], wanted: ProfileOptions) -> M
             graph_def = without_devices(program.graph_def)
             tf.graph_util.import_graph_def(graph_def, name="")
             invent_state(session, graph)
-            ends = [tensor.partition(":")[0] for _, tensor in program.outputs]
-            targets = [graph.get_operation_by_name(name) for name in (*ends, *program.targets)]
+            ends = (*program.output_ops, *program.targets)
+            targets = [graph.get_operation_by_name(name) for name in ends]
             seconds, traces = _steps(session, targets, feeds, wanted.steps)
     except tf.errors.OpError as error:
         raise ModelError(f"the model does not run here: {error.message.strip()[:500]}") from error

@@ -9,6 +9,7 @@ from placer.application.devices.device_mapping import HOST
 from placer.application.devices.node_kernels import has_kernel
 from placer.application.placing.shared_variables import touched_handles
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.graph.tensor_names import source_of
 
 
 def derive_placement(
@@ -22,7 +23,7 @@ def derive_placement(
     goes to the host.
     """
     nodes = program.graph_def.node
-    fixed = dict.fromkeys((item.tensor.partition(":")[0] for item in program.inputs), HOST)
+    fixed = dict.fromkeys(program.fed_ops, HOST)
     fixed |= held
     for op, handles in touched_handles(nodes):
         found = [held[name] for name in handles if name in held]
@@ -31,15 +32,13 @@ def derive_placement(
     for node in nodes:
         placement[node.name] = placement[node.name] or _first(node.input, placement)
     for node in reversed(nodes):
-        for reference in node.input:
-            name = reference.lstrip("^").partition(":")[0]
+        for name in map(source_of, node.input):
             placement[name] = placement[name] or placement[node.name]
     return {node.name: _possible(node, placement[node.name] or HOST, fixed) for node in nodes}
 
 
 def _first(references: Any, placement: Mapping[str, str | None]) -> str | None:
-    names = (reference.lstrip("^").partition(":")[0] for reference in references)
-    return next((placement[name] for name in names if placement[name]), None)
+    return next((placement[name] for name in map(source_of, references) if placement[name]), None)
 
 
 def _possible(node: Any, device: str, fixed: Mapping[str, str]) -> str:

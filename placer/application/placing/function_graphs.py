@@ -9,6 +9,7 @@ from typing import Any
 
 from placer.application.placing.function_bodies import rename_functions
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.graph.tensor_names import source_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +26,8 @@ def find_ends(program: FlatProgram) -> FunctionEnds:
 
     Sinks are the ops that run for their side effects, and those that nothing else would keep.
     """
-    read = {n.lstrip("^").partition(":")[0] for node in program.graph_def.node for n in node.input}
-    read |= {tensor.partition(":")[0] for _, tensor in program.outputs}
-    read |= {item.tensor.partition(":")[0] for item in program.inputs} | set(program.captures)
+    read = {source_of(name) for node in program.graph_def.node for name in node.input}
+    read |= {*program.output_ops, *program.fed_ops, *program.captures}
     unread = [node.name for node in program.graph_def.node if node.name not in read]
     return FunctionEnds(
         inputs=tuple(item.tensor for item in program.inputs),

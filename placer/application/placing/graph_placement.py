@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from cost_models.device_names import full_name
-from placer.application.placing.control_flow_placement import (
-    CONTROL_FLOW_TYPES,
-    BodyPlacer,
-    input_anchors,
-)
+from placer.application.placing.control_flow_placement import BodyPlacer, input_anchors
 from placer.errors import UsageError
 from placer.extraction.graph_defs.added_control import add_control
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.files import replaced
+from placer.graph.op_types import CONTROL_FLOW
 
 
 def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str, str]:
@@ -130,7 +127,7 @@ def placed_nodes(
         node = type(original)()
         node.CopyFrom(original)
         node.device = devices[node.name]
-        if node.op in CONTROL_FLOW_TYPES:
+        if node.op in CONTROL_FLOW:
             bodies.place(node, node.device)
             yield from input_anchors(node, devices, definitions)
         yield node

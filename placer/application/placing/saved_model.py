@@ -16,11 +16,7 @@ from typing import Any
 
 from cost_models.device_names import full_name
 from placer.application.devices.device_mapping import HOST
-from placer.application.placing.control_flow_placement import (
-    CLONE_MARK,
-    CONTROL_FLOW_TYPES,
-    BodyPlacer,
-)
+from placer.application.placing.control_flow_placement import CLONE_MARK, BodyPlacer
 from placer.application.placing.function_bodies import function_attributes
 from placer.application.placing.graph_placement import (
     full_devices,
@@ -32,7 +28,6 @@ from placer.application.placing.shared_variables import follow_variables, touche
 from placer.application.placing.signature_flattening import flatten_function
 from placer.errors import ModelError, UsageError
 from placer.extraction.files.sources import model_file, read_source
-from placer.extraction.flattening.inlining import CALL_TYPES
 from placer.extraction.graph_defs.added_control import (
     add_control,
     added_control,
@@ -44,6 +39,8 @@ from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.saved_functions import exported_function
 from placer.extraction.reading.signatures import choose_meta_graph
 from placer.files import replaced
+from placer.graph.op_types import CALLS, CONTROL_FLOW
+from placer.graph.tensor_names import op_of, source_of, split_tensor
 
 Warnings = tuple[tuple[str, str, tuple[str, ...]], ...]
 
@@ -129,8 +126,7 @@ def complete_program(
         for name in (op, *handles) if known else ():
             complete.setdefault(name, known[0])
     for node in whole.graph_def.node:
-        sources = [name.lstrip("^").partition(":")[0] for name in node.input]
-        devices = [complete[name] for name in sources if name in complete]
+        devices = [complete[name] for name in map(source_of, node.input) if name in complete]
         complete.setdefault(node.name, devices[0] if devices else HOST)
     edges = [(before, n.name) for n in program.graph_def.node for before in added_control(n)]
     return order_program(whole, edges), complete
@@ -225,7 +221,7 @@ def _place_meta_graph(
         if call and program.signature:
             _flatten_call(meta_graph, library, call, nodes, program, definitions)
     meta_graph.graph_def.library.function.extend(bodies.clones)
-    joined = {tensor.partition(":")[0] for _, tensor in program.outputs}
+    joined = set(program.output_ops)
     _place_main_graph(
         meta_graph.graph_def, calls.get("", []), joined if program.division else set()
     )
@@ -264,16 +260,16 @@ def _flatten_call(
     definitions: OpDefinitions,
 ) -> None:
     call = next(node for node in meta_graph.graph_def.node if node.name == call_name)
-    function = library[call.attr["f"].func.name if call.op in CALL_TYPES else call.op]
+    function = library[call.attr["f"].func.name if call.op in CALLS else call.op]
     signature = meta_graph.signature_def[program.signature]
-    keys = {key: info.name for key, info in signature.outputs.items()}
+    ends = {key: split_tensor(info.name) for key, info in signature.outputs.items()}
     outputs = {
-        int(keys[key].partition(":")[2] or 0): tensor
+        ends[key][1]: tensor
         for key, tensor in program.outputs
-        if keys.get(key, "").partition(":")[0] == call_name
+        if key in ends and ends[key][0] == call_name
     }
-    read = {name.lstrip("^").partition(":")[0] for node in nodes for name in node.input}
-    read |= {tensor.partition(":")[0] for tensor in outputs.values()}
+    read = {source_of(name) for node in nodes for name in node.input}
+    read |= set(map(op_of, outputs.values()))
     sinks = [n.name for n in nodes if n.name in set(program.targets) or n.name not in read]
     flatten_function(function, call, nodes, outputs, sinks, definitions)
     call.device = ""
@@ -292,7 +288,7 @@ def _place_main_graph(graph_def: Any, placed: list[Any], joined: set[str]) -> No
             add_control(node, added_control(new))
         if new is not None and new.name in joined:
             node.CopyFrom(new)
-        elif new is not None and node.op in CONTROL_FLOW_TYPES:
+        elif new is not None and node.op in CONTROL_FLOW:
             node.input[:] = new.input
             node.attr.clear()
             node.attr.MergeFrom(new.attr)
@@ -312,7 +308,7 @@ def _place_bodies(
         planned.setdefault(origin, devices[name])
     for function in {name for name, _ in planned if name}:
         for node in library[function].node_def:
-            if node.op not in CONTROL_FLOW_TYPES | CALL_TYPES | set(library):
+            if node.op not in CONTROL_FLOW | CALLS | set(library):
                 node.device = planned.get((function, node.name), node.device)
 
 

@@ -15,9 +15,9 @@ from typing import Any
 from placer.application.running.cluster_runs import local_master
 from placer.application.running.generated_inputs import stand_in_weights
 from placer.extraction.files.sources import read_source
-from placer.extraction.graph_defs.state import VARIABLE_TYPES
 from placer.extraction.reading.saved_functions import find_function
 from placer.extraction.reading.signatures import choose_meta_graph
+from placer.graph.op_types import VARIABLES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,7 +303,7 @@ def invent_state(session: Any, graph: Any) -> tuple[str, ...]:
     """Made-up values for every variable of a graph that comes without a checkpoint."""
     import tensorflow as tf
 
-    handles = [op for op in graph.get_operations() if op.type in VARIABLE_TYPES]
+    handles = [op for op in graph.get_operations() if op.type in VARIABLES]
     assigns, feeds = [], {}
     for number, op in enumerate(handles):
         dtype = tf.dtypes.as_dtype(op.get_attr("dtype"))

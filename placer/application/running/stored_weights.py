@@ -7,9 +7,10 @@ from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.files.sources import read_source
-from placer.extraction.flattening.inlining import CALL_TYPES
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.signatures import choose_meta_graph
+from placer.graph.op_types import CALLS
+from placer.graph.tensor_names import data_inputs, op_of
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "VARIABLE_VALUE"
@@ -76,10 +77,10 @@ def _bound_keys(path: Path, program: FlatProgram, content: bytes) -> dict[str, s
     functions = meta_graph.object_graph_def.concrete_functions
     found: dict[str, str] = {}
     for node in meta_graph.graph_def.node:
-        name = node.attr["f"].func.name if node.op in CALL_TYPES else node.op
+        name = node.attr["f"].func.name if node.op in CALLS else node.op
         bound = functions[name].bound_inputs if name in functions else ()
-        given = [source for source in node.input if not source.startswith("^")]
+        given = data_inputs(node.input)
         for source, number in zip(given[len(given) - len(bound) :], bound, strict=True):
             if number in keys:
-                found[source.partition(":")[0]] = keys[number]
+                found[op_of(source)] = keys[number]
     return found

@@ -17,6 +17,7 @@ from placer.application.running.stored_weights import StoredWeights
 from placer.application.running.weight_stages import WeightStage, cut_into_stages
 from placer.errors import UsageError
 from placer.extraction.reading.loading import load_program
+from placer.graph.tensor_names import full_tensor
 
 
 class StreamedModel:
@@ -49,16 +50,16 @@ class StreamedModel:
                 f"{', '.join(inputs) or 'nothing'}"
             )
         values = {
-            _full(item.tensor): tf.convert_to_tensor(inputs[key], item.dtype)
+            full_tensor(item.tensor): tf.convert_to_tensor(inputs[key], item.dtype)
             for key, item in wanted.items()
         }
         with ThreadPoolExecutor(1) as reader:
             self._run(values, reader)
-        return {key: values[_full(tensor)] for key, tensor in self.program.outputs}
+        return {key: values[full_tensor(tensor)] for key, tensor in self.program.outputs}
 
     def _run(self, values: dict[str, Any], reader: ThreadPoolExecutor) -> None:
         """Runs all stages; ``values`` holds what later ones need."""
-        kept = {_full(tensor) for _, tensor in self.program.outputs}
+        kept = {full_tensor(tensor) for _, tensor in self.program.outputs}
         coming: Future[list[Any]] = reader.submit(self._read, 0)
         for number, (stage, function) in enumerate(zip(self.stages, self._functions, strict=True)):
             weights = coming.result()
@@ -96,7 +97,3 @@ def stream(
     size = parse_bytes(resident) if isinstance(resident, str) else resident
     stages = cut_into_stages(program, size // 2)
     return StreamedModel(program, stages, StoredWeights(Path(path), program))
-
-
-def _full(tensor: str) -> str:
-    return tensor if ":" in tensor else f"{tensor}:0"

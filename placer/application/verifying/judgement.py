@@ -24,6 +24,8 @@ from placer.application.verifying.verification_process import RunResult
 from placer.application.verifying.verification_result import VariableRow, Verification
 from placer.errors import PlacerError
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.graph.op_types import LOOPS
+from placer.graph.tensor_names import op_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +76,7 @@ def judge(
     graphs = [graph_pb2.GraphDef.FromString(content) for content in result.partition_graphs]
     execution = in_plan_devices(read_execution(graphs, names), mapping)
     held = {
-        names.arguments[number].rpartition(":")[0]: mapping.planned(device)
+        op_of(names.arguments[number]): mapping.planned(device)
         for number, device in result.variable_devices.items()
         if number < len(names.arguments)
     }
@@ -146,5 +148,5 @@ def loop_outputs(nodes: Any) -> dict[str, tuple[int, ...]]:
             if dtype != types_pb2.DT_RESOURCE
         )
         for node in nodes
-        if node.op in ("While", "StatelessWhile")
+        if node.op in LOOPS
     }

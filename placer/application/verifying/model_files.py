@@ -29,6 +29,7 @@ from placer.extraction.division.dividing import divided, planned
 from placer.extraction.files.sources import read_source
 from placer.extraction.reading.loading import flatten, read_program
 from placer.extraction.reading.signatures import choose_meta_graph
+from placer.graph.tensor_names import data_inputs, full_tensor, op_of
 
 
 class ModelFile:
@@ -144,9 +145,7 @@ class ModelFile:
         if not self.is_eager:
             return names
         ends = [tensor for _, tensor in self.raw.outputs] or list(self.raw.targets)
-        call_name = ends[0].partition(":")[0]
+        call_name = op_of(ends[0])
         call = next(node for node in self.raw.graph_def.node if node.name == call_name)
-        arguments = tuple(
-            name if ":" in name else f"{name}:0" for name in call.input if not name.startswith("^")
-        )
+        arguments = tuple(map(full_tensor, data_inputs(call.input)))
         return replace(names, prefix=f"{call_name}/", arguments=arguments)
