@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from placer.extraction.graph_defs.messages import NodeDef
 from placer.extraction.graph_defs.op_definitions import decoded
 from placer.extraction.graph_defs.state import resource_key
 from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
@@ -80,7 +81,7 @@ def find_colocation_groups(graph_def: Any, types: GraphTypes) -> tuple[Colocatio
     return tuple(groups.groups(nodes))
 
 
-def _join_shared_handles(nodes: dict[str, Any], groups: _Groups) -> None:
+def _join_shared_handles(nodes: dict[str, NodeDef], groups: _Groups) -> None:
     first: dict[tuple[str, str, str], str] = {}
     for node in nodes.values():
         if node.op in VARIABLES or node.op in TABLES:
@@ -92,7 +93,7 @@ def _join_shared_handles(nodes: dict[str, Any], groups: _Groups) -> None:
 
 def _join_inputs(
     node: Any,
-    nodes: dict[str, Any],
+    nodes: dict[str, NodeDef],
     types: GraphTypes,
     groups: _Groups,
 ) -> None:

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from cost_models.op_info import TensorProperties
 from placer.beside import beside
 from placer.errors import ShapeError
 from placer.extraction.building import GraphBuilder
 from placer.extraction.colocation import find_colocation_groups
-from placer.extraction.extraction import Extraction, Warning_
+from placer.extraction.extraction import Extraction
 from placer.extraction.files.sources import file_hash, model_file
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
+from placer.extraction.graph_defs.messages import Warning_
 from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
@@ -153,12 +153,15 @@ def _infer(
     return found, warnings
 
 
-def _unbound(program: FlatProgram, binding: Binding) -> dict[str, TensorState]:
+def _infer_unbound(program: FlatProgram, binding: Binding, types: GraphTypes) -> GraphShapes:
+    """The shapes of the program with its inputs as they are declared."""
     declared = {item.op: item.shape for item in program.inputs}
-    return {
+    inputs = {
         name: replace(state, shape=declared.get(name, state.shape))
         for name, state in binding.inputs.items()
     }
+    analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
+    return analysis.analyse(program.graph_def, inputs, program.stored_shapes, types=types)[0]
 
 
 def _require_fitting_shapes(
@@ -169,10 +172,7 @@ def _require_fitting_shapes(
     In a branch of a v1 conditional that is no fault: these shapes may never take it.
     """
     contexts = find_contexts(program.graph_def.node)
-    analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
-    before, _ = analysis.analyse(
-        program.graph_def, _unbound(program, binding), program.stored_shapes, types=types
-    )
+    before = _infer_unbound(program, binding, types)
     for name, reason in found.refused.items():
         if name not in before.refused and not contexts[name].branches:
             raise ShapeError(
@@ -183,10 +183,7 @@ def _require_fitting_shapes(
 
 def _cannot_import(program: FlatProgram, binding: Binding, types: GraphTypes) -> bool:
     try:
-        analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
-        analysis.analyse(
-            program.graph_def, _unbound(program, binding), program.stored_shapes, types=types
-        )
+        _infer_unbound(program, binding, types)
     except ShapeError:
         return True
     return False
@@ -254,9 +251,9 @@ def _roots(graph: OpGraph) -> Iterator[str]:
             yield op.name
 
 
-def describe(program: FlatProgram) -> dict[str, Any]:
+def describe(program: FlatProgram) -> dict[str, object]:
     """What a plan says about its model."""
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "path": program.path,
         "format": program.source_format,
         "signature": program.signature,

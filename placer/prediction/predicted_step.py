@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
+from placer.graph.name_scopes import ScopeTree, build_scope_tree
 from placer.graph.op_graph import OpGraph
-from placer.graph.scope_tree import ScopeTree, build_scope_tree
 from placer.graph.tensor_names import source_of, split_tensor
 from placer.prediction.memory.lifetimes import find_lifetimes
 from placer.prediction.memory.roles import find_roles

@@ -32,6 +32,7 @@ from typing import Any
 
 from placer import __version__
 from placer.errors import ModelError, PlacerError, UsageError
+from placer.extraction.graph_defs.messages import copied
 from placer.extraction.process.local_models import local_model
 from placer.extraction.shapes.dimensions import resolve_shapes
 from placer.plan.measured_costs import MeasuredCosts
@@ -188,8 +189,7 @@ def _keeps_freed_memory() -> bool:
 
 def without_devices(graph_def: Any) -> Any:
     """A copy of ``graph_def`` without device strings, its functions included."""
-    copy = type(graph_def)()
-    copy.CopyFrom(graph_def)
+    copy = copied(graph_def)
     bodies = (function.node_def for function in copy.library.function)
     for nodes in (copy.node, *bodies):
         for node in nodes:

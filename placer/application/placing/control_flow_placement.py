@@ -18,6 +18,7 @@ from placer.application.devices.device_mapping import HOST
 from placer.application.devices.node_kernels import has_kernel
 from placer.application.placing.function_bodies import function_attributes
 from placer.extraction.flattening.inlining import INPUT_ANCHOR
+from placer.extraction.graph_defs.messages import FunctionDef
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
 from placer.extraction.graph_defs.scratch_graphs import dtype_number
 from placer.extraction.graph_defs.tensor_types import input_types
@@ -36,7 +37,7 @@ class BodyPlacer:
     ``library`` holds the functions by name; ``clones`` fills with the placed ones.
     """
 
-    def __init__(self, library: Mapping[str, Any], taken: set[str]) -> None:
+    def __init__(self, library: Mapping[str, FunctionDef], taken: set[str]) -> None:
         self._library = library
         self._taken = taken | set(library)
         self._known: dict[tuple[str, str], str] = {}

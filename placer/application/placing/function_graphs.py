@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from placer.application.placing.function_bodies import rename_functions
+from placer.extraction.graph_defs.messages import Captures
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.graph.tensor_names import source_of
 
@@ -39,7 +40,7 @@ def find_ends(program: FlatProgram) -> FunctionEnds:
 def build_function(
     graph_def: Any,
     ends: FunctionEnds,
-    captures: Mapping[str, Any],
+    captures: Captures,
     original: Any = None,
     variables: Sequence[Any] = (),
 ) -> Any:
@@ -67,7 +68,7 @@ def build_function(
     return function
 
 
-def _once_each(graph_def: Any, captures: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _once_each(graph_def: Any, captures: Captures) -> Iterator[tuple[str, Any]]:
     """The captures; those of one tensor under several names are joined into the first, in place."""
     first: dict[int, str] = {}
     second: dict[str, str] = {}
@@ -105,7 +106,7 @@ def _forget_functions(names: Sequence[str]) -> None:
         context.remove_function(name)
 
 
-def _set_ends(graph: Any, ends: FunctionEnds, captures: Mapping[str, Any]) -> None:
+def _set_ends(graph: Any, ends: FunctionEnds, captures: Captures) -> None:
     """Declares which tensors of ``graph`` are inputs, captures and outputs."""
     from tensorflow.python.ops import handle_data_util
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,9 @@ from placer.files import replaced
 
 if TYPE_CHECKING:
     from placer.plan.plan import Plan
+
+Choice = dict[str, Any]
+"""``tag_set``, ``signature`` and ``outputs``, by which a program is chosen in a file."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -166,7 +169,7 @@ def load_planned_program(source: Any, plan: Plan, **choice: Any) -> FlatProgram:
     return planned_program(program, plan)
 
 
-def planned_choice(plan: Any, choice: dict[str, Any]) -> dict[str, Any]:
+def planned_choice(plan: Any, choice: Mapping[str, Any]) -> Choice:
     """Tag set, signature and outputs: as given, else as ``plan`` says they were."""
     model = {} if plan is None else plan.model
     tags = ",".join(model.get("tags") or ())

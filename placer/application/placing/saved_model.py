@@ -33,7 +33,13 @@ from placer.extraction.graph_defs.added_control import (
     added_control,
     remove_added_control,
 )
-from placer.extraction.graph_defs.op_definitions import OpDefinitions
+from placer.extraction.graph_defs.messages import (
+    FunctionDef,
+    Warning_,
+    all_nodes,
+    functions_by_name,
+)
+from placer.extraction.graph_defs.op_definitions import OpDefinitions, called_function
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.saved_functions import exported_function
@@ -41,8 +47,6 @@ from placer.extraction.reading.signatures import choose_meta_graph
 from placer.files import replaced
 from placer.graph.op_types import CALLS, CONTROL_FLOW
 from placer.graph.tensor_names import op_of, source_of, split_tensor
-
-Warnings = tuple[tuple[str, str, tuple[str, ...]], ...]
 
 META_SUFFIX = ".meta"
 """What the name of a MetaGraphDef file ends in."""
@@ -55,7 +59,7 @@ def write_placed_saved_model(
     *,
     force: bool = False,
     translate: Callable[[str], str] | None = None,
-) -> Warnings:
+) -> tuple[Warning_, ...]:
     """Writes the SavedModel behind ``program`` with ``placement``; (code, message, ops) warnings.
 
     The signature of ``program`` becomes one flat function with a device on every op; other
@@ -184,7 +188,7 @@ def _link_file(source: str, target: str) -> None:
 
 def place_meta_graph(
     meta_graph: Any, program: FlatProgram, placement: Mapping[str, str]
-) -> Warnings:
+) -> tuple[Warning_, ...]:
     """Writes ``placement`` into a MetaGraphDef, in place; returns warnings.
 
     Devices of an earlier placement that this one does not use go, and so do its control edges.
@@ -206,13 +210,11 @@ def _is_used(device: str, used: set[str]) -> bool:
 
 def _place_meta_graph(
     meta_graph: Any, program: FlatProgram, placement: Mapping[str, str]
-) -> Warnings:
+) -> tuple[Warning_, ...]:
     devices = full_devices(program, placement)
-    library = {f.signature.name: f for f in meta_graph.graph_def.library.function}
+    library = functions_by_name(meta_graph.graph_def)
     definitions = OpDefinitions(program.stripped_ops, library.values())
-    bodies = BodyPlacer(
-        {f.signature.name: f for f in program.graph_def.library.function}, set(library)
-    )
+    bodies = BodyPlacer(functions_by_name(program.graph_def), set(library))
     calls: dict[str, list[Any]] = {}
     for node in placed_nodes(program, devices, bodies, definitions):
         calls.setdefault(_outermost_call(node, program), []).append(node)
@@ -231,7 +233,7 @@ def _place_meta_graph(
 
 def _drop_stale_clones(graph_def: Any) -> None:
     """Removes placed bodies of an earlier placement that nothing refers to any more, in place."""
-    nodes = [*graph_def.node, *(n for f in graph_def.library.function for n in f.node_def)]
+    nodes = all_nodes(graph_def)
     used = {function.name for node in nodes for function in function_attributes(node)}
     kept = [
         function
@@ -253,14 +255,14 @@ def _outermost_call(node: Any, program: FlatProgram) -> str:
 
 def _flatten_call(
     meta_graph: Any,
-    library: Mapping[str, Any],
+    library: Mapping[str, FunctionDef],
     call_name: str,
     nodes: list[Any],
     program: FlatProgram,
     definitions: OpDefinitions,
 ) -> None:
     call = next(node for node in meta_graph.graph_def.node if node.name == call_name)
-    function = library[call.attr["f"].func.name if call.op in CALLS else call.op]
+    function = library[called_function(call)]
     signature = meta_graph.signature_def[program.signature]
     ends = {key: split_tensor(info.name) for key, info in signature.outputs.items()}
     outputs = {
@@ -296,7 +298,7 @@ def _place_main_graph(graph_def: Any, placed: list[Any], joined: set[str]) -> No
 
 
 def _place_bodies(
-    library: Mapping[str, Any], program: FlatProgram, devices: Mapping[str, str]
+    library: Mapping[str, FunctionDef], program: FlatProgram, devices: Mapping[str, str]
 ) -> None:
     """Writes devices into the bodies that the program was inlined from, for their other callers.
 

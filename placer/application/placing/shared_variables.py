@@ -12,19 +12,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from placer.errors import ModelError
+from placer.extraction.graph_defs.messages import Warning_
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.state import resource_key
+from placer.extraction.reading.saved_functions import captured_tensors
 from placer.extraction.reading.signatures import INITIALISER_SIGNATURE
 from placer.graph.op_types import CALLS, ENTERS, LOOPS, SWITCHES, TABLES, VARIABLES
 from placer.graph.tensor_names import data_inputs, full_tensor, op_of
 
 _PASSING = ENTERS | SWITCHES | {"Identity", "RefIdentity"}
 
-Warnings = tuple[tuple[str, str, tuple[str, ...]], ...]
 ResourceKey = tuple[str, str, str]
 
 
-def follow_variables(meta_graph: Any, program: FlatProgram, devices: Mapping[str, str]) -> Warnings:
+def follow_variables(
+    meta_graph: Any, program: FlatProgram, devices: Mapping[str, str]
+) -> tuple[Warning_, ...]:
     """Writes the devices of placed variables wherever they matter, in place; returns warnings.
 
     ``devices`` maps the flat ops of ``program`` to full device names.
@@ -56,7 +59,7 @@ def _place_companions(
     program: FlatProgram,
     keys: Mapping[str, ResourceKey],
     planned: dict[ResourceKey, str],
-) -> Warnings:
+) -> tuple[Warning_, ...]:
     """Extends ``planned`` by variables that other signatures touch together with placed ones."""
     warnings = []
     for signature, ops in _other_signatures(meta_graph, program):
@@ -132,15 +135,8 @@ def _place_accesses(graph_def: Any, handle_devices: Mapping[str, str]) -> None:
 
 def _place_objects(meta_graph: Any, handle_devices: Mapping[str, str]) -> None:
     """Devices of variables in the object graph, found through the functions that capture them."""
-    functions = meta_graph.object_graph_def.concrete_functions
     objects = meta_graph.object_graph_def.nodes
-    for call in meta_graph.graph_def.node:
-        name = call.attr["f"].func.name if call.op in CALLS else call.op
-        if name not in functions:
-            continue
-        bound = list(functions[name].bound_inputs)
-        captured = data_inputs(call.input)[-len(bound) :]
-        for object_id, tensor in zip(bound, captured, strict=False):
-            device = handle_devices.get(op_of(tensor))
-            if device and objects[object_id].WhichOneof("kind") == "variable":
-                objects[object_id].variable.device = device
+    for object_id, tensor in captured_tensors(meta_graph):
+        device = handle_devices.get(op_of(tensor))
+        if device and objects[object_id].WhichOneof("kind") == "variable":
+            objects[object_id].variable.device = device

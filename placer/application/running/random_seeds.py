@@ -8,9 +8,9 @@ that follows from its name in the function it is written in, the same placed and
 from __future__ import annotations
 
 import zlib
-from itertools import chain
 from typing import Any
 
+from placer.extraction.graph_defs.messages import all_nodes
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 
 SEEDS = ("seed", "seed2")
@@ -22,8 +22,7 @@ def seed_random_ops(graph_def: Any) -> int:
     Returns how many there were.
     """
     definitions, count = OpDefinitions(), 0
-    functions = (function.node_def for function in graph_def.library.function)
-    for node in chain(graph_def.node, *functions):
+    for node in all_nodes(graph_def):
         if _is_unseeded(node, definitions):
             node.attr["seed"].i, node.attr["seed2"].i = 1, 1 + zlib.crc32(node.name.encode())
             count += 1

@@ -16,6 +16,7 @@ from placer.application.placing.function_graphs import build_function
 from placer.application.running.stored_weights import StoredWeights
 from placer.application.running.weight_stages import WeightStage, cut_into_stages
 from placer.errors import UsageError
+from placer.extraction.graph_defs.messages import Tensor
 from placer.extraction.reading.loading import load_program
 from placer.graph.tensor_names import full_tensor
 
@@ -39,7 +40,7 @@ class StreamedModel:
         sizes = [stage.weight_bytes for stage in self.stages]
         return max(map(sum, zip(sizes, [*sizes[1:], 0], strict=True)))
 
-    def __call__(self, **inputs: Any) -> dict[str, Any]:
+    def __call__(self, **inputs: Any) -> dict[str, Tensor]:
         """The outputs for ``inputs``.  Raises :class:`UsageError` if they are not the model's."""
         import tensorflow as tf
 
@@ -57,7 +58,7 @@ class StreamedModel:
             self._run(values, reader)
         return {key: values[full_tensor(tensor)] for key, tensor in self.program.outputs}
 
-    def _run(self, values: dict[str, Any], reader: ThreadPoolExecutor) -> None:
+    def _run(self, values: dict[str, Tensor], reader: ThreadPoolExecutor) -> None:
         """Runs all stages; ``values`` holds what later ones need."""
         kept = {full_tensor(tensor) for _, tensor in self.program.outputs}
         coming: Future[list[Any]] = reader.submit(self._read, 0)

@@ -11,6 +11,7 @@ from typing import Any
 from placer.application.devices.device_mapping import HOST
 from placer.application.devices.node_kernels import has_kernel
 from placer.application.placing.shared_variables import touched_handles
+from placer.application.running.generated_inputs import Array
 from placer.application.verifying.partition_graphs import ActualTransfer, Execution
 from placer.application.verifying.verification_result import (
     UNEXPLAINED,
@@ -255,7 +256,7 @@ class _TransferCodes:
 
 
 def compare_outputs(
-    placed: Mapping[str, Any], unplaced: Mapping[str, Any], *, exact: bool = True
+    placed: Mapping[str, Array], unplaced: Mapping[str, Array], *, exact: bool = True
 ) -> tuple[OutputRow, ...]:
     """A row for every output: how far apart the values are.
 

@@ -14,6 +14,7 @@ from placer.application.placing.graph_placement import (
     place_graph_def,
     planned_program,
 )
+from placer.application.placing.placed_programs import Choice
 from placer.application.placing.saved_model import (
     complete_program,
     map_devices,
@@ -21,12 +22,14 @@ from placer.application.placing.saved_model import (
     soft_link,
     write_saved_model,
 )
+from placer.application.running.generated_inputs import Array
 from placer.application.running.random_seeds import seed_random_ops
 from placer.application.verifying.judgement import Subject, loop_outputs, requested_devices
 from placer.application.verifying.partition_graphs import RuntimeNames
 from placer.application.verifying.verification_process import RunRequest
 from placer.extraction.division.dividing import divided, planned
 from placer.extraction.files.sources import read_source
+from placer.extraction.graph_defs.messages import copied
 from placer.extraction.reading.loading import flatten, read_program
 from placer.extraction.reading.signatures import choose_meta_graph
 from placer.graph.tensor_names import data_inputs, full_tensor, op_of
@@ -39,10 +42,10 @@ class ModelFile:
     Raises :class:`UsageError` if the plan was made for another model.
     """
 
-    def __init__(self, path: Path, plan: Any, options: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, plan: Any, choice: Choice) -> None:
         self.path = path
         self.plan = plan
-        self.raw = read_program(path, **options)
+        self.raw = read_program(path, **choice)
         self.program = planned(flatten(self.raw), plan)
         if plan is not None:
             self.program = planned_program(self.program, plan)
@@ -104,8 +107,7 @@ class ModelFile:
 
     def _write(self, target: Path, translate: Callable[[str], str], *, place: bool) -> None:
         if self.is_saved_model:
-            message = type(self.message)()
-            message.CopyFrom(self.message)
+            message = copied(self.message)
             meta_graph = self._meta_graph(message)
             if place:
                 place_meta_graph(meta_graph, *complete_program(self.program, self.plan.placement))
@@ -115,12 +117,11 @@ class ModelFile:
         if place:
             graph_def = place_graph_def(self.program, self.plan.placement)
         else:
-            graph_def = type(self.raw.graph_def)()
-            graph_def.CopyFrom(self.raw.graph_def)
+            graph_def = copied(self.raw.graph_def)
         map_graph_devices(graph_def, translate)
         target.write_bytes(graph_def.SerializeToString())
 
-    def request(self, folder: Path, inputs: Mapping[str, Any]) -> RunRequest:
+    def request(self, folder: Path, inputs: Mapping[str, Array]) -> RunRequest:
         """The request to run the two copies in ``folder``."""
         eager = self.is_eager
         tensors = {item.key: item.tensor for item in self.program.inputs}

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cost_models.device_names import canonical
+from placer.extraction.graph_defs.messages import NodeDef
 from placer.graph.tensor_names import op_of, source_of, split_tensor
 
 SEND_TYPES = frozenset({"_Send", "_HostSend"})
@@ -101,7 +102,7 @@ def read_execution(partition_graphs: Iterable[Any], names: RuntimeNames) -> Exec
 
 
 class _Reader:
-    def __init__(self, nodes: Mapping[str, Any], names: RuntimeNames) -> None:
+    def __init__(self, nodes: Mapping[str, NodeDef], names: RuntimeNames) -> None:
         self.nodes = nodes
         self.names = names
         self.exits = self._lowered_exits()

@@ -31,7 +31,7 @@ class Division:
         """Whether each part runs on devices of its own."""
         return self.scope == TOWER
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """What a plan keeps: all that the ops of the divided program depend on."""
         return {
             "parts": self.parts,

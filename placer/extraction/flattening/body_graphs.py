@@ -8,6 +8,7 @@ from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.flattening.inlining import inline_calls
+from placer.extraction.graph_defs.messages import OpDef
 from placer.extraction.graph_defs.node_checks import check_nodes
 from placer.extraction.graph_defs.op_definitions import (
     OpDefinitions,
@@ -30,7 +31,7 @@ def body_functions(node: Any) -> dict[str, tuple[str, ...]]:
 
 
 def check_bodies(
-    node: Any, input_count: int, output_count: int, signatures: Mapping[str, Any]
+    node: Any, input_count: int, output_count: int, signatures: Mapping[str, OpDef]
 ) -> None:
     """Nothing, if the functions of a control flow op take and give as many tensors as it does.
 

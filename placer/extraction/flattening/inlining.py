@@ -26,6 +26,7 @@ from placer.extraction.graph_defs.flat_nodes import (
     retarget_classes,
 )
 from placer.extraction.graph_defs.flat_nodes import needed_library as needed_library
+from placer.extraction.graph_defs.messages import StoredShapes, TensorShapeProto
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
 from placer.graph.op_types import CALLS, READS
 from placer.graph.order import order_by_sources
@@ -58,7 +59,7 @@ class InlinedGraph:
     call_path: Mapping[str, tuple[tuple[str, str], ...]]
     outputs: tuple[str, ...]
     targets: tuple[str, ...]
-    stored_shapes: Mapping[str, Any]
+    stored_shapes: StoredShapes
     compiled_calls: tuple[str, ...]
 
 
@@ -253,7 +254,7 @@ class _Emitted:
         self.tree = tree
         self.graph_def = graph_pb2.GraphDef()
         self.contents: dict[str, bytes | None] = {}
-        self.stored_shapes: dict[str, Any] = {}
+        self.stored_shapes: dict[str, Sequence[TensorShapeProto]] = {}
         self.alike: dict[bytes, bytes] = {}
         self.referred: list[str] = []
         self.classed: dict[tuple[Scope, str], Any] = {}

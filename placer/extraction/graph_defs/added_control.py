@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from placer.extraction.graph_defs.messages import all_nodes
 from placer.graph.tensor_names import is_control
 
 ADDED_CONTROL = "_placer_control_inputs"
@@ -39,9 +40,8 @@ def rename_added_control(node: Any, names: Iterable[str]) -> None:
 
 def remove_added_control(graph_def: Any) -> None:
     """Takes the marked control inputs out of a GraphDef and its library, in place."""
-    for nodes in (graph_def.node, *(body.node_def for body in graph_def.library.function)):
-        for node in nodes:
-            marked = {f"^{name}" for name in added_control(node)}
-            if marked:
-                node.input[:] = [name for name in node.input if name not in marked]
-                del node.attr[ADDED_CONTROL]
+    for node in all_nodes(graph_def):
+        marked = {f"^{name}" for name in added_control(node)}
+        if marked:
+            node.input[:] = [name for name in node.input if name not in marked]
+            del node.attr[ADDED_CONTROL]

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from placer.errors import ModelError
+from placer.extraction.graph_defs.messages import NodeDef, functions_by_name
 from placer.extraction.graph_defs.op_definitions import (
     OpDefinitions,
     argument_length,
-    attribute,
+    called_function,
     output_number,
 )
 from placer.graph.op_types import CALLS
@@ -23,9 +24,9 @@ MOST_CALLS, MOST_OPS = 20_000, 3_000_000
 """What inlining may make of a model; a few functions that call one another twice are millions."""
 
 
-def name_nodes(nodes: Iterable[Any], function: str = "") -> dict[str, Any]:
+def name_nodes(nodes: Iterable[Any], function: str = "") -> dict[str, NodeDef]:
     """``nodes`` by name.  Raises :class:`ModelError` if two have the same."""
-    found: dict[str, Any] = {}
+    found: dict[str, NodeDef] = {}
     for node in nodes:
         if found.setdefault(node.name, node) is not node:
             where = f"function {function!r}" if function else "the graph"
@@ -107,7 +108,7 @@ class CallTree:
     """The scopes of a graph, made as they are reached."""
 
     def __init__(self, graph_def: Any, definitions: OpDefinitions) -> None:
-        self.library = {f.signature.name: f for f in graph_def.library.function}
+        self.library = functions_by_name(graph_def)
         self.callable = CALLS | self.library.keys()
         self.definitions = definitions
         self.root = Scope(graph_def.node)
@@ -126,7 +127,7 @@ class CallTree:
         key = scope, node.name
         if key in self.scopes:
             return self.scopes[key]
-        name = attribute(node.attr, "f").func.name if op_type in CALLS else op_type
+        name = called_function(node)
         flat = scope.prefix + node.name
         if name not in self.library:
             raise ModelError(f"op {flat!r} calls function {name!r}, which is not in the file")

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from placer.extraction.graph_defs.flat_nodes import Alike
+from placer.extraction.graph_defs.messages import FunctionDef, functions_by_name
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, functions_of
 from placer.extraction.graph_defs.tensor_types import NOTHING_ALIKE
 
@@ -27,7 +28,7 @@ def fingerprint_graph(
     placed, cloned or newly traced program has the same fingerprint.  Nodes with equal ``contents``
     (by name) have equal attributes, which are then read once.
     """
-    library = {f.signature.name: f for f in graph_def.library.function}
+    library = functions_by_name(graph_def)
     hasher = _Hasher(library, definitions, contents)
     return str(hasher.nodes(graph_def.node).hexdigest())
 
@@ -35,7 +36,7 @@ def fingerprint_graph(
 class _Hasher:
     def __init__(
         self,
-        library: Mapping[str, Any],
+        library: Mapping[str, FunctionDef],
         definitions: OpDefinitions,
         contents: Mapping[str, bytes | None],
     ) -> None:

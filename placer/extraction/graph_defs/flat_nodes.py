@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from placer.errors import ModelError
 from placer.extraction.graph_defs.added_control import ADDED_CONTROL
 from placer.extraction.graph_defs.call_scopes import MOST_NESTED_CALLS, Scope
+from placer.extraction.graph_defs.messages import FunctionDef
 from placer.extraction.graph_defs.op_definitions import called_functions, decoded
 from placer.graph.tensor_names import op_of
 
@@ -76,7 +77,7 @@ def retarget_classes(classed: Iterable[Any], nodes: Container[str]) -> None:
             del node.attr["_class"]
 
 
-def needed_library(referred: Iterable[str], library: Mapping[str, Any]) -> Any:
+def needed_library(referred: Iterable[str], library: Mapping[str, FunctionDef]) -> Any:
     """The functions ``referred`` to by nodes, and those that these refer to.
 
     Raises :class:`ModelError` if one of them reaches itself, or they nest too deep.
@@ -112,7 +113,7 @@ def _check_nesting(referred: Mapping[str, Iterable[str]]) -> None:
         raise ModelError(f"functions nest deeper than {MOST_NESTED_CALLS}, from {deepest!r} on")
 
 
-def referred_functions(node: Any, library: Mapping[str, Any]) -> list[str]:
+def referred_functions(node: Any, library: Mapping[str, FunctionDef]) -> list[str]:
     """Names of library functions that a node calls or carries as an attribute."""
     names = [name for _, name in called_functions(node)]
     return [name for name in [node.op, *names] if name in library]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
+from placer.extraction.graph_defs.messages import FunctionDef, functions_by_name
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.scratch_graphs import dtype_number
@@ -32,7 +33,7 @@ def with_reads_before_loops(program: FlatProgram, loops: frozenset[str]) -> Flat
     """
     if not loops:
         return program
-    library = {f.signature.name: f for f in program.graph_def.library.function}
+    library = functions_by_name(program.graph_def)
     held = {
         name for node in program.graph_def.node if node.op not in _READERS for name in node.input
     }
@@ -82,7 +83,9 @@ def with_reads_before_loops(program: FlatProgram, loops: frozenset[str]) -> Flat
     )
 
 
-def _values(node: Any, library: Mapping[str, Any], held: set[str]) -> Iterator[tuple[int, int]]:
+def _values(
+    node: Any, library: Mapping[str, FunctionDef], held: set[str]
+) -> Iterator[tuple[int, int]]:
     """(input number, dtype) of the variables that a loop only reads."""
     body = library.get(node.attr["body"].func.name)
     condition = library.get(node.attr["cond"].func.name)
@@ -112,7 +115,7 @@ def _read_types(function: Any, number: int) -> Iterator[int | None]:
 class _Bodies:
     """Copies of bodies that take values, each made once, in ``written``."""
 
-    library: Mapping[str, Any]
+    library: Mapping[str, FunctionDef]
     written: Any
 
     def replace(self, node: Any, values: Mapping[int, int]) -> None:

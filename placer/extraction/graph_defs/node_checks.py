@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from placer.errors import ModelError
+from placer.extraction.graph_defs.messages import NodeDef
 from placer.extraction.graph_defs.op_definitions import (
     OpDefinitions,
     argument_length,
@@ -80,7 +81,7 @@ class _InputCount:
         return self.others + sum([argument_length(a, attributes) for a in self.lists])
 
 
-def check_references(nodes: Mapping[str, Any]) -> None:
+def check_references(nodes: Mapping[str, NodeDef]) -> None:
     """Nothing, if every input in a main graph is spelled ``op``, ``op:1`` or ``^op``.
 
     ``nodes`` are all its nodes by name.  Raises :class:`ModelError` otherwise.

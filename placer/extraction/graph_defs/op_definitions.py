@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from placer.errors import ModelError
+from placer.graph.op_types import CALLS
 
 DEVICES_ATTRIBUTE = "_placer_devices"
 """Devices of which an op asks for one, with ``|`` between them."""
@@ -108,6 +109,11 @@ def _checked_count(count: int, name: str) -> int:
 def decoded(value: bytes) -> str:
     """A name out of an attribute; bytes that are no UTF-8 stay distinct."""
     return value.decode(errors="backslashreplace")
+
+
+def called_function(call: Any) -> str:
+    """The function that a call calls: its attribute ``f``, else its op type."""
+    return str(attribute(call.attr, "f").func.name if call.op in CALLS else call.op)
 
 
 def called_functions(node: Any) -> list[tuple[str, str]]:

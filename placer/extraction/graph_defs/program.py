@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from placer.extraction.graph_defs.messages import Captures, StoredShapes, Warning_
 from placer.graph.op_graph import Variable
 from placer.graph.tensor_names import op_of
 
@@ -63,7 +64,7 @@ class FlatProgram:
     outputs: tuple[tuple[str, str], ...]
     targets: tuple[str, ...] = ()
     variables: tuple[Variable, ...] = ()
-    captures: Mapping[str, Any] = field(default_factory=dict)
+    captures: Captures = field(default_factory=dict)
     captured_constants: tuple[str, ...] = ()
     chosen_outputs: tuple[str, ...] = ()
     source_format: str = "graph_def"
@@ -72,9 +73,9 @@ class FlatProgram:
     tags: tuple[str, ...] = ()
     fingerprint: str = ""
     contents: Mapping[str, bytes | None] = field(default_factory=dict)
-    stored_shapes: Mapping[str, Any] = field(default_factory=dict)
+    stored_shapes: StoredShapes = field(default_factory=dict)
     stripped_ops: tuple[Any, ...] = ()
-    warnings: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    warnings: tuple[Warning_, ...] = ()
     ops_in_file: int = 0
     functions_in_file: int = 0
     division: Division | None = None

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from placer.errors import ModelError
+from placer.extraction.graph_defs.messages import Captures, Warning_
 from placer.extraction.graph_defs.program import ProgramInput
 
 
@@ -36,12 +37,12 @@ class RawProgram:
     captures_constants: bool = False
     whole: bool = False
     stripped_ops: tuple[Any, ...] = ()
-    captures: Mapping[str, Any] = field(default_factory=dict)
+    captures: Captures = field(default_factory=dict)
     variable_names: Mapping[int, str] = field(default_factory=dict)
     stored_variables: Mapping[str, tuple[str, tuple[int | None, ...] | None]] = field(
         default_factory=dict
     )
-    warnings: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    warnings: tuple[Warning_, ...] = ()
 
 
 def shape_of(proto: Any) -> tuple[int | None, ...] | None:

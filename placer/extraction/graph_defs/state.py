@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
+from placer.extraction.graph_defs.messages import Captures
 from placer.extraction.graph_defs.op_definitions import attribute, decoded
 from placer.extraction.graph_defs.raw_program import RawProgram, dtype_name, shape_of
 from placer.graph.op_graph import Variable
@@ -27,9 +28,7 @@ def shared_name(node: Any) -> str:
     return "" if name == ANONYMOUS else str(name)
 
 
-def find_variables(
-    graph_def: Any, raw: RawProgram, captures: Mapping[str, Any]
-) -> tuple[Variable, ...]:
+def find_variables(graph_def: Any, raw: RawProgram, captures: Captures) -> tuple[Variable, ...]:
     """The variables and tables of a flat graph, each once, with unique names.
 
     Handle ops with one shared name are one variable; it is named by that, else by its op.

@@ -18,6 +18,7 @@ from placer.extraction.flattening.inlining import InlinedGraph, inline_calls
 from placer.extraction.graph_defs.call_scopes import name_nodes
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
 from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
+from placer.extraction.graph_defs.messages import Warning_, copied
 from placer.extraction.graph_defs.node_checks import check_nodes, check_references
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions, attribute
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
@@ -222,8 +223,7 @@ def cut_at_inputs(
     }
     if not cut:
         return graph_def
-    copy = type(graph_def)()
-    copy.CopyFrom(graph_def)
+    copy = copied(graph_def)
     for node in copy.node:
         if node.name in cut:
             item = cut[node.name]
@@ -246,7 +246,7 @@ def _placeholders(graph_def: Any, captures: Any) -> list[ProgramInput]:
     ]
 
 
-def _warnings(inlined: InlinedGraph) -> list[tuple[str, str, tuple[str, ...]]]:
+def _warnings(inlined: InlinedGraph) -> list[Warning_]:
     if not inlined.compiled_calls:
         return []
     message = (

@@ -9,13 +9,15 @@ in the main graph, so one is added: placeholders, the captured handles and const
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from placer.errors import ModelError
-from placer.graph.op_types import CALLS, TABLES
+from placer.extraction.graph_defs.messages import functions_by_name
+from placer.extraction.graph_defs.op_definitions import called_function
+from placer.graph.op_types import TABLES
 from placer.graph.tensor_names import data_inputs
 
 _INNER_NAMES = frozenset({"signatures", "_create_resource", "_initialize", "_destroy_resource"})
@@ -175,7 +177,7 @@ class _Export:
         self.meta_graph = meta_graph
         self.found = found
         self.taken = {node.name: node for node in meta_graph.graph_def.node}
-        library = {f.signature.name: f for f in meta_graph.graph_def.library.function}
+        library = functions_by_name(meta_graph.graph_def)
         if found.name not in library:
             raise ModelError(f"the function {found.name!r} is not in the model's library")
         self.library = library
@@ -184,7 +186,9 @@ class _Export:
 
     def write(self, signature: Any) -> None:
         """The call and its inputs; ``signature`` is filled in."""
-        handles = captured_tensors(self.meta_graph)
+        handles: dict[int, str] = {}
+        for captured, tensor in captured_tensors(self.meta_graph):
+            handles.setdefault(captured, tensor)
         arguments = self.function.signature.input_arg
         bound = list(self.saved.bound_inputs)
         if len(bound) > len(arguments):
@@ -292,15 +296,12 @@ class _Export:
         return [f"output_{number}" for number in range(count)]
 
 
-def captured_tensors(meta_graph: Any) -> dict[int, str]:
-    """The main graph's tensor of each object that a call there captures."""
-    saved: Mapping[str, Any] = meta_graph.object_graph_def.concrete_functions
-    found: dict[int, str] = {}
+def captured_tensors(meta_graph: Any) -> Iterator[tuple[int, str]]:
+    """The objects (by number) that calls in the main graph capture, and the tensors that they are
+    there."""
+    saved = meta_graph.object_graph_def.concrete_functions
     for call in meta_graph.graph_def.node:
-        name = call.attr["f"].func.name if call.op in CALLS else call.op
-        bound = list(saved[name].bound_inputs) if name in saved else []
-        if bound:
-            tensors = data_inputs(call.input)
-            for object_id, tensor in zip(bound, tensors[-len(bound) :], strict=False):
-                found.setdefault(object_id, tensor)
-    return found
+        name = called_function(call)
+        if name in saved:
+            tensors, bound = data_inputs(call.input), saved[name].bound_inputs
+            yield from zip(bound, tensors[max(len(tensors) - len(bound), 0) :], strict=False)

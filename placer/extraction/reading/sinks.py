@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+from placer.extraction.graph_defs.messages import NodeDef
 from placer.extraction.graph_defs.node_checks import check_nodes, check_references
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
 from placer.extraction.graph_defs.v1_control_flow import NOWHERE, find_contexts
@@ -48,7 +49,7 @@ class Dependencies:
     ``above`` has the bits of an op and of everything it depends on, loops included.
     """
 
-    def __init__(self, nodes: Mapping[str, Any]) -> None:
+    def __init__(self, nodes: Mapping[str, NodeDef]) -> None:
         self.nodes = nodes
         self.op_types = {name: node.op for name, node in nodes.items()}
         self.present = frozenset(self.op_types.values())

@@ -37,6 +37,9 @@ _REFUSED_NODE = (
 )
 
 
+Operation = Any
+"""A live op of an imported graph: it knows its name and its outputs, these their shape."""
+
 _NOTHING_BEFORE: Mapping[str, tuple[Shape, ...]] = {}
 
 
@@ -93,7 +96,7 @@ def import_shapes(
     return ImportedGraph(shapes=shapes, values=values, handles=handles, refused=refused)
 
 
-def _import(scratch: Any) -> tuple[Any, dict[str, Any]]:
+def _import(scratch: Any) -> tuple[Any, dict[str, Operation]]:
     """A ``tf.Graph`` of the scratch copy and its operations by name, their shapes inferred.
 
     Raises ``ValueError``.
@@ -151,7 +154,7 @@ def _refused_op(message: str, scratch: ScratchGraph) -> str | None:
 
 
 def _read(
-    graph: Any, operations: Mapping[str, Any], scratch: ScratchGraph, types: GraphTypes
+    graph: Any, operations: Mapping[str, Operation], scratch: ScratchGraph, types: GraphTypes
 ) -> tuple[dict[str, tuple[Shape, ...]], dict[str, tuple[int, ...]], dict[str, ElementState]]:
     """The shapes, values and handles of an :class:`ImportedGraph`."""
     outputs = {name: operations[scratch.renamed.get(name, name)].outputs for name in types.outputs}

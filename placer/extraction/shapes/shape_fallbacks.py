@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from placer.extraction.graph_defs.messages import StoredShapes
 from placer.extraction.graph_defs.raw_program import shape_of
 from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import sharpen_shape
@@ -26,7 +27,7 @@ class Fallbacks:
     as cyclic.
     """
 
-    def __init__(self, graph_def: Any, types: GraphTypes, stored: Mapping[str, Any]) -> None:
+    def __init__(self, graph_def: Any, types: GraphTypes, stored: StoredShapes) -> None:
         back_edges = {node.name for node in types.nodes_of(NEXT_ITERATIONS)}
         self.graph_def = graph_def
         self.types = types

@@ -20,6 +20,7 @@ from placer.extraction.flattening.body_graphs import (
     check_bodies,
     flatten_body,
 )
+from placer.extraction.graph_defs.messages import StoredShapes
 from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.scratch_graphs import NOTHING, Refinement
@@ -98,7 +99,7 @@ class ShapeAnalysis:
         self,
         graph_def: Any,
         inputs: Mapping[str, TensorState],
-        stored_shapes: Mapping[str, Any] | None = None,
+        stored_shapes: StoredShapes | None = None,
         function: str = "",
         types: GraphTypes | None = None,
     ) -> tuple[GraphShapes, ListFlow]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cost_models.op_info import Shape
+from placer.extraction.graph_defs.messages import StoredShapes
 from placer.extraction.graph_defs.op_definitions import attribute
 from placer.extraction.graph_defs.raw_program import shape_of
 from placer.extraction.graph_defs.tensor_states import TensorState, is_known
@@ -26,7 +27,7 @@ _SAME_SHAPE = frozenset({"ZerosLike", "OnesLike", "Identity", "StopGradient"})
 def stated_shapes(
     graph_def: Any,
     types: GraphTypes,
-    stored: Mapping[str, Any],
+    stored: StoredShapes,
     inputs: Mapping[str, TensorState],
 ) -> dict[str, tuple[Shape, ...]]:
     """The shapes that a graph states itself, unknown where it does not."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from placer.graph.scope_tree import ScopeTree, build_scope_tree
+from placer.graph.name_scopes import ScopeTree, build_scope_tree
 from placer.graph.tensor_names import split_tensor
 from placer.prediction.predicted_step import KINDS, PredictedStep
 
