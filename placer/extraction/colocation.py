@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from placer.extraction.graph_defs.messages import NodeDef
 from placer.extraction.graph_defs.op_definitions import decoded
+from placer.extraction.graph_defs.protobufs import NodeDef
 from placer.extraction.graph_defs.state import resource_key
 from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
 from placer.extraction.graph_defs.v1_control_flow import loop_members

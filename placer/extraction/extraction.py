@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.tensor_size import tensor_bytes
-from placer.extraction.graph_defs.messages import Warning_
 from placer.extraction.graph_defs.program import ProgramInput
+from placer.extraction.graph_defs.protobufs import Warning_
 from placer.graph.op_graph import OpGraph
 
 if TYPE_CHECKING:

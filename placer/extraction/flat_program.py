@@ -15,10 +15,10 @@ from placer.extraction.colocation import find_colocation_groups
 from placer.extraction.extraction import Extraction
 from placer.extraction.files.sources import file_hash, model_file
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
-from placer.extraction.graph_defs.messages import Warning_
 from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.protobufs import Warning_
 from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import TensorState, is_known
 from placer.extraction.graph_defs.tensor_types import UNSIZED, GraphTypes

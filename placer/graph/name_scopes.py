@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+
+def free_name(name: str, taken: Container[str], mark: str = "_") -> str:
+    """``name``, with a number behind ``mark`` if it is taken.
+
+    >>> free_name("dense", {"dense", "dense_1"})
+    'dense_2'
+    """
+    free, number = name, 0
+    while free in taken:
+        number += 1
+        free = f"{name}{mark}{number}"
+    return free
 
 
 def scope_of(name: str, depth: int | None = None) -> str:
     """The scope that the op ``name`` lies in, cut to its outermost ``depth`` parts.
 
     ``""`` is the root.  ``depth=None`` keeps all parts.
+
+    >>> scope_of("encoder/layer_0/dense/MatMul"), scope_of("encoder/layer_0/dense/MatMul", 1)
+    ('encoder/layer_0/dense', 'encoder')
     """
     parts = name.split("/")[:-1]
     return "/".join(parts if depth is None else parts[:depth])
@@ -19,6 +35,9 @@ def sum_by_scope(amounts: Mapping[str, int], depth: int = 1) -> dict[str, int]:
     """The sum of ``amounts`` (op name to bytes, flops, ...) per scope of ``depth`` parts.
 
     Largest first, ties by name.  The sums add up to the sum of ``amounts``.
+
+    >>> sum_by_scope({"a/x": 1, "b/y": 2, "b/z": 3})
+    {'b': 5, 'a': 1}
     """
     sums: dict[str, int] = {}
     for name, amount in amounts.items():

@@ -47,25 +47,17 @@ def list_transfers(
     """The transfers along ``routes`` in graph order."""
     feeds = frozenset(graph.feeds)
     sent = _sent_tensors(graph, routes)
-    for tensor, place in sent:
+    fetched = [(tensor, (host, "host")) for tensor in _fetched_tensors(graph, routes, host, sent)]
+    for number, (tensor, place) in enumerate((*sent, *fetched)):
         producer, index = split_tensor(tensor)
+        kind = "feed" if producer in feeds else "data"
         yield Transfer(
             tensor=tensor,
             source=routes.home[tensor][0],
             target=place[0],
             bytes=costs[producer].output_bytes[index],
-            kind="feed" if producer in feeds else "data",
+            kind=kind if number < len(sent) else "fetch",
             memory=place[1],
-        )
-    for tensor in _fetched_tensors(graph, routes, host, sent):
-        producer, index = split_tensor(tensor)
-        yield Transfer(
-            tensor=tensor,
-            source=routes.home[tensor][0],
-            target=host,
-            bytes=costs[producer].output_bytes[index],
-            kind="fetch",
-            memory="host",
         )
     for name, target in _sent_signals(graph, routes):
         yield Transfer(

@@ -35,7 +35,7 @@ from placer.pipeline.pipeline import Workload, place_extraction, prepare
 from placer.plan.plan import Plan, over_caps
 from placer.plan.request import Options
 from placer.plan.results import Summarised
-from placer.prediction.memory.roles import is_update
+from placer.prediction.memory.roles import is_update_type
 from placer.strategies.requests import (
     PIECES_PER_STAGE,
     StrategyRequest,
@@ -182,7 +182,7 @@ def _require_batch(workload: Workload) -> None:
         raise UsageError(f"{unbound[0]}: there is nothing to divide")
     graph = extraction.graph
     parts = (graph, *graph.functions.values())
-    updates = [op.name for part in parts for op in part.ops.values() if is_update(op)]
+    updates = [op.name for part in parts for op in part.ops.values() if is_update_type(op.op_type)]
     if updates:
         raise UsageError(
             f"the program updates variables ({updates[0]}), and each part of it would; build "

@@ -187,7 +187,7 @@ def meta_graph(program: Any, bindings: Mapping[str, Any], device_of: Callable[[s
     from tensorflow.core.protobuf import meta_graph_pb2
 
     from placer.application.running.generated_inputs import bound_shape
-    from placer.extraction.graph_defs.scratch_graphs import fill_shape
+    from placer.extraction.graph_defs.protobufs import fill_shape
 
     meta_graph = meta_graph_pb2.MetaGraphDef()
     meta_graph.graph_def.CopyFrom(program.graph_def)

@@ -32,7 +32,7 @@ from typing import Any
 
 from placer import __version__
 from placer.errors import ModelError, PlacerError, UsageError
-from placer.extraction.graph_defs.messages import copied
+from placer.extraction.graph_defs.protobufs import all_nodes, copied
 from placer.extraction.process.local_models import local_model
 from placer.extraction.shapes.dimensions import resolve_shapes
 from placer.plan.measured_costs import MeasuredCosts
@@ -190,10 +190,8 @@ def _keeps_freed_memory() -> bool:
 def without_devices(graph_def: Any) -> Any:
     """A copy of ``graph_def`` without device strings, its functions included."""
     copy = copied(graph_def)
-    bodies = (function.node_def for function in copy.library.function)
-    for nodes in (copy.node, *bodies):
-        for node in nodes:
-            node.device = ""
+    for node in all_nodes(copy):
+        node.device = ""
     return copy
 
 

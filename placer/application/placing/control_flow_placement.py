@@ -18,9 +18,8 @@ from placer.application.devices.device_mapping import HOST
 from placer.application.devices.node_kernels import has_kernel
 from placer.application.placing.function_bodies import function_attributes
 from placer.extraction.flattening.inlining import INPUT_ANCHOR
-from placer.extraction.graph_defs.messages import FunctionDef
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
-from placer.extraction.graph_defs.scratch_graphs import dtype_number
+from placer.extraction.graph_defs.protobufs import FunctionDef, dtype_number
 from placer.extraction.graph_defs.tensor_types import input_types
 from placer.graph.op_types import CALLS, CONTROL_FLOW
 from placer.graph.tensor_names import op_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from placer.application.placing.function_bodies import rename_functions
-from placer.extraction.graph_defs.messages import Captures
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.protobufs import Captures
 from placer.graph.tensor_names import source_of
 
 

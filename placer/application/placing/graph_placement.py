@@ -12,9 +12,9 @@ from cost_models.device_names import full_name
 from placer.application.placing.control_flow_placement import BodyPlacer, input_anchors
 from placer.errors import UsageError
 from placer.extraction.graph_defs.added_control import add_control
-from placer.extraction.graph_defs.messages import all_nodes, copied, functions_by_name
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.protobufs import all_nodes, copied, functions_by_name
 from placer.files import replaced
 from placer.graph.op_types import CONTROL_FLOW
 

@@ -21,8 +21,8 @@ from placer.application.devices.runtime_settings import soft_placement
 from placer.application.placing.function_graphs import build_function, find_ends
 from placer.application.placing.graph_placement import map_graph_devices, place_graph_def
 from placer.errors import UsageError
-from placer.extraction.graph_defs.messages import Captures, Tensor
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.protobufs import Captures, Tensor
 from placer.extraction.reading.live import concrete_function, is_keras_model, trace_keras_model
 
 if TYPE_CHECKING:

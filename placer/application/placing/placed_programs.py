@@ -73,17 +73,16 @@ def apply(
     """
     if isinstance(plan, str | os.PathLike):
         raise UsageError(f"the plan is {plan!r}; give a Plan: placer.Plan.load(path) reads one")
+    settings = {"force": force, "strict": strict, "rehearse": rehearse, **choice}
     if not isinstance(source, str | os.PathLike):
-        return _apply(source, plan, out, force=force, strict=strict, rehearse=rehearse, **choice)
+        return _apply(source, plan, out, **settings)
     if out is None:
         raise UsageError(
             f"a file is applied into another one: give the folder or file to write, as in "
             f"apply({str(source)!r}, plan, 'placed')"
         )
     with local_model(source, allow_unsafe_keras=allow_unsafe_keras) as model:
-        return _apply(
-            model.path, plan, out, force=force, strict=strict, rehearse=rehearse, **choice
-        )
+        return _apply(model.path, plan, out, **settings)
 
 
 def _apply(

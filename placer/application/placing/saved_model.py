@@ -33,14 +33,14 @@ from placer.extraction.graph_defs.added_control import (
     added_control,
     remove_added_control,
 )
-from placer.extraction.graph_defs.messages import (
+from placer.extraction.graph_defs.op_definitions import OpDefinitions, called_function
+from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.protobufs import (
     FunctionDef,
     Warning_,
     all_nodes,
     functions_by_name,
 )
-from placer.extraction.graph_defs.op_definitions import OpDefinitions, called_function
-from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.saved_functions import exported_function
 from placer.extraction.reading.signatures import choose_meta_graph

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.graph_defs.messages import Warning_
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.protobufs import Warning_
 from placer.extraction.graph_defs.state import resource_key
 from placer.extraction.reading.saved_functions import captured_tensors
 from placer.extraction.reading.signatures import INITIALISER_SIGNATURE

@@ -15,8 +15,8 @@ from typing import Any
 from placer.application.placing.function_bodies import BodyReferences
 from placer.errors import ModelError
 from placer.extraction.graph_defs.added_control import added_control, rename_added_control
-from placer.extraction.graph_defs.messages import copied
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
+from placer.extraction.graph_defs.protobufs import copied
 
 
 def flatten_function(

@@ -18,7 +18,7 @@ from cost_models.device_names import canonical
 from placer.application.devices.device_mapping import own_mapping
 from placer.application.placing.graph_placement import map_graph_devices
 from placer.errors import PlacerError, UsageError
-from placer.extraction.graph_defs.messages import copied
+from placer.extraction.graph_defs.protobufs import copied
 
 CLIENT_JOB = "client"
 """This process in a session.  TensorFlow refuses the name ``localhost`` there."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from placer.application.placing.function_graphs import FunctionEnds, build_function
 from placer.application.running.program_runs import Run, run_flat
-from placer.extraction.graph_defs.messages import Captures
+from placer.extraction.graph_defs.protobufs import Captures
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from placer.application.devices.device_mapping import (
 from placer.application.placing.saved_model import map_devices, soft_link, write_saved_model
 from placer.errors import ModelError
 from placer.extraction.files.sources import read_source
-from placer.extraction.graph_defs.messages import all_nodes
+from placer.extraction.graph_defs.protobufs import all_nodes
 
 _LOG = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from placer.application.placing.function_graphs import build_function
 from placer.application.running.stored_weights import StoredWeights
 from placer.application.running.weight_stages import WeightStage, cut_into_stages
 from placer.errors import UsageError
-from placer.extraction.graph_defs.messages import Tensor
+from placer.extraction.graph_defs.protobufs import Tensor
 from placer.extraction.reading.loading import load_program
 from placer.graph.tensor_names import full_tensor
 

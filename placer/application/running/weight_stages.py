@@ -21,7 +21,7 @@ from placer.application.placing.function_graphs import FunctionEnds
 from placer.errors import UsageError
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.scratch_graphs import dtype_number
+from placer.extraction.graph_defs.protobufs import dtype_number
 from placer.extraction.graph_defs.tensor_types import output_types
 from placer.graph.op_types import READ_VARIABLE
 from placer.graph.tensor_names import data_inputs, full_tensor, op_of, split_tensor

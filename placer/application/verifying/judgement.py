@@ -14,12 +14,7 @@ from placer.application.verifying.comparison import (
     compare_outputs,
     compare_transfers,
 )
-from placer.application.verifying.partition_graphs import (
-    ActualTransfer,
-    Execution,
-    RuntimeNames,
-    read_execution,
-)
+from placer.application.verifying.partition_graphs import Execution, RuntimeNames, read_execution
 from placer.application.verifying.verification_process import RunResult
 from placer.application.verifying.verification_result import VariableRow, Verification
 from placer.errors import PlacerError
@@ -128,14 +123,8 @@ def in_plan_devices(execution: Execution, mapping: DeviceMapping) -> Execution:
             for name, devices in execution.inner_devices.items()
         },
         transfers=frozenset(
-            ActualTransfer(
-                tensor=item.tensor,
-                source=mapping.planned(item.source),
-                target=mapping.planned(item.target),
-                inside=item.inside,
-                fetch=item.fetch,
-            )
-            for item in execution.transfers
+            replace(t, source=mapping.planned(t.source), target=mapping.planned(t.target))
+            for t in execution.transfers
         ),
         fused=execution.fused,
     )

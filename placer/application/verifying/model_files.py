@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,16 +24,18 @@ from placer.application.placing.saved_model import (
     write_saved_model,
 )
 from placer.application.running.generated_inputs import Array
-from placer.application.running.random_seeds import seed_random_ops
 from placer.application.verifying.judgement import Subject, loop_outputs, requested_devices
 from placer.application.verifying.partition_graphs import RuntimeNames
 from placer.application.verifying.verification_process import RunRequest
 from placer.extraction.division.dividing import divided, planned
 from placer.extraction.files.sources import read_source
-from placer.extraction.graph_defs.messages import copied
+from placer.extraction.graph_defs.op_definitions import OpDefinitions
+from placer.extraction.graph_defs.protobufs import all_nodes, copied
 from placer.extraction.reading.loading import flatten, read_program
 from placer.extraction.reading.signatures import choose_meta_graph
 from placer.graph.tensor_names import data_inputs, full_tensor, op_of
+
+_SEEDS = ("seed", "seed2")
 
 
 class ModelFile:
@@ -150,3 +153,28 @@ class ModelFile:
         call = next(node for node in self.raw.graph_def.node if node.name == call_name)
         arguments = tuple(map(full_tensor, data_inputs(call.input)))
         return replace(names, prefix=f"{call_name}/", arguments=arguments)
+
+
+def seed_random_ops(graph_def: Any) -> int:
+    """Gives every random op of a GraphDef and its library that has no seed one, in place; how many.
+
+    A random op with ``seed`` and ``seed2`` of 0 starts from the clock
+    (``core/util/guarded_philox_random.cc``).  Each gets a seed that follows from its name in the
+    function it is written in, the same placed and unplaced, so that two runs can be compared.
+    """
+    definitions, count = OpDefinitions(), 0
+    for node in all_nodes(graph_def):
+        if _is_unseeded(node, definitions):
+            node.attr["seed"].i, node.attr["seed2"].i = 1, 1 + zlib.crc32(node.name.encode())
+            count += 1
+    return count
+
+
+def _is_unseeded(node: Any, definitions: OpDefinitions) -> bool:
+    definition = definitions.find(node.op)
+    if definition is None or not definition.is_stateful:
+        return False
+    known = {attribute.name for attribute in definition.attr}
+    return known.issuperset(_SEEDS) and not any(
+        node.attr[name].i for name in _SEEDS if name in node.attr
+    )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cost_models.device_names import canonical
-from placer.extraction.graph_defs.messages import NodeDef
+from placer.extraction.graph_defs.protobufs import NodeDef
 from placer.graph.tensor_names import op_of, source_of, split_tensor
 
 SEND_TYPES = frozenset({"_Send", "_HostSend"})

@@ -12,7 +12,7 @@ from placer.extraction.flat_program import analyse_program
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.graph.op_graph import OpGraph
-from placer.prediction.memory.roles import is_update
+from placer.prediction.memory.roles import is_update_type
 
 Shapes = Mapping[str, Sequence[int | None]] | None
 
@@ -88,14 +88,6 @@ def require_apart(
         )
     if found is not None:
         raise UsageError(_refusal(found))
-
-
-def is_update_type(op_type: str) -> bool:
-    """Whether ops of this type write a variable."""
-    from cost_models.op_info import OpInfo
-    from placer.graph.op_graph import Op
-
-    return is_update(Op(name="", info=OpInfo(op=op_type)))
 
 
 def _refusal(found: Mixture) -> str:

@@ -22,7 +22,8 @@ from placer.extraction.graph_defs.fingerprint import fingerprint_graph
 from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute, decoded
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.scratch_graphs import constant_elements, dtype_number
+from placer.extraction.graph_defs.protobufs import dtype_number
+from placer.extraction.graph_defs.scratch_graphs import constant_elements
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.graph.op_types import LOOPS
 from placer.graph.tensor_names import data_inputs, renamed, source_of, split_tensor

@@ -129,8 +129,7 @@ def modernised(config: Config) -> Config:
     A ``Sequential`` was a bare list of layers, the first of which said what comes in, and
     initialisers stated a dtype.
     """
-    found: Config = _modernised(config)
-    return found
+    return dict(_modernised(config))
 
 
 def _modernised(value: Any, key: str = "") -> Any:

@@ -8,13 +8,13 @@ from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.flattening.inlining import inline_calls
-from placer.extraction.graph_defs.messages import OpDef
 from placer.extraction.graph_defs.node_checks import check_nodes
 from placer.extraction.graph_defs.op_definitions import (
     OpDefinitions,
     called_functions,
     output_number,
 )
+from placer.extraction.graph_defs.protobufs import OpDef
 from placer.graph.op_types import BODY_ATTRIBUTES, READS
 from placer.graph.tensor_names import is_control
 

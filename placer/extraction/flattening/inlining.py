@@ -26,8 +26,9 @@ from placer.extraction.graph_defs.flat_nodes import (
     retarget_classes,
 )
 from placer.extraction.graph_defs.flat_nodes import needed_library as needed_library
-from placer.extraction.graph_defs.messages import StoredShapes, TensorShapeProto
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
+from placer.extraction.graph_defs.protobufs import StoredShapes, TensorShapeProto
+from placer.graph.name_scopes import free_name
 from placer.graph.op_types import CALLS, READS
 from placer.graph.order import order_by_sources
 from placer.graph.tensor_names import is_control, op_of
@@ -294,11 +295,7 @@ def flat_names(order: Sequence[tuple[Scope, str]]) -> dict[tuple[Scope, str], st
     names: dict[tuple[Scope, str], str] = {}
     taken: set[str] = set()
     for scope, name in order:
-        flat = base = scope.prefix + name
-        suffix = 0
-        while flat in taken:
-            suffix += 1
-            flat = f"{base}_inlined_{suffix}"
+        flat = free_name(scope.prefix + name, taken, "_inlined_")
         taken.add(flat)
         names[scope, name] = flat
     return names

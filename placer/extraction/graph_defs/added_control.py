@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from placer.extraction.graph_defs.messages import all_nodes
+from placer.extraction.graph_defs.protobufs import all_nodes
 from placer.graph.tensor_names import is_control
 
 ADDED_CONTROL = "_placer_control_inputs"

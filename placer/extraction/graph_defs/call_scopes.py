@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.graph_defs.messages import NodeDef, functions_by_name
 from placer.extraction.graph_defs.op_definitions import (
     OpDefinitions,
     argument_length,
     called_function,
     output_number,
 )
+from placer.extraction.graph_defs.protobufs import NodeDef, functions_by_name
 from placer.graph.op_types import CALLS
 from placer.graph.tensor_names import data_inputs, is_control, source_of
 

@@ -8,8 +8,8 @@ from operator import attrgetter
 from typing import Any
 
 from placer.extraction.graph_defs.flat_nodes import Alike
-from placer.extraction.graph_defs.messages import FunctionDef, functions_by_name
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, functions_of
+from placer.extraction.graph_defs.protobufs import FunctionDef, functions_by_name
 from placer.extraction.graph_defs.tensor_types import NOTHING_ALIKE
 
 IGNORED_ATTRIBUTES = frozenset({"_class", "_output_shapes", "_gradient_op_type"})
@@ -98,11 +98,9 @@ class _Hasher:
 
     def default(self, op_type: str) -> dict[str, bytes]:
         if op_type not in self.defaults:
-            definition = self.definitions.find(op_type)
+            defaults = self.definitions.defaults(op_type)
             self.defaults[op_type] = {
-                attr.name: attr.default_value.SerializeToString(deterministic=True)
-                for attr in (definition.attr if definition else ())
-                if attr.HasField("default_value")
+                key: value.SerializeToString(deterministic=True) for key, value in defaults.items()
             }
         return self.defaults[op_type]
 

@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 from placer.errors import ModelError
 from placer.extraction.graph_defs.added_control import ADDED_CONTROL
 from placer.extraction.graph_defs.call_scopes import MOST_NESTED_CALLS, Scope
-from placer.extraction.graph_defs.messages import FunctionDef
 from placer.extraction.graph_defs.op_definitions import called_functions, decoded
+from placer.extraction.graph_defs.protobufs import FunctionDef
 from placer.graph.tensor_names import op_of
 
 Found = TypeVar("Found")

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
-from placer.extraction.graph_defs.messages import FunctionDef, functions_by_name
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.scratch_graphs import dtype_number
+from placer.extraction.graph_defs.protobufs import FunctionDef, dtype_number, functions_by_name
 from placer.graph.op_types import LOOPS, READ_VARIABLE
 from placer.graph.tensor_names import is_control, source_of
 

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.graph_defs.messages import NodeDef
 from placer.extraction.graph_defs.op_definitions import (
     OpDefinitions,
     argument_length,
     output_number,
 )
+from placer.extraction.graph_defs.protobufs import NodeDef
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.graph.tensor_names import split_tensor
 

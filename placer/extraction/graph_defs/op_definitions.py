@@ -44,6 +44,12 @@ class OpDefinitions:
             self._known[op_type] = self._registered(op_type) is not None
         return self._known[op_type]
 
+    def defaults(self, op_type: str) -> dict[str, Any]:
+        """The AttrValues that the attributes of an op type have where none is written."""
+        definition = self.find(op_type)
+        attributes = definition.attr if definition is not None else ()
+        return {a.name: a.default_value for a in attributes if a.HasField("default_value")}
+
     def output_offset(self, node: Any, output: str) -> int:
         """The number of the first tensor of the named output of ``node``.
 

@@ -14,6 +14,7 @@ from typing import Any
 from cost_models.op_info import Shape
 from placer.extraction.graph_defs.flat_nodes import Alike
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
+from placer.extraction.graph_defs.protobufs import dtype_number, fill_shape
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
 from placer.graph.op_types import LIST_SHAPE_INPUT, LOOPS
@@ -277,24 +278,6 @@ def _integers(value: tuple[int, ...], shape: Shape, dtype: str) -> Any:
 
     kind = dtypes.as_dtype(dtype)
     return tensor_util.make_tensor_proto(list(value), dtype=kind, shape=list(shape or ()))
-
-
-def dtype_number(dtype: str) -> int:
-    """The DataType number of a dtype name; ``float32`` where the dtype is unknown."""
-    from tensorflow.python.framework import dtypes
-
-    return int(dtypes.as_dtype(dtype or "float32").as_datatype_enum)
-
-
-def fill_shape(proto: Any, shape: Shape) -> None:
-    """Writes ``shape`` into an empty TensorShapeProto."""
-    proto.Clear()
-    if shape is None:
-        proto.unknown_rank = True
-        return
-    proto.SetInParent()
-    for dim in shape:
-        proto.dim.add(size=-1 if dim is None else dim)
 
 
 def constant_elements(node: Any) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
-from placer.extraction.graph_defs.messages import Captures
 from placer.extraction.graph_defs.op_definitions import attribute, decoded
-from placer.extraction.graph_defs.raw_program import RawProgram, dtype_name, shape_of
+from placer.extraction.graph_defs.program import RawProgram
+from placer.extraction.graph_defs.protobufs import Captures, dtype_name, shape_of
+from placer.graph.name_scopes import free_name
 from placer.graph.op_graph import Variable
 from placer.graph.op_types import TABLES, VARIABLES
 
@@ -81,15 +83,10 @@ def _captured(placeholder: str, value: Any, raw: RawProgram) -> Variable:
 
 
 def _with_unique_names(variables: Iterable[Variable]) -> list[Variable]:
-    from dataclasses import replace
-
     taken: set[str] = set()
     result = []
     for variable in variables:
-        name, suffix = variable.name, 0
-        while name in taken:
-            suffix += 1
-            name = f"{variable.name}_{suffix}"
+        name = free_name(variable.name, taken)
         taken.add(name)
         result.append(variable if name == variable.name else replace(variable, name=name))
     return result

@@ -9,7 +9,7 @@ from typing import Any
 
 from placer.extraction.graph_defs.flat_nodes import Alike
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length, attribute
-from placer.extraction.graph_defs.raw_program import dtype_name
+from placer.extraction.graph_defs.protobufs import dtype_name
 from placer.graph.tensor_names import data_inputs, split_tensor
 
 NOTHING_ALIKE: Mapping[str, bytes | None] = {}
@@ -29,17 +29,13 @@ class TensorType:
 def output_types(node: Any, definitions: OpDefinitions) -> tuple[TensorType, ...] | None:
     """The types of all outputs; ``None`` for an op type that nobody knows."""
     definition = definitions.find(node.op)
-    if definition is None:
-        return None
-    return tuple(_types(definition.output_arg, node.attr, definition))
+    return definition and tuple(_types(definition.output_arg, node.attr, definition))
 
 
 def input_types(node: Any, definitions: OpDefinitions) -> tuple[TensorType, ...] | None:
     """The types that a node expects of its data inputs; ``None`` for an unknown op type."""
     definition = definitions.find(node.op)
-    if definition is None:
-        return None
-    return tuple(_types(definition.input_arg, node.attr, definition))
+    return definition and tuple(_types(definition.input_arg, node.attr, definition))
 
 
 def _types(arguments: Any, attributes: Any, definition: Any) -> Iterator[TensorType]:

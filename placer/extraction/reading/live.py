@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from placer.errors import ModelError, UsageError
-from placer.extraction.graph_defs.program import ProgramInput
-from placer.extraction.graph_defs.raw_program import RawProgram, dtype_name
+from placer.extraction.graph_defs.program import ProgramInput, RawProgram
+from placer.extraction.graph_defs.protobufs import dtype_name
 from placer.extraction.reading.signatures import choose_outputs
 from placer.extraction.reading.training_steps import keras_variables
+from placer.graph.name_scopes import free_name
 from placer.graph.tensor_names import op_of, renamed
 
 
@@ -149,9 +149,7 @@ def _stable_names(graph: Any) -> dict[str, str]:
     for _, inner in graph.captures:
         scope, slash, last = inner.op.name.rpartition("/")
         if last.isdecimal():
-            base = f"{scope}{slash}capture"
-            names = itertools.chain((base,), _numbered(base))
-            found[inner.op.name] = next(name for name in names if name not in taken)
+            found[inner.op.name] = free_name(f"{scope}{slash}capture", taken)
             taken.add(found[inner.op.name])
     return found
 
@@ -169,11 +167,8 @@ def _program_inputs(tensors: Sequence[Any]) -> Iterator[ProgramInput]:
     taken: set[str] = set()
     for tensor in tensors:
         key = _attribute(tensor.op, "_user_specified_name") or tensor.op.name
-        key = next(
-            name
-            for name in itertools.chain((key, tensor.op.name), _numbered(key))
-            if name not in taken
-        )
+        if key in taken:
+            key = free_name(key, taken) if tensor.op.name in taken else tensor.op.name
         taken.add(key)
         yield ProgramInput(
             key=key,
@@ -181,10 +176,6 @@ def _program_inputs(tensors: Sequence[Any]) -> Iterator[ProgramInput]:
             dtype=dtype_name(tensor.dtype.as_datatype_enum),
             shape=None if tensor.shape.rank is None else tuple(tensor.shape.as_list()),
         )
-
-
-def _numbered(name: str) -> Iterator[str]:
-    return (f"{name}_{number}" for number in itertools.count(1))
 
 
 def _attribute(op: Any, name: str) -> str:

@@ -18,12 +18,17 @@ from placer.extraction.flattening.inlining import InlinedGraph, inline_calls
 from placer.extraction.graph_defs.call_scopes import name_nodes
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
 from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
-from placer.extraction.graph_defs.messages import Warning_, copied
 from placer.extraction.graph_defs.node_checks import check_nodes, check_references
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions, attribute
-from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
-from placer.extraction.graph_defs.raw_program import RawProgram, dtype_name, shape_of
-from placer.extraction.graph_defs.scratch_graphs import dtype_number, fill_shape
+from placer.extraction.graph_defs.program import FlatProgram, ProgramInput, RawProgram
+from placer.extraction.graph_defs.protobufs import (
+    Warning_,
+    copied,
+    dtype_name,
+    dtype_number,
+    fill_shape,
+    shape_of,
+)
 from placer.extraction.graph_defs.state import find_variables
 from placer.extraction.graph_defs.tensorflow_core import import_core
 from placer.extraction.reading.live import read_live

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from placer.extraction.graph_defs.messages import all_nodes
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.protobufs import all_nodes
 from placer.extraction.graph_defs.scratch_graphs import LARGE_CONSTANT_ELEMENTS, constant_elements
 from placer.extraction.graph_defs.tensor_states import TensorState
 

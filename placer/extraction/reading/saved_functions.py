@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.graph_defs.messages import functions_by_name
 from placer.extraction.graph_defs.op_definitions import called_function
+from placer.extraction.graph_defs.protobufs import functions_by_name
+from placer.graph.name_scopes import free_name
 from placer.graph.op_types import TABLES
 from placer.graph.tensor_names import data_inputs
 
@@ -209,10 +210,7 @@ class _Export:
 
     def add(self, op: str, name: str) -> Any:
         """A new node of the main graph, ``name`` made unique."""
-        unique, suffix = name, 0
-        while unique in self.taken:
-            suffix += 1
-            unique = f"{name}_{suffix}"
+        unique = free_name(name, self.taken)
         node = self.meta_graph.graph_def.node.add(op=op, name=unique)
         self.taken[unique] = node
         return node

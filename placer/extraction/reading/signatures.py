@@ -7,9 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.graph_defs.messages import NodeDef, TensorInfo, Warning_
-from placer.extraction.graph_defs.program import ProgramInput
-from placer.extraction.graph_defs.raw_program import RawProgram, dtype_name, shape_of
+from placer.extraction.graph_defs.program import ProgramInput, RawProgram
+from placer.extraction.graph_defs.protobufs import (
+    NodeDef,
+    TensorInfo,
+    Warning_,
+    dtype_name,
+    shape_of,
+)
 from placer.extraction.reading.saved_functions import export_function, tell_functions
 from placer.graph.tensor_names import full_tensor, is_control, op_of, source_of
 

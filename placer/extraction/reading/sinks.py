@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from placer.extraction.graph_defs.messages import NodeDef
 from placer.extraction.graph_defs.node_checks import check_nodes, check_references
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
+from placer.extraction.graph_defs.protobufs import NodeDef
 from placer.extraction.graph_defs.v1_control_flow import NOWHERE, find_contexts
 from placer.graph.op_types import (
     ASSIGNS,

@@ -9,7 +9,7 @@ from typing import Any
 from cost_models.op_info import Shape
 from placer.errors import UsageError
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.raw_program import shape_of
+from placer.extraction.graph_defs.protobufs import shape_of
 from placer.extraction.graph_defs.tensor_states import ElementState, TensorState, sharpen_shape
 from placer.graph.tensor_names import split_tensor
 

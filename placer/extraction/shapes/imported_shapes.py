@@ -11,7 +11,7 @@ from typing import Any
 from cost_models.op_info import Shape
 from placer.errors import ShapeError
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
-from placer.extraction.graph_defs.raw_program import dtype_name, shape_of
+from placer.extraction.graph_defs.protobufs import dtype_name, shape_of
 from placer.extraction.graph_defs.scratch_graphs import Refinement, ScratchGraph
 from placer.extraction.graph_defs.tensor_states import ElementState, TensorState
 from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from placer.extraction.graph_defs.messages import StoredShapes
-from placer.extraction.graph_defs.raw_program import shape_of
+from placer.extraction.graph_defs.protobufs import StoredShapes, shape_of
 from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import sharpen_shape
 from placer.extraction.graph_defs.tensor_types import GraphTypes

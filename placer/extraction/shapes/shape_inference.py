@@ -20,9 +20,9 @@ from placer.extraction.flattening.body_graphs import (
     check_bodies,
     flatten_body,
 )
-from placer.extraction.graph_defs.messages import StoredShapes
 from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
+from placer.extraction.graph_defs.protobufs import StoredShapes
 from placer.extraction.graph_defs.scratch_graphs import NOTHING, Refinement
 from placer.extraction.graph_defs.tensor_states import (
     TensorState,

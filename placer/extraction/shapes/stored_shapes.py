@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from cost_models.op_info import Shape
-from placer.extraction.graph_defs.messages import StoredShapes
 from placer.extraction.graph_defs.op_definitions import attribute
-from placer.extraction.graph_defs.raw_program import shape_of
+from placer.extraction.graph_defs.protobufs import StoredShapes, shape_of
 from placer.extraction.graph_defs.tensor_states import TensorState, is_known
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.graph.tensor_names import split_tensor

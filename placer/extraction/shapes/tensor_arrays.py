@@ -11,7 +11,7 @@ from typing import Any
 
 from cost_models.op_info import Shape
 from placer.extraction.graph_defs.op_definitions import attribute
-from placer.extraction.graph_defs.raw_program import shape_of
+from placer.extraction.graph_defs.protobufs import shape_of
 from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import sharpen_shape, widen_shapes
 from placer.extraction.graph_defs.tensor_types import GraphTypes
@@ -74,7 +74,7 @@ class HandleContents:
         """What is known of the shape of every element."""
         alike = attribute(creator.attr, "identical_element_shapes").b
         combine = sharpen_shape if alike else widen_shapes
-        written = [_WRITTEN[n.op](n, imported) for n in self.writes.get(creator.name, ())]
+        written = [_written_element(n, imported) for n in self.writes.get(creator.name, ())]
         found = reduce(combine, written) if written else None
         if "element_shape" in creator.attr:
             found = sharpen_shape(found, shape_of(creator.attr["element_shape"].shape))
@@ -109,24 +109,9 @@ class HandleContents:
         return _ensure(node, element, imported)
 
 
-def _written_element(node: Any, imported: ImportedGraph) -> Shape:
-    return _shape(node, 2, imported)
+_WRITTEN = {"TensorArrayWriteV3": 2, "TensorArrayScatterV3": 2, "StackPushV2": 1}
+"""The input that an op puts behind a handle; a scatter takes it apart into elements."""
 
-
-def _scattered_element(node: Any, imported: ImportedGraph) -> Shape:
-    shape = _shape(node, 2, imported)
-    return shape[1:] if shape else None
-
-
-def _pushed_element(node: Any, imported: ImportedGraph) -> Shape:
-    return _shape(node, 1, imported)
-
-
-_WRITTEN: Mapping[str, Callable[[Any, ImportedGraph], Shape]] = {
-    "TensorArrayWriteV3": _written_element,
-    "TensorArrayScatterV3": _scattered_element,
-    "StackPushV2": _pushed_element,
-}
 _READERS: Mapping[str, Callable[[HandleContents, Any, Any, ImportedGraph], Refinement | None]] = {
     "TensorArrayReadV3": HandleContents._read,
     "TensorArrayGatherV3": HandleContents._gather,
@@ -134,6 +119,13 @@ _READERS: Mapping[str, Callable[[HandleContents, Any, Any, ImportedGraph], Refin
     "TensorArraySizeV3": HandleContents._count,
     "StackPopV2": HandleContents._pop,
 }
+
+
+def _written_element(node: Any, imported: ImportedGraph) -> Shape:
+    shape = _shape(node, _WRITTEN[node.op], imported)
+    if node.op == "TensorArrayScatterV3":
+        return shape[1:] if shape else None
+    return shape
 
 
 def _length(creator: Any, imported: ImportedGraph) -> int | None:

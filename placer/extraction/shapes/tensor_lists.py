@@ -12,7 +12,7 @@ from typing import Any
 
 from cost_models.op_info import Shape
 from placer.extraction.graph_defs.op_definitions import attribute
-from placer.extraction.graph_defs.raw_program import dtype_name
+from placer.extraction.graph_defs.protobufs import dtype_name
 from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import (
     ElementState,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 
@@ -32,6 +34,16 @@ class Lifetime(NamedTuple):
     first: int
     last: int
     reads: tuple[Read, ...] = ()
+
+
+def peak_without_feeds(lifetimes: Iterable[Lifetime], op_count: int) -> int:
+    """The most bytes that are alive at once while ``op_count`` ops run, fed values aside."""
+    change = [0] * (op_count + 1)
+    for lifetime in lifetimes:
+        if lifetime.kind != "feed":
+            change[lifetime.first] += lifetime.bytes
+            change[lifetime.last + 1] -= lifetime.bytes
+    return max(accumulate(change))
 
 
 @dataclass(slots=True, eq=False)

@@ -45,19 +45,19 @@ class Roles:
         return "gradient" if kind == "activation" and op in self.gradients else kind
 
 
-def is_update(op: Op) -> bool:
-    """Whether ``op`` writes a variable."""
-    return _updates(op.op_type)
-
-
 @cache
-def _updates(op_type: str) -> bool:
+def is_update_type(op_type: str) -> bool:
+    """Whether ops of this type write a variable.
+
+    >>> is_update_type("ResourceApplyAdam"), is_update_type("MatMul")
+    (True, False)
+    """
     return _UPDATE.match(op_type) is not None
 
 
 def find_roles(graph: OpGraph) -> Roles:
     """The roles of the ops of ``graph``; none where nothing is fetched or nothing is updated."""
-    updates = [op for op in graph.ops.values() if is_update(op)]
+    updates = [op for op in graph.ops.values() if is_update_type(op.op_type)]
     variables = frozenset(variable.handle for variable in graph.variables)
     if not updates:
         return Roles(variables=variables)
