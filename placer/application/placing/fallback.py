@@ -127,7 +127,7 @@ def _colocated(op: str, requested: str, handle: str, there: str) -> Move:
 
 
 def refuse_moves(moves: Iterable[Move], when: str) -> None:
-    """Nothing, if there are none.  Raises :class:`VerificationError` naming the first ones."""
+    """Raises :class:`VerificationError` naming the first of ``moves``, if there are any."""
     moves = tuple(moves)
     if moves:
         more = f"; and {len(moves) - SHOWN} more" if len(moves) > SHOWN else ""

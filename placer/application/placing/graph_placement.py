@@ -121,7 +121,7 @@ def placed_nodes(
 ) -> Iterator[Any]:
     """Copies of the flat nodes with their devices, input anchors before the ops that need them.
 
-    Control flow calls placed clones of its bodies, which are collected in ``bodies``.
+    Control flow calls placed clones of its bodies, which are added to ``bodies``.
     """
     for original in program.graph_def.node:
         node = copied(original)

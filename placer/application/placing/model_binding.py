@@ -44,8 +44,8 @@ def bind_model(plan: Plan, model: Any, *, strict: bool = False) -> Iterator[Boun
 
     ``plan`` is one of ``placer.training_step(model, data)``.  ``fit`` and ``train_on_batch`` run
     that step; ``evaluate`` and ``predict`` run their ops where the step has the same ones, and the
-    rest beside what it reads.  With ``strict`` TensorFlow may not move ops elsewhere.  XLA
-    (``jit_compile``) is off inside of the block, with a warning if the model asked for it.
+    rest on the devices of what it reads.  With ``strict`` TensorFlow may not move ops elsewhere.
+    XLA (``jit_compile``) is off inside of the block, with a warning if the model asked for it.
 
     Raises :class:`UsageError` for a model that is not compiled or runs eagerly, one under a
     ``tf.distribute`` strategy, and, at the first batch, for a plan of another model.

@@ -93,10 +93,10 @@ def _match(target: Any, reader: Any, prefix: str, *, partial: bool) -> list[Stor
     found = {id(_tensorflow_variable(variable)) for variable in keys.values()}
     missing = sorted(name for name, v in wanted.items() if id(_tensorflow_variable(v)) not in found)
     if (missing or extra) and not partial:
-        told = [f"no value for {_listed(missing)}"] if missing else []
-        told += [f"values for {_listed(extra)}, which the model lacks"] if extra else []
+        misfits = [f"no value for {_listed(missing)}"] if missing else []
+        misfits += [f"values for {_listed(extra)}, which the model lacks"] if extra else []
         raise ModelError(
-            f"the checkpoint {prefix!r} does not fit the model: it has {' and '.join(told)}; "
+            f"the checkpoint {prefix!r} does not fit the model: it has {' and '.join(misfits)}; "
             f"nothing was loaded "
             f"(partial=True loads what both have)"
         )

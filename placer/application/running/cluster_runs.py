@@ -173,7 +173,7 @@ _masters: list[Any] = []
 
 
 def local_master(addresses: Addresses) -> tuple[str, Any]:
-    """(target, ClusterDef) of this process as the task of the job ``client`` beside ``addresses``.
+    """(target, ClusterDef) of this process as the task of a job ``client`` added to ``addresses``.
 
     The server is started once, and lives as long as the process.
     """

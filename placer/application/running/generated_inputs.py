@@ -88,8 +88,10 @@ def _checked(item: ProgramInput, value: Any) -> numpy.ndarray[Any, Any]:
         size in (None, there) for size, there in zip(sizes, found.shape, strict=True)
     )
     if not fits:
-        told = ", ".join("?" if size is None else str(size) for size in sizes)
-        raise UsageError(f"input {item.key!r} is given as {list(found.shape)}, and is [{told}]")
+        declared_text = ", ".join("?" if size is None else str(size) for size in sizes)
+        raise UsageError(
+            f"input {item.key!r} is given as {list(found.shape)}, and is [{declared_text}]"
+        )
     return found
 
 

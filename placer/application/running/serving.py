@@ -33,8 +33,8 @@ def load_placed(
 ) -> Any:
     """What ``tf.saved_model.load`` gives for a placed SavedModel, variables on their devices.
 
-    TensorFlow leaves variables on the default device unless it is told to read their devices from
-    the file; this tells it.  Where the devices are absent, logical CPU devices stand in for them
+    TensorFlow leaves variables on the default device unless it is asked to read their devices from
+    the file, as is done here.  Where the devices are absent, logical CPU devices stand in for them
     (a rehearsal, with a warning) unless ``on_hardware``.
 
     Raises :class:`ModelError` if ``path`` is no SavedModel, :class:`UsageError` with

@@ -42,7 +42,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A program that ran, and what it is held against.
+    """A program that ran, and what it is compared with.
 
     ``requested`` are canonical devices by flat op, ``names`` explains names at run time.
     ``session``: it runs in a session; ``applied``: the plan was applied for this run only.

@@ -71,7 +71,7 @@ class ModelFile:
 
     @property
     def subject(self) -> Subject:
-        """What a run of the model is held against."""
+        """What a run of the model is compared with."""
         return Subject(
             program=self.program,
             plan=self.plan,

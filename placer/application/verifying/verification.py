@@ -40,12 +40,12 @@ def verify(
     allow_unsafe_keras: bool = False,
     **choice: Any,
 ) -> Verification:
-    """One run of ``source``, held against ``plan`` and against the unplaced program.
+    """One run of ``source``, compared with ``plan`` and with the unplaced program.
 
     ``source`` is a path (SavedModel folder, GraphDef, Keras file), a GraphDef, a ``tf.Graph``, what
     :func:`placer.apply` gave, or a ``tf.function``, ConcreteFunction or Keras model.  If it
-    carries no placement the plan is applied for this run; without a plan, what ran is held
-    against the device strings in the graph.  ``inputs`` are arrays by input name, or in order,
+    carries no placement the plan is applied for this run; without a plan, what ran is compared
+    with the device strings in the graph.  ``inputs`` are arrays by input name, or in order,
     made up where missing (``seed``), of the plan's batch size.  Where the devices are absent the
     run is a rehearsal on logical CPU devices, unless ``on_hardware``.  ``strict`` switches
     TensorFlow's soft placement off; ``optimised`` leaves its graph optimisation on.  ``cluster``

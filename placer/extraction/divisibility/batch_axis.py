@@ -27,7 +27,7 @@ from placer.graph.tensor_names import op_of
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixture:
     """The first op that mixes examples, or an output that has none, and what it does; with
-    ``unknown`` a shape is missing to tell."""
+    ``unknown`` it cannot be decided, because a shape is missing."""
 
     op: str
     op_type: str

@@ -19,8 +19,8 @@ def read_source(path: Path) -> Any:
     """The message in a model file or folder: SavedModel, MetaGraphDef or GraphDef.
 
     The content decides, not the name: binary is tried before text.  Of a checkpoint the ``.meta``
-    beside it is read.  Raises :class:`ModelError` if the path does not exist or holds none of
-    these.
+    with the same prefix is read.  Raises :class:`ModelError` if the path does not exist or holds
+    none of these.
     """
     path = model_file(path)
     if is_keras_file(path):

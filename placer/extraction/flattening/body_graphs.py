@@ -33,9 +33,10 @@ def body_functions(node: Any) -> dict[str, tuple[str, ...]]:
 def check_bodies(
     node: Any, input_count: int, output_count: int, signatures: Mapping[str, OpDef]
 ) -> None:
-    """Nothing, if the functions of a control flow op take and give as many tensors as it does.
+    """Raises :class:`ModelError` unless the functions of a control flow op take and give as many
+    tensors as it does.
 
-    ``signatures`` are the OpDefs of the library by function name.  Raises :class:`ModelError`.
+    ``signatures`` are the OpDefs of the library by function name.
     """
     for key, names in body_functions(node).items():
         if not names:

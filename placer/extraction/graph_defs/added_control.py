@@ -1,4 +1,4 @@
-"""Control inputs that a plan added to a graph: they are marked, so that they can be told apart.
+"""Control inputs that a plan added to a graph: they are marked, to be known again.
 
 A marked control input orders ops and means nothing else: extraction leaves it out, so that a
 program keeps its fingerprint when a plan with control edges is applied.

@@ -40,10 +40,8 @@ Declared = tuple[tuple[str, str, bool], ...]
 
 
 def check_nodes(nodes: Iterable[Any], definitions: OpDefinitions) -> None:
-    """Nothing, if every node has the attributes and the number of inputs that its type declares.
-
-    Raises :class:`ModelError` naming the op and what is wrong with it.
-    """
+    """Raises :class:`ModelError` unless every node has the attributes and the number of inputs that
+    its type declares; it names the op and what is wrong with it."""
     declared: dict[str, Declared] = {}
     inputs: dict[str, _InputCount] = {}
     for node in nodes:
@@ -82,10 +80,8 @@ class _InputCount:
 
 
 def check_references(nodes: Mapping[str, NodeDef]) -> None:
-    """Nothing, if every input in a main graph is spelled ``op``, ``op:1`` or ``^op``.
-
-    ``nodes`` are all its nodes by name.  Raises :class:`ModelError` otherwise.
-    """
+    """Raises :class:`ModelError` unless every input in a main graph, whose ``nodes`` are given by
+    name, is spelt ``op``, ``op:1`` or ``^op``."""
     for node in nodes.values():
         for reference in node.input:
             if reference in nodes:
@@ -98,10 +94,8 @@ def check_references(nodes: Mapping[str, NodeDef]) -> None:
 
 
 def check_dtypes(nodes: Iterable[Any], types: GraphTypes) -> None:
-    """Nothing, if every input of a flat graph exists and has the dtype that its reader declares.
-
-    Raises :class:`ModelError` naming the reader otherwise.
-    """
+    """Raises :class:`ModelError`, naming the reader, unless every input of a flat graph exists and
+    has the dtype that its reader declares."""
     dtypes: dict[str, str] = {}
     for node in nodes:
         expected = types.inputs[node.name]
@@ -131,7 +125,7 @@ def _dtype(node: Any, reference: str, types: GraphTypes) -> str:
 
 
 def check_tensors(references: Iterable[str], types: GraphTypes) -> None:
-    """Nothing, if the flat graph has these tensors.  Raises :class:`ModelError` otherwise."""
+    """Raises :class:`ModelError` unless the flat graph has these tensors."""
     for reference in references:
         name, index = split_tensor(reference)
         count = len(types.outputs[name])

@@ -32,7 +32,7 @@ class Refinement:
 
     ``outputs`` replaces the op by a stub with these output shapes, ``ensured`` adds (output number,
     shape) pairs to what the shape function says, ``output_shapes`` sets that
-    attribute (control flow), ``element_shape`` and ``num_elements`` what a TensorList op is told,
+    attribute (control flow), ``element_shape`` and ``num_elements`` those of a TensorList op,
     ``value`` the shape and elements of the last output.
     """
 

@@ -15,7 +15,7 @@ from placer.graph.tensor_names import data_inputs, split_tensor
 NOTHING_ALIKE: Mapping[str, bytes | None] = {}
 
 UNSIZED = frozenset({"string", "variant", "resource"})
-"""Dtypes of tensors whose bytes no shape tells."""
+"""Dtypes of tensors whose bytes follow from no shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def _type(number: int, is_ref: bool) -> TensorType:
 
 
 def referenced_outputs(nodes: Any) -> Mapping[str, int]:
-    """How many outputs of each op are read, as far as its readers tell."""
+    """How many outputs of each op are read, as far as its readers show."""
     count: dict[str, int] = {}
     for node in nodes:
         for name, index in map(split_tensor, data_inputs(node.input)):

@@ -22,7 +22,7 @@ from placer.graph.op_types import TABLES
 from placer.graph.tensor_names import data_inputs
 
 _INNER_NAMES = frozenset({"signatures", "_create_resource", "_initialize", "_destroy_resource"})
-"""Objects that TensorFlow itself keeps beside those of the user."""
+"""Objects that TensorFlow itself keeps in addition to those of the user."""
 
 _MOST_NAMED = 12
 
@@ -90,9 +90,9 @@ def find_function(meta_graph: Any, name: str) -> SavedFunction | None:
     found = saved_functions(meta_graph)
     choice = found.get(name.replace("/", "."), [])
     if len(choice) > 1:
-        told = ", ".join(f"{item.name!r} ({_arguments(meta_graph, item)})" for item in choice)
+        traces = ", ".join(f"{item.name!r} ({_arguments(meta_graph, item)})" for item in choice)
         raise ModelError(
-            f"{name!r} was traced {len(choice)} times, as {told}: choose one with --signature"
+            f"{name!r} was traced {len(choice)} times, as {traces}: choose one with --signature"
         )
     everything = [*choice, *(item for group in found.values() for item in group)]
     return next((item for item in everything if item.name == name or item in choice), None)
@@ -109,9 +109,9 @@ def _arguments(meta_graph: Any, found: SavedFunction) -> str:
         )
     except Exception:  # as for output_keys
         return "?"
-    told = [_argument(value) for value in positional]
-    told += [f"{key}={_argument(value)}" for key, value in keywords.items()]
-    return ", ".join(told) or "no arguments"
+    shown = [_argument(value) for value in positional]
+    shown += [f"{key}={_argument(value)}" for key, value in keywords.items()]
+    return ", ".join(shown) or "no arguments"
 
 
 def _argument(value: Any) -> str:

@@ -156,21 +156,22 @@ def default_ends(
 def training_step(meta_graph: Any) -> tuple[str, ...]:
     """The ops (``^name``) and tensors of one training step; none without a ``train_op``.
 
-    TensorFlow 1 collects what its optimizers return in ``train_op``, and what they minimise in
-    ``losses`` (``tf.compat.v1.GraphKeys``).  Losses that cannot be fetched are left out.
+    TensorFlow 1 keeps what its optimizers return in a collection ``train_op``, and what they
+    minimise in ``losses`` (``tf.compat.v1.GraphKeys``).  Losses that cannot be fetched are left
+    out.
     """
     nodes = {node.name: node for node in meta_graph.graph_def.node}
-    steps = [name for name in _collected(meta_graph, "train_op") if name in nodes]
+    steps = [name for name in _collection(meta_graph, "train_op") if name in nodes]
     if not steps:
         return ()
     check_references(nodes)
     contexts = find_contexts(nodes[name] for name in Dependencies(nodes).order)
-    losses = _collected(meta_graph, "losses")
+    losses = _collection(meta_graph, "losses")
     fetched = [name for name in losses if name in nodes and contexts[name] == NOWHERE]
     return (*(f"^{name}" for name in steps), *fetched)
 
 
-def _collected(meta_graph: Any, collection: str) -> list[str]:
+def _collection(meta_graph: Any, collection: str) -> list[str]:
     """The ops in a collection; a loss is the only output of its op."""
     if collection not in meta_graph.collection_def:
         return []

@@ -1,6 +1,6 @@
 """The largest shapes of outputs whose size depends on data.
 
-``Where``, ``Unique`` and their like have a first dimension that only a run can tell.  A plan needs
+``Where``, ``Unique`` and their like have a first dimension that only a run shows.  A plan needs
 memory for the worst case, so each is taken at the most that its inputs allow; the ops are listed
 in a warning, and ``--shape`` on any of them says better.
 """

@@ -129,8 +129,8 @@ class ShapeAnalysis:
                 if one is None:
                     raise
                 break  # what was known before the last refinements still holds
-            told = refinements if number < MOST_ROUNDS - 1 else None
-            one = _Round(self, imported, types, inputs, told)
+            before = refinements if number < MOST_ROUNDS - 1 else None
+            one = _Round(self, imported, types, inputs, before)
             found = {**refinements, **one.refinements}
             if found == refinements:
                 found = fallbacks.add(imported, refinements)
@@ -218,7 +218,7 @@ class ShapeAnalysis:
 class _Round:
     """One walk over an imported graph: lists are followed, bodies analysed.
 
-    ``told`` are the refinements that the import knew; ``None`` says that no round will follow.
+    ``before`` are the refinements that the import had; ``None`` says that no round will follow.
     """
 
     def __init__(
@@ -227,9 +227,9 @@ class _Round:
         imported: ImportedGraph,
         types: GraphTypes,
         inputs: Mapping[str, TensorState],
-        told: Mapping[str, Refinement] | None,
+        before: Mapping[str, Refinement] | None,
     ) -> None:
-        self.told = told
+        self.before = before
         self.has_news = False
         self.analysis = analysis
         self.imported = imported
@@ -245,19 +245,19 @@ class _Round:
                 self.flow.visit(node)
                 refinement = self.flow.refinement(node) or known_value(node, imported, self.handles)
                 if refinement is not None:
-                    self.tell(node.name, refinement)
+                    self.refine(node.name, refinement)
 
-    def tell(self, name: str, refinement: Refinement) -> None:
-        told = (self.told or {}).get(name, NOTHING)
-        self.refinements[name] = replace(refinement, ensured=told.ensured)
-        self.has_news = self.has_news or self.refinements[name] != told
+    def refine(self, name: str, refinement: Refinement) -> None:
+        known = (self.before or {}).get(name, NOTHING)
+        self.refinements[name] = replace(refinement, ensured=known.ensured)
+        self.has_news = self.has_news or self.refinements[name] != known
 
     def visit_control_flow(self, node: Any) -> None:
         data = data_inputs(node.input)
         outputs_of_node = len(self.types.outputs[node.name])
         check_bodies(node, len(data), outputs_of_node, self.analysis.signatures)
         states = tuple(self.state(name) for name in data)
-        another_round = self.has_news and self.told is not None
+        another_round = self.has_news and self.before is not None
         if another_round and not all(is_known(state.shape) for state in states):
             return  # in which the inputs may be known
         if node.op in LOOPS:
@@ -277,7 +277,7 @@ class _Round:
                     self.handles[f"{node.name}:{index}"] = handle
         shapes = tuple(state.shape for state in outputs)
         if shapes != self.imported.shapes[node.name]:
-            self.tell(node.name, Refinement(output_shapes=shapes))
+            self.refine(node.name, Refinement(output_shapes=shapes))
 
     def state(self, reference: str) -> TensorState:
         name, index = split_tensor(reference)

@@ -17,7 +17,7 @@ RESERVE_OUTPUT = 5
 
 Its shape function leaves it open; the CPU kernel (``core/kernels/fused_batch_norm_op.cc``)
 allocates a scalar (an empty vector with oneDNN).  cuDNN's fused training mode needs a workspace
-there that no shape tells.
+there whose size follows from no shape.
 """
 
 _SAME_SHAPE = frozenset({"ZerosLike", "OnesLike", "Identity", "StopGradient"})

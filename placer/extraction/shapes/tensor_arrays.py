@@ -37,7 +37,7 @@ class HandleContents:
         self.nodes = {node.name: node for node in types.nodes} if users else {}
         self.reads: list[tuple[Any, Any]] = []
         self.writes: dict[str, list[Any]] = {}
-        self.told: set[str] = set()
+        self.ours: set[str] = set()
         for node in users:
             creator = self._creator(node)
             if creator is not None and node.op in _READERS:
@@ -64,10 +64,10 @@ class HandleContents:
         news = {}
         for node, creator in self.reads:
             found = _READERS[node.op](self, node, creator, imported)
-            is_ours = node.name in self.told or node.name not in known
+            is_ours = node.name in self.ours or node.name not in known
             if found is not None and is_ours and found != known.get(node.name):
                 news[node.name] = found
-        self.told.update(news)
+        self.ours.update(news)
         return news
 
     def element(self, creator: Any, imported: ImportedGraph) -> Shape:

@@ -76,21 +76,21 @@ class ListFlow:
             self.lists[f"{node.name}:0"] = _CREATORS[node.op](self, node)
 
     def refinement(self, node: Any) -> Refinement | None:
-        """What an op that reads or makes lists should be told about them, if that is news."""
+        """What a reader or creator of lists can learn about them beyond what it states."""
         if node.op == "TensorListFromTensor":
-            told = self.lists[f"{node.name}:0"]
+            held = self.lists[f"{node.name}:0"]
         elif node.op in READING_TYPES and self._data(node, 0) in self.lists:
-            told = self.lists[self._data(node, 0)]
+            held = self.lists[self._data(node, 0)]
         else:
             return None
         stated = self._shape_value(node, LIST_SHAPE_INPUT[node.op])
-        shape = sharpen_shape(stated, told.shape)
+        shape = sharpen_shape(stated, held.shape)
         length = None
         if node.op == "TensorListStack" and not _states_length(node):
-            length = told.length
+            length = held.length
         value = None
-        if node.op == "TensorListPopBack" and told.value is not None:
-            value = told.shape, told.value
+        if node.op == "TensorListPopBack" and held.value is not None:
+            value = held.shape, held.value
         if shape == stated and length is None and value is None:
             return None
         return Refinement(element_shape=shape, num_elements=length, value=value)

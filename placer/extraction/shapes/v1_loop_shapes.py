@@ -41,7 +41,7 @@ class LoopVariables:
             if len(entering) == len(returning) == 1:
                 self.variables[node.name] = entering[0], returning[0]
         self.changing: dict[str, Shape] = {}
-        self.told: set[str] = set()
+        self.ours: set[str] = set()
 
     def refinements(
         self, imported: ImportedGraph, known: Mapping[str, Refinement], *, final: bool = False
@@ -60,10 +60,10 @@ class LoopVariables:
         news = {}
         for name, shape in found.items():
             refinement = Refinement(ensured=((0, shape),))
-            is_ours = name in self.told or (name not in known and shape is not None)
+            is_ours = name in self.ours or (name not in known and shape is not None)
             if is_ours and shape != imported.shapes[name][0] and refinement != known.get(name):
                 news[name] = refinement
-        self.told.update(news)
+        self.ours.update(news)
         return news
 
     def _kept(self, name: str, entering: Shape, returning: Shape) -> Shape:

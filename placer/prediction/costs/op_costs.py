@@ -33,10 +33,9 @@ def estimate_costs(
     ``in_place`` also finds the ops that write over an input, which takes a fifth longer: only
     calibrated devices know how much faster that is.
 
-    A loop costs its condition and body times the trip count
-    that the graph tells, else ``trip_count``, else once and flagged inaccurate; a branch op costs
-    the dearest branch; any other op with bodies costs them once, flagged.  Variables weigh on the
-    op ``handle``, each once.
+    A loop costs its condition and body times the trip count that follows from the graph, else
+    ``trip_count``, else once and flagged inaccurate; a branch op costs the dearest branch; any
+    other op with bodies costs them once, flagged.  Variables weigh on the op ``handle``, each once.
     """
     costs = estimate({op.name: op.info for op in graph.ops.values()})
     costs.update(list_costs(graph, costs))

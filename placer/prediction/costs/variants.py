@@ -1,4 +1,4 @@
-"""What the graph tells of how long ops take, beyond what they are.
+"""How the graph makes ops slower or faster than others of their type.
 
 An op that writes its result over an input needs no new buffer: on a CPU, where memory is fresh or
 cold, it may be five times as fast as one that does.  ``OpKernelContext::forward_input`` of

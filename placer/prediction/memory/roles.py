@@ -1,8 +1,8 @@
 """What buffers are for: weights or optimizer state, activations or gradients.
 
 Nothing in a graph says so.  What the fetched values depend on is the forward pass; what is
-computed beside it, from the inputs, only to update variables is gradients; a variable that takes
-no part in the forward pass but in the update of another one is optimizer state.
+computed apart from it, from the inputs, only to update variables is gradients; a variable that
+takes no part in the forward pass but in the update of another one is optimizer state.
 
     x ---> h ---> loss (fetched)            h: activation
       '--> dw ---> update w                 dw: gradient

@@ -1,4 +1,4 @@
-"""What the bodies of functional control flow tell: what passes through, how often they run.
+"""What follows from the bodies of functional control flow: what passes through, how often they run.
 
 In a body, ``feeds`` are its arguments and ``fetches`` its results, each once and in order.
 """

@@ -58,8 +58,8 @@ def lay_out_control_flow(
     ``body_costs`` has the costs of the ops of every function; ``taken`` maps branch ops to
     ``"then"`` or ``"else"``; ``session_targets`` are the ops that a session is asked to run by
     their names (a function has none: there the ``IdentityN`` is left out).  A loop whose trip count
-    the graph does not tell exactly, and a branch that is not in ``taken``, stay one op, and so do
-    those whose bodies have no costs, and loops that would make it more than ``most_ops``.
+    does not follow exactly from the graph, and a branch that is not in ``taken``, stay one op; so
+    do those whose bodies have no costs, and loops that would make it more than ``most_ops``.
     """
     targets = frozenset(session_targets)
     inliner = Inliner(graph.functions, body_costs, taken, targets, most_ops)

@@ -1,8 +1,9 @@
 """What tensor lists keep alive: ``tensorflow/core/kernels/list_kernels.{h,cc}``.
 
-A list is a variant, whose size no shape tells.  Cutting a tensor into a list copies it; putting a
-tensor into a list keeps that tensor; loops add one element to a list with every trip, and those of
-gradients take one out.  A list that others hold too is copied before it changes, its elements not.
+A list is a variant, whose size follows from no shape.  Cutting a tensor into a list copies it;
+putting a tensor into a list keeps that tensor; loops add one element to a list with every trip, and
+those of gradients take one out.  A list that others hold too is copied before it changes, its
+elements not.
 """
 
 from __future__ import annotations
