@@ -130,6 +130,9 @@ def preset(name: str) -> DevicePreset:
     """The preset called ``name``, whatever its case.
 
     ``ValueError`` names the closest presets and lists all of them.
+
+    >>> preset("a100-40gb").model
+    'A100-40GB'
     """
     by_folded_name = {known.casefold(): found for known, found in presets().items()}
     if name.casefold() in by_folded_name:

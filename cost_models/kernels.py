@@ -173,12 +173,20 @@ def snapshot() -> KernelRegistry:
 
 
 def known(op_type: str, registry: KernelRegistry | None = None) -> bool:
-    """Does the op type have a kernel on any device?"""
+    """Does the op type have a kernel on any device?
+
+    >>> known("MatMul"), known("MyOp")
+    (True, False)
+    """
     return op_type in (registry or snapshot())
 
 
 def only_on_accelerators(op_type: str, registry: KernelRegistry | None = None) -> bool:
-    """Does the op type have kernels, but none on a CPU whatever its dtypes (``CudnnRNN``)?"""
+    """Does the op type have kernels, but none on a CPU whatever its dtypes (``CudnnRNN``)?
+
+    >>> only_on_accelerators("CudnnRNN"), only_on_accelerators("MatMul")
+    (True, False)
+    """
     registry = registry or snapshot()
     return op_type in registry and registry[op_type].kernels.keys().isdisjoint(("CPU", "DEFAULT"))
 
@@ -193,6 +201,9 @@ def gpu_kernel(info: OpInfo, registry: KernelRegistry | None = None) -> KernelMa
 
     Strings and resources are always in host memory.  The ops that call functions (``While``,
     ``PartitionedCall``, ...) keep int32 there too, as TensorFlow does.
+
+    >>> gpu_kernel(OpInfo(op="NoOp"))
+    KernelMatch(host_inputs=frozenset(), host_outputs=frozenset())
     """
     return (registry or snapshot()).gpu_kernel(info)
 

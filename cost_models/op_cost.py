@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,3 +58,19 @@ class OpCost:
             return self.op_type, self.family
         of_type, of_family = f"{self.op_type}-{self.variant}", f"{self.family}-{self.variant}"
         return of_type, self.op_type, of_family, self.family
+
+
+def with_measured(
+    costs: Mapping[str, OpCost], seconds: Mapping[str, float], device_type: str = ""
+) -> dict[str, OpCost]:
+    """``costs`` with measured times: ``seconds`` of one execution, by op name.
+
+    They hold on devices of ``device_type``, by default on all, and change neither flops nor bytes.
+    Names that are not among ``costs`` are left out.
+    """
+    found = dict(costs)
+    for name, value in seconds.items():
+        if name in found:
+            known = {**found[name].measured_seconds, device_type: value}
+            found[name] = replace(found[name], measured_seconds=known)
+    return found

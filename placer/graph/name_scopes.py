@@ -78,7 +78,12 @@ class ScopeTree:
 
 
 def build_scope_tree(op_names: Iterable[str]) -> ScopeTree:
-    """The tree of ``op_names``: ``a/b/c`` lies in scope ``b`` of scope ``a``."""
+    """The tree of ``op_names``: ``a/b/c`` lies in scope ``b`` of scope ``a``.
+
+    >>> tree = build_scope_tree(["a/b/x", "a/y"])
+    >>> [tree.path(scope) for scope in tree.scope_of], tree.sums([1, 2])
+    (['a/b', 'a'], [3, 3, 1])
+    """
     numbers: dict[tuple[int, str], int] = {}
     names, parents = [""], [-1]
     scope_of, leaves = [], []

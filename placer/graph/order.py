@@ -13,7 +13,11 @@ _MOST_OPS_SHOWN = 6
 
 
 def is_back_edge(producer_type: str, consumer_type: str) -> bool:
-    """Does an edge between these op types carry a value of a v1 loop's previous iteration?"""
+    """Does an edge between these op types carry a value of a v1 loop's previous iteration?
+
+    >>> is_back_edge("NextIteration", "Merge"), is_back_edge("Enter", "Merge")
+    (True, False)
+    """
     return consumer_type in MERGES and producer_type in NEXT_ITERATIONS
 
 
@@ -60,6 +64,9 @@ def sort_topologically(before: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     loops out.
 
     Kahn, "Topological sorting of large networks", doi:10.1145/368996.369025.
+
+    >>> sort_topologically({"c": ["b"], "b": ["a"], "a": []})
+    ('a', 'b', 'c')
     """
     if _is_topological(before):
         return tuple(before)

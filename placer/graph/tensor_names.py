@@ -42,6 +42,15 @@ def full_tensor(tensor: str) -> str:
     return tensor if ":" in tensor else f"{tensor}:0"
 
 
+def short_tensor(op: str, index: int) -> str:
+    """Output ``index`` of an op as a GraphDef writes it.
+
+    >>> short_tensor("MatMul", 0), short_tensor("Split", 2)
+    ('MatMul', 'Split:2')
+    """
+    return f"{op}:{index}" if index else op
+
+
 def is_control(reference: str) -> bool:
     """Whether an input of a node is an op to wait for instead of a tensor.
 

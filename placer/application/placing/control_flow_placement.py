@@ -16,9 +16,8 @@ from typing import Any
 from cost_models.device_names import full_name, merge
 from placer.application.devices.device_mapping import HOST
 from placer.application.devices.node_kernels import has_kernel
-from placer.application.placing.function_bodies import function_attributes
 from placer.extraction.flattening.inlining import INPUT_ANCHOR
-from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
+from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute, called_functions
 from placer.extraction.graph_defs.protobufs import FunctionDef, dtype_number
 from placer.extraction.graph_defs.tensor_types import input_types
 from placer.graph.op_types import CALLS, CONTROL_FLOW
@@ -44,7 +43,7 @@ class BodyPlacer:
 
     def place(self, node: Any, device: str) -> None:
         """Points the control-flow op ``node`` to bodies that run on ``device``."""
-        for function in function_attributes(node):
+        for _, function in called_functions(node):
             if function.name in self._library:
                 function.name = self._clone(function.name, device)
 

@@ -10,7 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
+from placer.extraction.graph_defs.op_definitions import (
+    OpDefinitions,
+    argument_length,
+    called_functions,
+)
 from placer.graph.tensor_names import is_control, split_tensor
 
 
@@ -45,24 +49,11 @@ class BodyReferences:
         ]
 
 
-def function_attributes(node: Any) -> list[Any]:
-    """Every NameAttrList of the node's attributes, in place (renaming one renames the call)."""
-    found = []
-    for key in sorted(node.attr):
-        value = node.attr[key]
-        kind = value.WhichOneof("value")
-        if kind == "func":
-            found.append(value.func)
-        elif kind == "list":
-            found.extend(value.list.func)
-    return found
-
-
 def rename_calls(nodes: Iterable[Any], new_names: Mapping[str, str]) -> None:
     """Replaces function names in op types and attributes, in place."""
     for node in nodes:
         node.op = new_names.get(node.op, node.op)
-        for function in function_attributes(node):
+        for _, function in called_functions(node):
             function.name = new_names.get(function.name, function.name)
 
 

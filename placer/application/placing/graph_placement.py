@@ -14,7 +14,12 @@ from placer.errors import UsageError
 from placer.extraction.graph_defs.added_control import add_control
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.protobufs import all_nodes, copied, functions_by_name
+from placer.extraction.graph_defs.protobufs import (
+    all_nodes,
+    copied,
+    file_content,
+    functions_by_name,
+)
 from placer.files import replaced
 from placer.graph.op_types import CONTROL_FLOW
 
@@ -154,11 +159,6 @@ def write_graph_def(graph_def: Any, out: str | os.PathLike[str], *, force: bool 
 
     Raises :class:`UsageError` if ``out`` exists and ``force`` is not given.
     """
-    from google.protobuf import text_format
-
-    text = Path(out).suffix == ".pbtxt"
-    content = (
-        text_format.MessageToString(graph_def).encode() if text else graph_def.SerializeToString()
-    )
+    content = file_content(graph_def, text=Path(out).suffix == ".pbtxt")
     with replaced(out, force=force) as file:
         file.write_bytes(content)

@@ -39,7 +39,7 @@ class MovedVariable:
     copy: Any
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class PlacedFunction:
     """A callable with the signature of the function it was made from.
 

@@ -17,7 +17,6 @@ from typing import Any
 from cost_models.device_names import full_name
 from placer.application.devices.device_mapping import HOST
 from placer.application.placing.control_flow_placement import CLONE_MARK, BodyPlacer
-from placer.application.placing.function_bodies import function_attributes
 from placer.application.placing.graph_placement import (
     full_devices,
     map_graph_devices,
@@ -33,12 +32,17 @@ from placer.extraction.graph_defs.added_control import (
     added_control,
     remove_added_control,
 )
-from placer.extraction.graph_defs.op_definitions import OpDefinitions, called_function
+from placer.extraction.graph_defs.op_definitions import (
+    OpDefinitions,
+    called_function,
+    called_functions,
+)
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import (
     FunctionDef,
     Warning_,
     all_nodes,
+    file_content,
     functions_by_name,
 )
 from placer.extraction.reading.loading import load_program
@@ -149,8 +153,6 @@ def write_saved_model(
     describes the old graph and is left out; loaders do without it.  Raises :class:`UsageError` if
     ``folder`` is inside of ``source``.
     """
-    from google.protobuf import text_format
-
     if folder.resolve().is_relative_to(source.resolve()):
         raise UsageError(f"the output is inside of the model {source}: choose another folder")
     graph_file = model_file(source)
@@ -158,11 +160,7 @@ def write_saved_model(
     for entry in sorted(source.resolve().iterdir()):
         if entry.name not in (graph_file.name, "fingerprint.pb"):
             (bring or hard_link)(entry, folder / entry.name)
-    content = (
-        text_format.MessageToString(saved_model).encode()
-        if graph_file.suffix == ".pbtxt"
-        else saved_model.SerializeToString()
-    )
+    content = file_content(saved_model, text=graph_file.suffix == ".pbtxt")
     (folder / graph_file.name).write_bytes(content)
 
 
@@ -234,7 +232,7 @@ def _place_meta_graph(
 def _drop_stale_clones(graph_def: Any) -> None:
     """Removes placed bodies of an earlier placement that nothing refers to any more, in place."""
     nodes = all_nodes(graph_def)
-    used = {function.name for node in nodes for function in function_attributes(node)}
+    used = {function.name for node in nodes for _, function in called_functions(node)}
     kept = [
         function
         for function in graph_def.library.function

@@ -241,27 +241,27 @@ class SessionRequest:
 
 def run_saved_model_session(path: Path, tags: Sequence[str], request: SessionRequest) -> Run:
     """One session run of a SavedModel, loaded and initialised as a session does it."""
-    import tensorflow as tf
-
-    v1 = tf.compat.v1
     stored = (path / "variables" / "variables.index").exists()
-    target, config = _config(request)
-    with tf.Graph().as_default() as graph, v1.Session(target, config=config) as session:
-        v1.saved_model.load(session, list(tags), str(path))
-        notes = () if stored else invent_state(session, graph)
-        return replace(_run_session(session, request), notes=notes)
+
+    def load(session: Any) -> tuple[str, ...]:
+        import tensorflow as tf
+
+        tf.compat.v1.saved_model.load(session, list(tags), str(path))
+        return () if stored else invent_state(session, session.graph)
+
+    return _run_session(load, request)
 
 
 def run_graph_session(graph_def: Any, request: SessionRequest) -> Run:
     """One session run of a GraphDef; variables get made-up values."""
-    import tensorflow as tf
 
-    v1 = tf.compat.v1
-    target, config = _config(request)
-    with tf.Graph().as_default() as graph, v1.Session(target, config=config) as session:
+    def load(session: Any) -> tuple[str, ...]:
+        import tensorflow as tf
+
         tf.graph_util.import_graph_def(graph_def, name="")
-        notes = invent_state(session, graph)
-        return replace(_run_session(session, request), notes=notes)
+        return invent_state(session, session.graph)
+
+    return _run_session(load, request)
 
 
 def _config(request: SessionRequest) -> tuple[str, Any]:
@@ -282,20 +282,23 @@ def _config(request: SessionRequest) -> tuple[str, Any]:
     return target, config
 
 
-def _run_session(session: Any, request: SessionRequest) -> Run:
+def _run_session(load: Callable[[Any], tuple[str, ...]], request: SessionRequest) -> Run:
+    """The run of a session in which ``load`` puts the graph and its state; it returns notes."""
     import tensorflow as tf
 
     v1 = tf.compat.v1
+    target, config = _config(request)
     metadata = v1.RunMetadata()
     options = v1.RunOptions(output_partition_graphs=True)
-    fetches = [tensor for _, tensor in request.fetches]
-    values, _ = session.run(
-        (fetches, list(request.targets)), dict(request.feeds), options, metadata
-    )
+    wanted = [tensor for _, tensor in request.fetches], list(request.targets)
+    with tf.Graph().as_default(), v1.Session(target, config=config) as session:
+        notes = load(session)
+        values, _ = session.run(wanted, dict(request.feeds), options, metadata)
     keys = [key for key, _ in request.fetches]
     return Run(
         outputs=dict(zip(keys, values, strict=True)),
         partition_graphs=list(metadata.partition_graphs),
+        notes=notes,
     )
 
 

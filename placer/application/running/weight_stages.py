@@ -21,7 +21,7 @@ from placer.application.placing.function_graphs import FunctionEnds
 from placer.errors import UsageError
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.protobufs import dtype_number
+from placer.extraction.graph_defs.protobufs import dtype_number, fill_constant
 from placer.extraction.graph_defs.tensor_types import output_types
 from placer.graph.op_types import READ_VARIABLE
 from placer.graph.tensor_names import data_inputs, full_tensor, op_of, split_tensor
@@ -201,17 +201,14 @@ class _Cutter:
             node.attr.clear()
             node.attr["T"].type = dtype
         elif node.op == _GATHER:
-            axis = graph_def.node.add(name=f"{node.name}/axis", op="Const")
-            axis.attr["dtype"].type = 3  # DT_INT32
-            axis.attr["value"].tensor.dtype = 3
-            axis.attr["value"].tensor.tensor_shape.SetInParent()
-            axis.attr["value"].tensor.int_val.append(0)
+            axis = graph_def.node.add(name=f"{node.name}/axis")
+            fill_constant(axis, 0)
             dtype, indices = node.attr["dtype"].type, node.attr["Tindices"].type
             node.op = "GatherV2"
             node.attr.clear()
             node.attr["Tparams"].type = dtype
             node.attr["Tindices"].type = indices
-            node.attr["Taxis"].type = 3
+            node.attr["Taxis"].type = dtype_number("int32")
             node.input.append(axis.name)
 
     def _dtype(self, tensor: str) -> int:

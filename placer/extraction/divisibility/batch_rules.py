@@ -23,11 +23,6 @@ Rule = Callable[[BatchOp], list[State]]
 _RULES: dict[str, Rule] = {}
 
 
-def rule_of(op_type: str) -> Rule | None:
-    """The rule of an op type; ``None`` where nothing is known of it."""
-    return _RULES.get(op_type)
-
-
 def _rule(op_types: str) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
         _RULES.update(dict.fromkeys(op_types.split(), rule))
@@ -102,7 +97,7 @@ def _found(op: BatchOp) -> list[State]:
         return _of_sizes(op)
     if sized and op_type not in _SHAPE_ARGUMENTS.split():
         raise MixesExamples("computes with the number of examples")
-    rule = rule_of(op_type)
+    rule = _RULES.get(op_type)
     if rule is None:
         drawn = "Random" in op_type or op_type.startswith("Stateless")
         raise MixesExamples(

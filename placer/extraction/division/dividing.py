@@ -22,11 +22,11 @@ from placer.extraction.graph_defs.fingerprint import fingerprint_graph
 from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute, decoded
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.protobufs import dtype_number
+from placer.extraction.graph_defs.protobufs import dtype_number, fill_constant
 from placer.extraction.graph_defs.scratch_graphs import constant_elements
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.graph.op_types import LOOPS
-from placer.graph.tensor_names import data_inputs, renamed, source_of, split_tensor
+from placer.graph.tensor_names import data_inputs, renamed, short_tensor, source_of, split_tensor
 
 _HOST = "/device:CPU:0"
 _SCOPE = "batch"
@@ -179,10 +179,7 @@ class _Divider:
         return node
 
     def _constant(self, name: str, value: Any) -> str:
-        from tensorflow.python.framework import dtypes, tensor_util
-
-        node = self._add(name, "Const", (), _HOST, dtype="int32")
-        node.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(value, dtypes.int32))
+        fill_constant(self._add(name, "Const", (), _HOST), value)
         return name
 
     def _add_bounds(self) -> None:
@@ -294,7 +291,8 @@ class _Divider:
 
     def _add_join(self, joined: str, name: str, output: int) -> None:
         parts = [
-            _output(self._part_name(name, number), output) for number in range(self.division.parts)
+            short_tensor(self._part_name(name, number), output)
+            for number in range(self.division.parts)
         ]
         axis = self._constant(f"{joined}/axis", 0)
         node = self._add(joined, "ConcatV2", [*parts, axis], _HOST, Tidx="int32")
@@ -327,10 +325,6 @@ class _Divider:
 def _read(node: Any) -> set[str]:
     """The ops that a node reads or waits for."""
     return {source_of(name) for name in node.input}
-
-
-def _output(name: str, index: int) -> str:
-    return f"{name}:{index}" if index else name
 
 
 def _constant_bytes(node: Any) -> int:

@@ -128,6 +128,9 @@ def modernised(config: Config) -> Config:
 
     A ``Sequential`` was a bare list of layers, the first of which said what comes in, and
     initialisers stated a dtype.
+
+    >>> modernised({"class_name": "Dense", "kernel_initializer": {"config": {"dtype": "float32"}}})
+    {'class_name': 'Dense', 'kernel_initializer': {'config': {}}}
     """
     return dict(_modernised(config))
 

@@ -25,7 +25,7 @@ def body_functions(node: Any) -> dict[str, tuple[str, ...]]:
     if attributes is None:
         return {}
     return {
-        key: tuple(name for attribute, name in called_functions(node) if attribute == key)
+        key: tuple(found.name for attribute, found in called_functions(node) if attribute == key)
         for key in attributes
     }
 

@@ -31,7 +31,7 @@ from placer.extraction.graph_defs.protobufs import StoredShapes, TensorShapeProt
 from placer.graph.name_scopes import free_name
 from placer.graph.op_types import CALLS, READS
 from placer.graph.order import order_by_sources
-from placer.graph.tensor_names import is_control, op_of
+from placer.graph.tensor_names import is_control, op_of, short_tensor
 
 INPUT_ANCHOR = "_placer_input"
 """Marks the identities that a placement adds before control flow (see
@@ -235,7 +235,7 @@ class _Inliner:
             flat = names[owner, producer]
             if index >= 0:
                 producers.append(flat)
-                data.append(f"{flat}:{index}" if index else flat)
+                data.append(short_tensor(flat, index))
             elif flat != names[key]:
                 control[flat] = f"^{flat}"
         if not control:

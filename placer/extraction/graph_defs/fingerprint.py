@@ -87,9 +87,9 @@ class _Hasher:
             if key in IGNORED_ATTRIBUTES:
                 continue
             value = attributes[key]
-            names = functions_of(value)
-            if names:
-                found += (key, *map(self.function, names))
+            functions = functions_of(value)
+            if functions:
+                found += (key, *[self.function(function.name) for function in functions])
                 continue
             content = value.SerializeToString(deterministic=True)
             if defaults.get(key) != content:

@@ -115,7 +115,7 @@ def _check_nesting(referred: Mapping[str, Iterable[str]]) -> None:
 
 def referred_functions(node: Any, library: Mapping[str, FunctionDef]) -> list[str]:
     """Names of library functions that a node calls or carries as an attribute."""
-    names = [name for _, name in called_functions(node)]
+    names = [function.name for _, function in called_functions(node)]
     return [name for name in [node.op, *names] if name in library]
 
 

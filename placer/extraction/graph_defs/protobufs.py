@@ -93,3 +93,21 @@ def dtype_number(dtype: str) -> int:
     from tensorflow.python.framework import dtypes
 
     return int(dtypes.as_dtype(dtype or "float32").as_datatype_enum)
+
+
+def fill_constant(node: NodeDef, value: Any, dtype: str | int = "int32", shape: Any = None) -> None:
+    """Makes ``node`` a ``Const`` with this value."""
+    from tensorflow.python.framework import dtypes, tensor_util
+
+    proto = tensor_util.make_tensor_proto(value, dtypes.as_dtype(dtype), shape)
+    node.op = "Const"
+    node.attr["dtype"].type = proto.dtype
+    node.attr["value"].tensor.CopyFrom(proto)
+
+
+def file_content(message: Any, *, text: bool) -> bytes:
+    """A message as a file holds it."""
+    from google.protobuf import text_format
+
+    found = text_format.MessageToString(message) if text else message.SerializeToString()
+    return found.encode() if isinstance(found, str) else bytes(found)

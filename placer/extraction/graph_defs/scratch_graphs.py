@@ -14,7 +14,7 @@ from typing import Any
 from cost_models.op_info import Shape
 from placer.extraction.graph_defs.flat_nodes import Alike
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
-from placer.extraction.graph_defs.protobufs import dtype_number, fill_shape
+from placer.extraction.graph_defs.protobufs import dtype_number, fill_constant, fill_shape
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
 from placer.graph.op_types import LIST_SHAPE_INPUT, LOOPS
@@ -196,7 +196,7 @@ class ScratchGraph:
         node.Clear()
         node.name = name
         if state.value is not None and state.shape is not None:
-            _fill_constant(node, _integers(state.value, state.shape, state.dtype))
+            fill_constant(node, list(state.value), state.dtype, list(state.shape))
         elif state.dtype == "resource" and state.element is not None:
             node.op = "VarHandleOp"
             node.attr["dtype"].type = dtype_number(state.element.dtype)
@@ -205,12 +205,9 @@ class ScratchGraph:
             node.op = "EmptyTensorList"
             node.attr["element_dtype"].type = dtype_number(state.element.dtype)
             node.attr["shape_type"].type = dtype_number("int32")
-            node.input.extend(
-                [
-                    self._add_shape_constant(f"{name}/element_shape", state.element.shape),
-                    self._add_integer(f"{name}/max_num_elements", -1),
-                ]
-            )
+            element = _shape_value(state.element.shape)
+            node.input.append(self._add_constant(f"{name}/element_shape", element))
+            node.input.append(self._add_constant(f"{name}/max_num_elements", -1))
         else:
             node.op = "VariableV2" if is_ref else "Placeholder"
             node.attr["dtype"].type = dtype_number(state.dtype)
@@ -241,43 +238,24 @@ class ScratchGraph:
         if refinement.value is not None:
             shape, value = refinement.value
             kind = self.types.outputs[self.names.get(node.name, node.name)][-1]
-            known_value = _integers(value, shape, kind.dtype)
-            self._add_constant(f"{node.name}/known_value", known_value)
+            name = f"{node.name}/known_value"
+            self._add_constant(name, list(value), kind.dtype, list(shape or ()))
         if refinement.element_shape is not None:
             name = f"{node.name}/known_element_shape"
             node.input[LIST_SHAPE_INPUT[node.op]] = name
-            dtype = node.attr["shape_type"].type if "shape_type" in node.attr else 0
-            self._add_shape_constant(name, refinement.element_shape, dtype)
+            dtype = node.attr["shape_type"].type if "shape_type" in node.attr else "int32"
+            self._add_constant(name, _shape_value(refinement.element_shape), dtype)
 
-    def _add_shape_constant(self, name: str, shape: Shape, dtype: int = 0) -> str:
-        from tensorflow.python.framework import dtypes, tensor_util
-
-        value = -1 if shape is None else [-1 if dim is None else dim for dim in shape]
-        kind = dtypes.as_dtype(dtype or dtype_number("int32"))
-        return self._add_constant(name, tensor_util.make_tensor_proto(value, dtype=kind))
-
-    def _add_integer(self, name: str, value: int) -> str:
-        from tensorflow.python.framework import dtypes, tensor_util
-
-        return self._add_constant(name, tensor_util.make_tensor_proto(value, dtype=dtypes.int32))
-
-    def _add_constant(self, name: str, proto: Any) -> str:
-        _fill_constant(self.graph_def.node.add(name=name), proto)
+    def _add_constant(
+        self, name: str, value: Any, dtype: str | int = "int32", shape: Any = None
+    ) -> str:
+        fill_constant(self.graph_def.node.add(name=name), value, dtype, shape)
         return name
 
 
-def _fill_constant(node: Any, proto: Any) -> None:
-    node.op = "Const"
-    node.attr["dtype"].type = proto.dtype
-    node.attr["value"].tensor.CopyFrom(proto)
-
-
-def _integers(value: tuple[int, ...], shape: Shape, dtype: str) -> Any:
-    """A TensorProto."""
-    from tensorflow.python.framework import dtypes, tensor_util
-
-    kind = dtypes.as_dtype(dtype)
-    return tensor_util.make_tensor_proto(list(value), dtype=kind, shape=list(shape or ()))
+def _shape_value(shape: Shape) -> int | list[int]:
+    """A shape as a tensor holds it: -1 for what is unknown."""
+    return -1 if shape is None else [-1 if dim is None else dim for dim in shape]
 
 
 def constant_elements(node: Any) -> int:

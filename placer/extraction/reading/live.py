@@ -8,6 +8,7 @@ from typing import Any
 from placer.errors import ModelError, UsageError
 from placer.extraction.graph_defs.program import ProgramInput, RawProgram
 from placer.extraction.graph_defs.protobufs import dtype_name
+from placer.extraction.reading.saved_functions import output_keys
 from placer.extraction.reading.signatures import choose_outputs
 from placer.extraction.reading.training_steps import keras_variables
 from placer.graph.name_scopes import free_name
@@ -119,7 +120,9 @@ def _read_func_graph(
     }
     captured = {inner.op.name for _, inner in graph.captures}  # small values became constants
     inputs = [tensor for tensor in graph.inputs if tensor.op.name not in captured]
-    found = dict(zip(_output_keys(graph, function), (t.name for t in graph.outputs), strict=True))
+    structure = (graph if function is None else function).structured_outputs
+    keys = output_keys(structure, len(graph.outputs))
+    found = dict(zip(keys, (tensor.name for tensor in graph.outputs), strict=True))
     ops = {node.name: node for node in graph_def.node}
     wanted, targets = choose_outputs(found, outputs, ops)
     if not outputs:
@@ -183,15 +186,3 @@ def _attribute(op: Any, name: str) -> str:
         return bytes(op.get_attr(name)).decode()
     except ValueError:
         return ""
-
-
-def _output_keys(graph: Any, function: Any) -> list[str]:
-    from tensorflow.python.util import nest
-
-    structure = graph.structured_outputs if function is None else function.structured_outputs
-    count = len(graph.outputs)
-    pairs = nest.flatten_with_joined_string_paths(structure, expand_composites=True)
-    keys = [path or "output" for path, value in pairs if value is not None]
-    if len(keys) != count or len(set(keys)) != count:
-        return [f"output_{index}" for index in range(count)]
-    return keys

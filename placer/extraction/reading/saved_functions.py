@@ -280,18 +280,25 @@ class _Export:
     def output_keys(self) -> list[str]:
         """Keys of the outputs, out of the structure that the function returns."""
         from tensorflow.python.saved_model import nested_structure_coder
-        from tensorflow.python.util import nest
 
         count = len(self.function.signature.output_arg)
         try:
             structure = nested_structure_coder.decode_proto(self.saved.output_signature)
-            pairs = nest.flatten_with_joined_string_paths(structure, expand_composites=True)
-            keys = [path or "output" for path, value in pairs if value is not None]
+            return output_keys(structure, count)
         except Exception:  # a damaged file, or a type that is not here: the keys are only names
-            keys = []
-        if len(keys) == count and len(set(keys)) == count:
-            return keys
-        return [f"output_{number}" for number in range(count)]
+            return output_keys((), count)
+
+
+def output_keys(structure: Any, count: int) -> list[str]:
+    """Keys for ``count`` outputs: their paths in the structure that a function returns, or numbers
+    where these do not fit."""
+    from tensorflow.python.util import nest
+
+    pairs = nest.flatten_with_joined_string_paths(structure, expand_composites=True)
+    keys = [path or "output" for path, value in pairs if value is not None]
+    if len(keys) == count == len(set(keys)):
+        return keys
+    return [f"output_{number}" for number in range(count)]
 
 
 def captured_tensors(meta_graph: Any) -> Iterator[tuple[int, str]]:

@@ -17,6 +17,9 @@ def resolve_shapes(
 
     The latter are axes such as ``"ids:0"``, so that a plan says which dimensions were tied.
     Raises :class:`UsageError` for a name without a size, and for a size that no shape uses.
+
+    >>> resolve_shapes({"ids": ["B", 128]}, {"B": 8})
+    ({'ids': (8, 128)}, {'B': {'size': 8, 'of': ['ids:0']}})
     """
     sizes, axes = dict(dims or {}), dict[str, list[str]]()
     found: dict[str, tuple[int | None, ...]] = {}

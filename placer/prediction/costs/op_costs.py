@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import median_low
 
-from cost_models.estimation import estimate
 from cost_models.op_cost import OpCost
 from cost_models.op_info import TensorProperties
+from cost_models.registry import estimate
 from cost_models.tensor_size import tensor_bytes
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import BRANCHES, CONTROL_FLOW, LOOPS, VARIABLES

@@ -32,7 +32,11 @@ _UNSEEN_SHARE = 0.002
 
 
 def uses_accelerator(device_names: Iterable[str]) -> bool:
-    """Whether some device is no CPU."""
+    """Whether some device is no CPU.
+
+    >>> uses_accelerator(["CPU:0", "GPU:0"]), uses_accelerator(["CPU:0", "CPU:1"])
+    (True, False)
+    """
     return not all(map(is_cpu, device_names))
 
 
@@ -85,7 +89,11 @@ def _range(peaks: Sequence[int], resident: int) -> PeakRange:
 
 def highest_peak(peaks: Sequence[float], resident: float) -> float:
     """The high end of the range of a device's peak, given the peaks along each order and what is
-    resident there."""
+    resident there.
+
+    >>> highest_peak([100, 100, 100], resident=100)
+    100
+    """
     return max(peaks) + _beyond(peaks, resident)
 
 
