@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING, Any
 from placer.errors import InfeasibleError, UsageError
 from placer.files import write_text
 from placer.plan.results import Page, interactive
+from placer.plan.rows import (
+    PlanMetrics,
+    PlannedDevice,
+    PlannedTransfer,
+    PlanWarning,
+    SolverAnswer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,14 +43,14 @@ class Plan(Page):
 
     model: Mapping[str, Any]
     bindings: Mapping[str, Any]
-    devices: tuple[Mapping[str, Any], ...]
+    devices: tuple[PlannedDevice, ...]
     placement: Mapping[str, str]
     variables: Mapping[str, str]
-    transfers: tuple[Mapping[str, Any], ...]
-    metrics: Mapping[str, Any]
-    solver: Mapping[str, Any]
+    transfers: tuple[PlannedTransfer, ...]
+    metrics: PlanMetrics
+    solver: SolverAnswer
     unmodelled: Mapping[str, int] = field(default_factory=dict)
-    warnings: tuple[Mapping[str, Any], ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
     conflict: Mapping[str, Any] | None = None
     control_edges: tuple[tuple[str, str], ...] = ()
     request: Mapping[str, Any] = field(default_factory=dict)
@@ -57,14 +64,14 @@ class Plan(Page):
     def fits(self) -> bool:
         """There is a placement, and its predicted peaks are within all caps (a plan with status
         ``UNKNOWN`` may hold one that breaks some)."""
-        return bool(self.placement) and self.solver["status"] in ("OPTIMAL", "FEASIBLE")
+        return bool(self.placement) and self.solver.status in ("OPTIMAL", "FEASIBLE")
 
     def raise_for_conflict(self) -> None:
         """Nothing, unless it is proven that nothing fits.
 
         Raises :class:`~placer.errors.InfeasibleError`, which says why and carries ``conflict``.
         """
-        if self.solver["status"] != "INFEASIBLE":
+        if self.solver.status != "INFEASIBLE":
             return
         why = interactive().conflict_sentence(self)
         raise InfeasibleError(f"no placement fits (proven): {why}", self.conflict)
@@ -72,13 +79,13 @@ class Plan(Page):
     @property
     def peak_bytes(self) -> dict[str, int]:
         """The highest predicted peak by device; empty where nothing is placed."""
-        peaks = {row["name"]: row["peak_memory_bytes"] for row in self.devices}
+        peaks = {device.name: device.peak_memory_bytes for device in self.devices}
         return {name: peak for name, peak in peaks.items() if peak is not None}
 
     @property
     def over_bytes(self) -> dict[str, int]:
         """What the peaks exceed their caps by, of the devices where they do."""
-        caps = {row["name"]: row["usable_bytes"] for row in self.devices}
+        caps = {device.name: device.usable_bytes for device in self.devices}
         return over_caps(self.peak_bytes, caps)
 
     @property
@@ -104,8 +111,8 @@ class Plan(Page):
 
     def __repr__(self) -> str:
         """One line; :meth:`summary` has the rest."""
-        figures = f"{len(self.placement)} ops, {self.metrics['transfer_bytes']} bytes transferred"
-        return f"<Plan {self.solver['status']}: {figures if self.placement else 'no placement'}>"
+        figures = f"{len(self.placement)} ops, {self.metrics.transfer_bytes} bytes transferred"
+        return f"<Plan {self.solver.status}: {figures if self.placement else 'no placement'}>"
 
     def to_json(self) -> str:
         """The content of ``plan.json``: sorted keys, one line per op, a newline at the end."""
@@ -129,8 +136,11 @@ class Plan(Page):
         data = _parse(text, source)
         _check_schema(data, source)
         del data["schema"]
-        for key in ("devices", "transfers", "warnings"):
-            data[key] = tuple(data[key])
+        data["metrics"] = PlanMetrics.read(data["metrics"])
+        data["solver"] = SolverAnswer.read(data["solver"])
+        data["devices"] = tuple(PlannedDevice.read(row) for row in data["devices"])
+        data["transfers"] = tuple(PlannedTransfer.read(row) for row in data["transfers"])
+        data["warnings"] = tuple(PlanWarning.read(row) for row in data["warnings"])
         edges = data.get("control_edges", ())
         data["control_edges"] = tuple((before, after) for before, after in edges)
         return cls(**data)

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cost_models.clusters import parse_cluster
-from placer.pipeline.formulation import StepPeaks, formulate
+from placer.pipeline.formulation import build_problem
 from placer.prediction import predict_memory, predict_peak_ranges
 from placer.prediction.memory.live_moments import working_set_bytes
+from placer.prediction.orders.step_peaks import StepPeaks
 from placer.prediction.scoring import score
 from placer.problem.constraints import ConstraintOptions, find_constraints
 from placer.solving.conflicts.conflict import explain_conflict
@@ -22,7 +23,7 @@ from placer.solving.solver import solve
 def problem_of(graph, costs, devices, **options):
     cluster = parse_cluster(devices)
     constraints = find_constraints(graph, cluster, ConstraintOptions(**options))
-    return formulate(graph, costs, cluster, constraints)
+    return build_problem(graph, costs, cluster, constraints)
 
 
 def test_the_score_of_a_problem_is_the_transfer_of_the_graph():
@@ -137,7 +138,7 @@ def test_an_op_too_wide_for_the_accelerator_goes_to_the_host():
     assert problem.allowed[problem.op_names.index("c")] == (problem.host,)
     cluster = parse_cluster(devices)
     constraints = find_constraints(graph, cluster, ConstraintOptions())
-    never = formulate(graph, costs, cluster, constraints, spill="never")
+    never = build_problem(graph, costs, cluster, constraints, spill="never")
     assert solve(never).status is Status.INFEASIBLE
 
 

@@ -48,12 +48,12 @@ x:0 CPU:0 -> GPU:1
 def moved_plan():
     """The small plan with ``a`` on GPU:1, where ``x`` is fed too."""
     plan = small_plan()
-    rows = [row for row in plan.transfers if not row["tensor"].endswith(("a:0", "^a"))]
+    rows = [row for row in plan.transfers if not row.tensor.endswith(("a:0", "^a"))]
     return replace(
         plan,
         placement={**plan.placement, "a": "GPU:1"},
         transfers=(*rows, transfer_row("x:0", "CPU:0", "GPU:1", MIB, "feed")),
-        metrics={**plan.metrics, "transfer_bytes": 4 * MIB + 1024, "step_seconds": 0.0021},
+        metrics=replace(plan.metrics, transfer_bytes=4 * MIB + 1024, step_seconds=0.0021),
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.caps.reservation import DevicePeak
 
 
 def overrun_warnings(

@@ -14,10 +14,11 @@ from small_problems import problem_of, random_problem
 
 from placer.prediction.scoring import score
 from placer.prediction.times.step_time import step_seconds
+from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps import tightening
 from placer.solving.caps.reservation import spread
-from placer.solving.caps.tightening import DevicePeak, PeakFinder, solve_under_peaks
+from placer.solving.caps.tightening import PeakFinder, solve_under_peaks
 from placer.solving.conflicts.conflict import explain_conflict
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, value_of
