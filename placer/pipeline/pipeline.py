@@ -100,7 +100,8 @@ def place_once(source: Any, devices: str | Path, wanted: Options, *, explains: b
         deadline = min(began + wanted.time_limit, time.monotonic() + CHANGES_SECONDS)
         attempt = placements_of(source, workload, wanted)
         found = find_changes(attempt, devices, wanted, plan.conflict, deadline)
-        plan = replace(plan, conflict={**plan.conflict, "fixes": [fix.row for fix in found]})
+        fixes = tuple(fix.row for fix in found)
+        plan = replace(plan, conflict=replace(plan.conflict, fixes=fixes))
     return replace(plan, request=describe_request(devices, wanted))
 
 
@@ -158,7 +159,7 @@ def report_extraction(
             require_known_shapes(extraction)
             plan = place_extraction(extraction, costs, cluster, wanted, explains=True)
             if plan.conflict is not None:  # a report tries no other requests
-                plan = replace(plan, conflict={**plan.conflict, "fixes": []})
+                plan = replace(plan, conflict=replace(plan.conflict, fixes=()))
             plan = replace(plan, request=describe_request(devices, wanted))
         except ShapeError as error:
             unplaced = ("not_placed", f"not placed: {error}", ())

@@ -53,7 +53,7 @@ def assemble_plan(
         solver=_solver_values(problem, solution, parameters),
         unmodelled=_unmodelled(extraction, costs),
         warnings=tuple(_warning_rows(extraction, constraints, solution)),
-        conflict=dict(solution.conflict) or None,
+        conflict=solution.conflict,
         tensorflow_version=extraction.tensorflow_version,
         tool_version=__version__,
     )

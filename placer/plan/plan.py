@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from placer.errors import InfeasibleError, UsageError
 from placer.files import write_text
 from placer.plan.results import Page, interactive
+from placer.problem.conflict import Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ class Plan(Page):
     solver: Mapping[str, Any]
     unmodelled: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[Mapping[str, Any], ...] = ()
-    conflict: Mapping[str, Any] | None = None
+    conflict: Conflict | None = None
     control_edges: tuple[tuple[str, str], ...] = ()
     request: Mapping[str, Any] = field(default_factory=dict)
     tensorflow_version: str = ""
@@ -114,6 +115,8 @@ class Plan(Page):
             for item in fields(self)
             if item.metadata.get("in_file", True)
         }
+        if self.conflict is not None:
+            data["conflict"] = self.conflict.to_json()
         text = json.dumps(
             {"schema": SCHEMA, **data}, sort_keys=True, indent=1, allow_nan=False, default=dict
         )
@@ -131,6 +134,8 @@ class Plan(Page):
         del data["schema"]
         for key in ("devices", "transfers", "warnings"):
             data[key] = tuple(data[key])
+        if data["conflict"] is not None:
+            data["conflict"] = Conflict.from_json(data["conflict"])
         edges = data.get("control_edges", ())
         data["control_edges"] = tuple((before, after) for before, after in edges)
         return cls(**data)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from placer.pipeline.fixes import Fix, find_changes
+from placer.pipeline.fixes import PlacedFix, find_changes
 from placer.pipeline.pipeline import place_extraction, place_once, placements_of
 from placer.plan.plan import Plan
 from placer.plan.request import Options
@@ -17,7 +17,7 @@ from placer.strategies.requests import fewest_parts
 
 def find_fixes(
     plan: Plan, source: Any = None, *, time_limit: float = 120.0, **changes: Any
-) -> list[Fix]:
+) -> list[PlacedFix]:
     """The smallest changes that make the request of an infeasible ``plan`` fit: to spill, a pin
     less, the smallest caps, larger devices, the largest batch.
 
@@ -27,10 +27,10 @@ def find_fixes(
     deadline = time.monotonic() + time_limit
     workload, wanted = reopen(plan, source, **changes)
     source = source if source is not None else plan.model["path"]
-    conflict: Mapping[str, Any] = {}
+    conflict = None
     if plan.solver["status"] == "INFEASIBLE":  # what the solver knows beyond what a plan keeps
         work = (workload.extraction, workload.costs, workload.cluster)
-        conflict = place_extraction(*work, wanted, explains=True).conflict or {}
+        conflict = place_extraction(*work, wanted, explains=True).conflict
     attempt = placements_of(source, workload, wanted)
     return find_changes(attempt, plan.request["devices"], wanted, conflict, deadline)
 
