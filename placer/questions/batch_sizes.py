@@ -43,7 +43,7 @@ class Sweep(Summarised):
     """The rows, and the largest batch size that fits: ``largest_fitting`` fits (``None``: none was
     found), ``smallest_failing`` is the least that was tried and does not (``None``: all fit)."""
 
-    model: Mapping[str, Any]
+    model: Mapping[str, str]
     caps: Mapping[str, int]
     rows: tuple[SweepRow, ...]
     largest_fitting: int | None

@@ -10,6 +10,7 @@ from typing import Any
 from cost_models.device_names import matches
 from placer.errors import UsageError
 from placer.graph.op_graph import Op
+from placer.graph.program_source import Bindings, ModelSource
 from placer.pipeline.formulation import formulate
 from placer.pipeline.placement import place_workload
 from placer.pipeline.predicted_placement import predict_placement
@@ -66,8 +67,8 @@ class Comparison(Summarised):
     ``caps`` are the usable bytes by device.
     """
 
-    model: Mapping[str, Any]
-    bindings: Mapping[str, Any]
+    model: ModelSource
+    bindings: Bindings
     objective: str
     caps: Mapping[str, int]
     strategies: tuple[Strategy, ...]

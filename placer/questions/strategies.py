@@ -31,6 +31,7 @@ from cost_models.devices import Cluster
 from cost_models.roofline import transfer_seconds
 from placer.errors import UsageError
 from placer.extraction.divisibility.divisibility import require_apart
+from placer.graph.program_source import ModelSource
 from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload
@@ -88,7 +89,7 @@ class Alternatives(Summarised):
     """All of them; ``recommended`` is the name of the one with the most samples per second among
     those that fit, ``None`` if none does.  ``undivided`` says why there is but one placement."""
 
-    model: Mapping[str, Any]
+    model: ModelSource
     batch_size: int
     caps: Mapping[str, int]
     rows: tuple[Alternative, ...]
