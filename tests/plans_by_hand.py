@@ -17,6 +17,7 @@ from placer.plan.report import (
 )
 from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, SolverAnswer
 from placer.prediction.metrics import LiveBuffer
+from placer.problem.conflict import CapInConflict, Conflict, Fix, OpsInConflict
 
 MIB = 1 << 20
 
@@ -113,26 +114,26 @@ def infeasible_plan() -> Plan:
             lower_bound=None,
             relative_gap=None,
         ),
-        conflict={
-            "reason": "overfull",
-            "caps": [{"device": "GPU:0", "usable_bytes": 100 * MIB}],
-            "pins": [
-                {
-                    "request": "--pin 'a*=GPU:0'",
-                    "devices": ["GPU:0"],
-                    "ops": ["a", "ab"],
-                    "op_count": 2,
-                    "bytes": 70 * MIB,
-                }
-            ],
-            "groups": [{"ops": ["w", "x"], "op_count": 2, "bytes": 40 * MIB}],
-            "devices": ["GPU:0"],
-            "needed_bytes": 120 * MIB,
-            "usable_bytes": 100 * MIB,
-            "other_bytes": 10 * MIB,
-            "is_smallest": True,
-            "fixes": [{"kind": "caps", "change": "--max-memory GPU:0=125829120", "note": ""}],
-        },
+        conflict=Conflict(
+            reason="overfull",
+            caps=(CapInConflict(device="GPU:0", usable_bytes=100 * MIB),),
+            pins=(
+                OpsInConflict(
+                    request="--pin 'a*=GPU:0'",
+                    devices=("GPU:0",),
+                    ops=("a", "ab"),
+                    op_count=2,
+                    bytes=70 * MIB,
+                ),
+            ),
+            groups=(OpsInConflict(ops=("w", "x"), op_count=2, bytes=40 * MIB),),
+            devices=("GPU:0",),
+            needed_bytes=120 * MIB,
+            usable_bytes=100 * MIB,
+            other_bytes=10 * MIB,
+            is_smallest=True,
+            fixes=(Fix(kind="caps", change="--max-memory GPU:0=125829120", note=""),),
+        ),
     )
 
 

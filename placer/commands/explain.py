@@ -69,13 +69,17 @@ def _explain_plan(plan: Plan, arguments: argparse.Namespace, changes: dict[str, 
 
 
 def _explain_conflict(plan: Plan, arguments: argparse.Namespace, changes: dict[str, Any]) -> Any:
+    from dataclasses import replace
+
+    from placer.problem.conflict import fix_to_json
     from placer.questions.fixes import find_fixes
     from placer.rendering.text.explanation_text import conflict_blocks
 
     fixes = find_fixes(plan, arguments.model, time_limit=arguments.time_limit, **changes)
-    rows = [fix.row for fix in fixes]
-    conflict = None if plan.conflict is None else {**plan.conflict, "fixes": rows}
-    data = {"status": plan.solver["status"], "conflict": conflict, "fixes": rows}
+    rows = tuple(fix.row for fix in fixes)
+    conflict = None if plan.conflict is None else replace(plan.conflict, fixes=rows).to_json()
+    told = [fix_to_json(row) for row in rows]
+    data = {"status": plan.solver["status"], "conflict": conflict, "fixes": told}
     return lambda width: conflict_blocks(plan, fixes, width), data
 
 

@@ -145,7 +145,7 @@ def describe(problem: PlacementProblem, solution: Solution) -> dict[str, Any]:
         "spilled_bytes": solution.spilled_bytes,
         "placement": problem.placement(solution.device_of) if solution.device_of else {},
         "warnings": [{"code": code, "message": text} for code, text in solution.warnings],
-        "conflict": dict(solution.conflict),
+        "conflict": solution.conflict.to_json() if solution.conflict else {},
     }
 
 

@@ -28,7 +28,8 @@ def with_fixes(plan: Plan, workload: Workload, devices: str | Path, deadline: fl
     until = min(deadline, time.monotonic() + CHANGES_SECONDS)
     attempt = placements_of(workload)
     found = find_changes(attempt, devices, workload.wanted, plan.conflict, until)
-    return replace(plan, conflict={**plan.conflict, "fixes": [fix.row for fix in found]})
+    fixes = tuple(fix.row for fix in found)
+    return replace(plan, conflict=replace(plan.conflict, fixes=fixes))
 
 
 def placements_of(workload: Workload) -> Attempt:

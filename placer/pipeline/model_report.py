@@ -77,7 +77,7 @@ def with_placement(found: Report, workload: Workload, devices: str | Path) -> Re
         return replace(found, warnings=(*found.warnings, ("not_placed", f"not placed: {error}")))
     plan = place_workload(workload, explains=True)
     if plan.conflict is not None:  # a report tries no other requests
-        plan = replace(plan, conflict={**plan.conflict, "fixes": []})
+        plan = replace(plan, conflict=replace(plan.conflict, fixes=()))
     return replace(found, plan=replace(plan, request=describe_request(devices, workload.wanted)))
 
 

@@ -44,7 +44,7 @@ def assemble_plan(
         solver=_answer(formulation, solution),
         unmodelled=_unmodelled(workload),
         warnings=tuple(_warnings(formulation, solution)),
-        conflict=dict(solution.conflict) or None,
+        conflict=solution.conflict,
         control_edges=predicted.control_edges if predicted else (),
         tensorflow_version=extraction.tensorflow_version,
         tool_version=__version__,

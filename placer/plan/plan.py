@@ -19,6 +19,7 @@ from placer.plan.rows import (
     PlanWarning,
     SolverAnswer,
 )
+from placer.problem.conflict import Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +52,7 @@ class Plan(Page):
     solver: SolverAnswer
     unmodelled: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[PlanWarning, ...] = ()
-    conflict: Mapping[str, Any] | None = None
+    conflict: Conflict | None = None
     control_edges: tuple[tuple[str, str], ...] = ()
     request: Mapping[str, Any] = field(default_factory=dict)
     tensorflow_version: str = ""
@@ -121,6 +122,8 @@ class Plan(Page):
             for item in fields(self)
             if item.metadata.get("in_file", True)
         }
+        if self.conflict is not None:
+            data["conflict"] = self.conflict.to_json()
         text = json.dumps(
             {"schema": SCHEMA, **data}, sort_keys=True, indent=1, allow_nan=False, default=dict
         )
@@ -141,6 +144,8 @@ class Plan(Page):
         data["devices"] = tuple(PlannedDevice.read(row) for row in data["devices"])
         data["transfers"] = tuple(PlannedTransfer.read(row) for row in data["transfers"])
         data["warnings"] = tuple(PlanWarning.read(row) for row in data["warnings"])
+        if data["conflict"] is not None:
+            data["conflict"] = Conflict.from_json(data["conflict"])
         edges = data.get("control_edges", ())
         data["control_edges"] = tuple((before, after) for before, after in edges)
         return cls(**data)

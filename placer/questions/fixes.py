@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from placer.pipeline.fixes import Fix, find_changes
+from placer.pipeline.fixes import PlacedFix, find_changes
 from placer.pipeline.infeasibility import placements_of
 from placer.pipeline.placement import place_workload
 from placer.pipeline.strategy_choice import try_placing
@@ -19,7 +19,7 @@ from placer.strategies.requests import fewest_parts
 
 def find_fixes(
     plan: Plan, source: Any = None, *, time_limit: float = 120.0, **changes: Any
-) -> list[Fix]:
+) -> list[PlacedFix]:
     """The smallest changes that make the request of an infeasible ``plan`` fit: to spill, a pin
     less, the smallest caps, larger devices, the largest batch.
 
@@ -28,9 +28,9 @@ def find_fixes(
     """
     deadline = time.monotonic() + time_limit
     workload = reopen(plan, source, **changes)
-    conflict: Mapping[str, Any] = {}
+    conflict = None
     if plan.solver.status == "INFEASIBLE":  # what the solver knows beyond what a plan keeps
-        conflict = place_workload(workload, explains=True).conflict or {}
+        conflict = place_workload(workload, explains=True).conflict
     devices, attempt = plan.request["devices"], placements_of(workload)
     return find_changes(attempt, devices, workload.wanted, conflict, deadline)
 

@@ -119,4 +119,4 @@ def test_caps_that_nothing_fits_exit_5_with_the_reason(saved_model, tmp_path, ca
     plan = Plan.load(path)
     assert plan.solver["status"] == "INFEASIBLE"
     assert plan.conflict is not None
-    assert plan.conflict["fixes"]
+    assert plan.conflict.fixes

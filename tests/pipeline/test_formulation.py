@@ -114,9 +114,9 @@ def test_an_op_too_wide_for_every_device_is_proven_infeasible():
     solution = solve(problem, SolverParameters(time_limit_seconds=5.0))
     assert solution.status is Status.INFEASIBLE
     conflict = explain_conflict(problem)
-    assert [row["device"] for row in conflict["caps"]] == ["CPU:0", "CPU:1"]
-    assert (conflict["reason"], conflict["ops"]) == ("too_large", ["c"])
-    assert (conflict["needed_bytes"], conflict["usable_bytes"]) == (1200, 1100)
+    assert [row.device for row in conflict.caps] == ["CPU:0", "CPU:1"]
+    assert (conflict.reason, conflict.ops) == ("too_large", ("c",))
+    assert (conflict.needed_bytes, conflict.usable_bytes) == (1200, 1100)
 
 
 def test_what_fits_does_not_count_resident_bytes_twice():
@@ -125,7 +125,7 @@ def test_what_fits_does_not_count_resident_bytes_twice():
     graph = draw("w=Const -> b", bytes={"w": 800, "b": 100})
     costs = draw_costs(graph, persistent_bytes={"w": 800})
     problem = problem_of(graph, costs, "CPU:0:500,CPU:1:500")
-    fixes = [row["caps"] for row in explain_conflict(problem)["fixes"]]
+    fixes = [row.caps for row in explain_conflict(problem).fixes]
     assert {"CPU:1": 900} in fixes
     assert solve(problem_of(graph, costs, "CPU:0:500,CPU:1:900")).status is Status.OPTIMAL
 

@@ -15,7 +15,7 @@ from placer.rendering.text.layout import Column, facts, table, title
 from placer.rendering.text.plan_text import model_line, plan_blocks, quality_text
 
 if TYPE_CHECKING:
-    from placer.pipeline.fixes import Fix
+    from placer.pipeline.fixes import PlacedFix
     from placer.plan.plan import Plan
     from placer.questions.explanation import Move, OpExplanation, PlanExplanation
 
@@ -73,11 +73,13 @@ def plan_explanation_blocks(plan: Plan, found: PlanExplanation, width: int) -> l
     ]
 
 
-def conflict_blocks(plan: Plan, fixes: Sequence[Fix] | None, width: int) -> list[RenderableType]:
+def conflict_blocks(
+    plan: Plan, fixes: Sequence[PlacedFix] | None, width: int
+) -> list[RenderableType]:
     """Why there is no placement, and what was tried and found to have one."""
     name = plan.model["path"] or "Live program"
     if fixes is not None and plan.conflict:
-        plan = replace(plan, conflict={**plan.conflict, "fixes": []})
+        plan = replace(plan, conflict=replace(plan.conflict, fixes=()))
     blocks: list[RenderableType] = [
         title(shorten(name, width), model_line(plan)),
         *plan_blocks(plan, width),

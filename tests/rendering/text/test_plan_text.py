@@ -9,6 +9,7 @@ import pytest
 from plans_by_hand import device_row, infeasible_plan, small_plan, transfer_row
 
 from placer.plan.rows import PlanWarning
+from placer.problem.conflict import Conflict
 from placer.rendering.text.plan_text import TRANSFER_ROWS, quality_text, render_plan
 
 PLACED = """\
@@ -125,11 +126,12 @@ def test_warnings_and_unmodelled_ops_are_never_silent():
     assert "Odd 3, Rare 1" in text
 
 
-@pytest.mark.parametrize("key", sorted(infeasible_plan().conflict))
+@pytest.mark.parametrize("key", sorted(infeasible_plan().conflict.to_json()))
 def test_a_conflict_that_lacks_something_is_shown_all_the_same(key):
     """Plans of other versions hold other keys; what is there is told, and nothing is obeyed."""
-    conflict = {name: value for name, value in infeasible_plan().conflict.items() if name != key}
+    conflict = infeasible_plan().conflict.to_json()
+    del conflict[key]
     conflict["fixes"] = ["raise \x1b[1mthe cap"]
-    text = render_plan(replace(infeasible_plan(), conflict=conflict))
+    text = render_plan(replace(infeasible_plan(), conflict=Conflict.from_json(conflict)))
     assert "Why nothing fits" in text
     assert r"raise \x1b[1mthe cap" in text

@@ -138,7 +138,7 @@ def test_a_placement_over_a_cap_is_never_feasible() -> None:
         "peak_over_cap",
         "GPU:0 is predicted to peak at 7 bytes, 3 above its cap of 4",
     )
-    assert "--max-memory GPU:0=7 " in solution.conflict["fixes"][0]
+    assert "--max-memory GPU:0=7 " in solution.conflict.fixes[0].change
 
 
 @pytest.mark.usefixtures("perfect_child")
@@ -149,8 +149,8 @@ def test_moments_learned_on_the_way_prove_infeasibility() -> None:
     assert solution.status is Status.INFEASIBLE
     assert solution.unsolvable is not None
     conflict = explain_conflict(solution.unsolvable)
-    assert (conflict["reason"], conflict["needed_bytes"]) == ("too_large", 11)
-    assert "--max-memory" in conflict["fixes"][0]["change"]
+    assert (conflict.reason, conflict.needed_bytes) == ("too_large", 11)
+    assert "--max-memory" in conflict.fixes[0].change
 
 
 @pytest.mark.usefixtures("perfect_child")
