@@ -9,7 +9,7 @@ from placer.commands import options
 if TYPE_CHECKING:
     import argparse
 
-    from placer.questions.strategies import Alternatives
+    from placer.questions.strategies import StrategyComparison
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -53,18 +53,18 @@ def run(arguments: argparse.Namespace) -> None:
         raise NoSolutionError("no strategy was found to fit; see the table")
 
 
-def _render(found: Alternatives, format_name: str, *, width: int, colour: bool) -> str:
+def _render(found: StrategyComparison, format_name: str, *, width: int, colour: bool) -> str:
     from functools import partial
 
-    from placer.rendering.json_text import alternatives_json
+    from placer.rendering.json_text import strategies_json
     from placer.rendering.text.formats import render
-    from placer.rendering.text.strategies_text import alternatives_blocks, alternatives_csv
+    from placer.rendering.text.strategies_text import strategies_blocks, strategies_csv
 
     return render(
-        partial(alternatives_blocks, found),
+        partial(strategies_blocks, found),
         format_name,
         width=width,
         colour=colour,
-        json=partial(alternatives_json, found),
-        csv=partial(alternatives_csv, found),
+        json=partial(strategies_json, found),
+        csv=partial(strategies_csv, found),
     )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from placer.plan.report import Report
     from placer.questions.batch_sizes import Sweep
     from placer.questions.comparison import Comparison
-    from placer.questions.strategies import Alternatives
+    from placer.questions.strategies import StrategyComparison
 
 REPORT_SCHEMA = "placer.report/1"
 COMPARISON_SCHEMA = "placer.comparison/1"
@@ -31,17 +31,17 @@ def report_json(report: Report) -> str:
 def comparison_json(comparison: Comparison) -> str:
     """The comparison as JSON text; the plan in it is what ``plan.json`` would hold."""
     data = _plain(comparison)
-    for row, strategy in zip(data["strategies"], comparison.strategies, strict=True):
-        row["fits"] = strategy.fits
+    for row, placement in zip(data["strategies"], comparison.strategies, strict=True):
+        row["fits"] = placement.fits
     data["plan"] = json.loads(comparison.plan.to_json())
     return to_json({"schema": COMPARISON_SCHEMA, **data})
 
 
-def alternatives_json(found: Alternatives) -> str:
+def strategies_json(found: StrategyComparison) -> str:
     """The strategies as JSON text."""
     data = _plain(found)
-    for row, alternative in zip(data["rows"], found.rows, strict=True):
-        row["fits"] = alternative.fits
+    for row, strategy in zip(data["rows"], found.rows, strict=True):
+        row["fits"] = strategy.fits
     return to_json({"schema": STRATEGIES_SCHEMA, **data})
 
 

@@ -14,7 +14,7 @@ import placer.pipeline.placement
 import placer.questions.comparison
 from placer.errors import UsageError
 from placer.pipeline.pipeline import place
-from placer.questions.comparison import EXPERT, OURS, Comparison, Strategy, compare
+from placer.questions.comparison import EXPERT, OURS, ComparedPlacement, Comparison, compare
 from placer.rendering.json_text import comparison_json
 from placer.rendering.text.comparison_text import comparison_blocks, comparison_csv
 from placer.rendering.text.formats import render
@@ -43,7 +43,7 @@ def _counted(function, calls, *arguments):
     return function(*arguments)
 
 
-def strategies(found: Comparison) -> dict[str, Strategy]:
+def strategies(found: Comparison) -> dict[str, ComparedPlacement]:
     return {strategy.name: strategy for strategy in found.strategies}
 
 

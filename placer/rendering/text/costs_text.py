@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from cost_models.calibration import UNLIMITED
+from cost_models.device_fit import UNLIMITED
 from placer.plan.measured_costs import MeasuredCosts
 from placer.rendering.quantities import format_count, format_rate, format_seconds, format_share
 from placer.rendering.text.layout import Column, facts, table, to_text

@@ -13,14 +13,14 @@ from placer.questions.batch_sizes import Sweep
 from placer.questions.comparison import Comparison
 from placer.questions.difference import Difference
 from placer.questions.explanation import OpExplanation
-from placer.questions.strategies import Alternatives
+from placer.questions.strategies import StrategyComparison
 from placer.rendering.text.comparison_text import comparison_blocks
 from placer.rendering.text.difference_text import difference_blocks
 from placer.rendering.text.explanation_text import op_blocks
 from placer.rendering.text.layout import to_text
 from placer.rendering.text.plan_text import whole_plan_blocks
 from placer.rendering.text.report_text import report_blocks
-from placer.rendering.text.strategies_text import alternatives_blocks
+from placer.rendering.text.strategies_text import strategies_blocks
 from placer.rendering.text.sweep_text import sweep_blocks
 
 
@@ -38,7 +38,7 @@ _blocks.register(Plan, whole_plan_blocks)
 _blocks.register(Report, report_blocks)
 _blocks.register(Comparison, comparison_blocks)
 _blocks.register(Sweep, sweep_blocks)
-_blocks.register(Alternatives, alternatives_blocks)
+_blocks.register(StrategyComparison, strategies_blocks)
 _blocks.register(OpExplanation, op_blocks)
 _blocks.register(
     Difference, lambda found, width: difference_blocks(found, "before", "after", width)
