@@ -38,7 +38,7 @@ from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
 from placer.plan.request import Options
 from placer.plan.results import Summarised
-from placer.prediction.memory.roles import is_update
+from placer.prediction.memory.roles import is_update_type
 from placer.strategies.requests import (
     HYBRID,
     MICRO_BATCHES,
@@ -182,7 +182,9 @@ def _require_batch(workload: Workload) -> None:
     if unbound:
         raise UsageError(f"{unbound[0]}: there is nothing to divide")
     graphs = (workload.graph, *workload.graph.functions.values())
-    updates = [op.name for graph in graphs for op in graph.ops.values() if is_update(op)]
+    updates = [
+        op.name for graph in graphs for op in graph.ops.values() if is_update_type(op.op_type)
+    ]
     if updates:
         raise UsageError(
             f"the program updates variables ({updates[0]}), and each part of it would; build "
