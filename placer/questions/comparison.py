@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from cost_models.device_names import matches
 from placer.errors import UsageError
@@ -43,6 +43,7 @@ class ComparedPlacement:
     ``lower_bound`` is proven for the objective compared (the solver's only).
     """
 
+    IN_JSON: ClassVar = ("fits",)
     name: str
     note: str = ""
     placement: Mapping[str, str] = field(default_factory=dict, metadata={"in_file": False})
@@ -67,6 +68,7 @@ class Comparison(Summarised):
     ``strategies`` are the rows, called so in JSON; ``caps`` are the usable bytes by device.
     """
 
+    SCHEMA: ClassVar = "placer.comparison/1"
     model: ModelSource
     bindings: Bindings
     objective: str

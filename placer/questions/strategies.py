@@ -25,7 +25,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from cost_models.devices import Cluster
 from cost_models.roofline import transfer_seconds
@@ -67,6 +67,7 @@ class StrategyRow:
     (``placer place --strategy`` does as well).
     """
 
+    IN_JSON: ClassVar = ("fits",)
     name: str
     parts: int
     part_size: int
@@ -91,6 +92,7 @@ class StrategyComparison(Summarised):
     """All of them; ``recommended`` is the name of the one with the most samples per second among
     those that fit, ``None`` if none does.  ``undivided`` says why there is but one placement."""
 
+    SCHEMA: ClassVar = "placer.strategies/1"
     model: ModelSource
     batch_size: int
     caps: Mapping[str, int]

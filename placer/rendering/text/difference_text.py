@@ -30,11 +30,10 @@ _UNITS: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-def difference_blocks(
-    found: Difference, before: str, after: str, width: int
-) -> list[RenderableType]:
+def difference_blocks(found: Difference, width: int) -> list[RenderableType]:
     """Figures side by side, then what moved, what is gone and what is new."""
-    heading = title(f"{shorten(before, width // 2)} -> {shorten(after, width // 2)}", _kind(found))
+    before, after = (shorten(name, width // 2) for name in (found.before, found.after))
+    heading = title(f"{before} -> {after}", _kind(found))
     if found.is_empty:
         return [heading, Text("Nothing differs.")]
     blocks: list[RenderableType] = [heading, _figures(found, width)]

@@ -12,7 +12,7 @@ from rich.text import Text
 from placer.rendering.quantities import format_bytes, format_count, format_seconds, shorten
 from placer.rendering.text.conflict_text import fix_line
 from placer.rendering.text.layout import Column, facts, table, title
-from placer.rendering.text.plan_text import model_line, plan_blocks, quality_text, size_text
+from placer.rendering.text.plan_text import model_line, plan_sections, quality_text, size_text
 
 if TYPE_CHECKING:
     from placer.pipeline.fixes import PlacedFix
@@ -33,7 +33,7 @@ _MOST_NAMES = 6
 _MOST_TRANSFERS = 5
 
 
-def op_blocks(found: OpExplanation, width: int) -> list[RenderableType]:
+def explanation_blocks(found: OpExplanation, width: int) -> list[RenderableType]:
     """Why one op sits where it sits, and what its group would cost elsewhere."""
     rows: list[tuple[str, RenderableType]] = [
         ("device", Text(found.device, style="bold")),
@@ -83,7 +83,7 @@ def conflict_blocks(
         plan = replace(plan, conflict=replace(plan.conflict, fixes=()))
     blocks: list[RenderableType] = [
         title(shorten(name, width), model_line(plan)),
-        *plan_blocks(plan, width),
+        *plan_sections(plan, width),
     ]
     if fixes is None:
         return blocks

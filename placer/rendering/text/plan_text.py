@@ -25,6 +25,7 @@ from placer.rendering.quantities import (
     shorten,
 )
 from placer.rendering.text.conflict_text import render_conflict
+from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Column, facts, table, title, to_text
 
 TRANSFER_ROWS = 10
@@ -49,16 +50,21 @@ _STATUS_WORDS = {
 
 def render_plan(plan: Plan, *, width: int = 80, colour: bool = False) -> str:
     """The plan as text of ``width`` columns, with terminal colours if ``colour``."""
-    return to_text(whole_plan_blocks(plan, width), width=width, colour=colour)
-
-
-def whole_plan_blocks(plan: Plan, width: int) -> list[RenderableType]:
-    """The plan as titles, facts and tables for ``width`` columns."""
-    name = plan.model["path"] or "Live program"
-    return [title(shorten(name, width), model_line(plan)), *plan_blocks(plan, width)]
+    return to_text(plan_blocks(plan, width), width=width, colour=colour)
 
 
 def plan_blocks(plan: Plan, width: int) -> list[RenderableType]:
+    """The plan as titles, facts and tables for ``width`` columns."""
+    name = plan.model["path"] or "Live program"
+    return [title(shorten(name, width), model_line(plan)), *plan_sections(plan, width)]
+
+
+def plan_csv(plan: Plan) -> str:
+    """One row per op."""
+    return to_csv(("op", "device"), plan.placement.items())
+
+
+def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     """The parts of a plan that a report shows too."""
     blocks: list[RenderableType] = [_quality(plan), _devices(plan, width)]
     if plan.placement:

@@ -26,7 +26,7 @@ from placer.rendering.quantities import (
 )
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Column, facts, table, title, to_text
-from placer.rendering.text.plan_text import FORMAT_WORDS, counted, plan_blocks
+from placer.rendering.text.plan_text import FORMAT_WORDS, counted, plan_sections
 
 _KIND_WORDS = {
     "activation": "activations",
@@ -67,7 +67,7 @@ def report_blocks(report: Report, width: int) -> list[RenderableType]:
         blocks.append(_hotspot_table("Name scope", _scopes(report), report, width))
     blocks.append(facts("Placing", _placing_rows(report, width)))
     if report.plan is not None:
-        blocks += plan_blocks(report.plan, width)
+        blocks += plan_sections(report.plan, width)
     return blocks
 
 
