@@ -6,7 +6,7 @@ from plans_by_hand import small_plan, small_report
 from rich.text import Text
 
 from placer.rendering.text.formats import render, to_csv
-from placer.rendering.text.layout import Column, facts, table, title
+from placer.rendering.text.layout import facts, table, title
 from placer.rendering.text.markdown import to_markdown
 from placer.rendering.text.plan_text import plan_blocks
 from placer.rendering.text.report_text import report_blocks, report_csv
@@ -32,11 +32,10 @@ and 1 more
 
 def test_every_kind_of_block_has_a_form():
     """Titles, facts and tables; what Markdown or HTML would take for markup is escaped."""
-    columns = [Column(header="Name", number=False), Column(header="Size")]
     blocks = [
         title("a_b", "a note"),
         facts("Facts", [("one", Text("first\nsecond")), ("two", "<b>")]),
-        table(columns, [("x|y", "3"), ("z", "4"), ("w", "5")], width=9, limit=2, marked=[(0, 1)]),
+        table(("Name", "Size>"), [("x|y", "3"), ("z", "4"), ("w", "5")], width=9, limit=2, marked=[(0, 1)]),
     ]
     assert to_markdown(blocks) == EXPECTED
 
