@@ -29,6 +29,7 @@ from placer.extraction.shapes.shape_inference import GraphShapes, ShapeAnalysis
 from placer.extraction.shapes.stored_shapes import settle_reserve_spaces, stated_shapes
 from placer.graph.op_graph import ColocationGroup, OpGraph
 from placer.graph.order import is_back_edge
+from placer.graph.program_source import ModelSource
 from placer.graph.tensor_names import op_of
 
 
@@ -251,9 +252,9 @@ def _roots(graph: OpGraph) -> Iterator[str]:
             yield op.name
 
 
-def describe(program: FlatProgram) -> dict[str, object]:
+def describe(program: FlatProgram) -> ModelSource:
     """What a plan says about its model."""
-    found: dict[str, object] = {
+    found: ModelSource = {
         "path": program.path,
         "format": program.source_format,
         "signature": program.signature,

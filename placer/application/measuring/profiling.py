@@ -35,6 +35,7 @@ from placer.errors import ModelError, PlacerError, UsageError
 from placer.extraction.graph_defs.protobufs import all_nodes, copied
 from placer.extraction.process.local_models import local_model
 from placer.extraction.shapes.dimensions import resolve_shapes
+from placer.graph.program_source import Bindings
 from placer.plan.measured_costs import MeasuredCosts
 
 _LONG_SECONDS = 5e-4
@@ -137,7 +138,7 @@ def measure(source: str, choice: Mapping[str, Any], wanted: ProfileOptions) -> M
     from placer.extraction.reading.loading import load_program
 
     program = load_program(source, **choice)
-    bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
+    bindings: Bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
     values = input_values(program, None, bindings, wanted.seed)
     feeds = {item.tensor: values[item.key] for item in program.inputs}
     v1 = tf.compat.v1

@@ -8,7 +8,7 @@ from typing import Any
 
 from cost_models.device_names import canonical
 from placer.application.devices.device_mapping import DeviceMapping
-from placer.application.verifying.comparison import (
+from placer.application.verifying.difference_codes import (
     Comparison,
     compare_ops,
     compare_outputs,

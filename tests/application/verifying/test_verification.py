@@ -10,7 +10,7 @@ from placements import cut_placement, plan_for
 
 from placer.application import apply, verify
 from placer.application.placing.placed_programs import clear
-from placer.application.verifying.comparison import compare_outputs
+from placer.application.verifying.difference_codes import compare_outputs
 from placer.application.verifying.model_files import seed_random_ops
 from placer.application.verifying.verification_process import RunRequest, placed_mark, run_in_child
 from placer.errors import ModelError, UsageError, VerificationError
