@@ -27,7 +27,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -40,18 +40,17 @@ from placer.errors import PlacerError
 Tell = Callable[[object], None]
 """Sends an interim answer to the caller; each replaces the one before."""
 
-PACKAGES = ("cost_models", "placer")
 _ROOT = Path(__file__).resolve().parents[1]
 _BOOTSTRAP = """
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
-root, channel, parent, first, *packages = sys.argv[1:]
-for name in packages:
+root, channel, parent, *ahead = sys.argv[1:]
+for name in ("cost_models", "placer"):
     spec = spec_from_file_location(name, f"{root}/{name}/__init__.py")
     sys.modules[name] = module_from_spec(spec)
     spec.loader.exec_module(sys.modules[name])
 from placer.processes import serve
-serve(int(channel), int(parent), first)
+serve(int(channel), int(parent), ahead)
 """
 """The packages of the caller, without their folder in the path."""
 
@@ -74,14 +73,6 @@ class Ending(Enum):
     DIED = "died"
 
 
-class ChildFailure(Exception):
-    """A child ended without its answer; the message says how, ``outcome`` has what it left."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__(outcome.reason)
-        self.outcome = outcome
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What a child left.
@@ -96,12 +87,6 @@ class Outcome:
     reason: str = ""
     last_words: str = ""
     peak_bytes: int = 0
-
-    def result(self) -> Any:
-        """The final answer.  Raises :class:`ChildFailure` if the child was late or died."""
-        if self.ending is not Ending.ANSWERED:
-            raise ChildFailure(self)
-        return self.answer
 
 
 def run_task(
@@ -122,22 +107,24 @@ def run_task(
 class Child:
     """A fresh interpreter that waits for its one request.
 
-    ``first`` is a function ``package.module:function`` that it calls before: what can be loaded
-    while this process is busy.  It ends with this process, or when this object is not needed.
+    ``ahead`` names modules that it imports before, ``package.module:function`` a function that it
+    calls: what can be loaded while this process is busy.  It ends with this process at the latest.
     """
 
-    def __init__(self, environment: Mapping[str, str] | None = None, first: str = "") -> None:
+    def __init__(
+        self, environment: Mapping[str, str] | None = None, ahead: Sequence[str] = ()
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="placer-", ignore_cleanup_errors=True)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (until the end of the child)
         self._channel, theirs = socket.socketpair()
         with theirs:
-            self._process = self._start(theirs, {**_environment(), **(environment or {})}, first)
+            self._process = self._start(theirs, {**_environment(), **(environment or {})}, ahead)
 
     def _start(
-        self, channel: socket.socket, environment: Mapping[str, str], first: str
+        self, channel: socket.socket, environment: Mapping[str, str], ahead: Sequence[str]
     ) -> subprocess.Popen[bytes]:
         """The process, in a session and with a folder for temporary files of its own."""
-        arguments = [str(_ROOT), str(channel.fileno()), str(os.getpid()), first, *PACKAGES]
+        arguments = [str(_ROOT), str(channel.fileno()), str(os.getpid()), *ahead]
         return subprocess.Popen(
             [sys.executable, "-P", "-c", _BOOTSTRAP, *arguments],
             env={**environment, "TMPDIR": self._folder.name},
@@ -254,13 +241,16 @@ def _environment() -> dict[str, str]:
     }
 
 
-def serve(descriptor: int, parent: int, first: str) -> NoReturn:
+def serve(descriptor: int, parent: int, ahead: Sequence[str]) -> NoReturn:
     """In the child: answers the one request that comes, and ends."""
     _end_with(parent)
     channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
-    if first:
-        _function(first)()
+    for name in ahead:
+        module, _, function = name.partition(":")
+        found = importlib.import_module(module)
+        if function:
+            getattr(found, function)()
     try:
         task, request = pickle.load(channel.makefile("rb"))
     except EOFError:  # nobody will ask
@@ -287,7 +277,7 @@ def serve(descriptor: int, parent: int, first: str) -> NoReturn:
 def _answer(task: str, request: Any, tell: Tell) -> tuple[str, object]:
     """What to send in the end; a MemoryError is left to end the process."""
     try:
-        return "answer", _function(task)(request, tell)
+        return "answer", _find(task)(request, tell)
     except PlacerError as error:
         return "error", (type(error).__name__, str(error))
     except MemoryError:
@@ -297,7 +287,8 @@ def _answer(task: str, request: Any, tell: Tell) -> tuple[str, object]:
         return "error", (PlacerError.__name__, message)
 
 
-def _function(name: str) -> Callable[..., Any]:
+def _find(name: str) -> Callable[..., Any]:
+    """The function ``package.module:function``."""
     module, _, attribute = name.partition(":")
     function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
     return function

@@ -18,7 +18,7 @@ import pytest
 
 from placer import processes
 from placer.errors import PlacerError, ShapeError
-from placer.processes import Child, ChildFailure, Ending, collection_paused
+from placer.processes import Child, Ending, collection_paused
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -59,7 +59,7 @@ def test_a_task_answers():
     numbers = list(range(300_000))
     outcome = run("double", numbers)
     assert outcome.ending is Ending.ANSWERED
-    assert outcome.result() == [2 * number for number in numbers]
+    assert outcome.answer == [2 * number for number in numbers]
 
 
 def test_errors_come_back_by_their_class():
@@ -77,8 +77,7 @@ def test_what_was_told_survives_a_death():
     outcome = run("die")
     assert (outcome.ending, outcome.answer) == (Ending.DIED, "two")
     assert outcome.peak_bytes > 2**20
-    with pytest.raises(ChildFailure, match="process was ended by signal 6; it last said: the last"):
-        outcome.result()
+    assert outcome.reason == "its process was ended by signal 6; it last said: the last words"
 
 
 def test_what_was_told_survives_the_time_limit():
@@ -99,7 +98,7 @@ def test_half_an_answer_is_none():
 
 def test_threads_may_tell():
     """Interim answers from several threads do not mix."""
-    assert run("tell_from_threads").result() == "all told"
+    assert run("tell_from_threads").answer == "all told"
 
 
 def test_a_late_child_ends_with_all_that_it_started(tmp_path):
@@ -112,13 +111,13 @@ def test_a_late_child_ends_with_all_that_it_started(tmp_path):
 
 def test_an_answer_ends_what_was_started():
     """A process that a task left behind goes with it."""
-    wait_until(partial(gone, run("leave_another").result()))
+    wait_until(partial(gone, run("leave_another").answer))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds memory so")
 def test_memory_is_bounded_by_the_task():
     """What takes more than its task allows dies of it, and says so."""
-    assert run("take", 2**20).result() == 2**20
+    assert run("take", 2**20).answer == 2**20
     outcome = run("take", 2**30)
     assert outcome.ending is Ending.DIED
     assert outcome.last_words.endswith("MemoryError")
@@ -154,9 +153,9 @@ def test_a_child_that_is_never_asked_ends():
 
 def test_a_child_started_ahead_answers():
     """What it does first is done before it is asked."""
-    child = Child(ENVIRONMENT, first="tasks_in_children:Slow")
+    child = Child(ENVIRONMENT, ["tasks_in_children:Slow", "colorsys"])
     outcome = child.ask("tasks_in_children:double", [3], 60.0)
-    assert outcome.result() == [6]
+    assert outcome.answer == [6]
 
 
 def test_an_interrupt_ends_the_child():
@@ -182,7 +181,7 @@ def test_nothing_comes_from_the_current_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", f":.:{TESTS}:")
     outcome = processes.run_task("tasks_in_children:where", None, 60.0)
-    path, files, environment = outcome.result()
+    path, files, environment = outcome.answer
     assert {"", ".", str(tmp_path)}.isdisjoint(path)
     assert [Path(file).parents[1] for file in files[:2]] == [ROOT, ROOT]
     assert environment["PYTHONSAFEPATH"] == "1"
@@ -191,12 +190,12 @@ def test_nothing_comes_from_the_current_directory(tmp_path, monkeypatch):
 
 def test_a_child_reads_nothing_from_the_terminal():
     """Its standard input is empty."""
-    assert run("read_input").result() == ""
+    assert run("read_input").answer == ""
 
 
 def test_temporary_files_go_with_the_child(nothing_left):
     """What it leaves in its folder for temporary files is removed (see ``nothing_left``)."""
-    assert Path(run("leave_files").result()).parent == nothing_left
+    assert Path(run("leave_files").answer).parent == nothing_left
 
 
 def test_a_request_that_cannot_be_sent_is_refused_here():
