@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.tensor_size import tensor_bytes
 from placer.extraction.graph_defs.program import ProgramInput
 from placer.graph.op_graph import OpGraph
+from placer.graph.program_source import Bindings, ModelSource
 
 if TYPE_CHECKING:
     import networkx
@@ -27,15 +28,6 @@ class ProgramChoice(TypedDict):
     outputs: Sequence[str] | None
 
 
-class Bindings(TypedDict):
-    """What unknown dimensions are bound to: the batch, and shapes by the name of an input or op;
-    ``dims`` says which of these share a size."""
-
-    batch_size: int | None
-    shapes: Mapping[str, Sequence[int | None]]
-    dims: Mapping[str, Mapping[str, object]]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Extraction:
     """What was found in a model.
@@ -49,7 +41,7 @@ class Extraction:
     """
 
     graph: OpGraph
-    model: Mapping[str, Any]
+    model: ModelSource
     bindings: Bindings
     inputs: tuple[ProgramInput, ...] = ()
     outputs: tuple[tuple[str, str], ...] = ()

@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from placer.extraction.extraction import Bindings, Extraction, ProgramChoice
+from placer.extraction.extraction import Extraction, ProgramChoice
+from placer.graph.program_source import Bindings
 
 if TYPE_CHECKING:
     from placer.extraction.division.division import Division

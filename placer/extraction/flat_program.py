@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from cost_models.op_info import TensorProperties
 from placer.beside import beside
@@ -29,6 +28,7 @@ from placer.extraction.shapes.shape_inference import GraphShapes, ShapeAnalysis
 from placer.extraction.shapes.stored_shapes import settle_reserve_spaces, stated_shapes
 from placer.graph.op_graph import ColocationGroup, OpGraph
 from placer.graph.order import is_back_edge
+from placer.graph.program_source import ModelSource
 
 
 def analyse_program(
@@ -253,9 +253,9 @@ def _roots(graph: OpGraph) -> Iterator[str]:
             yield op.name
 
 
-def describe(program: FlatProgram) -> dict[str, Any]:
+def describe(program: FlatProgram) -> ModelSource:
     """What a plan says about its model."""
-    found: dict[str, Any] = {
+    found: ModelSource = {
         "path": program.path,
         "format": program.source_format,
         "signature": program.signature,

@@ -18,8 +18,9 @@ from cost_models.device_names import full_name
 from cost_models.devices import Cluster, DeviceProperties
 from placer.errors import PlacerError, UsageError
 from placer.extraction import Extraction
-from placer.extraction.extraction import Bindings, ProgramChoice
+from placer.extraction.extraction import ProgramChoice
 from placer.extraction.process.local_models import local_model
+from placer.graph.program_source import Bindings
 from placer.processes import Ending, Tell, run_task
 
 TIME_LIMIT_SECONDS = 300.0

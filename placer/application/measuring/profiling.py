@@ -29,6 +29,7 @@ from placer.errors import ModelError, PlacerError, UsageError
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.process.local_models import local_model
 from placer.extraction.shapes.dimensions import resolve_shapes
+from placer.graph.program_source import Bindings
 from placer.plan.measured_costs import MeasuredCosts
 from placer.processes import Ending, Tell, run_task
 
@@ -124,7 +125,7 @@ def measure(request: ProfileRequest, _: Tell) -> MeasuredCosts:
 
     wanted = request.options
     program = load_program(request.path, **request.choice)
-    bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
+    bindings: Bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
     values = input_values(program, None, bindings, wanted.seed)
     feeds = {item.tensor: values[item.key] for item in program.inputs}
     v1 = tf.compat.v1

@@ -10,9 +10,10 @@ from pathlib import Path
 from cost_models.byte_sizes import parse_bytes
 from placer.errors import UsageError
 from placer.extraction.division.division import Division
-from placer.extraction.extraction import Bindings, ProgramChoice
+from placer.extraction.extraction import ProgramChoice
 from placer.extraction.files.sources import model_file
 from placer.extraction.reading.portable_programs import PortableProgram
+from placer.graph.program_source import Bindings
 
 BASE_BYTES = 4 * 2**30
 """A graph of 100,000 ops takes 1.2 GiB, TensorFlow itself included (benchmarks/graph_size)."""
