@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.tensor_size import tensor_bytes
@@ -15,6 +16,14 @@ from placer.graph.program_source import Bindings, ModelSource
 
 if TYPE_CHECKING:
     import networkx
+
+
+class ProgramChoice(TypedDict):
+    """Which program of a file is meant; see :func:`placer.extract`."""
+
+    tag_set: str | None
+    signature: str | None
+    outputs: Sequence[str] | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -201,7 +201,7 @@ def _undivided(batch: _Batch) -> str:
         return "one example cannot be divided"
     half = math.ceil(batch.size / 2)
     held = [i for i in batch.whole.extraction.inputs if i.shape and i.shape[0] is None]
-    inputs = [item.tensor.partition(":")[0] for item in held]
+    inputs = [item.op for item in held]
     try:
         require_apart(batch.part(half).graph, batch.whole.graph, (half, batch.size), inputs)
     except UsageError as error:
