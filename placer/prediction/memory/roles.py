@@ -12,7 +12,7 @@ takes no part in the forward pass but in the update of another one is optimizer 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -70,7 +70,7 @@ def find_roles(graph: OpGraph) -> Roles:
     consumers = _consumers(graph)
     return Roles(
         variables=variables,
-        gradients=frozenset(backward & _after(graph.feeds, consumers)),
+        gradients=frozenset(backward.intersection(_reached(graph.feeds, consumers))),
         optimizer_state=frozenset(
             _optimizer_state(graph, updates, forward, variable_of, consumers)
         ),
@@ -115,7 +115,7 @@ def _reaches_another(
     consumers: Mapping[str, Iterable[str]],
 ) -> bool:
     """Whether what is read of ``variable`` goes into the update of another one."""
-    behind = _reached(reads, lambda name: consumers.get(name, ()))
+    behind = _reached(reads, consumers)
     return any(updated.get(name, variable) != variable for name in behind)
 
 
@@ -130,22 +130,25 @@ def _variables(graph: OpGraph) -> dict[str, str]:
 
 def _before(names: Iterable[str], graph: OpGraph) -> set[str]:
     """``names`` and everything whose value they depend on."""
-    return set(_reached(names, lambda name: graph.ops[name].producers))
+    seen = set(names)
+    stack = list(seen)
+    while stack:
+        for tensor in graph.ops[stack.pop()].inputs:
+            producer = tensor.partition(":")[0]  # no call: this is asked of every tensor, twice
+            if producer not in seen:
+                seen.add(producer)
+                stack.append(producer)
+    return seen
 
 
-def _after(names: Iterable[str], consumers: Mapping[str, Iterable[str]]) -> set[str]:
-    """``names`` and everything that depends on their values."""
-    return set(_reached(names, lambda name: consumers.get(name, ())))
-
-
-def _reached(names: Iterable[str], next_to: Callable[[str], Iterable[str]]) -> Iterator[str]:
-    """``names`` and what can be reached from them by steps to what is ``next_to``, each once."""
+def _reached(names: Iterable[str], consumers: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """``names`` and everything that depends on their values, each once."""
     seen = set(names)
     stack = list(seen)
     while stack:
         name = stack.pop()
         yield name
-        for other in next_to(name):
+        for other in consumers.get(name, ()):
             if other not in seen:
                 seen.add(other)
                 stack.append(other)
@@ -154,6 +157,6 @@ def _reached(names: Iterable[str], next_to: Callable[[str], Iterable[str]]) -> I
 def _consumers(graph: OpGraph) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for op in graph.ops.values():
-        for producer in op.producers:
-            found.setdefault(producer, []).append(op.name)
+        for tensor in op.inputs:
+            found.setdefault(tensor.partition(":")[0], []).append(op.name)
     return found
