@@ -47,16 +47,10 @@ def analyse_program(
     ``before_inference`` is called when everything but inference has succeeded.  Raises
     :class:`UsageError` and :class:`ShapeError` for bindings that do not fit.
     """
+    # inputs as they are bound, ops as they are defined
     binding = bind_inputs(program, captures, batch_size=batch_size, shapes=shapes)
     definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
-    warnings = list(program.warnings)
-    if batch_size is not None and not binding.bound:
-        inputs = tuple(item.key for item in program.inputs)
-        message = (
-            f"batch size {batch_size} binds nothing: no input (and no element of a dataset) has "
-            "an unknown first dimension"
-        )
-        warnings.append(("unbound_batch", message, inputs))
+    unbound = [] if batch_size is None or binding.bound else _unbound_batch(program, batch_size)
     before_inference()
     types = GraphTypes(program.graph_def.node, definitions, program.contents)
     check_dtypes(program.graph_def.node, types)
@@ -65,12 +59,11 @@ def analyse_program(
         program.graph_def, definitions, program.contents
     )
     program = replace(program, fingerprint=fingerprint)
+    # shapes, and the graph with them
     found, problems = _find_shapes(program, binding, types, None if infer else reason)
     found = replace(found, shapes=settle_reserve_spaces(types, found.shapes))
     builder = GraphBuilder(definitions)
     graph = builder.build(program, found)
-    warnings.extend(problems)
-    warnings.extend(_unknown_ops(program, definitions))
     outputs = (tensor for info in builder.infos.values() for tensor in info.outputs)
     is_complete = not any(map(_is_lost, outputs))  # which needs no ops
     return Extraction(
@@ -85,11 +78,19 @@ def analyse_program(
         outputs=program.outputs,
         unknown=() if is_complete else tuple(unknown_tensors(graph)),
         unknown_roots=() if is_complete else tuple(unknown_roots(graph)),
-        warnings=tuple(warnings),
+        warnings=(*program.warnings, *unbound, *problems, *_unknown_ops(program, definitions)),
         ops_in_file=program.ops_in_file,
         functions_in_file=program.functions_in_file,
         tensorflow_version=_tensorflow_version(),
     )
+
+
+def _unbound_batch(program: FlatProgram, batch_size: int) -> list[Warning_]:
+    message = (
+        f"batch size {batch_size} binds nothing: no input (and no element of a dataset) has "
+        "an unknown first dimension"
+    )
+    return [("unbound_batch", message, tuple(item.key for item in program.inputs))]
 
 
 def _find_shapes(

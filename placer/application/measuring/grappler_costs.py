@@ -61,6 +61,7 @@ def grappler_seconds(
     """
     if not isinstance(source, str | os.PathLike):
         raise UsageError("Grappler's costs are for models in files: save the program first")
+    # one device of each type, and the program as it was extracted
     devices: dict[str, DeviceProperties] = {}
     for device in cluster.devices:
         devices.setdefault(device.type, device)
@@ -79,6 +80,7 @@ def grappler_seconds(
         )
         for kind, device in devices.items()
     }
+    # its ops but those with bodies, which Grappler does not look into
     with local_model(source, allow_unsafe_keras=allow_unsafe_keras, weights=False) as local:
         found = _ask(
             CostRequest(

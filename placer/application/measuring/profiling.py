@@ -124,11 +124,13 @@ def measure(request: ProfileRequest, _: Tell) -> MeasuredCosts:
     from placer.extraction.flat_program import describe
     from placer.extraction.reading.loading import load_program
 
+    # the program, and values for its inputs
     wanted = request.options
     program = load_program(request.path, **request.choice)
     bindings: Bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
     values = input_values(program, None, bindings, wanted.seed)
     feeds = {item.tensor: values[item.key] for item in program.inputs}
+    # its steps in a session that runs one op after the other, none of them optimised away
     v1 = tf.compat.v1
     config = v1.ConfigProto(
         device_count={"CPU": 1},
@@ -150,6 +152,7 @@ def measure(request: ProfileRequest, _: Tell) -> MeasuredCosts:
         raise ModelError(f"the model does not run here: {error.message.strip()[:500]}") from error
     except ValueError as error:
         raise ModelError(f"TensorFlow cannot import the graph: {str(error)[:500]}") from error
+    # times by op
     step = _step_times(seconds)
     processor_seconds = step["median_processor_seconds"] if wanted.threads == 1 else None
     ops = frozenset(node.name for node in program.graph_def.node)

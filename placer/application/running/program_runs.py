@@ -154,6 +154,7 @@ def run_saved_model(
     """
     import tensorflow as tf
 
+    # loaded, if need be without the records of an optimizer that is not here
     stored = (path / "variables" / "variables.index").exists()
     options = tf.saved_model.LoadOptions(
         experimental_variable_policy="save_variable_devices",
@@ -167,6 +168,7 @@ def run_saved_model(
             raise
         notes.append(drop_slot_records(path))
         loaded = tf.saved_model.load(str(path), tags=list(tags), options=options)
+    # its function, with weights, called once
     exported = signature in loaded.signatures
     function = (
         loaded.signatures[signature] if exported else _inner_function(loaded, path, tags, signature)

@@ -43,6 +43,7 @@ def load_placed(
     """
     import tensorflow as tf
 
+    # on the devices that the file names
     source = Path(path)
     saved_model = read_source(source)
     if saved_model.DESCRIPTOR.name != "SavedModel":
@@ -51,6 +52,7 @@ def load_placed(
     options = tf.saved_model.LoadOptions(experimental_variable_policy="save_variable_devices")
     if not mapping.rehearsed:
         return tf.saved_model.load(str(source), tags=tags, options=options)
+    # from a copy that names devices of this process
     _LOG.warning(
         "%s is rehearsed: %s",
         source,

@@ -216,6 +216,7 @@ def _run_elsewhere(
     options: RunOptions,
 ) -> RunResult:
     """Both runs in a fresh process, the function rebuilt from its flat graph and its values."""
+    # the values of what is captured, on the devices of the plan and on none
     program = subject.program
     plan = subject.plan if given is None else given.plan
     placement = subject.requested if plan is None else plan.placement
@@ -225,6 +226,7 @@ def _run_elsewhere(
     else:
         captures = capture_values(given.captures, given.variables, devices)
     nowhere = {name: replace(value, device="") for name, value in captures.items()}
+    # the function, unplaced and placed
     functions = [
         PortableFunction(
             graph_def=graph_def.SerializeToString(),

@@ -66,6 +66,7 @@ def verify(
         seed=seed,
         cluster=None if cluster is None else read_addresses(cluster),
     )
+    # a file, a graph that is written to one, or something of this process
     if options.cluster is not None:
         require_tasks(options.cluster)
     chosen = planned_choice(plan, choice)

@@ -32,6 +32,7 @@ def with_reads_before_loops(program: FlatProgram, loops: frozenset[str]) -> Flat
     """
     if not loops:
         return program
+    # the variables that loops only read
     library = functions_by_name(program.graph_def)
     held = {
         name for node in program.graph_def.node if node.op not in _READERS for name in node.input
@@ -44,6 +45,7 @@ def with_reads_before_loops(program: FlatProgram, loops: frozenset[str]) -> Flat
     }
     if not found:
         return program
+    # a copy of the graph, in which loops take values and later readers the handle itself
     handles = {
         f"{node.name}:{number}": node.input[number]
         for node in program.graph_def.node

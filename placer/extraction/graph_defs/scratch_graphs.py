@@ -82,6 +82,7 @@ class ScratchGraph:
         self.types = types
         self.definitions = definitions
         self.attributes: dict[str, frozenset[str]] = {}
+        # names that TensorFlow does not take, and outputs of which more is known
         self.renamed = {
             node.name: f"renamed_{number}"
             for number, node in enumerate(graph_def.node)
@@ -93,6 +94,7 @@ class ScratchGraph:
         self.known_values: dict[str, tuple[Shape, tuple[int, ...]]] = {}
         for name, refinement in refinements.items():
             self._redirect(name, refinement)
+        # most nodes are copied at once; those to change are changed in place, stubs come last
         copied: list[Any] = []
         changed: list[tuple[int, str, _Change]] = []
         stubs: list[tuple[str, _Change]] = []

@@ -137,6 +137,7 @@ def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
 
     Raises :class:`ModelError` if no op is left.
     """
+    # calls inlined; every op is then what its definition says
     library = raw.graph_def.library.function
     definitions = OpDefinitions(raw.stripped_ops, library)
     inputs = [item.tensor for item in raw.inputs]
@@ -155,6 +156,7 @@ def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
             f"functions they call are inlined, which are empty: there is nothing to place"
         )
     _check_outputs(inlined, raw, definitions)
+    # what is left, described
     captures = {name: raw.captures[name] for name in inlined.origins if name in raw.captures}
     found = FlatProgram(
         graph_def=inlined.graph_def,

@@ -114,6 +114,7 @@ class ShapeAnalysis:
         refinements = dict(self.forced.get(function, {}))
         for name in refinements.keys() - types.outputs.keys():
             raise UsageError(f"--shape names {function}/{name}, but {function!r} has no such op")
+        # import, learn from the result, import again, until nothing new is learnt
         one = None
         for number in range(MOST_ROUNDS):
             try:
@@ -132,7 +133,7 @@ class ShapeAnalysis:
             before = refinements if number < MOST_ROUNDS - 1 else None
             one = _Round(self, imported, types, inputs, before)
             found = {**refinements, **one.refinements}
-            if found == refinements:
+            if found == refinements:  # only then what is merely assumed
                 found = fallbacks.add(imported, refinements)
             if found == refinements:
                 break

@@ -116,6 +116,7 @@ class Inliner:
         for op in graph.ops.values():
             if op.name in given:
                 continue
+            # the op with the new names of what it reads and waits for
             controls = op.control_inputs and tuple(
                 [
                     self.executed.get(under + name, under + name)
@@ -129,6 +130,7 @@ class Inliner:
             copy = op
             if under or inputs != op.inputs or controls != op.control_inputs:
                 copy = replace(op, name=under + op.name, inputs=inputs, control_inputs=controls)
+            # its body in its place, or itself
             before = len(self.ops)
             results = self._inline(op, copy, graph) if op.bodies else None
             if results is not None and not under:

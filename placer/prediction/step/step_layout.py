@@ -187,6 +187,7 @@ def _add_readers(
             layout.readers.append(0)
         return copy[value, memory]
 
+    # readers by input slot; a merge does not wait for its back edge
     merges = {n for n, op in graph.ops.items() if op.op_type in MERGES}
     for op in graph.ops.values():
         read = tuple(
@@ -203,6 +204,7 @@ def _add_readers(
             )
         for value in read:
             layout.readers[value] += 1
+    # fetched values are read at home and on the host
     for tensor in dict.fromkeys(graph.fetches):
         for value in dict.fromkeys((home[tensor], value_in(tensor, host))):
             layout.readers[value] += 1
