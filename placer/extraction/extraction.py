@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.tensor_size import tensor_bytes
@@ -24,6 +24,19 @@ class ProgramChoice(TypedDict):
     tag_set: str | None
     signature: str | None
     outputs: Sequence[str] | None
+
+
+def choice_of(model: ModelSource, **given: Any) -> ProgramChoice:
+    """Which program of its file ``model`` is, unless ``given`` says otherwise.
+
+    >>> choice_of({"tags": ["serve"], "signature": "f"}, outputs=["y"])
+    {'tag_set': 'serve', 'signature': 'f', 'outputs': ['y']}
+    """
+    return ProgramChoice(
+        tag_set=given.get("tag_set") or ",".join(model.get("tags") or ()) or None,
+        signature=given.get("signature") or model.get("signature") or None,
+        outputs=given.get("outputs") or model.get("outputs") or None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from cost_models.device_names import full_name
 from cost_models.devices import Cluster, DeviceProperties
 from placer.errors import PlacerError, UsageError
 from placer.extraction import Extraction
-from placer.extraction.extraction import ProgramChoice
+from placer.extraction.extraction import ProgramChoice, choice_of
 from placer.extraction.process.local_models import local_model
 from placer.graph.program_source import Bindings
 from placer.processes import Ending, Tell, run_task
@@ -65,12 +65,6 @@ def grappler_seconds(
     devices: dict[str, DeviceProperties] = {}
     for device in cluster.devices:
         devices.setdefault(device.type, device)
-    model = extraction.model
-    choice = ProgramChoice(
-        tag_set=",".join(model.get("tags") or ()) or None,
-        signature=model.get("signature") or None,
-        outputs=model.get("outputs") or None,
-    )
     with_bodies = {op.name for op in extraction.graph.ops.values() if op.bodies}
     rates = {
         kind: DeviceRates(
@@ -85,7 +79,7 @@ def grappler_seconds(
         found = _ask(
             CostRequest(
                 path=os.fspath(local.path),
-                choice=choice,
+                choice=choice_of(extraction.model),
                 bindings=extraction.bindings,
                 rates=rates,
             )
@@ -195,7 +189,7 @@ def named_device(
     return device_properties_pb2.NamedDevice(name=name, properties=properties)
 
 
-def meta_graph(program: Any, bindings: Mapping[str, Any], device_of: Callable[[str], str]) -> Any:
+def meta_graph(program: Any, bindings: Bindings, device_of: Callable[[str], str]) -> Any:
     """The program as Grappler takes it: every op on the device (full name) that ``device_of``
     gives it, inputs with their bound shapes."""
     from tensorflow.core.protobuf import meta_graph_pb2

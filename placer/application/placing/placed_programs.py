@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from placer.application.placing.saved_model import (
 )
 from placer.errors import UsageError
 from placer.extraction.division.dividing import planned
+from placer.extraction.extraction import choice_of
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.added_control import remove_added_control
 from placer.extraction.graph_defs.program import FlatProgram
@@ -35,9 +36,6 @@ from placer.files import replaced
 
 if TYPE_CHECKING:
     from placer.plan.plan import Plan
-
-Choice = dict[str, Any]
-"""``tag_set``, ``signature`` and ``outputs``, by which a program is chosen in a file."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -164,16 +162,5 @@ def load_planned_program(source: Any, plan: Plan, **choice: Any) -> FlatProgram:
 
     Raises :class:`UsageError` if the fingerprints differ.
     """
-    program = planned(load_program(source, **planned_choice(plan, choice)), plan)
+    program = planned(load_program(source, **choice_of(plan.model, **choice)), plan)
     return planned_program(program, plan)
-
-
-def planned_choice(plan: Any, choice: Mapping[str, Any]) -> Choice:
-    """Tag set, signature and outputs: as given, else as ``plan`` says they were."""
-    model = {} if plan is None else plan.model
-    tags = ",".join(model.get("tags") or ())
-    return {
-        "tag_set": choice.get("tag_set") or tags or None,
-        "signature": choice.get("signature") or model.get("signature") or None,
-        "outputs": choice.get("outputs") or model.get("outputs") or None,
-    }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from placer.errors import UsageError
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
+from placer.graph.program_source import Bindings
 
 if TYPE_CHECKING:
     import numpy
@@ -16,9 +17,6 @@ Array = Any
 
 Given = Mapping[str, Array] | Sequence[Array] | None
 """Values of some inputs by key, or of all in order."""
-
-Bindings = Mapping[str, Any]
-"""A plan's: ``batch_size`` for unknown first dimensions, ``shapes`` by key."""
 
 DEFAULT_DIMENSION = 8
 """An unknown dimension that is not the first one and that no binding names."""

@@ -70,7 +70,7 @@ def verify_live(
     plan: Plan | None,
     inputs: Given,
     options: RunOptions,
-    outputs: tuple[str, ...] | None,
+    outputs: Sequence[str] | None,
 ) -> Verification:
     """The verification of a PlacedFunction, function or Keras model; see :func:`placer.verify`."""
     given = source if isinstance(source, PlacedFunction) else None

@@ -15,7 +15,6 @@ from placer.application.placing.graph_placement import (
     place_graph_def,
     planned_program,
 )
-from placer.application.placing.placed_programs import Choice
 from placer.application.placing.saved_model import (
     complete_program,
     map_devices,
@@ -28,6 +27,7 @@ from placer.application.verifying.judgement import Subject, loop_outputs, reques
 from placer.application.verifying.partition_graphs import RuntimeNames
 from placer.application.verifying.verification_process import RunRequest
 from placer.extraction.division.dividing import divided, planned
+from placer.extraction.extraction import ProgramChoice
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.protobufs import all_nodes, copied
@@ -45,7 +45,7 @@ class ModelFile:
     Raises :class:`UsageError` if the plan was made for another model.
     """
 
-    def __init__(self, path: Path, plan: Any, choice: Choice) -> None:
+    def __init__(self, path: Path, plan: Any, choice: ProgramChoice) -> None:
         self.path = path
         self.plan = plan
         self.raw = read_program(path, **choice)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placer.application.devices.device_mapping import HOST, own_mapping, process_mapping
-from placer.application.placing.placed_programs import planned_choice
 from placer.application.running.cluster_runs import read_addresses, require_tasks, session_host
 from placer.application.running.generated_inputs import Given, guesses, input_values
 from placer.application.verifying.judgement import RunOptions, judge
@@ -18,7 +17,9 @@ from placer.application.verifying.model_files import ModelFile
 from placer.application.verifying.verification_process import run_in_child
 from placer.application.verifying.verification_result import Verification
 from placer.errors import ModelError
+from placer.extraction.extraction import choice_of
 from placer.extraction.process.local_models import local_model
+from placer.graph.program_source import Bindings
 
 if TYPE_CHECKING:
     from placer.plan.plan import Plan
@@ -69,7 +70,7 @@ def verify(
     # a file, a graph that is written to one, or something of this process
     if options.cluster is not None:
         require_tasks(options.cluster)
-    chosen = planned_choice(plan, choice)
+    chosen = choice_of({} if plan is None else plan.model, **choice)
     if isinstance(source, str | os.PathLike):
         with local_model(source, allow_unsafe_keras=allow_unsafe_keras) as model:
             return _verify_file(ModelFile(model.path, plan, chosen), inputs, options)
@@ -101,7 +102,7 @@ def _verify_file(model: ModelFile, inputs: Given, options: RunOptions) -> Verifi
         mapping = own_mapping(wanted, host=HOST if model.is_eager else session_host())
     else:
         mapping = process_mapping(wanted, on_hardware=options.on_hardware)
-    bindings = {} if model.plan is None else model.plan.bindings
+    bindings: Bindings = {} if model.plan is None else model.plan.bindings
     values = input_values(model.program, inputs, bindings, options.seed)
     with tempfile.TemporaryDirectory(prefix="placer-models-") as name:
         folder = Path(name)

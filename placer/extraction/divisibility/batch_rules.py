@@ -145,7 +145,7 @@ def _select(op: BatchOp) -> list[State]:
     return [op.held()]
 
 
-@_rule("BiasAdd BiasAddV1")
+@_rule("BiasAdd BiasAddV1 OneHot")
 def _first_only(op: BatchOp) -> list[State]:
     op.only(0)
     return [op.keeps_rows(0)]
@@ -321,12 +321,6 @@ def _gather(op: BatchOp) -> list[State]:
         raise MixesExamples("gathers examples")
     if indices is not None and params.axis >= shared:
         raise MixesExamples("gathers examples by others")
-    return [op.keeps_rows(0)]
-
-
-@_rule("OneHot")
-def _one_hot(op: BatchOp) -> list[State]:
-    op.only(0)
     return [op.keeps_rows(0)]
 
 
