@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
 
 from cost_models.free_ops import free_category
@@ -166,15 +166,12 @@ def _family(rule: Rule | None) -> str:
 
 def _free_cost(info: OpInfo) -> OpCost:
     """No work: the sizes of the outputs, and what a variable or constant keeps."""
-    sizes = tuple(map(tensor_bytes, info.outputs))
-    return _cost_without_work(info.op, sizes, persistent_bytes(info))
-
-
-@lru_cache(maxsize=4096)
-def _cost_without_work(op_type: str, sizes: tuple[int | None, ...], kept: int | None) -> OpCost:
-    """Half of the ops of a graph are free, and few of them differ in more than their names."""
+    kept = persistent_bytes(info)
     return OpCost(
-        output_bytes=sizes, persistent_bytes=kept or 0, inaccurate=kept is None, op_type=op_type
+        output_bytes=tuple(map(tensor_bytes, info.outputs)),
+        persistent_bytes=kept or 0,
+        inaccurate=kept is None,
+        op_type=info.op,
     )
 
 

@@ -172,11 +172,12 @@ def _cannot_import(program: FlatProgram, binding: Binding, types: GraphTypes) ->
 
 
 def _unknown_ops(program: FlatProgram, definitions: OpDefinitions) -> Iterator[Warning_]:
-    unknown = [n for n in program.graph_def.node if not definitions.is_registered(n.op)]
+    op_types = {node.op for node in program.graph_def.node}
+    unknown = {op_type for op_type in op_types if not definitions.is_registered(op_type)}
     if unknown:
-        kinds = ", ".join(sorted({node.op for node in unknown}))
-        message = f"TensorFlow does not know {len(unknown)} ops of type {kinds}"
-        yield "unknown_op_type", message, tuple(node.name for node in unknown)
+        names = tuple(node.name for node in program.graph_def.node if node.op in unknown)
+        kinds = ", ".join(sorted(unknown))
+        yield "unknown_op_type", f"TensorFlow does not know {len(names)} ops of type {kinds}", names
 
 
 def unknown_tensors(graph: OpGraph) -> Iterator[str]:

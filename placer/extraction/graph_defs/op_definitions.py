@@ -28,7 +28,6 @@ class OpDefinitions:
 
         self._registered = op_def_registry.get
         self._found: dict[str, Any | None] = {}
-        self._known: dict[str, bool] = {}
         self._stored = {definition.name: definition for definition in stripped_ops}
         self._stored.update({function.signature.name: function.signature for function in functions})
 
@@ -40,9 +39,7 @@ class OpDefinitions:
 
     def is_registered(self, op_type: str) -> bool:
         """Does TensorFlow know the op type?"""
-        if op_type not in self._known:
-            self._known[op_type] = self._registered(op_type) is not None
-        return self._known[op_type]
+        return self._registered(op_type) is not None
 
     def defaults(self, op_type: str) -> dict[str, Any]:
         """The AttrValues that the attributes of an op type have where none is written."""

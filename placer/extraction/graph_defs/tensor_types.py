@@ -80,42 +80,6 @@ def _own_dtype(node: Any) -> str:
     return dtype_name(found.pop()) if len(found) == 1 and 0 not in found else "variant"
 
 
-Signature = tuple[tuple[TensorType, ...] | None, tuple[TensorType, ...] | None]
-"""The types of the inputs and outputs of an op; ``None`` for an unknown op type."""
-
-
-class _Signatures:
-    """The signatures of nodes, found once for all that agree in what decides them."""
-
-    def __init__(self, definitions: OpDefinitions) -> None:
-        self.definitions = definitions
-        self.deciding: dict[str, tuple[str, ...]] = {}
-        self.found: dict[tuple[object, ...], Signature] = {}
-
-    def of(self, node: Any) -> Signature:
-        op_type, attributes = node.op, node.attr
-        if op_type not in self.deciding:
-            self.deciding[op_type] = self._deciding_attributes(op_type)
-        values = [
-            attributes[name].SerializeToString() if name in attributes else None
-            for name in self.deciding[op_type]
-        ]
-        key = op_type, *values
-        if key not in self.found:
-            inputs, outputs = (f(node, self.definitions) for f in (input_types, output_types))
-            self.found[key] = inputs, outputs
-        return self.found[key]
-
-    def _deciding_attributes(self, op_type: str) -> tuple[str, ...]:
-        """The attributes that give dtypes, or how many tensors there are."""
-        definition = self.definitions.find(op_type)
-        if definition is None:
-            return ()
-        arguments = (*definition.input_arg, *definition.output_arg)
-        names = ((a.type_attr, a.number_attr, a.type_list_attr) for a in arguments)
-        return tuple(dict.fromkeys(name for row in names for name in row if name))
-
-
 def _may_be_handle(kind: TensorType) -> bool:
     """Old handles are strings."""
     return kind.is_ref or kind.dtype in UNSIZED
@@ -144,7 +108,7 @@ class GraphTypes:
         self.outputs: dict[str, tuple[TensorType, ...]] = {}
         self.unknown_ops: list[str] = []
         self.handle_readers: list[Any] = []
-        signatures = Alike(_Signatures(definitions).of)
+        signatures = Alike(self._signature)
         plain: dict[int, bool] = {}
         for node in nodes:
             name = node.name
@@ -160,6 +124,11 @@ class GraphTypes:
                 self.outputs[name] = outputs
         if self.unknown_ops:
             self._guess(nodes)
+
+    def _signature(
+        self, node: Any
+    ) -> tuple[tuple[TensorType, ...] | None, tuple[TensorType, ...] | None]:
+        return input_types(node, self.definitions), output_types(node, self.definitions)
 
     def _guess(self, nodes: Any) -> None:
         unknown = set(self.unknown_ops)
