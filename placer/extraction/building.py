@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from cost_models.op_info import OpInfo, Shape, TensorProperties
@@ -14,7 +15,7 @@ from placer.extraction.graph_defs.protobufs import dtype_name, shape_of
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.shapes.shape_inference import BodyShapes, GraphShapes
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
-from placer.graph.tensor_names import split_tensor
+from placer.graph.tensor_names import full_tensor, split_tensor
 
 BodyName = tuple[str, tuple[TensorState, ...]]
 Bodies = Mapping[str, tuple[str, ...]]
@@ -33,7 +34,6 @@ class GraphBuilder:
         self.attributes: dict[tuple[str | bytes, ...], dict[str, object]] = {}
         self.attributes_of = Alike(self._attributes)
         self.infos: dict[tuple[int, ...], OpInfo] = {}
-        self.defaults: dict[str, dict[str, object]] = {}
         self.body_names: dict[BodyName, str] = {}
         self.functions: dict[str, OpGraph] = {}
 
@@ -90,7 +90,7 @@ class GraphBuilder:
         def tensor_of(reference: str) -> str:
             found = tensors.get(reference)
             if found is None:
-                found = reference if ":" in reference else f"{reference}:0"
+                found = full_tensor(reference)
                 found = tensors[reference] = tensors.setdefault(found, found)
             return found
 
@@ -188,19 +188,10 @@ class GraphBuilder:
         return self.attributes[alike]
 
     def _plain_attributes(self, node: Any) -> dict[str, object]:
-        result = dict(self._default_attributes(node.op))
-        for key, value in node.attr.items():
-            plain = None if key in _DROPPED else plain_value(value)
-            if plain is not None:
-                result[key] = plain
-        return result
-
-    def _default_attributes(self, op_type: str) -> dict[str, object]:
-        if op_type not in self.defaults:
-            defaults = self.definitions.defaults(op_type)
-            plain = {key: plain_value(value) for key, value in defaults.items()}
-            self.defaults[op_type] = {k: v for k, v in plain.items() if v is not None}
-        return self.defaults[op_type]
+        written = ((key, value) for key, value in node.attr.items() if key not in _DROPPED)
+        values = chain(self.definitions.defaults(node.op).items(), written)
+        plain = ((key, plain_value(value)) for key, value in values)
+        return {key: value for key, value in plain if value is not None}
 
 
 def _device(node: Any) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from placer.application.placing.function_bodies import rename_functions
+from placer.extraction.graph_defs.op_definitions import called_functions
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import Captures
 from placer.graph.tensor_names import source_of
@@ -143,3 +143,23 @@ def _function_type(graph: Any, original: Any) -> Any:
     return function_type.FunctionType(
         signature.parameters.values(), captures, return_annotation=signature.output
     )
+
+
+def _rename_calls(nodes: Iterable[Any], new_names: Mapping[str, str]) -> None:
+    """Replaces function names in op types and attributes, in place."""
+    for node in nodes:
+        node.op = new_names.get(node.op, node.op)
+        for _, function in called_functions(node):
+            function.name = new_names.get(function.name, function.name)
+
+
+def rename_functions(graph_def: Any, new_names: Mapping[str, str]) -> None:
+    """Renames library functions and every reference to them, in place."""
+    library = graph_def.library
+    for function in library.function:
+        function.signature.name = new_names.get(function.signature.name, function.signature.name)
+        _rename_calls(function.node_def, new_names)
+    for gradient in library.gradient:
+        gradient.function_name = new_names.get(gradient.function_name, gradient.function_name)
+        gradient.gradient_func = new_names.get(gradient.gradient_func, gradient.gradient_func)
+    _rename_calls(graph_def.node, new_names)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from placer.errors import ModelError
+from placer.extraction.graph_defs.protobufs import AttrValue
 from placer.graph.op_types import CALLS
 
 DEVICES_ATTRIBUTE = "_placer_devices"
@@ -28,6 +29,7 @@ class OpDefinitions:
 
         self._registered = op_def_registry.get
         self._found: dict[str, Any | None] = {}
+        self._defaults: dict[str, dict[str, AttrValue]] = {}
         self._stored = {definition.name: definition for definition in stripped_ops}
         self._stored.update({function.signature.name: function.signature for function in functions})
 
@@ -41,11 +43,15 @@ class OpDefinitions:
         """Does TensorFlow know the op type?"""
         return self._registered(op_type) is not None
 
-    def defaults(self, op_type: str) -> dict[str, Any]:
+    def defaults(self, op_type: str) -> dict[str, AttrValue]:
         """The AttrValues that the attributes of an op type have where none is written."""
-        definition = self.find(op_type)
-        attributes = definition.attr if definition is not None else ()
-        return {a.name: a.default_value for a in attributes if a.HasField("default_value")}
+        if op_type not in self._defaults:
+            definition = self.find(op_type)
+            attributes = definition.attr if definition is not None else ()
+            self._defaults[op_type] = {
+                a.name: a.default_value for a in attributes if a.HasField("default_value")
+            }
+        return self._defaults[op_type]
 
     def output_offset(self, node: Any, output: str) -> int:
         """The number of the first tensor of the named output of ``node``.

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from cost_models.op_info import Shape
 from placer.errors import ModelError
 
+AttrValue = Any
 NodeDef = Any
 FunctionDef = Any
 OpDef = Any
