@@ -33,7 +33,6 @@ NOTHING_FITS = (*CAPS[:-1], "GPU:*=100KiB", "--spill", "never")
 
 COMMANDS = (
     ("report MODEL --format html -o report.html", *CAPS),
-    ("report MODEL --batch-size 1,8",),
     ("profile MODEL --batch-size 8 --steps 2 -o costs.json",),
     ("calibrate costs.json -o device.toml",),
     ("place MODEL -o plan.json --costs costs.json", *CAPS),
@@ -45,10 +44,8 @@ COMMANDS = (
     ("strategies MODEL", *CAPS),
     ("explain plan.json",),
     ("explain infeasible.json",),
-    ("export plan.json --to trace -o plan.trace.json",),
     ("export plan.json --to tensorboard -o logs",),
     ("diff plan.json grappler.json",),
-    ("diff MODEL placed",),
     ("solve problem.json",),
     ("solve problem.json --objective throughput",),
     ("solve problem.json --objective step-time",),
@@ -103,6 +100,7 @@ def test_the_modules_of_the_current_directory_would_be_found(run):
         run([sys.executable, "-c", "import random"])
 
 
+@pytest.mark.timeout(600)
 def test_no_command_imports_from_the_current_directory(run):
     """In a folder full of files like ``numpy.py``, every command does what it does elsewhere."""
     program = str(Path(sys.executable).with_name("placer"))
@@ -114,8 +112,9 @@ def test_no_command_imports_from_the_current_directory(run):
 
 
 def test_compiling_ahead_imports_nothing_from_the_current_directory(run):
-    """Neither does the command of the README that compiles the search ahead."""
-    finished = run([sys.executable, "-P", "-m", "placer.solving.process.warm_up"])
+    """Neither does compiling the search ahead, here for a fraction of a second."""
+    code = "from placer.solving.process.warm_up import warm_up; warm_up(0.2)"
+    finished = run([sys.executable, "-P", "-c", code])
     assert finished.returncode == 0, finished.stderr
 
 
