@@ -1,6 +1,6 @@
 """What is wrong with a request or a file is one message with what to do, and the right exit code.
 
-The process that reads models is left out (``tests/extraction/test_extracting.py`` has it): its
+The process that reads models is left out (``tests/extraction/test_extractor.py`` has it): its
 work is done here, so that each case takes no second.
 """
 
