@@ -100,6 +100,7 @@ def test_the_modules_of_the_current_directory_would_be_found(run):
         run([sys.executable, "-c", "import random"])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_no_command_imports_from_the_current_directory(run):
     """In a folder full of files like ``numpy.py``, every command does what it does elsewhere."""
@@ -111,6 +112,7 @@ def test_no_command_imports_from_the_current_directory(run):
         assert finished.returncode == (codes or [0])[0], (command, finished.stderr)
 
 
+@pytest.mark.slow
 def test_compiling_ahead_imports_nothing_from_the_current_directory(run):
     """Neither does compiling the search ahead, here for a fraction of a second."""
     code = "from placer.solving.process.warm_up import warm_up; warm_up(0.2)"

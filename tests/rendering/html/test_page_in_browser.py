@@ -15,7 +15,7 @@ from placer.prediction.predicted_step import KINDS
 from placer.rendering.html.page import render_plan_page, render_report_page
 from placer.rendering.json_text import report_json
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 PEAK_FIGURE = "return Number(document.querySelector('#memory .moment b').dataset.bytes)"
 FIGURES = """return [...document.querySelectorAll('[data-key]')].map(
