@@ -41,11 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = build_parser().parse_args(argv)
     except SystemExit as stop:  # argparse has printed the help or the error
         return stop.code if isinstance(stop.code, int) else 0
-    from placer.beside import copies_allowed
     from placer.commands.terminal import logs, native_logs
 
     try:
-        with copies_allowed(), native_logs(arguments), logs(arguments):
+        with native_logs(arguments), logs(arguments):
             arguments.run(arguments)
             sys.stdout.flush()
     except PlacerError as error:

@@ -43,7 +43,7 @@ def conflict_sentence(plan: Plan) -> str:
     """Why nothing fits."""
     from placer.rendering.text.conflict_text import conflict_text
 
-    return conflict_text(plan.conflict or {})
+    return conflict_text(plan.conflict) if plan.conflict else ""
 
 
 def bind(plan: Plan, model: Any, *, strict: bool) -> AbstractContextManager[BoundModel]:

@@ -41,41 +41,46 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.plan.plan import Plan
 
     plan = Plan.load(arguments.plan)
-    changes = {} if arguments.costs is None else {"costs": options.read_costs(arguments.costs)}
     with progress(f"explaining {arguments.plan}", arguments):
         if not plan.fits:
-            blocks, data = _explain_conflict(plan, arguments, changes)
+            blocks, data = _explain_conflict(plan, arguments)
         elif arguments.op:
-            blocks, data = _explain_op(plan, arguments, changes)
+            blocks, data = _explain_op(plan, arguments)
         else:
-            blocks, data = _explain_plan(plan, arguments, changes)
+            blocks, data = _explain_plan(plan, arguments)
     _show(blocks, data, arguments)
 
 
-def _explain_op(plan: Plan, arguments: argparse.Namespace, changes: dict[str, Any]) -> Any:
+def _explain_op(plan: Plan, arguments: argparse.Namespace) -> Any:
     from placer.questions.explanation import explain_op
     from placer.rendering.text.explanation_text import op_blocks
 
-    found = explain_op(plan, arguments.op, arguments.model, **changes)
+    found = explain_op(plan, arguments.op, arguments.model, **options.cost_changes(arguments))
     return lambda width: op_blocks(found, width), found
 
 
-def _explain_plan(plan: Plan, arguments: argparse.Namespace, changes: dict[str, Any]) -> Any:
+def _explain_plan(plan: Plan, arguments: argparse.Namespace) -> Any:
     from placer.questions.explanation import explain_plan
     from placer.rendering.text.explanation_text import plan_explanation_blocks
 
-    found = explain_plan(plan, arguments.model, **changes)
+    found = explain_plan(plan, arguments.model, **options.cost_changes(arguments))
     return lambda width: plan_explanation_blocks(plan, found, width), found
 
 
-def _explain_conflict(plan: Plan, arguments: argparse.Namespace, changes: dict[str, Any]) -> Any:
+def _explain_conflict(plan: Plan, arguments: argparse.Namespace) -> Any:
+    from dataclasses import replace
+
+    from placer.problem.conflict import fix_to_json
     from placer.questions.fixes import find_fixes
     from placer.rendering.text.explanation_text import conflict_blocks
 
-    fixes = find_fixes(plan, arguments.model, time_limit=arguments.time_limit, **changes)
-    rows = [fix.row for fix in fixes]
-    conflict = None if plan.conflict is None else {**plan.conflict, "fixes": rows}
-    data = {"status": plan.solver["status"], "conflict": conflict, "fixes": rows}
+    fixes = find_fixes(
+        plan, arguments.model, time_limit=arguments.time_limit, **options.cost_changes(arguments)
+    )
+    rows = tuple(fix.row for fix in fixes)
+    conflict = None if plan.conflict is None else replace(plan.conflict, fixes=rows).to_json()
+    told = [fix_to_json(row) for row in rows]
+    data = {"status": plan.solver.status, "conflict": conflict, "fixes": told}
     return lambda width: conflict_blocks(plan, fixes, width), data
 
 

@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
     plan = Plan.load(arguments.plan)
     if not plan.placement and arguments.to != "html":
         raise UsageError(
-            f"{arguments.plan} has no placement ({plan.solver['status']}): there is nothing to "
+            f"{arguments.plan} has no placement ({plan.solver.status}): there is nothing to "
             f"draw as {arguments.to}; --to html and placer explain show why"
         )
     with progress(f"exporting {arguments.plan}", arguments):
@@ -85,8 +85,7 @@ def _export(plan: Plan, arguments: argparse.Namespace) -> None:
     from placer.questions.saved_plans import with_step
 
     if plan.placement:
-        changes = {} if arguments.costs is None else {"costs": options.read_costs(arguments.costs)}
-        plan = with_step(plan, arguments.model, **changes)
+        plan = with_step(plan, arguments.model, **options.cost_changes(arguments))
     if arguments.to == "html":
         plan.to_html(arguments.output, force=arguments.force)
         return

@@ -126,13 +126,13 @@ def require_placement(plan: Plan) -> None:
     """
     plan.raise_for_conflict()
     if plan.placement and not plan.fits:
-        over = [row["message"] for row in plan.warnings if row["code"] == "peak_over_cap"]
+        over = [row.message for row in plan.warnings if row.code == "peak_over_cap"]
         raise NoSolutionError(
             f"no placement within the caps was found, and none is proven impossible: in the best "
             f"one {'; '.join(over)}; the plan says which caps would do"
         )
     if not plan.placement:
         raise NoSolutionError(
-            f"no placement was found in {plan.solver['seconds']:.0f} s, and none is proven "
+            f"no placement was found in {plan.solver.seconds:.0f} s, and none is proven "
             "impossible: give more time with --time-limit, or more memory"
         )

@@ -54,10 +54,8 @@ def run(arguments: argparse.Namespace) -> None:
         _sweep(arguments)
         return
     baseline = gates.read_baseline(arguments)
-    from placer.commands.preloading import load_meanwhile
     from placer.pipeline.pipeline import report
 
-    load_meanwhile("placer.rendering.text.report_text", "cost_models.rules", "cost_models.kernels")
     with progress(f"analysing {arguments.model}", arguments):
         found = report(arguments.model, arguments.devices, **all_options(arguments))
     emit(_render(found, arguments.format, **style(to_file=bool(arguments.output))), arguments)

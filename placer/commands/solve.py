@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from placer.commands import option_values, options
 from placer.errors import InfeasibleError, NoSolutionError, UsageError
@@ -128,7 +128,7 @@ def read_problem(path: Path) -> PlacementProblem:
     return problem
 
 
-def describe(problem: PlacementProblem, solution: Solution) -> dict[str, Any]:
+def describe(problem: PlacementProblem, solution: Solution) -> dict[str, object]:
     """The solution as what JSON can hold: the unit of ``value`` and ``lower_bound`` is bytes for
     transfer, seconds for the other objectives."""
     gap = None
@@ -145,7 +145,7 @@ def describe(problem: PlacementProblem, solution: Solution) -> dict[str, Any]:
         "spilled_bytes": solution.spilled_bytes,
         "placement": problem.placement(solution.device_of) if solution.device_of else {},
         "warnings": [{"code": code, "message": text} for code, text in solution.warnings],
-        "conflict": dict(solution.conflict),
+        "conflict": solution.conflict.to_json() if solution.conflict else {},
     }
 
 

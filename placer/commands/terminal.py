@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from placer.files import write_text
 
@@ -26,7 +26,14 @@ MESSAGE_WIDTH = 40
 """Columns for what a command does: a long path leaves room for the stage and the time."""
 
 
-def style(*, to_file: bool = False) -> dict[str, Any]:
+class Style(TypedDict):
+    """How a text is rendered."""
+
+    width: int
+    colour: bool
+
+
+def style(*, to_file: bool = False) -> Style:
     """``width`` and ``colour`` for rendering; no colours into files, pipes and dumb terminals,
     or where ``NO_COLOR`` is set (https://no-color.org)."""
     if to_file:

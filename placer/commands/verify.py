@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from placer.commands import options
 from placer.errors import UsageError
@@ -110,7 +110,7 @@ def _render(found: Verification, arguments: argparse.Namespace, *, width: int, c
     return render_verification(found, arguments.model, width=width, colour=colour)
 
 
-def _read_inputs(path: str) -> dict[str, Any]:
+def _read_inputs(path: str) -> dict[str, object]:
     """Arrays by name.  Raises ``UsageError`` if the file is missing or no ``.npz``."""
     import numpy
 

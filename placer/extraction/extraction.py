@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.tensor_size import tensor_bytes
 from placer.extraction.graph_defs.program import ProgramInput
 from placer.graph.op_graph import OpGraph
+from placer.graph.program_source import Bindings, ModelSource
 
 if TYPE_CHECKING:
     import networkx
 
 Warning_ = tuple[str, str, tuple[str, ...]]
 """A code, a message, and the ops it is about."""
+
+
+class ProgramChoice(TypedDict):
+    """Which program of a file is meant; see :func:`placer.extract`."""
+
+    tag_set: str | None
+    signature: str | None
+    outputs: Sequence[str] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +41,8 @@ class Extraction:
     """
 
     graph: OpGraph
-    model: Mapping[str, Any]
-    bindings: Mapping[str, Any]
+    model: ModelSource
+    bindings: Bindings
     inputs: tuple[ProgramInput, ...] = ()
     outputs: tuple[tuple[str, str], ...] = ()
     unknown: tuple[str, ...] = ()

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from cost_models.op_info import TensorProperties
-from placer.beside import beside
 from placer.errors import ShapeError
 from placer.extraction.building import GraphBuilder
-from placer.extraction.colocation import find_colocation_groups
 from placer.extraction.extraction import Extraction, Warning_
 from placer.extraction.files.sources import file_hash, model_file
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
@@ -23,12 +19,12 @@ from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import TensorState, is_known
 from placer.extraction.graph_defs.tensor_types import UNSIZED, GraphTypes
 from placer.extraction.graph_defs.v1_control_flow import find_contexts
-from placer.extraction.op_columns import Parcel, find_structure
 from placer.extraction.shapes.binding import Binding, bind_inputs
 from placer.extraction.shapes.shape_inference import GraphShapes, ShapeAnalysis
 from placer.extraction.shapes.stored_shapes import settle_reserve_spaces, stated_shapes
-from placer.graph.op_graph import ColocationGroup, OpGraph
+from placer.graph.op_graph import OpGraph
 from placer.graph.order import is_back_edge
+from placer.graph.program_source import ModelSource
 
 
 def analyse_program(
@@ -61,19 +57,16 @@ def analyse_program(
         warnings.append(("unbound_batch", message, inputs))
     before_inference()
     types = GraphTypes(program.graph_def.node, definitions, program.contents)
-    work = partial(_without_shapes, program, definitions, types)
-    with beside(work, ops=len(program.graph_def.node)) as without_shapes:
-        try:
-            found, problems = _find_shapes(program, binding, types, None if infer else reason)
-        except Exception:
-            without_shapes()  # which names what is wrong with the file
-            raise
-        check_tensors((tensor for _, tensor in program.outputs), types)
-        found = replace(found, shapes=settle_reserve_spaces(types, found.shapes))
-        fingerprint, structure, groups = without_shapes()
+    check_dtypes(program.graph_def.node, types)
+    check_tensors((tensor for _, tensor in program.outputs), types)
+    fingerprint = program.fingerprint or fingerprint_graph(
+        program.graph_def, definitions, program.contents
+    )
     program = replace(program, fingerprint=fingerprint)
+    found, problems = _find_shapes(program, binding, types, None if infer else reason)
+    found = replace(found, shapes=settle_reserve_spaces(types, found.shapes))
     builder = GraphBuilder(definitions)
-    graph = builder.build(program, found, structure, groups)
+    graph = builder.build(program, found)
     warnings.extend(problems)
     warnings.extend(_unknown_ops(program, definitions))
     outputs = (tensor for info in builder.infos.values() for tensor in info.outputs)
@@ -95,19 +88,6 @@ def analyse_program(
         functions_in_file=program.functions_in_file,
         tensorflow_version=_tensorflow_version(),
     )
-
-
-def _without_shapes(
-    program: FlatProgram, definitions: OpDefinitions, types: GraphTypes
-) -> tuple[str, Parcel, tuple[ColocationGroup, ...]]:
-    """The fingerprint of a program, the structure of its ops, and its colocation groups; raises
-    :class:`ModelError` if an input is not what its reader declares."""
-    check_dtypes(program.graph_def.node, types)
-    structure = find_structure(program.graph_def.node, program.contents, program.origins)
-    found = program.fingerprint or fingerprint_graph(
-        program.graph_def, definitions, program.contents
-    )
-    return found, Parcel(structure), find_colocation_groups(program.graph_def, types)
 
 
 def _find_shapes(
@@ -253,9 +233,9 @@ def _roots(graph: OpGraph) -> Iterator[str]:
             yield op.name
 
 
-def describe(program: FlatProgram) -> dict[str, Any]:
+def describe(program: FlatProgram) -> ModelSource:
     """What a plan says about its model."""
-    found: dict[str, Any] = {
+    found: ModelSource = {
         "path": program.path,
         "format": program.source_format,
         "signature": program.signature,

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from cost_models.byte_sizes import format_bytes
 from cost_models.clusters import parse_cluster
@@ -19,6 +18,7 @@ from cost_models.devices import presets
 from placer.errors import PlacerError
 from placer.plan.plan import Plan
 from placer.plan.request import Options
+from placer.problem.conflict import Conflict, Fix
 from placer.problem.constraints import pin_request
 from placer.problem.grouping import GRADIENTS, together_request
 from placer.problem.placement_problem import NEVER_SPILL
@@ -41,32 +41,24 @@ Attempt = Callable[[str | Path, Options], Plan]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fix:
-    """A change of the request under which there is a placement.
+class PlacedFix(Fix):
+    """A fix with the ``plan`` that shows it."""
 
-    ``kind`` is ``caps``, ``devices``, ``batch``, ``pin``, ``group`` or ``spill``; ``change`` is
-    what to ask for instead, as an option of the command line; ``note`` says how near to the least
-    it is.  ``plan`` is the placement that shows it.
-    """
-
-    kind: str
-    change: str
-    note: str
     plan: Plan
 
     @property
-    def row(self) -> dict[str, str]:
+    def row(self) -> Fix:
         """The change as a plan keeps it."""
-        return {"kind": self.kind, "change": self.change, "note": self.note}
+        return Fix(kind=self.kind, change=self.change, note=self.note)
 
 
 def find_changes(
     attempt: Attempt,
     devices: str | Path,
     wanted: Options,
-    conflict: Mapping[str, Any],
+    conflict: Conflict | None,
     deadline: float,
-) -> list[Fix]:
+) -> list[PlacedFix]:
     """What was found until ``deadline`` (of ``time.monotonic()``): each single request (to spill, a
     pin less) that is enough to drop, or the fewest; the least cap of one device, and of all in
     conflict; the next larger devices; the largest batch.
@@ -85,7 +77,7 @@ class _Search:
         attempt: Attempt,
         devices: str | Path,
         wanted: Options,
-        conflict: Mapping[str, Any],
+        conflict: Conflict | None,
         deadline: float,
     ) -> None:
         self.attempt = attempt
@@ -95,9 +87,9 @@ class _Search:
         share = (deadline - time.monotonic()) / _TRIALS
         self.trial_seconds = min(_MOST_TRIAL_SECONDS, max(_LEAST_TRIAL_SECONDS, share))
         self.cluster = parse_cluster(str(devices), wanted.max_memory, wanted.reserve)
-        self.known = [row for row in conflict.get("fixes", ()) if isinstance(row, Mapping)]
-        asked = [*conflict.get("pins", ()), *conflict.get("groups", ())]
-        self.blamed = [row["request"] for row in asked if row.get("request")]
+        self.known = conflict.fixes if conflict else ()
+        asked = [*conflict.pins, *conflict.groups] if conflict else []
+        self.blamed = [row.request for row in asked if row.request]
 
     @property
     def is_over(self) -> bool:
@@ -112,10 +104,10 @@ class _Search:
             return None
         return plan if plan.fits else None
 
-    def requests(self) -> Iterator[Fix]:
+    def requests(self) -> Iterator[PlacedFix]:
         """What could be enough as far as the problem tells; if none of it is, each request in
         conflict, and at last all of them."""
-        likely = [tuple(row["requests"]) for row in self.known if row.get("requests")]
+        likely = [row.requests for row in self.known if row.requests]
         singles = [(name,) for name in self.blamed or self._asked()]
         everything = [tuple(name for (name,) in singles)] if len(singles) > 1 else []
         tried: set[tuple[str, ...]] = set()
@@ -138,7 +130,7 @@ class _Search:
         names += [together_request(glob) for glob in wanted.keep_together]
         return names + ([NEVER_SPILL] if wanted.spill == "never" else [])
 
-    def _without(self, names: Sequence[str]) -> Fix | None:
+    def _without(self, names: Sequence[str]) -> PlacedFix | None:
         """The request without some of what it asks for, if that has a placement."""
         wanted, dropped = self.wanted, set(names)
         changes, kinds = [f"without {name}" for name in names], {"pin"}
@@ -167,12 +159,12 @@ class _Search:
         plan = self.place(fewer)
         if plan is None:
             return None
-        return Fix(kind=min(kinds), change=" ".join(changes), note="", plan=plan)
+        return PlacedFix(kind=min(kinds), change=" ".join(changes), note="", plan=plan)
 
-    def caps(self) -> Iterator[Fix]:
+    def caps(self) -> Iterator[PlacedFix]:
         """The least caps, of one device and of several, with a placement: from those on that the
         problem does not rule out."""
-        rows = [dict(row["caps"]) for row in self.known if row.get("caps")]
+        rows = [dict(row.caps) for row in self.known if row.caps]
         accelerators = {d.name: d.usable_bytes for d in self.cluster.devices if d.type != "CPU"}
         host = {self.cluster.host.name: self.cluster.host.usable_bytes}
         for least in rows or [accelerators or host]:
@@ -180,7 +172,7 @@ class _Search:
             if found is not None:
                 yield found
 
-    def _least_factor(self, least: Mapping[str, int]) -> Fix | None:
+    def _least_factor(self, least: Mapping[str, int]) -> PlacedFix | None:
         """The caps ``least`` times a factor as near to one as was found to be enough."""
         best: tuple[float, Plan] | None = None
         low = 0.0
@@ -208,7 +200,7 @@ class _Search:
         tried = f"{low / factor:.1%} of it" if low else "less"
         note = f"{', '.join(sizes)}; no placement was found for {tried}"
         change = "--max-memory " + ",".join(f"{name}={size}" for name, size in caps.items())
-        return Fix(kind="caps", change=change, note=note, plan=plan)
+        return PlacedFix(kind="caps", change=change, note=note, plan=plan)
 
     def _with_caps(self, usable: Mapping[str, int], factor: float) -> Options:
         caps: Mapping[int | str, int | str] = dict(self._limits(usable, factor).items())
@@ -232,7 +224,7 @@ class _Search:
             limits |= {name: limits[name] + max(0, size) for name, size in missing.items()}
         return limits
 
-    def larger_devices(self) -> Iterator[Fix]:
+    def larger_devices(self) -> Iterator[PlacedFix]:
         """The accelerators of the next larger model with which there is a placement."""
         models = {d.model: d.memory_limit_bytes for d in self.cluster.devices if d.type != "CPU"}
         spec = str(self.devices)
@@ -250,10 +242,10 @@ class _Search:
             devices = re.sub(item, rf"\g<1>{other}", spec)
             plan = None if self.is_over or devices == spec else self.place(self.wanted, devices)
             if plan is not None:
-                yield Fix(kind="devices", change=f"--devices {devices}", note="", plan=plan)
+                yield PlacedFix(kind="devices", change=f"--devices {devices}", note="", plan=plan)
                 return
 
-    def batch(self) -> Iterator[Fix]:
+    def batch(self) -> Iterator[PlacedFix]:
         """The largest batch size with a placement."""
         given = self.wanted.batch_size
         if given is None or given < 2:
@@ -268,7 +260,7 @@ class _Search:
                 low, best = middle, plan
         if best is not None:
             note = f"no placement was found for {high}" if high < given else f"{given} has none"
-            yield Fix(kind="batch", change=f"--batch-size {low}", note=note, plan=best)
+            yield PlacedFix(kind="batch", change=f"--batch-size {low}", note=note, plan=best)
 
 
 def _less(pins: Mapping[str, str], flag: str, dropped: set[str]) -> dict[str, str]:

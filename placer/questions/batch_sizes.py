@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from placer.pipeline.pipeline import REFERENCE_DEVICE, read_cluster
+from placer.pipeline.pipeline import REFERENCE_DEVICE
 from placer.pipeline.pipeline import report as report_model
+from placer.pipeline.workload import read_cluster
 from placer.plan.report import Report
 from placer.plan.request import Options
 from placer.plan.results import Summarised
@@ -42,7 +43,7 @@ class Sweep(Summarised):
     """The rows, and the largest batch size that fits: ``largest_fitting`` fits (``None``: none was
     found), ``smallest_failing`` is the least that was tried and does not (``None``: all fit)."""
 
-    model: Mapping[str, Any]
+    model: Mapping[str, str]
     caps: Mapping[str, int]
     rows: tuple[SweepRow, ...]
     largest_fitting: int | None
@@ -106,10 +107,10 @@ class _Trials:
             batch_size=batch_size,
             fits=plan.fits,
             peak_bytes=plan.peak_bytes,
-            step_seconds=plan.metrics["step_seconds"] or 0.0,
+            step_seconds=plan.metrics.step_seconds or 0.0,
             flops=found.compute.flops,
-            transfer_bytes=plan.metrics["transfer_bytes"],
-            status=plan.solver["status"],
+            transfer_bytes=plan.metrics.transfer_bytes,
+            status=plan.solver.status,
         )
 
 

@@ -10,16 +10,20 @@ from typing import Any
 from cost_models.device_names import matches
 from placer.errors import UsageError
 from placer.graph.op_graph import Op
-from placer.pipeline.formulation import StepPeaks
-from placer.pipeline.pipeline import Workload, place_extraction, prepare
-from placer.pipeline.posing import pose
+from placer.graph.program_source import Bindings, ModelSource
+from placer.pipeline.formulation import formulate
+from placer.pipeline.placement import place_workload
+from placer.pipeline.predicted_placement import predict_placement
+from placer.pipeline.preparation import prepare
+from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
 from placer.plan.request import DeviceFunction, Options
 from placer.plan.results import Summarised
-from placer.prediction import predict
+from placer.prediction.orders.step_peaks import StepPeaks
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES
 from placer.solving.caps.tightening import BASELINE_SECONDS, solve_under_peaks
+from placer.solving.orders.placed_order import FREE
 from placer.solving.solution import SolverParameters
 from placer.solving.solver import solve
 
@@ -63,8 +67,8 @@ class Comparison(Summarised):
     ``caps`` are the usable bytes by device.
     """
 
-    model: Mapping[str, Any]
-    bindings: Mapping[str, Any]
+    model: ModelSource
+    bindings: Bindings
     objective: str
     caps: Mapping[str, int]
     strategies: tuple[Strategy, ...]
@@ -88,18 +92,18 @@ def compare(
     taken = sorted({OURS, EXPERT, *BASELINES} & set(functions or ()))
     if taken:
         raise UsageError(f"{taken[0]!r} is the name of a strategy already; choose another")
-    return compare_workload(prepare(source, devices, wanted), wanted, functions)
+    return compare_workload(prepare(source, devices, wanted), functions)
 
 
 def compare_workload(
-    workload: Workload, wanted: Options, functions: Mapping[str, DeviceFunction] | None = None
+    workload: Workload, functions: Mapping[str, DeviceFunction] | None = None
 ) -> Comparison:
     """As :func:`compare`, of a program whose costs are known already."""
-    work = (workload.extraction, workload.costs, workload.cluster)
-    own = _own(workload, wanted, functions or {})  # looked at first, since they may be wrong
-    posed = pose(*work, wanted)
-    others = [*(_baseline(name, posed[1], workload) for name in BASELINES), *own]
-    plan = place_extraction(*work, wanted, posed=posed)
+    wanted = workload.wanted
+    own = _own(workload, functions or {})  # looked at first, since they may be wrong
+    formulation = formulate(replace(workload, wanted=replace(wanted, order=FREE)))
+    others = [*(_baseline(name, formulation.problem, workload) for name in BASELINES), *own]
+    plan = place_workload(workload, formulation if wanted.order == FREE else None)
     return Comparison(
         model=plan.model,
         bindings=plan.bindings,
@@ -111,49 +115,39 @@ def compare_workload(
 
 
 def _ours(plan: Plan) -> Strategy:
-    status = plan.solver["status"]
+    status = plan.solver.status
     if not plan.placement:
         return Strategy(name=OURS, note=f"no placement: {status}")
     return Strategy(
         name=OURS,
         note="proven best" if status == "OPTIMAL" else "",
         placement=plan.placement,
-        transfer_bytes=plan.metrics["transfer_bytes"],
-        transfer_count=plan.metrics["transfer_count"],
-        step_seconds=plan.metrics["step_seconds"],
-        bottleneck_seconds=plan.metrics["bottleneck_seconds"],
+        transfer_bytes=plan.metrics.transfer_bytes,
+        transfer_count=plan.metrics.transfer_count,
+        step_seconds=plan.metrics.step_seconds,
+        bottleneck_seconds=plan.metrics.bottleneck_seconds,
         peak_bytes=plan.peak_bytes,
         over_bytes=plan.over_bytes,
-        lower_bound=plan.solver["lower_bound"],
+        lower_bound=plan.solver.lower_bound,
     )
 
 
-def _own(
-    workload: Workload, wanted: Options, functions: Mapping[str, DeviceFunction]
-) -> list[Strategy]:
+def _own(workload: Workload, functions: Mapping[str, DeviceFunction]) -> list[Strategy]:
     """The expert who annotated the graph, and the user's functions."""
-    graph = workload.extraction.graph
-    annotated = any(op.device for op in graph.ops.values())
+    annotated = any(op.device for op in workload.graph.ops.values())
     experts = {EXPERT: _own_device} if annotated else {}
-    return [
-        _followed(name, function, workload, wanted)
-        for name, function in {**experts, **functions}.items()
-    ]
+    named = {**experts, **functions}
+    return [_followed(name, function, workload) for name, function in named.items()]
 
 
-def _followed(name: str, function: DeviceFunction, workload: Workload, wanted: Options) -> Strategy:
+def _followed(name: str, function: DeviceFunction, workload: Workload) -> Strategy:
     """What TensorFlow makes of a device function under soft placement."""
-    _, problem = pose(
-        workload.extraction,
-        workload.costs,
-        workload.cluster,
-        replace(wanted, device_function=function),
-    )
+    wanted = replace(workload.wanted, device_function=function, order=FREE)
+    problem = formulate(replace(workload, wanted=wanted)).problem
     device_of = BASELINES["tensorflow-default"](problem)
-    graph = workload.extraction.graph
     asked = [
         (function(op), problem.device_names[d])
-        for op, d in zip(graph.ops.values(), device_of, strict=True)
+        for op, d in zip(workload.graph.ops.values(), device_of, strict=True)
     ]
     moved = sum(bool(wish) and not matches(wish, device) for wish, device in asked)
     note = f"{moved:,} ops are not where it asks: no kernel, fed, or colocated" if moved else ""
@@ -172,7 +166,7 @@ def _baseline(name: str, problem: PlacementProblem, workload: Workload) -> Strat
     found = _strategy(name, solution.device_of, problem, workload)
     if found.fits or name in _IGNORES_CAPS:
         return found
-    finder = StepPeaks(workload.extraction.graph, workload.costs, problem)
+    finder = StepPeaks(workload.graph, workload.costs, problem)
     parameters = SolverParameters(time_limit_seconds=BASELINE_SECONDS)
     tightened = solve_under_peaks(problem, finder, parameters, solver=name)
     if tightened.device_of is None:
@@ -188,9 +182,8 @@ def _strategy(
     note: str = "",
 ) -> Strategy:
     """The predicted figures of a placement."""
-    graph = workload.extraction.graph
     placement = problem.placement(device_of)
-    metrics = predict(graph, workload.costs, placement, workload.cluster)
+    metrics = predict_placement(workload, placement).metrics
     peaks = {name: metrics.peaks[name].high_bytes for name in problem.device_names}
     caps = dict(zip(problem.device_names, problem.capacity_bytes, strict=True))
     sent = [t for t in metrics.transfers if t.kind in ("data", "feed")]

@@ -31,7 +31,10 @@ from cost_models.devices import Cluster
 from cost_models.roofline import transfer_seconds
 from placer.errors import UsageError
 from placer.extraction.divisibility.divisibility import require_apart
-from placer.pipeline.pipeline import Workload, place_extraction, prepare
+from placer.graph.program_source import ModelSource
+from placer.pipeline.placement import place_workload
+from placer.pipeline.preparation import prepare
+from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
 from placer.plan.request import Options
 from placer.plan.results import Summarised
@@ -86,7 +89,7 @@ class Alternatives(Summarised):
     """All of them; ``recommended`` is the name of the one with the most samples per second among
     those that fit, ``None`` if none does.  ``undivided`` says why there is but one placement."""
 
-    model: Mapping[str, Any]
+    model: ModelSource
     batch_size: int
     caps: Mapping[str, int]
     rows: tuple[Alternative, ...]
@@ -166,9 +169,7 @@ class _Parts:
     def place(self, size: int, objective: str, cluster: Cluster | None = None) -> Plan:
         workload = self.workload(size)
         wanted = replace(self.wanted, batch_size=size, objective=objective)
-        return place_extraction(
-            workload.extraction, workload.costs, cluster or workload.cluster, wanted
-        )
+        return place_workload(replace(workload, cluster=cluster or workload.cluster, wanted=wanted))
 
 
 def _require_batch(workload: Workload) -> None:

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any
+from dataclasses import dataclass
 
+from placer.problem.conflict import Conflict
 from placer.problem.placement_problem import PlacementProblem
-
-
-class Status(str, Enum):
-    """Why the solver stopped, in the words of CP-SAT."""
-
-    OPTIMAL = "OPTIMAL"
-    FEASIBLE = "FEASIBLE"
-    INFEASIBLE = "INFEASIBLE"
-    UNKNOWN = "UNKNOWN"
+from placer.problem.status import Status as Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,5 +42,5 @@ class Solution:
     spilled_bytes: int = 0
     seconds: float = 0.0
     warnings: tuple[tuple[str, str], ...] = ()
-    conflict: Mapping[str, Any] = field(default_factory=dict)
+    conflict: Conflict | None = None
     unsolvable: PlacementProblem | None = None

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from placer.__main__ import main
 from placer.errors import ShapeError
-from placer.pipeline.pipeline import require_known_shapes
+from placer.pipeline.workload import require_known_shapes
 from placer.plan.plan import Plan, plan_schema
 
 CAPS = ["--devices", "2xGPU", "--max-memory", "GPU:*=300KiB"]
@@ -121,4 +121,4 @@ def test_caps_that_nothing_fits_exit_5_with_the_reason(saved_model, tmp_path, ca
     plan = Plan.load(path)
     assert plan.solver["status"] == "INFEASIBLE"
     assert plan.conflict is not None
-    assert plan.conflict["fixes"]
+    assert plan.conflict.fixes

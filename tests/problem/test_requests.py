@@ -12,7 +12,7 @@ from small_problems import best_by_enumeration
 
 from cost_models.clusters import parse_cluster
 from placer.graph.op_graph import OpGraph
-from placer.pipeline.formulation import formulate
+from placer.pipeline.formulation import build_problem
 from placer.problem.constraints import ConstraintOptions, find_constraints
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.conflicts.conflict import checker
@@ -27,7 +27,7 @@ def problem_of(
     cluster = parse_cluster(devices)
     constraints = find_constraints(graph, cluster, ConstraintOptions(**options))
     costs = draw_costs(graph, persistent_bytes=resident or {})
-    return formulate(graph, costs, cluster, constraints, spill=spill)
+    return build_problem(graph, costs, cluster, constraints, spill=spill)
 
 
 def requests_of(problem: PlacementProblem) -> dict[str, tuple[str, set[str], set[str]]]:

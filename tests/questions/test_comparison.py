@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from questions.conftest import CAPS
 
-import placer.pipeline.pipeline
+import placer.pipeline.placement
 import placer.questions.comparison
 from placer.errors import UsageError
 from placer.pipeline.pipeline import place
@@ -29,12 +29,12 @@ def found(network) -> Comparison:
         "halves": lambda op: "/GPU:1" if "layer_0" in op.name else "/GPU:0",
     }
     with pytest.MonkeyPatch.context() as patch:
-        posed = []
-        for module in (placer.questions.comparison, placer.pipeline.pipeline):
-            counted = partial(_counted, module.pose, posed)
-            patch.setattr(module, "pose", counted)
+        formulated = []
+        for module in (placer.questions.comparison, placer.pipeline.placement):
+            counted = partial(_counted, module.formulate, formulated)
+            patch.setattr(module, "formulate", counted)
         comparison = compare(network, **CAPS, functions=functions)
-    assert len(posed) == 1 + len(functions)  # the solver and all baselines see one problem
+    assert len(formulated) == 1 + len(functions)  # the solver and all baselines see one problem
     return comparison
 
 

@@ -148,11 +148,11 @@ def test_an_infeasible_plan_says_what_is_in_conflict_and_what_would_fit(network)
     pins = {"*layer_0*": "GPU:0", "*layer_1*": "GPU:0", "*layer_2*": "GPU:1"}
     request = {"devices": "2xGPU:300KiB", "spill": "never", "time_limit": 8.0}
     plan = place(network, **request, pins=pins)
-    assert plan.conflict["reason"] == "overfull"
-    assert [row["device"] for row in plan.conflict["caps"]] == ["GPU:0"]
-    blamed = [row["request"] for row in plan.conflict["pins"]]
+    assert plan.conflict.reason == "overfull"
+    assert [row.device for row in plan.conflict.caps] == ["GPU:0"]
+    blamed = [row.request for row in plan.conflict.pins]
     assert sorted(blamed) == ["--pin '*layer_0*=GPU:0'", "--pin '*layer_1*=GPU:0'"]
-    changes = [fix["change"] for fix in plan.conflict["fixes"]]
+    changes = [fix.change for fix in plan.conflict.fixes]
     assert changes[:2] == [f"without {name}" for name in blamed]
     for glob in ("*layer_0*", "*layer_1*"):
         fewer = {name: device for name, device in pins.items() if name != glob}
@@ -169,15 +169,15 @@ def test_groups_of_the_user_and_device_strings_are_in_conflict_too(network):
     """All layers kept together fit no device; all of them on one by a device function neither."""
     request = {"devices": "2xGPU:300KiB", "spill": "never", "time_limit": 8.0}
     plan = place(network, **request, keep_together=("*layer_*",))
-    (row,) = plan.conflict["groups"]
-    assert row["request"] == "--keep-together '*layer_*'"
-    assert plan.conflict["fixes"][0]["change"] == "without --keep-together '*layer_*'"
+    (row,) = plan.conflict.groups
+    assert row.request == "--keep-together '*layer_*'"
+    assert plan.conflict.fixes[0].change == "without --keep-together '*layer_*'"
     plan = place(
         network, **request, device_function=lambda op: "/gpu:0" if "layer" in op.name else ""
     )
-    blamed = [row["request"] for row in plan.conflict["pins"]]
+    blamed = [row.request for row in plan.conflict.pins]
     assert blamed == ["the device string '/gpu:0'", "--spill never"]
-    changes = [fix["change"] for fix in plan.conflict["fixes"]]
+    changes = [fix.change for fix in plan.conflict.fixes]
     assert changes[0] == "without the device function"
     assert len(changes) > 1  # a larger cap, or to spill: as far as the time goes
 
@@ -186,7 +186,7 @@ def test_larger_devices_are_offered_where_models_were_named(network):
     """A reserve leaves 300 KiB of a T4; the next larger model is enough."""
     plan = place(network, "1xT4", spill="never", reserve="15359.7MiB", time_limit=8.0)
     assert plan.solver["status"] == "INFEASIBLE"
-    fixes = {row["kind"]: row["change"] for row in plan.conflict["fixes"]}
+    fixes = {row.kind: row.change for row in plan.conflict.fixes}
     devices = fixes["devices"].removeprefix("--devices ")
     assert devices != "1xT4"
     assert place(network, devices, spill="never", reserve="15359.7MiB", time_limit=8.0).fits

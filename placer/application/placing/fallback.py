@@ -23,6 +23,7 @@ from placer.extraction.graph_defs.tensor_types import input_types
 
 if TYPE_CHECKING:
     from placer.plan.plan import Plan
+from placer.plan.rows import PlanWarning
 
 SHOWN = 5
 _REFERENCES = frozenset({"VariableV2", "Variable"})
@@ -144,14 +145,14 @@ def record_moves(plan: Plan, moves: Iterable[Move]) -> Plan:
     for move in moves:
         key = move.requested, move.actual, move.code.partition(":")[0]
         groups.setdefault(key, []).append(move.op)
-    rows = [
-        {
-            "code": "fallback",
-            "message": f"TensorFlow moves these ops from {requested} to {actual}: {code}",
-            "count": len(ops),
-            "ops": ops,
-        }
+    added = [
+        PlanWarning(
+            code="fallback",
+            message=f"TensorFlow moves these ops from {requested} to {actual}: {code}",
+            count=len(ops),
+            ops=tuple(ops),
+        )
         for (requested, actual, code), ops in groups.items()
     ]
-    kept = [row for row in plan.warnings if row["code"] != "fallback"]
-    return replace(plan, warnings=(*kept, *rows))
+    kept = [warning for warning in plan.warnings if warning.code != "fallback"]
+    return replace(plan, warnings=(*kept, *added))

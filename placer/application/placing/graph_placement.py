@@ -73,7 +73,7 @@ def check_fingerprint(program: FlatProgram, plan: Any) -> None:
     """Raises :class:`UsageError` unless ``plan`` was made for ``program`` and places it."""
     if not plan.placement:
         raise UsageError(
-            f"the plan has no placement, its status is {plan.solver['status']}: plan.summary() "
+            f"the plan has no placement, its status is {plan.solver.status}: plan.summary() "
             f"says what contradicts"
         )
     wanted = plan.model.get("fingerprint", "")

@@ -19,6 +19,7 @@ from placer.application.verifying.verification_result import (
     TransferRow,
 )
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.plan.rows import PlannedTransfer
 
 TOLERANCE = 1e-3
 """Of the largest value of an output: a first guess, not yet measured on accelerators."""
@@ -161,7 +162,7 @@ def _readers(program: FlatProgram) -> dict[str, list[str]]:
 
 
 def compare_transfers(
-    comparison: Comparison, predicted: Iterable[Mapping[str, Any]] | None
+    comparison: Comparison, predicted: Iterable[PlannedTransfer] | None
 ) -> tuple[TransferRow, ...]:
     """Predicted and seen transfers, one row per tensor and destination.
 
@@ -173,10 +174,10 @@ def compare_transfers(
     codes = _TransferCodes(comparison)
     rows, known = [], set()
     for row in predicted or ():
-        key = row["tensor"], row["from"], row["to"]
+        key = row.tensor, row.source, row.target
         known.add(key)
-        code = "" if key in seen else codes.missing(row["kind"], key)
-        rows.append(_transfer_row(key, row["kind"], predicted=True, actual=key in seen, code=code))
+        code = "" if key in seen else codes.missing(row.kind, key)
+        rows.append(_transfer_row(key, row.kind, predicted=True, actual=key in seen, code=code))
     feeds = {item.tensor for item in comparison.program.inputs}
     for key, item in sorted(seen.items()):
         if key not in known:

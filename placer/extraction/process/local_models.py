@@ -14,7 +14,14 @@ from placer.errors import UsageError
 from placer.extraction.files.keras_files import CONFIG_FILE, is_keras_file
 from placer.extraction.files.remote_files import scheme_of
 from placer.extraction.files.sources import file_hash
-from placer.extraction.process.child_process import require_answer
+from placer.extraction.process.child_process import export_keras, fetch
+from placer.extraction.process.requests import (
+    FetchRequest,
+    KerasRequest,
+    keras_bytes,
+    memory_limit,
+)
+from placer.graph.program_source import ModelSource
 
 if TYPE_CHECKING:
     from placer.extraction.extraction import Extraction
@@ -41,11 +48,11 @@ class LocalModel:
         """``found`` in ``path``, described as what was given."""
         if str(self.path) == self.source:
             return found
-        model = {**found.model, "path": self.source}
+        model: ModelSource = {**found.model, "path": self.source}
         if self.source_format:
             folder = self.original.is_dir()
             file = self.original / CONFIG_FILE if folder else self.original
-            model |= {"format": self.source_format, "sha256": file_hash(file)}
+            model = {**model, "format": self.source_format, "sha256": file_hash(file)}
         return replace(found, model=model)
 
 
@@ -68,12 +75,16 @@ def local_model(
         original = Path(name.partition("://")[2] if scheme == "file" else name)
         if scheme not in ("", "file"):
             original = Path(folder) / (Path(name).name or "model")
-            request = {"path": name, "target": str(original), "weights": weights}
-            require_answer("fetch", request, TIME_LIMIT_SECONDS)
+            fetch(FetchRequest(path=name, target=original, weights=weights), TIME_LIMIT_SECONDS)
         if not is_keras_file(original):
             yield LocalModel(source=name, original=original, path=original)
             return
         target = Path(folder) / "exported"
-        request = {"path": str(original), "target": str(target), "allow_code": allow_unsafe_keras}
-        require_answer("export_keras", request, TIME_LIMIT_SECONDS)
+        request = KerasRequest(
+            path=original,
+            target=target,
+            allow_code=allow_unsafe_keras,
+            memory_limit_bytes=memory_limit(keras_bytes(original)),
+        )
+        export_keras(request, TIME_LIMIT_SECONDS)
         yield LocalModel(source=name, original=original, path=target, source_format="keras")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from placer.beside import beside
 from placer.errors import ModelError, UsageError
 from placer.extraction.division.dividing import divided
 from placer.extraction.division.division import Division
@@ -134,16 +133,14 @@ def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
     definitions = OpDefinitions(raw.stripped_ops, library)
     inputs = [item.tensor for item in raw.inputs]
     main = raw.graph_def.node if raw.whole else []
-    with beside(partial(check_nodes, main, definitions), ops=len(main)) as checked:
-        inlined = inline_calls(
-            cut_at_inputs(raw.graph_def, raw.inputs, definitions),
-            outputs=[tensor for _, tensor in raw.outputs] + inputs,
-            targets=raw.targets,
-            definitions=definitions,
-        )
-        checked()
-    unchecked = (n for n in inlined.graph_def.node if not raw.whole or inlined.call_path[n.name])
-    check_nodes(unchecked, definitions)
+    inlined = inline_calls(
+        cut_at_inputs(raw.graph_def, raw.inputs, definitions),
+        outputs=[tensor for _, tensor in raw.outputs] + inputs,
+        targets=raw.targets,
+        definitions=definitions,
+    )
+    called = (n for n in inlined.graph_def.node if not raw.whole or inlined.call_path[n.name])
+    check_nodes(chain(main, called), definitions)
     if not inlined.graph_def.node:
         raise ModelError(
             f"nothing is left of the {len(raw.graph_def.node):,} ops of the graph once the "

@@ -56,12 +56,9 @@ def executor_orders(
 
 
 @collection_paused()
-def peaks_along(
-    step: StepMemory, orders: Iterable[Sequence[str]], first: int = 0
-) -> list[dict[str, int]]:
-    """The peaks of every device along each order, each a step of its own, numbered from ``first``
-    on."""
-    return [step.peaks(order, sample) for sample, order in enumerate(orders, first)]
+def peaks_along(step: StepMemory, orders: Iterable[Sequence[str]]) -> list[dict[str, int]]:
+    """The peaks of every device along each order, each a step of its own."""
+    return [step.peaks(order, sample) for sample, order in enumerate(orders)]
 
 
 def ranges_of_peaks(step: StepMemory, peaks: Sequence[Mapping[str, int]]) -> dict[str, PeakRange]:

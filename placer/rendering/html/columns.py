@@ -28,7 +28,7 @@ class _Strings:
         return [self.number(text) for text in texts]
 
 
-def step_columns(step: PredictedStep) -> dict[str, Any]:
+def step_columns(step: PredictedStep) -> dict[str, object]:
     """Every column of the step; lists are by op, by buffer or by transfer."""
     strings = _Strings()
     return {
@@ -65,7 +65,7 @@ def step_columns(step: PredictedStep) -> dict[str, Any]:
     }
 
 
-def placement_columns(placement: Mapping[str, str]) -> dict[str, Any]:
+def placement_columns(placement: Mapping[str, str]) -> dict[str, object]:
     """Names and devices alone: what is known without the graph."""
     strings = _Strings()
     devices = sorted(set(placement.values()))

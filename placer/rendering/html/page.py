@@ -18,6 +18,7 @@ from typing import Any
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.prediction.predicted_step import PredictedStep
+from placer.problem.conflict import Conflict
 from placer.rendering import quantities
 from placer.rendering.html.columns import placement_columns, step_columns
 from placer.rendering.json_text import report_json
@@ -68,6 +69,7 @@ def _render(document: dict[str, Any], step: PredictedStep | None) -> str:
     )
     environment.filters.update(
         amount_of_bytes=quantities.format_bytes,
+        conflict=Conflict.from_json,
         conflict_sentences=conflict_text.conflict_sentences,
         fix_line=conflict_text.fix_line,
         seconds=quantities.format_seconds,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,12 @@ from rich.text import Text
 from placer.rendering.quantities import format_bytes, format_count, format_seconds, shorten
 from placer.rendering.text.conflict_text import fix_line
 from placer.rendering.text.layout import Column, facts, table, title
-from placer.rendering.text.plan_text import model_line, plan_blocks, quality_text
+from placer.rendering.text.plan_text import model_line, plan_blocks, quality_text, size_text
 
 if TYPE_CHECKING:
-    from placer.pipeline.fixes import Fix
+    from placer.pipeline.fixes import PlacedFix
     from placer.plan.plan import Plan
+    from placer.plan.rows import PlannedTransfer
     from placer.questions.explanation import Move, OpExplanation, PlanExplanation
 
 _WORDS = {
@@ -65,7 +66,7 @@ def plan_explanation_blocks(plan: Plan, found: PlanExplanation, width: int) -> l
     bytes_columns = [Column(header="Resident on", number=False), *columns[1:]]
     return [
         title(shorten(name, width), model_line(plan)),
-        facts("Placement", [(plan.solver["objective"], quality_text(plan.solver))]),
+        facts("Placement", [(plan.solver.objective, quality_text(plan.solver))]),
         table(columns, rows, width=width),
         table(bytes_columns, sizes, width=width),
         _crossings(found, width),
@@ -73,11 +74,13 @@ def plan_explanation_blocks(plan: Plan, found: PlanExplanation, width: int) -> l
     ]
 
 
-def conflict_blocks(plan: Plan, fixes: Sequence[Fix] | None, width: int) -> list[RenderableType]:
+def conflict_blocks(
+    plan: Plan, fixes: Sequence[PlacedFix] | None, width: int
+) -> list[RenderableType]:
     """Why there is no placement, and what was tried and found to have one."""
     name = plan.model["path"] or "Live program"
     if fixes is not None and plan.conflict:
-        plan = replace(plan, conflict={**plan.conflict, "fixes": []})
+        plan = replace(plan, conflict=replace(plan.conflict, fixes=()))
     blocks: list[RenderableType] = [
         title(shorten(name, width), model_line(plan)),
         *plan_blocks(plan, width),
@@ -121,9 +124,9 @@ def _transfer_rows(found: OpExplanation, width: int) -> list[tuple[str, Renderab
     ]
 
 
-def _sent(row: Mapping[str, Any], end: str, width: int) -> str:
-    size = "unsized" if row["bytes"] is None else format_bytes(row["bytes"])
-    return f"{shorten(row['tensor'], width // 2)} {size} {end} {row[end]}"
+def _sent(row: PlannedTransfer, end: str, width: int) -> str:
+    other = row.source if end == "from" else row.target
+    return f"{shorten(row.tensor, width // 2)} {size_text(row.bytes)} {end} {other}"
 
 
 def _moves(moves: Sequence[Move], group_size: int, width: int) -> RenderableType:
@@ -175,13 +178,13 @@ def _crossings(found: PlanExplanation, width: int) -> RenderableType:
     ]
     rows = [
         (
-            row["tensor"],
-            "unsized" if row["bytes"] is None else format_bytes(row["bytes"]),
-            row["from"],
+            row.tensor,
+            size_text(row.bytes),
+            row.source,
             _WORDS[source],
-            row["to"],
+            row.target,
             ", ".join(_WORDS[code] for code in targets),
-            row["memory"],
+            row.memory,
         )
         for row, source, targets in found.transfers
     ]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from placer.problem import conflict as problem_conflict
 from placer.problem.placement_problem import TOGETHER, PlacementProblem, to_dict
 from placer.solving.conflicts.elements import CAP, GROUP, SPILL, Elements, Packing
 from placer.solving.conflicts.fixes import find_fixes
@@ -39,8 +40,8 @@ OVERFULL, TOO_LARGE, CONTRADICTION, UNDIVIDABLE = (
 
 def explain_conflict(
     problem: PlacementProblem, time_limit_seconds: float = TIME_LIMIT_SECONDS
-) -> dict[str, Any]:
-    """The conflict of an infeasible problem as plain data.
+) -> problem_conflict.Conflict:
+    """The conflict of an infeasible problem.
 
     ``caps``, ``pins`` and ``groups`` cannot be kept together (what is left out is not needed for
     that); with ``is_smallest`` no smaller set of them is in conflict, else this was not proven in
@@ -58,10 +59,12 @@ def explain_conflict(
     deadline = time.monotonic() + time_limit_seconds
     elements = Elements(problem)
     conflict = _find(elements, deadline)
-    return {
-        **_described(elements, conflict),
-        "fixes": list(find_fixes(elements, conflict, deadline)),
-    }
+    return problem_conflict.Conflict.from_json(
+        {
+            **_described(elements, conflict),
+            "fixes": list(find_fixes(elements, conflict, deadline)),
+        }
+    )
 
 
 def conflict_seconds(deadline: float) -> float:

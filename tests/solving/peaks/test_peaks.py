@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost_models.clusters import parse_cluster
-from placer.pipeline.formulation import StepPeaks, formulate
+from placer.pipeline.formulation import build_problem
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
+from placer.prediction.orders.step_peaks import StepPeaks
 from placer.prediction.scoring import transfer_bytes
 from placer.problem.constraints import ConstraintOptions, find_constraints
 from placer.problem.placement_problem import PlacementProblem
@@ -177,7 +178,7 @@ def test_segments_are_cut_where_least_crosses(seed: int) -> None:
 
 def problem_of(graph, costs, devices: str) -> PlacementProblem:
     cluster = parse_cluster(devices)
-    return formulate(
+    return build_problem(
         graph, costs, cluster, find_constraints(graph, cluster, ConstraintOptions()), spill="never"
     )
 
