@@ -16,7 +16,7 @@ import pytest
 from placer.commands.parser import build_parser
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/*.md", "benchmarks/*/README.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "Makefile", "docs/*.md", "benchmarks/*/README.md")
 NAMES = sorted(str(page.relative_to(ROOT)) for name in PAGES for page in ROOT.glob(name))
 
 _PATH = re.compile(r"(?<![\w/.-])(?:placer|cost_models|docs|tests|benchmarks)/[\w./*-]*[\w*]")
