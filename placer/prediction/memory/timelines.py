@@ -171,6 +171,7 @@ def _timeline(
     owner: Mapping[str, str],
 ) -> MemoryTimeline:
     """The sum of all buffers of one device, moment by moment."""
+    # bytes in use, moment by moment, and their peak
     resident_bytes = sum(resident.values())
     change = [0] * (len(order) + 1)
     for lifetime in lifetimes:
@@ -179,6 +180,7 @@ def _timeline(
     in_use = tuple(accumulate(change[:-1], initial=resident_bytes))[1:]
     peak_bytes = max(in_use, default=resident_bytes)
     moment = in_use.index(peak_bytes) if in_use else -1
+    # what is alive at the peak; ops of one laid out loop count as that loop
     order_of_owners = tuple([owner.get(name, name) for name in order]) if owner else order
     live: Counter[tuple[str, str, str]] = Counter()
     single: list[LiveBuffer] = []

@@ -31,7 +31,11 @@ _UNSEEN_SHARE = 0.002
 
 
 def uses_accelerator(device_names: Iterable[str]) -> bool:
-    """Whether some device is no CPU."""
+    """Whether some device is no CPU.
+
+    >>> uses_accelerator(["CPU:0", "GPU:0"]), uses_accelerator(["CPU:0", "CPU:1"])
+    (True, False)
+    """
     return not all(map(is_cpu, device_names))
 
 
@@ -40,8 +44,8 @@ def executor_orders(
 ) -> list[tuple[str, ...]]:
     """Orders in which the executor may run ``graph``; the same ones at every call.
 
-    On CPUs expensive ops go through the thread pool, beside accelerators every op is run first
-    in, first out.  There are 2 to 32 of them, fewer for large graphs and beside accelerators, more
+    On CPUs expensive ops go through the thread pool, with accelerators every op is run first
+    in, first out.  There are 2 to 32 of them, fewer for large graphs and with accelerators, more
     for those whose loops are ``laid_out``: for these the reversed order, too, since the loop of a
     gradient runs ahead in a few orders only, and then holds twice as much.
     """
@@ -79,7 +83,11 @@ def _range(peaks: Sequence[int], resident: int) -> PeakRange:
 
 def highest_peak(peaks: Sequence[float], resident: float) -> float:
     """The high end of the range of a device's peak, given the peaks along each order and what is
-    resident there."""
+    resident there.
+
+    >>> highest_peak([100, 100, 100], resident=100)
+    100
+    """
     return max(peaks) + _beyond(peaks, resident)
 
 
