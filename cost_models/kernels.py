@@ -1,10 +1,9 @@
 """Where can an op run, and which of its arguments stay in host memory?
 
-The answer comes from a registry of kernels: a snapshot of TensorFlow's own
-(``data/kernels.json``, written by ``placer.extraction.graph_defs.kernel_snapshot``), or one that is
-given. Kernels are chosen as ``FindKernelRegistration`` of
-``tensorflow/core/framework/op_kernel.cc`` does, host memory as ``MemoryTypesForNode`` of
-``memory_types.cc`` does.
+The answer comes from a registry of kernels: a snapshot of TensorFlow's own (``data/kernels.json``,
+written by ``benchmarks/inputs/kernel_snapshot.py``), or one that is given.  Kernels are chosen as
+``FindKernelRegistration`` of ``tensorflow/core/framework/op_kernel.cc`` does, host memory as
+``MemoryTypesForNode`` of ``memory_types.cc`` does.
 """
 
 from __future__ import annotations
@@ -174,12 +173,20 @@ def snapshot() -> KernelRegistry:
 
 
 def known(op_type: str, registry: KernelRegistry | None = None) -> bool:
-    """Does the op type have a kernel on any device?"""
+    """Does the op type have a kernel on any device?
+
+    >>> known("MatMul"), known("MyOp")
+    (True, False)
+    """
     return op_type in (registry or snapshot())
 
 
 def only_on_accelerators(op_type: str, registry: KernelRegistry | None = None) -> bool:
-    """Does the op type have kernels, but none on a CPU whatever its dtypes (``CudnnRNN``)?"""
+    """Does the op type have kernels, but none on a CPU whatever its dtypes (``CudnnRNN``)?
+
+    >>> only_on_accelerators("CudnnRNN"), only_on_accelerators("MatMul")
+    (True, False)
+    """
     registry = registry or snapshot()
     return op_type in registry and registry[op_type].kernels.keys().isdisjoint(("CPU", "DEFAULT"))
 
@@ -194,6 +201,9 @@ def gpu_kernel(info: OpInfo, registry: KernelRegistry | None = None) -> KernelMa
 
     Strings and resources are always in host memory.  The ops that call functions (``While``,
     ``PartitionedCall``, ...) keep int32 there too, as TensorFlow does.
+
+    >>> gpu_kernel(OpInfo(op="NoOp"))
+    KernelMatch(host_inputs=frozenset(), host_outputs=frozenset())
     """
     return (registry or snapshot()).gpu_kernel(info)
 

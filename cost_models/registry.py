@@ -15,7 +15,7 @@ from importlib import import_module
 
 from cost_models.free_ops import free_category
 from cost_models.op_cost import OpCost
-from cost_models.op_info import OpInfo, TensorProperties
+from cost_models.op_info import OpInfo, TensorProperties, ask_once
 from cost_models.state_size import persistent_bytes
 from cost_models.tensor_size import counted_bytes, element_bytes, is_known, tensor_bytes
 
@@ -26,9 +26,10 @@ class Work:
 
     ``flops`` counts a fused multiply-add as two.  ``bytes_accessed`` is what is read plus what is
     written; ``None`` means every input once and every output once.  ``temporary_bytes`` live only
-    while the op runs.  ``output_bytes`` gives sizes that the shapes do not tell, by output number;
-    for ``pieces``, ``packed_bytes``, ``variant`` and ``family`` (by default the module of the rule)
-    see :class:`~cost_models.op_cost.OpCost`.  ``inaccurate`` says that no shape tells the work.
+    while the op runs.  ``output_bytes`` gives sizes that do not follow from the shapes, by output
+    number; for ``pieces``, ``packed_bytes``, ``variant`` and ``family`` (by default the module of
+    the rule) see :class:`~cost_models.op_cost.OpCost`.  ``inaccurate`` says that the work follows
+    from no shape.
     """
 
     flops: int = 0
@@ -41,6 +42,9 @@ class Work:
     variant: str = ""
     inaccurate: bool = False
 
+
+FMA_FLOPS = 2
+"""A fused multiply-add counts two, as in TensorFlow's ``flops_registry.py``."""
 
 Rule = Callable[[OpInfo], Work]
 """A cost rule sees the op's type, attributes, shapes and dtypes, never the graph.
@@ -75,13 +79,21 @@ def _load_rules() -> None:
 
 
 def has_rule(op_type: str) -> bool:
-    """Is there a cost rule for ``op_type``?"""
+    """Is there a cost rule for ``op_type``?
+
+    >>> has_rule("MatMul"), has_rule("Reshape")
+    (True, False)
+    """
     _load_rules()
     return op_type in _RULES
 
 
 def is_modelled(op_type: str) -> bool:
-    """Is ``op_type`` costed by a rule or free on purpose?"""
+    """Is ``op_type`` costed by a rule or free on purpose?
+
+    >>> is_modelled("MatMul"), is_modelled("Reshape"), is_modelled("MyOp")
+    (True, True, False)
+    """
     return has_rule(op_type) or free_category(op_type) is not None
 
 
@@ -120,6 +132,11 @@ def op_cost(info: OpInfo) -> OpCost:
         family=work.family or _family(rule),
         variant=work.variant,
     )
+
+
+def estimate(ops: Mapping[str, OpInfo]) -> dict[str, OpCost]:
+    """The cost of every op by name; ops with one ``OpInfo`` between them are costed once."""
+    return dict(zip(ops, ask_once(op_cost, ops.values()), strict=True))
 
 
 def _apply_rule(rule: Rule, info: OpInfo) -> Work | None:

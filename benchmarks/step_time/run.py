@@ -26,7 +26,7 @@ from cases import CASES, DEVICES, MACHINE, Case, find_model
 from referee import judge, seconds_of_ops
 from tables import tables
 
-from cost_models.estimation import with_measured
+from cost_models.op_cost import with_measured
 from placer.pipeline.formulation import constraints_of
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload

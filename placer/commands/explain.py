@@ -53,10 +53,10 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _explain_op(plan: Plan, arguments: argparse.Namespace) -> Any:
     from placer.questions.explanation import explain_op
-    from placer.rendering.text.explanation_text import op_blocks
+    from placer.rendering.text.explanation_text import explanation_blocks
 
     found = explain_op(plan, arguments.op, arguments.model, **options.cost_changes(arguments))
-    return lambda width: op_blocks(found, width), found
+    return lambda width: explanation_blocks(found, width), found
 
 
 def _explain_plan(plan: Plan, arguments: argparse.Namespace) -> Any:

@@ -66,14 +66,13 @@ def run(arguments: argparse.Namespace) -> None:
     """
     from dataclasses import replace
 
-    from placer.commands.terminal import progress
-    from placer.files import check_writable, write_text
+    from placer.commands.terminal import progress, require_writable
+    from placer.files import write_text
     from placer.rendering.json_text import to_json
     from placer.solving.solution import SolverParameters, Status
     from placer.solving.solver import solve
 
-    if arguments.output:
-        check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     problem = read_problem(Path(arguments.problem))
     if arguments.objective:
         problem = replace(problem, objective=arguments.objective)

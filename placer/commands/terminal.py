@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from placer.files import write_text
+from placer.files import check_writable, write_text
 
 if TYPE_CHECKING:
     import argparse
@@ -41,6 +41,21 @@ def style(*, to_file: bool = False) -> Style:
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     columns = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
     return {"width": columns, "colour": sys.stdout.isatty() and not plain}
+
+
+def require_writable(arguments: argparse.Namespace) -> None:
+    """Raises ``UsageError`` if ``--output`` is given and may not be written."""
+    if arguments.output:
+        check_writable(arguments.output, force=arguments.force)
+
+
+def show(found: Any, arguments: argparse.Namespace) -> None:
+    """Writes a result, in the format asked for, to ``--output`` where that is given, else to
+    stdout."""
+    from placer.rendering.results import render_result
+
+    shape = style(to_file=bool(getattr(arguments, "output", None)))
+    emit(render_result(found, arguments.format, **shape), arguments)
 
 
 def emit(text: str, arguments: argparse.Namespace) -> None:

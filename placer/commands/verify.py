@@ -63,12 +63,11 @@ def run(arguments: argparse.Namespace) -> None:
     unexplained differences, ``GateError`` if a gate tripped.
     """
     from placer.commands import gates
-    from placer.commands.terminal import emit, progress, style
+    from placer.commands.terminal import emit, progress, require_writable, style
     from placer.files import check_writable
     from placer.plan.plan import Plan
 
-    if arguments.output:
-        check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     plan = Plan.load(arguments.plan) if arguments.plan else None
     if arguments.record:
         if plan is None:

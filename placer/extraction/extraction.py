@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.tensor_size import tensor_bytes
 from placer.extraction.graph_defs.program import ProgramInput
+from placer.extraction.graph_defs.protobufs import Warning_
 from placer.graph.op_graph import OpGraph
 from placer.graph.program_source import Bindings, ModelSource
 
 if TYPE_CHECKING:
     import networkx
-
-Warning_ = tuple[str, str, tuple[str, ...]]
-"""A code, a message, and the ops it is about."""
 
 
 class ProgramChoice(TypedDict):
@@ -26,6 +24,19 @@ class ProgramChoice(TypedDict):
     tag_set: str | None
     signature: str | None
     outputs: Sequence[str] | None
+
+
+def choice_of(model: ModelSource, **given: Any) -> ProgramChoice:
+    """Which program of its file ``model`` is, unless ``given`` says otherwise.
+
+    >>> choice_of({"tags": ["serve"], "signature": "f"}, outputs=["y"])
+    {'tag_set': 'serve', 'signature': 'f', 'outputs': ['y']}
+    """
+    return ProgramChoice(
+        tag_set=given.get("tag_set") or ",".join(model.get("tags") or ()) or None,
+        signature=given.get("signature") or model.get("signature") or None,
+        outputs=given.get("outputs") or model.get("outputs") or None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

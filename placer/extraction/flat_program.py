@@ -9,12 +9,13 @@ from pathlib import Path
 from cost_models.op_info import TensorProperties
 from placer.errors import ShapeError
 from placer.extraction.building import GraphBuilder
-from placer.extraction.extraction import Extraction, Warning_
+from placer.extraction.extraction import Extraction
 from placer.extraction.files.sources import file_hash, model_file
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
 from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.protobufs import Warning_
 from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import TensorState, is_known
 from placer.extraction.graph_defs.tensor_types import UNSIZED, GraphTypes
@@ -25,6 +26,7 @@ from placer.extraction.shapes.stored_shapes import settle_reserve_spaces, stated
 from placer.graph.op_graph import OpGraph
 from placer.graph.order import is_back_edge
 from placer.graph.program_source import ModelSource
+from placer.graph.tensor_names import op_of
 
 
 def analyse_program(
@@ -45,16 +47,10 @@ def analyse_program(
     ``before_inference`` is called when everything but inference has succeeded.  Raises
     :class:`UsageError` and :class:`ShapeError` for bindings that do not fit.
     """
+    # inputs as they are bound, ops as they are defined
     binding = bind_inputs(program, captures, batch_size=batch_size, shapes=shapes)
     definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
-    warnings = list(program.warnings)
-    if batch_size is not None and not binding.bound:
-        inputs = tuple(item.key for item in program.inputs)
-        message = (
-            f"batch size {batch_size} binds nothing: no input (and no element of a dataset) has "
-            "an unknown first dimension"
-        )
-        warnings.append(("unbound_batch", message, inputs))
+    unbound = [] if batch_size is None or binding.bound else _unbound_batch(program, batch_size)
     before_inference()
     types = GraphTypes(program.graph_def.node, definitions, program.contents)
     check_dtypes(program.graph_def.node, types)
@@ -63,12 +59,11 @@ def analyse_program(
         program.graph_def, definitions, program.contents
     )
     program = replace(program, fingerprint=fingerprint)
+    # shapes, and the graph with them
     found, problems = _find_shapes(program, binding, types, None if infer else reason)
     found = replace(found, shapes=settle_reserve_spaces(types, found.shapes))
     builder = GraphBuilder(definitions)
     graph = builder.build(program, found)
-    warnings.extend(problems)
-    warnings.extend(_unknown_ops(program, definitions))
     outputs = (tensor for info in builder.infos.values() for tensor in info.outputs)
     is_complete = not any(map(_is_lost, outputs))  # which needs no ops
     return Extraction(
@@ -83,11 +78,19 @@ def analyse_program(
         outputs=program.outputs,
         unknown=() if is_complete else tuple(unknown_tensors(graph)),
         unknown_roots=() if is_complete else tuple(unknown_roots(graph)),
-        warnings=tuple(warnings),
+        warnings=(*program.warnings, *unbound, *problems, *_unknown_ops(program, definitions)),
         ops_in_file=program.ops_in_file,
         functions_in_file=program.functions_in_file,
         tensorflow_version=_tensorflow_version(),
     )
+
+
+def _unbound_batch(program: FlatProgram, batch_size: int) -> list[Warning_]:
+    message = (
+        f"batch size {batch_size} binds nothing: no input (and no element of a dataset) has "
+        "an unknown first dimension"
+    )
+    return [("unbound_batch", message, tuple(item.key for item in program.inputs))]
 
 
 def _find_shapes(
@@ -132,12 +135,15 @@ def _infer(
     return found, warnings
 
 
-def _unbound(program: FlatProgram, binding: Binding) -> dict[str, TensorState]:
-    declared = {item.tensor.partition(":")[0]: item.shape for item in program.inputs}
-    return {
+def _infer_unbound(program: FlatProgram, binding: Binding, types: GraphTypes) -> GraphShapes:
+    """The shapes of the program with its inputs as they are declared."""
+    declared = {item.op: item.shape for item in program.inputs}
+    inputs = {
         name: replace(state, shape=declared.get(name, state.shape))
         for name, state in binding.inputs.items()
     }
+    analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
+    return analysis.analyse(program.graph_def, inputs, program.stored_shapes, types=types)[0]
 
 
 def _require_fitting_shapes(
@@ -148,10 +154,7 @@ def _require_fitting_shapes(
     In a branch of a v1 conditional that is no fault: these shapes may never take it.
     """
     contexts = find_contexts(program.graph_def.node)
-    analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
-    before, _ = analysis.analyse(
-        program.graph_def, _unbound(program, binding), program.stored_shapes, types=types
-    )
+    before = _infer_unbound(program, binding, types)
     for name, reason in found.refused.items():
         if name not in before.refused and not contexts[name].branches:
             raise ShapeError(
@@ -162,10 +165,7 @@ def _require_fitting_shapes(
 
 def _cannot_import(program: FlatProgram, binding: Binding, types: GraphTypes) -> bool:
     try:
-        analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
-        analysis.analyse(
-            program.graph_def, _unbound(program, binding), program.stored_shapes, types=types
-        )
+        _infer_unbound(program, binding, types)
     except ShapeError:
         return True
     return False
@@ -227,7 +227,7 @@ def _roots(graph: OpGraph) -> Iterator[str]:
         arriving = (
             tensor
             for source, tensor in zip(op.inputs, op.info.inputs, strict=True)
-            if not is_back_edge(graph.ops[source.rpartition(":")[0]].op_type, op.op_type)
+            if not is_back_edge(graph.ops[op_of(source)].op_type, op.op_type)
         )
         if named and all(is_known(tensor.shape) for tensor in arriving):
             yield op.name

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from cost_models.devices import Cluster
-from cost_models.estimation import with_measured
-from cost_models.op_cost import OpCost
+from cost_models.op_cost import OpCost, with_measured
 from placer.errors import UsageError
 from placer.extraction import Extraction
 from placer.plan.measured_costs import GRAPPLER, MeasuredCosts

@@ -18,11 +18,13 @@ from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.plan.request import Options, describe_request
+from placer.processes import collection_paused
 
 REFERENCE_DEVICE = "1xA100-40GB"
 """What ``report`` shows times for when no devices are named."""
 
 
+@collection_paused()
 def place(source: Any, devices: str | Path, **options: Any) -> Plan:
     """The best placement of ``source`` on ``devices`` as a plan.
 
@@ -51,6 +53,7 @@ def place(source: Any, devices: str | Path, **options: Any) -> Plan:
     return replace(plan, request=describe_request(devices, wanted))
 
 
+@collection_paused()
 def report(source: Any, devices: str | Path | None = None, **options: Any) -> Report:
     """What is in ``source`` and what one step takes; with ``devices``, where it would run too.
 

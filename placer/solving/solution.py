@@ -16,7 +16,7 @@ class SolverParameters:
     time_limit_seconds: float = 30.0
     seed: int = 0
     workers: int = 0
-    """CP-SAT workers; 0 takes one per core, and eight at least: each is a strategy of its own."""
+    """CP-SAT workers; 0 takes one per core, and eight at least: each runs another subsolver."""
     work_limit: int | None = None
     """Cycles of each heuristic search and deterministic seconds of CP-SAT.  With one worker the
     answer then depends on the problem and the seed alone, unless the time limit comes first."""

@@ -18,7 +18,7 @@ from cost_models.device_names import full_name
 from cost_models.devices import Cluster, DeviceProperties
 from placer.errors import PlacerError, UsageError
 from placer.extraction import Extraction
-from placer.extraction.extraction import ProgramChoice
+from placer.extraction.extraction import ProgramChoice, choice_of
 from placer.extraction.process.local_models import local_model
 from placer.graph.program_source import Bindings
 from placer.processes import Ending, Tell, run_task
@@ -61,15 +61,10 @@ def grappler_seconds(
     """
     if not isinstance(source, str | os.PathLike):
         raise UsageError("Grappler's costs are for models in files: save the program first")
+    # one device of each type, and the program as it was extracted
     devices: dict[str, DeviceProperties] = {}
     for device in cluster.devices:
         devices.setdefault(device.type, device)
-    model = extraction.model
-    choice = ProgramChoice(
-        tag_set=",".join(model.get("tags") or ()) or None,
-        signature=model.get("signature") or None,
-        outputs=model.get("outputs") or None,
-    )
     with_bodies = {op.name for op in extraction.graph.ops.values() if op.bodies}
     rates = {
         kind: DeviceRates(
@@ -79,11 +74,12 @@ def grappler_seconds(
         )
         for kind, device in devices.items()
     }
+    # its ops but those with bodies, which Grappler does not look into
     with local_model(source, allow_unsafe_keras=allow_unsafe_keras, weights=False) as local:
         found = _ask(
             CostRequest(
                 path=os.fspath(local.path),
-                choice=choice,
+                choice=choice_of(extraction.model),
                 bindings=extraction.bindings,
                 rates=rates,
             )
@@ -193,22 +189,21 @@ def named_device(
     return device_properties_pb2.NamedDevice(name=name, properties=properties)
 
 
-def meta_graph(program: Any, bindings: Mapping[str, Any], device_of: Callable[[str], str]) -> Any:
+def meta_graph(program: Any, bindings: Bindings, device_of: Callable[[str], str]) -> Any:
     """The program as Grappler takes it: every op on the device (full name) that ``device_of``
     gives it, inputs with their bound shapes."""
     from tensorflow.core.protobuf import meta_graph_pb2
 
     from placer.application.running.generated_inputs import bound_shape
-    from placer.extraction.graph_defs.scratch_graphs import fill_shape
+    from placer.extraction.graph_defs.protobufs import fill_shape
 
     meta_graph = meta_graph_pb2.MetaGraphDef()
     meta_graph.graph_def.CopyFrom(program.graph_def)
-    shapes = {item.tensor.partition(":")[0]: bound_shape(item, bindings) for item in program.inputs}
+    shapes = {item.op: bound_shape(item, bindings) for item in program.inputs}
     for node in meta_graph.graph_def.node:
         node.device = device_of(node.name)
         if node.name in shapes and "shape" in node.attr:
             fill_shape(node.attr["shape"].shape, shapes[node.name])
-    ends = [tensor.partition(":")[0] for _, tensor in program.outputs]
     fetched = meta_graph.collection_def["train_op"]
-    fetched.node_list.value.extend([*ends, *program.targets])
+    fetched.node_list.value.extend([*program.output_ops, *program.targets])
     return meta_graph

@@ -27,6 +27,7 @@ from typing import Any
 from placer import __version__
 from placer.errors import ModelError, PlacerError, UsageError
 from placer.extraction.extraction import ProgramChoice
+from placer.extraction.graph_defs.protobufs import all_nodes, copied
 from placer.extraction.process.local_models import local_model
 from placer.extraction.shapes.dimensions import resolve_shapes
 from placer.graph.program_source import Bindings
@@ -123,11 +124,13 @@ def measure(request: ProfileRequest, _: Tell) -> MeasuredCosts:
     from placer.extraction.flat_program import describe
     from placer.extraction.reading.loading import load_program
 
+    # the program, and values for its inputs
     wanted = request.options
     program = load_program(request.path, **request.choice)
     bindings: Bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
     values = input_values(program, None, bindings, wanted.seed)
     feeds = {item.tensor: values[item.key] for item in program.inputs}
+    # its steps in a session that runs one op after the other, none of them optimised away
     v1 = tf.compat.v1
     config = v1.ConfigProto(
         device_count={"CPU": 1},
@@ -142,13 +145,14 @@ def measure(request: ProfileRequest, _: Tell) -> MeasuredCosts:
             graph_def = without_devices(program.graph_def)
             tf.graph_util.import_graph_def(graph_def, name="")
             invent_state(session, graph)
-            ends = [tensor.partition(":")[0] for _, tensor in program.outputs]
-            targets = [graph.get_operation_by_name(name) for name in (*ends, *program.targets)]
+            ends = (*program.output_ops, *program.targets)
+            targets = [graph.get_operation_by_name(name) for name in ends]
             seconds, traces = _steps(session, targets, feeds, wanted.steps)
     except tf.errors.OpError as error:
         raise ModelError(f"the model does not run here: {error.message.strip()[:500]}") from error
     except ValueError as error:
         raise ModelError(f"TensorFlow cannot import the graph: {str(error)[:500]}") from error
+    # times by op
     step = _step_times(seconds)
     processor_seconds = step["median_processor_seconds"] if wanted.threads == 1 else None
     ops = frozenset(node.name for node in program.graph_def.node)
@@ -177,12 +181,9 @@ def _keeps_freed_memory() -> bool:
 
 def without_devices(graph_def: Any) -> Any:
     """A copy of ``graph_def`` without device strings, its functions included."""
-    copy = type(graph_def)()
-    copy.CopyFrom(graph_def)
-    bodies = (function.node_def for function in copy.library.function)
-    for nodes in (copy.node, *bodies):
-        for node in nodes:
-            node.device = ""
+    copy = copied(graph_def)
+    for node in all_nodes(copy):
+        node.device = ""
     return copy
 
 

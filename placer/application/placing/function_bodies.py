@@ -10,7 +10,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
+from placer.extraction.graph_defs.op_definitions import (
+    OpDefinitions,
+    argument_length,
+    called_functions,
+)
+from placer.graph.tensor_names import is_control, split_tensor
 
 
 class BodyReferences:
@@ -23,12 +28,12 @@ class BodyReferences:
 
     def __call__(self, tensor: str) -> str:
         """The body's spelling; :class:`ModelError` if the producer's op type is unknown."""
-        if tensor.startswith("^"):
+        if is_control(tensor):
             return tensor
-        producer, _, index = tensor.partition(":")
+        producer, index = split_tensor(tensor)
         if producer not in self._outputs:
             self._outputs[producer] = self._output_names(self._nodes[producer])
-        return f"{producer}:{self._outputs[producer][int(index or 0)]}"
+        return f"{producer}:{self._outputs[producer][index]}"
 
     def _output_names(self, node: Any) -> list[str]:
         definition = self._definitions.find(node.op)
@@ -44,24 +49,11 @@ class BodyReferences:
         ]
 
 
-def function_attributes(node: Any) -> list[Any]:
-    """Every NameAttrList of the node's attributes, in place (renaming one renames the call)."""
-    found = []
-    for key in sorted(node.attr):
-        value = node.attr[key]
-        kind = value.WhichOneof("value")
-        if kind == "func":
-            found.append(value.func)
-        elif kind == "list":
-            found.extend(value.list.func)
-    return found
-
-
 def rename_calls(nodes: Iterable[Any], new_names: Mapping[str, str]) -> None:
     """Replaces function names in op types and attributes, in place."""
     for node in nodes:
         node.op = new_names.get(node.op, node.op)
-        for function in function_attributes(node):
+        for _, function in called_functions(node):
             function.name = new_names.get(function.name, function.name)
 
 

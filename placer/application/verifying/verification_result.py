@@ -76,7 +76,7 @@ class VariableRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputRow:
-    """One output of the placed program beside the unplaced one's.  Differences are ``None`` for
+    """One output of the placed program and that of the unplaced one.  Differences are ``None`` for
     values without a distance: strings, shapes that differ, a number and NaN or infinity."""
 
     output: str
@@ -105,7 +105,7 @@ class Summary(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """One run of a placed program, held against its plan and against the unplaced program.
+    """One run of a placed program, compared with its plan and with the unplaced program.
 
     ``rehearsed``: logical CPU devices stood in for the plan's (``stand_ins``: plan device to
     device of the run).  ``applied``: the model carried no placement, so the plan was applied to a

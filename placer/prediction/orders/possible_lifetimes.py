@@ -9,7 +9,7 @@ device that reads it from the moment it is produced until its last reader there 
     a, b | d   8  8  .  .             on the device of a and b
                8  8  8  8             on the device of d: received when a runs, read by d
 
-So one simulation per order, of all ops together, tells the buffers and who keeps them.
+So one simulation per order, of all ops together, shows the buffers and who keeps them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from placer.prediction.memory.lifetimes import Simulation
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.step.routes import is_cpu
-from placer.processes import collection_paused
 
 NOBODY = -1
 
@@ -65,7 +64,6 @@ class PossibleLifetimes:
         self.read_start[-1] = len(self.reader)
 
 
-@collection_paused()
 def find_possible_lifetimes(
     steps: PossibleSteps, allowed: Mapping[str, Sequence[str]], host: str
 ) -> PossibleLifetimes:

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from placer.rendering.quantities import format_bytes, format_count, format_seconds, shorten
 from placer.rendering.text.conflict_text import fix_line
-from placer.rendering.text.layout import Column, facts, table, title
-from placer.rendering.text.plan_text import model_line, plan_blocks, quality_text, size_text
+from placer.rendering.text.layout import facts, table, title
+from placer.rendering.text.plan_text import model_line, plan_sections, quality_text, size_text
 
 if TYPE_CHECKING:
     from placer.pipeline.fixes import PlacedFix
@@ -33,7 +33,7 @@ _MOST_NAMES = 6
 _MOST_TRANSFERS = 5
 
 
-def op_blocks(found: OpExplanation, width: int) -> list[RenderableType]:
+def explanation_blocks(found: OpExplanation, width: int) -> list[RenderableType]:
     """Why one op sits where it sits, and what its group would cost elsewhere."""
     rows: list[tuple[str, RenderableType]] = [
         ("device", Text(found.device, style="bold")),
@@ -53,8 +53,7 @@ def plan_explanation_blocks(plan: Plan, found: PlanExplanation, width: int) -> l
     """What holds the ops of every device, and why the largest transfers cross."""
     name = plan.model["path"] or "Live program"
     codes = [c for c in _WORDS if any(c in counts for counts in found.ops.values())]
-    columns = [Column(header="Ops on", number=False)]
-    columns += [Column(header=_WORDS[code][0].upper() + _WORDS[code][1:]) for code in codes]
+    headers = [f"{_WORDS[code][0].upper()}{_WORDS[code][1:]}>" for code in codes]
     rows = [
         (device, *(f"{counts.get(code, 0):,}" for code in codes))
         for device, counts in found.ops.items()
@@ -63,12 +62,11 @@ def plan_explanation_blocks(plan: Plan, found: PlanExplanation, width: int) -> l
         (device, *(format_bytes(resident.get(code, 0)) for code in codes))
         for device, resident in found.resident_bytes.items()
     ]
-    bytes_columns = [Column(header="Resident on", number=False), *columns[1:]]
     return [
         title(shorten(name, width), model_line(plan)),
         facts("Placement", [(plan.solver.objective, quality_text(plan.solver))]),
-        table(columns, rows, width=width),
-        table(bytes_columns, sizes, width=width),
+        table(["Ops on", *headers], rows, width=width),
+        table(["Resident on", *headers], sizes, width=width),
         _crossings(found, width),
         Text("placer explain PLAN OP tells why one op is where it is."),
     ]
@@ -83,7 +81,7 @@ def conflict_blocks(
         plan = replace(plan, conflict=replace(plan.conflict, fixes=()))
     blocks: list[RenderableType] = [
         title(shorten(name, width), model_line(plan)),
-        *plan_blocks(plan, width),
+        *plan_sections(plan, width),
     ]
     if fixes is None:
         return blocks
@@ -130,12 +128,6 @@ def _sent(row: PlannedTransfer, end: str, width: int) -> str:
 
 
 def _moves(moves: Sequence[Move], group_size: int, width: int) -> RenderableType:
-    columns = [
-        Column(header="Moved to", number=False),
-        Column(header="Transfer"),
-        Column(header="Step"),
-        Column(header="", number=False),
-    ]
     rows = [
         (
             move.device,
@@ -147,9 +139,8 @@ def _moves(moves: Sequence[Move], group_size: int, width: int) -> RenderableType
     ]
     if not rows:
         return Text("There is no other device.")
-    if group_size > 1:
-        columns[0] = Column(header="Group to", number=False)
-    return table(columns, rows, width=width)
+    moved = "Group to" if group_size > 1 else "Moved to"
+    return table((moved, "Transfer>", "Step>", ""), rows, width=width)
 
 
 def _overrun(move: Move) -> str:
@@ -167,15 +158,7 @@ def _signed(value: float, render: Any) -> str:
 def _crossings(found: PlanExplanation, width: int) -> RenderableType:
     if not found.transfers:
         return Text("No tensor crosses between devices.")
-    columns = [
-        Column(header="Largest transfers", number=False),
-        Column(header="Bytes"),
-        Column(header="From", number=False),
-        Column(header="because", number=False),
-        Column(header="To", number=False),
-        Column(header="because", number=False),
-        Column(header="Memory", number=False),
-    ]
+    headers = ("Largest transfers", "Bytes>", "From", "because", "To", "because", "Memory")
     rows = [
         (
             row.tensor,
@@ -188,4 +171,4 @@ def _crossings(found: PlanExplanation, width: int) -> RenderableType:
         )
         for row, source, targets in found.transfers
     ]
-    return table(columns, rows, width=width)
+    return table(headers, rows, width=width)

@@ -25,7 +25,8 @@ from placer.rendering.quantities import (
     shorten,
 )
 from placer.rendering.text.conflict_text import render_conflict
-from placer.rendering.text.layout import Column, facts, table, title, to_text
+from placer.rendering.text.formats import to_csv
+from placer.rendering.text.layout import facts, table, title, to_text
 
 TRANSFER_ROWS = 10
 """Transfers are listed largest first; the plan file holds all of them."""
@@ -49,16 +50,21 @@ _STATUS_WORDS = {
 
 def render_plan(plan: Plan, *, width: int = 80, colour: bool = False) -> str:
     """The plan as text of ``width`` columns, with terminal colours if ``colour``."""
-    return to_text(whole_plan_blocks(plan, width), width=width, colour=colour)
-
-
-def whole_plan_blocks(plan: Plan, width: int) -> list[RenderableType]:
-    """The plan as titles, facts and tables for ``width`` columns."""
-    name = plan.model["path"] or "Live program"
-    return [title(shorten(name, width), model_line(plan)), *plan_blocks(plan, width)]
+    return to_text(plan_blocks(plan, width), width=width, colour=colour)
 
 
 def plan_blocks(plan: Plan, width: int) -> list[RenderableType]:
+    """The plan as titles, facts and tables for ``width`` columns."""
+    name = plan.model["path"] or "Live program"
+    return [title(shorten(name, width), model_line(plan)), *plan_sections(plan, width)]
+
+
+def plan_csv(plan: Plan) -> str:
+    """One row per op."""
+    return to_csv(("op", "device"), plan.placement.items())
+
+
+def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     """The parts of a plan that a report shows too."""
     blocks: list[RenderableType] = [_quality(plan), _devices(plan, width)]
     if plan.placement:
@@ -147,13 +153,8 @@ def _devices(plan: Plan, width: int) -> RenderableType:
     """One row per device: ops, memory against the cap, busy time."""
     ops = Counter(plan.placement.values())
     spills = any(device.spilled_bytes for device in plan.devices)
-    columns = [
-        Column(header="Device", number=False),
-        *(Column(header=name) for name in ("Ops", "Peak", "Cap", "Used", "Resident")),
-        *([Column(header="Spilled")] if spills else []),
-        Column(header="Busy"),
-        Column(header="Model", number=False),
-    ]
+    headers = ["Device", "Ops>", "Peak>", "Cap>", "Used>", "Resident>"]
+    headers += [*(["Spilled>"] if spills else []), "Busy>", "Model"]
     rows = [
         (
             device.name,
@@ -168,7 +169,7 @@ def _devices(plan: Plan, width: int) -> RenderableType:
         )
         for device in plan.devices
     ]
-    return table(columns, rows, width=width)
+    return table(headers, rows, width=width)
 
 
 def _peaks(plan: Plan) -> Text:
@@ -197,14 +198,7 @@ def _transfers(plan: Plan, width: int) -> RenderableType:
     if not crossing:
         return Text("No tensor crosses between devices.")
     ordered = sorted(crossing, key=_largest_first)
-    columns = [
-        Column(header="Transfers", number=False),
-        Column(header="Bytes"),
-        Column(header="From", number=False),
-        Column(header="To", number=False),
-        Column(header="Kind", number=False),
-        Column(header="Memory", number=False),
-    ]
+    headers = ("Transfers", "Bytes>", "From", "To", "Kind", "Memory")
     rows = [
         (
             row.tensor,
@@ -216,7 +210,7 @@ def _transfers(plan: Plan, width: int) -> RenderableType:
         )
         for row in ordered
     ]
-    return table(columns, rows, width=width, limit=TRANSFER_ROWS)
+    return table(headers, rows, width=width, limit=TRANSFER_ROWS)
 
 
 def size_text(size: int | None) -> str:

@@ -9,14 +9,14 @@ from rich.text import Text
 
 from placer.rendering.quantities import format_bytes, format_seconds, format_share, shorten
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Column, facts, table, title
+from placer.rendering.text.layout import facts, table, title
 from placer.rendering.text.plan_text import FORMAT_WORDS
 
 if TYPE_CHECKING:
-    from placer.questions.strategies import Alternative, Alternatives
+    from placer.questions.strategies import StrategyComparison, StrategyRow
 
 
-def alternatives_blocks(found: Alternatives, width: int) -> list[RenderableType]:
+def strategies_blocks(found: StrategyComparison, width: int) -> list[RenderableType]:
     """A table with one row per strategy, what each changes, and which is recommended."""
     name = found.model["path"] or "Live program"
     note = f"{FORMAT_WORDS[found.model['format']]} · batch {found.batch_size}"
@@ -30,7 +30,7 @@ def alternatives_blocks(found: Alternatives, width: int) -> list[RenderableType]
     ]
 
 
-def alternatives_csv(found: Alternatives) -> str:
+def strategies_csv(found: StrategyComparison) -> str:
     """One row per strategy; bytes and seconds are plain numbers."""
     keys = ["name", "parts", "part_size", "in_flight", "fits", "step_seconds"]
     keys += ["samples_per_second", "transfer_bytes", "changes", "call", "note"]
@@ -42,10 +42,9 @@ def alternatives_csv(found: Alternatives) -> str:
     return to_csv(header, rows)
 
 
-def _table(found: Alternatives, width: int) -> RenderableType:
-    columns = [Column(header="Strategy", number=False), Column(header="Fits", number=False)]
-    columns += [Column(header=h) for h in ("Samples/s", "Step", "Transfer", "Part", "In flight")]
-    columns += [Column(header=device) for device in found.caps]
+def _table(found: StrategyComparison, width: int) -> RenderableType:
+    headers = ["Strategy", "Fits", "Samples/s>", "Step>", "Transfer>", "Part>", "In flight>"]
+    headers += [f"{device}>" for device in found.caps]
     rows = [
         (
             row.name,
@@ -60,22 +59,22 @@ def _table(found: Alternatives, width: int) -> RenderableType:
         for row in found.rows
     ]
     best = [(number, 2) for number, row in enumerate(found.rows) if row.name == found.recommended]
-    return table(columns, rows, width=width, marked=best)
+    return table(headers, rows, width=width, marked=best)
 
 
-def _peak(row: Alternative, device: str, cap: int) -> str:
+def _peak(row: StrategyRow, device: str, cap: int) -> str:
     peak = row.peak_bytes.get(device)
     return "-" if peak is None else format_share(peak, cap)
 
 
-def _how(row: Alternative) -> Text:
+def _how(row: StrategyRow) -> Text:
     over = [
         f"{device} {format_bytes(size)} over its cap" for device, size in row.over_bytes.items()
     ]
     return Text("; ".join(filter(None, [row.note, *over, row.changes, row.call])))
 
 
-def _verdict(found: Alternatives) -> str:
+def _verdict(found: StrategyComparison) -> str:
     if found.recommended is None:
         return "Nothing fits: more pieces, more devices, or higher caps."
     row = next(row for row in found.rows if row.name == found.recommended)

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from placer.rendering.quantities import format_count, shorten
-from placer.rendering.text.layout import Column, facts, table, title, to_text
+from placer.rendering.text.layout import facts, table, title, to_text
 
 if TYPE_CHECKING:
     from placer.application.verifying.verification_result import (
@@ -107,21 +107,15 @@ def _result(found: Verification) -> Text:
 
 
 def _op_table(rows: Sequence[OpRow], width: int) -> RenderableType:
-    columns = [
-        Column(header="Ops elsewhere", number=False),
-        *(Column(header=name, number=False) for name in ("Asked for", "Ran on", "Why")),
-    ]
+    headers = ("Ops elsewhere", "Asked for", "Ran on", "Why")
     cells = [
         (row.op, row.requested or "-", row.actual or "not seen", _words(row.code)) for row in rows
     ]
-    return table(columns, cells, width=width, limit=ROWS)
+    return table(headers, cells, width=width, limit=ROWS)
 
 
 def _transfer_table(rows: Sequence[TransferRow], width: int) -> RenderableType:
-    columns = [
-        Column(header="Transfers that differ", number=False),
-        *(Column(header=name, number=False) for name in ("From", "To", "Was", "Why")),
-    ]
+    headers = ("Transfers that differ", "From", "To", "Was", "Why")
     cells = [
         (
             row.tensor,
@@ -132,7 +126,7 @@ def _transfer_table(rows: Sequence[TransferRow], width: int) -> RenderableType:
         )
         for row in rows
     ]
-    return table(columns, cells, width=width, limit=ROWS)
+    return table(headers, cells, width=width, limit=ROWS)
 
 
 def _words(code: str) -> str:

@@ -12,7 +12,7 @@ from ortools.sat.python import cp_model
 from placer.solving.process.search_result import Effort, ResultFile
 
 _LEAST_WORKERS = 8
-"""CP-SAT runs one strategy per worker, and the strategies that prove bounds come late in its list:
+"""CP-SAT runs one subsolver per worker, and those that prove bounds come late in its list:
 on two cores eight workers prove in a second what two do not in twenty."""
 
 Expand = Callable[[Sequence[int]], Sequence[int]]

@@ -117,7 +117,7 @@ def raise_bound(
         simpler = relax(problem, known, loss)
         model = PlacementModel(simpler, simpler.project(known))
         solver = cp_sat_solver(effort)
-        if effort.workers == 1:  # strategies side by side never take turns in the same way
+        if effort.workers == 1:  # subsolvers side by side never take turns in the same way
             solver.parameters.optimize_with_core = True
         else:
             solver.parameters.subsolvers.extend(
@@ -141,7 +141,7 @@ _LOSSES = (0.1, 0.03, 0.003, 0.0)
 """The shares of its cost that the best placement may lose in simpler problems."""
 
 _PROVERS = ("core", "max_lp_sym", "quick_restart")
-"""CP-SAT's strategies for them: what has few different costs is proven fastest by cores of costs
+"""CP-SAT's subsolvers for them: what has few different costs is proven fastest by cores of costs
 that cannot all be zero, what has many by linear relaxation; what plain search learns on the way
 brings both further than they come alone."""
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost_models.calibration import LEAST_SAMPLES, Sample, fit_device, slowed
 from cost_models.cluster_files import cluster_toml
 from cost_models.clusters import parse_cluster
+from cost_models.device_fit import LEAST_SAMPLES, Sample, fit_device, slowed
 from cost_models.devices import Cluster, Efficiency
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
