@@ -26,7 +26,7 @@ from placer.rendering.quantities import (
 )
 from placer.rendering.text.conflict_text import render_conflict
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import facts, table, title, to_text
+from placer.rendering.text.layout import facts, table, title
 
 TRANSFER_ROWS = 10
 """Transfers are listed largest first; the plan file holds all of them."""
@@ -46,11 +46,6 @@ _STATUS_WORDS = {
     "INFEASIBLE": "proven impossible: nothing fits these caps and pins",
     "UNKNOWN": "none found in time, and none proven impossible",
 }
-
-
-def render_plan(plan: Plan, *, width: int = 80, colour: bool = False) -> str:
-    """The plan as text of ``width`` columns, with terminal colours if ``colour``."""
-    return to_text(plan_blocks(plan, width), width=width, colour=colour)
 
 
 def plan_blocks(plan: Plan, width: int) -> list[RenderableType]:

@@ -25,7 +25,7 @@ from placer.rendering.quantities import (
     shorten,
 )
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import facts, table, title, to_text
+from placer.rendering.text.layout import facts, table, title
 from placer.rendering.text.plan_text import FORMAT_WORDS, counted, plan_sections
 
 _KIND_WORDS = {
@@ -45,11 +45,6 @@ _SCOPE_ROWS = 6
 
 _SHOWN_SHARE = 0.005
 """A smaller part of a step is not worth a word."""
-
-
-def render_report(report: Report, *, width: int = 80, colour: bool = False) -> str:
-    """The report as text of ``width`` columns, with terminal colours if ``colour``."""
-    return to_text(report_blocks(report, width), width=width, colour=colour)
 
 
 def report_blocks(report: Report, width: int) -> list[RenderableType]:
