@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -12,7 +11,6 @@ from rich.text import Text
 from placer.plan.plan import Plan
 from placer.plan.rows import (
     PlanMetrics,
-    PlannedDevice,
     PlannedTransfer,
     PlanWarning,
     SolverAnswer,
@@ -21,7 +19,8 @@ from placer.rendering.quantities import (
     format_bytes,
     format_count,
     format_seconds,
-    format_share,
+    known,
+    share_of_cap,
     shorten,
 )
 from placer.rendering.text.conflict_text import render_conflict
@@ -154,12 +153,12 @@ def _devices(plan: Plan, width: int) -> RenderableType:
         (
             device.name,
             f"{ops[device.name]:,}",
-            _known(device.peak_memory_bytes, format_bytes),
+            known(device.peak_memory_bytes, format_bytes),
             format_bytes(device.usable_bytes),
-            _used(device),
-            _known(device.resident_bytes, format_bytes),
-            *([_known(device.spilled_bytes, format_bytes)] if spills else []),
-            _known(device.busy_seconds, format_seconds),
+            share_of_cap(device.peak_memory_bytes, device.usable_bytes),
+            known(device.resident_bytes, format_bytes),
+            *([known(device.spilled_bytes, format_bytes)] if spills else []),
+            known(device.busy_seconds, format_seconds),
             device.model or device.type,
         )
         for device in plan.devices
@@ -175,16 +174,6 @@ def _peaks(plan: Plan) -> Text:
         + ("; not validated on GPU." if on_gpu else "."),
         style="dim",
     )
-
-
-def _known(value: Any, render: Any) -> str:
-    """The rendered value, ``"-"`` where nothing was placed."""
-    return "-" if value is None else str(render(value))
-
-
-def _used(device: PlannedDevice) -> str:
-    """The share of the cap that the predicted peak takes."""
-    return _known(device.peak_memory_bytes, lambda peak: format_share(peak, device.usable_bytes))
 
 
 def _transfers(plan: Plan, width: int) -> RenderableType:
