@@ -19,7 +19,7 @@ from placer.extraction import Extraction, extract
 from placer.extraction.division.division import Division
 from placer.graph.control_edges import add_control_edges
 from placer.pipeline.costing import cost_ops
-from placer.pipeline.fixes import Attempt, find_changes
+from placer.pipeline.fixes import Attempt, placed_fixes
 from placer.pipeline.formulation import StepPeaks
 from placer.pipeline.model_report import analyse, take_inventory
 from placer.pipeline.posing import constraints_of, low_memory_edges, pose
@@ -99,7 +99,7 @@ def place_once(source: Any, devices: str | Path, wanted: Options, *, explains: b
         _LOG.info("searching what would fit")
         deadline = min(began + wanted.time_limit, time.monotonic() + CHANGES_SECONDS)
         attempt = placements_of(source, workload, wanted)
-        found = find_changes(attempt, devices, wanted, plan.conflict, deadline)
+        found = placed_fixes(attempt, devices, wanted, plan.conflict, deadline)
         fixes = tuple(fix.row for fix in found)
         plan = replace(plan, conflict=replace(plan.conflict, fixes=fixes))
     return replace(plan, request=describe_request(devices, wanted))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from placer.pipeline.fixes import PlacedFix, find_changes
+from placer.pipeline.fixes import PlacedFix, placed_fixes
 from placer.pipeline.pipeline import place_extraction, place_once, placements_of
 from placer.plan.plan import Plan
 from placer.plan.request import Options
@@ -32,7 +32,7 @@ def find_fixes(
         work = (workload.extraction, workload.costs, workload.cluster)
         conflict = place_extraction(*work, wanted, explains=True).conflict
     attempt = placements_of(source, workload, wanted)
-    return find_changes(attempt, plan.request["devices"], wanted, conflict, deadline)
+    return placed_fixes(attempt, plan.request["devices"], wanted, conflict, deadline)
 
 
 def fewest_pieces(
