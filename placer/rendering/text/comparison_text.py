@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from placer.rendering.quantities import format_bytes, format_seconds, known, share_of_cap, shorten
+from placer.rendering.quantities import format_bytes, format_seconds, known, share_of_cap
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import facts, table, title
+from placer.rendering.text.layout import facts, model_title, table
 from placer.rendering.text.plan_text import model_line
 
 if TYPE_CHECKING:
@@ -25,9 +25,8 @@ _FIGURES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
 
 def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
     """A table with one row per placement, and what the notes say."""
-    name = found.model["path"] or "Live program"
     blocks: list[RenderableType] = [
-        title(shorten(name, width), model_line(found.plan)),
+        model_title(found.model["path"], model_line(found.plan), width),
         _table(found, width),
         Text(
             "Green, or bold: the best that fits. Busiest: the device with the most work and "

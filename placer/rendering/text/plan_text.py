@@ -21,11 +21,10 @@ from placer.rendering.quantities import (
     format_seconds,
     known,
     share_of_cap,
-    shorten,
 )
 from placer.rendering.text.conflict_text import render_conflict
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import facts, table, title
+from placer.rendering.text.layout import Title, facts, model_title, table
 
 TRANSFER_ROWS = 10
 """Transfers are listed largest first; the plan file holds all of them."""
@@ -49,8 +48,7 @@ _STATUS_WORDS = {
 
 def plan_blocks(plan: Plan, width: int) -> list[RenderableType]:
     """The plan as titles, facts and tables for ``width`` columns."""
-    name = plan.model["path"] or "Live program"
-    return [title(shorten(name, width), model_line(plan)), *plan_sections(plan, width)]
+    return [plan_title(plan, width), *plan_sections(plan, width)]
 
 
 def plan_csv(plan: Plan) -> str:
@@ -70,6 +68,11 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     if plan.warnings:
         blocks.append(_warnings(plan.warnings))
     return blocks
+
+
+def plan_title(plan: Plan, width: int) -> Title:
+    """The model with its format, signature and batch."""
+    return model_title(plan.model["path"], model_line(plan), width)
 
 
 def model_line(plan: Plan) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from placer.rendering.quantities import format_bytes, format_seconds, known, share_of_cap, shorten
+from placer.rendering.quantities import format_bytes, format_seconds, known, share_of_cap
 from placer.rendering.text.formats import figures_csv
-from placer.rendering.text.layout import facts, table, title
+from placer.rendering.text.layout import facts, model_title, table
 from placer.rendering.text.plan_text import FORMAT_WORDS
 
 if TYPE_CHECKING:
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 def strategies_blocks(found: StrategyComparison, width: int) -> list[RenderableType]:
     """A table with one row per strategy, what each changes, and which is recommended."""
-    name = found.model["path"] or "Live program"
     note = f"{FORMAT_WORDS[found.model['format']]} · batch {found.batch_size}"
     return [
-        title(shorten(name, width), note),
+        model_title(found.model["path"], note, width),
         _table(found, width),
         facts("What changes, and how it is built", [(r.name, _how(r)) for r in found.rows]),
         *([Text(f"One placement only: {found.undivided}")] if found.undivided else []),

@@ -13,10 +13,9 @@ from placer.rendering.quantities import (
     format_seconds,
     format_share,
     known,
-    shorten,
 )
 from placer.rendering.text.formats import figures_csv
-from placer.rendering.text.layout import table, title
+from placer.rendering.text.layout import model_title, table
 from placer.rendering.text.plan_text import FORMAT_WORDS
 
 if TYPE_CHECKING:
@@ -28,13 +27,12 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 def sweep_blocks(found: Sweep, width: int) -> list[RenderableType]:
     """A table with one row per batch size, a bar for the fullest device, and what fits."""
-    name = found.model["path"] or "Live program"
     placed = any(row.status for row in found.rows)
     headers = ["Batch>", *(f"Peak {d}>" for d in found.caps), *(["Transfer>"] if placed else [])]
     headers += ["Step>", "Samples/s>", "Work>", "Fits", "Fullest"]
     rows = [_cells(found, row, placed=placed) for row in found.rows]
     return [
-        title(shorten(name, width), _note(found)),
+        model_title(found.model["path"], _note(found), width),
         table(headers, rows, width=width),
         Text(_verdict(found), style="bold"),
     ]
