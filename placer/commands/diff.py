@@ -37,8 +37,12 @@ def run(arguments: argparse.Namespace) -> None:
 
     Raises ``UsageError`` for a plan and a model, plans of different models, or an existing file.
     """
-    from placer.commands.terminal import emit, progress, style
+    from functools import partial
+
+    from placer.commands.terminal import progress, show
     from placer.files import check_writable
+    from placer.rendering.json_text import to_json
+    from placer.rendering.text.difference_text import difference_blocks, difference_csv
 
     if arguments.output:
         check_writable(arguments.output, force=arguments.force)
@@ -50,7 +54,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise UsageError(f"{plan} is a plan and {model} is none: compare two plans or two models")
     with progress(f"comparing {arguments.before} and {arguments.after}", arguments):
         found = _compare(arguments, are_plans=plans[0])
-    emit(_render(found, arguments, **style(to_file=bool(arguments.output))), arguments)
+    blocks = partial(difference_blocks, before=arguments.before, after=arguments.after)
+    show(found, arguments, blocks, json=to_json, csv=difference_csv)
 
 
 def _is_plan(path: str) -> bool:
@@ -64,20 +69,3 @@ def _compare(arguments: argparse.Namespace, *, are_plans: bool) -> Difference:
     if are_plans:
         return diff_plans(Plan.load(arguments.before), Plan.load(arguments.after))
     return diff_models(arguments.before, arguments.after, **options.program_options(arguments))
-
-
-def _render(found: Difference, arguments: argparse.Namespace, *, width: int, colour: bool) -> str:
-    from functools import partial
-
-    from placer.rendering.json_text import to_json
-    from placer.rendering.text.difference_text import difference_blocks, difference_csv
-    from placer.rendering.text.formats import render
-
-    return render(
-        partial(difference_blocks, found, arguments.before, arguments.after),
-        arguments.format,
-        width=width,
-        colour=colour,
-        json=partial(to_json, found),
-        csv=partial(difference_csv, found),
-    )

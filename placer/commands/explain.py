@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from placer.commands import options
@@ -37,8 +36,9 @@ def run(arguments: argparse.Namespace) -> None:
 
     Raises ``UsageError`` for a plan that is none or of another model, or an op that is not in it.
     """
-    from placer.commands.terminal import progress
+    from placer.commands.terminal import progress, show
     from placer.plan.plan import Plan
+    from placer.rendering.json_text import to_json
 
     plan = Plan.load(arguments.plan)
     changes = {} if arguments.costs is None else {"costs": options.read_costs(arguments.costs)}
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> None:
             blocks, data = _explain_op(plan, arguments, changes)
         else:
             blocks, data = _explain_plan(plan, arguments, changes)
-    _show(blocks, data, arguments)
+    show(data, arguments, blocks, json=to_json)
 
 
 def _explain_op(plan: Plan, arguments: argparse.Namespace, changes: dict[str, Any]) -> Any:
@@ -57,15 +57,17 @@ def _explain_op(plan: Plan, arguments: argparse.Namespace, changes: dict[str, An
     from placer.rendering.text.explanation_text import op_blocks
 
     found = explain_op(plan, arguments.op, arguments.model, **changes)
-    return lambda width: op_blocks(found, width), found
+    return op_blocks, found
 
 
 def _explain_plan(plan: Plan, arguments: argparse.Namespace, changes: dict[str, Any]) -> Any:
+    from functools import partial
+
     from placer.questions.explanation import explain_plan
     from placer.rendering.text.explanation_text import plan_explanation_blocks
 
     found = explain_plan(plan, arguments.model, **changes)
-    return lambda width: plan_explanation_blocks(plan, found, width), found
+    return partial(plan_explanation_blocks, plan), found
 
 
 def _explain_conflict(plan: Plan, arguments: argparse.Namespace, changes: dict[str, Any]) -> Any:
@@ -80,17 +82,4 @@ def _explain_conflict(plan: Plan, arguments: argparse.Namespace, changes: dict[s
     conflict = None if plan.conflict is None else replace(plan.conflict, fixes=rows).to_json()
     told = [fix_to_json(row) for row in rows]
     data = {"status": plan.solver["status"], "conflict": conflict, "fixes": told}
-    return lambda width: conflict_blocks(plan, fixes, width), data
-
-
-def _show(document: Any, data: Any, arguments: argparse.Namespace) -> None:
-    from placer.commands.terminal import style
-
-    if arguments.format == "json":
-        from placer.rendering.json_text import to_json
-
-        sys.stdout.write(to_json(data))
-        return
-    from placer.rendering.text.formats import render
-
-    sys.stdout.write(render(document, arguments.format, **style()))
+    return lambda _, width: conflict_blocks(plan, fixes, width), data

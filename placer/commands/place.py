@@ -98,25 +98,29 @@ def find_limits(arguments: argparse.Namespace) -> dict[str, int]:
 
 def _show(plan: Plan, arguments: argparse.Namespace) -> None:
     """Prints the plan in the format asked for."""
+    from functools import partial
+
     from placer.commands.terminal import style
     from placer.rendering.text.formats import render, to_csv
     from placer.rendering.text.plan_text import whole_plan_blocks
 
-    if arguments.format == "json":
-        sys.stdout.write(plan.to_json())
-        return
-    if arguments.format == "csv":
-        sys.stdout.write(to_csv(("op", "device"), plan.placement.items()))
-        return
-    if arguments.format == "html":
-        from placer.rendering.html.page import render_plan_page
-
-        sys.stdout.write(render_plan_page(plan))
-        return
-    shown = render(lambda width: whole_plan_blocks(plan, width), arguments.format, **style())
+    shown = render(
+        partial(whole_plan_blocks, plan),
+        arguments.format,
+        **style(),
+        json=plan.to_json,
+        csv=lambda: to_csv(("op", "device"), plan.placement.items()),
+        html=partial(_page, plan),
+    )
     sys.stdout.write(shown)
     if arguments.output and arguments.format == "text":
         sys.stdout.write(f"\nPlan written to {arguments.output}\n")
+
+
+def _page(plan: Plan) -> str:
+    from placer.rendering.html.page import render_plan_page  # jinja2: only where it is asked for
+
+    return render_plan_page(plan)
 
 
 def require_placement(plan: Plan) -> None:

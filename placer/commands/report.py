@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from placer.plan.plan import Plan
     from placer.plan.report import Report
-    from placer.questions.batch_sizes import Sweep
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -41,7 +40,7 @@ def run(arguments: argparse.Namespace) -> None:
     """
     from placer.commands import gates
     from placer.commands.place import all_options, find_limits, require_placement
-    from placer.commands.terminal import emit, progress, style
+    from placer.commands.terminal import progress, show
     from placer.extraction.process.child_process import start_ahead
     from placer.files import check_writable
 
@@ -60,7 +59,10 @@ def run(arguments: argparse.Namespace) -> None:
     load_meanwhile("placer.rendering.text.report_text", "cost_models.rules", "cost_models.kernels")
     with progress(f"analysing {arguments.model}", arguments):
         found = report(arguments.model, arguments.devices, **all_options(arguments))
-    emit(_render(found, arguments.format, **style(to_file=bool(arguments.output))), arguments)
+    from placer.rendering.json_text import report_json
+    from placer.rendering.text.report_text import report_blocks, report_csv
+
+    show(found, arguments, report_blocks, json=report_json, csv=report_csv, html=_page)
     if found.plan is not None:
         require_placement(found.plan)
     _check_gates(found, arguments.fail_on, limits, baseline)
@@ -69,8 +71,10 @@ def run(arguments: argparse.Namespace) -> None:
 def _sweep(arguments: argparse.Namespace) -> None:
     """Several batch sizes side by side.  Raises ``UsageError`` for gates, which need one size."""
     from placer.commands.place import all_options
-    from placer.commands.terminal import emit, progress, style
+    from placer.commands.terminal import progress, show
     from placer.questions.batch_sizes import sweep
+    from placer.rendering.json_text import sweep_json
+    from placer.rendering.text.sweep_text import sweep_blocks, sweep_csv
 
     if arguments.format == "html":
         raise UsageError("--format html shows one batch size; give one, or another format")
@@ -80,24 +84,7 @@ def _sweep(arguments: argparse.Namespace) -> None:
     sizes = wanted.pop("batch_size")
     with progress(f"analysing {arguments.model} at {len(sizes)} batch sizes", arguments):
         found = sweep(arguments.model, sizes, arguments.devices, **wanted)
-    emit(_render_sweep(found, arguments.format, **style(to_file=bool(arguments.output))), arguments)
-
-
-def _render_sweep(found: Sweep, format_name: str, *, width: int, colour: bool) -> str:
-    from functools import partial
-
-    from placer.rendering.json_text import sweep_json
-    from placer.rendering.text.formats import render
-    from placer.rendering.text.sweep_text import sweep_blocks, sweep_csv
-
-    return render(
-        partial(sweep_blocks, found),
-        format_name,
-        width=width,
-        colour=colour,
-        json=partial(sweep_json, found),
-        csv=partial(sweep_csv, found),
-    )
+    show(found, arguments, sweep_blocks, json=sweep_json, csv=sweep_csv)
 
 
 def _require_devices(arguments: argparse.Namespace) -> None:
@@ -115,26 +102,8 @@ def _require_devices(arguments: argparse.Namespace) -> None:
             raise UsageError(f"--{flag.replace('_', '-')} needs --devices, such as 2xA100-40GB")
 
 
-def _render(report: Report, format_name: str, *, width: int, colour: bool) -> str:
-    from functools import partial
-
-    from placer.rendering.json_text import report_json
-    from placer.rendering.text.formats import render
-    from placer.rendering.text.report_text import report_blocks, report_csv
-
-    return render(
-        partial(report_blocks, report),
-        format_name,
-        width=width,
-        colour=colour,
-        json=partial(report_json, report),
-        csv=partial(report_csv, report),
-        html=partial(_page, report),
-    )
-
-
 def _page(report: Report) -> str:
-    from placer.rendering.html.page import render_report_page
+    from placer.rendering.html.page import render_report_page  # jinja2: only where it is asked for
 
     return render_report_page(report)
 

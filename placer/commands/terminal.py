@@ -9,14 +9,17 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from placer.files import write_text
 
 if TYPE_CHECKING:
     import argparse
+
+Result = TypeVar("Result")
 
 PIPE_WIDTH = 120
 """Columns where the output is no terminal: a file or a CI log has no edge to wrap at."""
@@ -42,6 +45,24 @@ def emit(text: str, arguments: argparse.Namespace) -> None:
         write_text(arguments.output, text, force=arguments.force)
     else:
         sys.stdout.write(text)
+
+
+def show(
+    found: Result,
+    arguments: argparse.Namespace,
+    blocks: Callable[[Result, int], list[Any]],
+    **formats: Callable[[Result], str],
+) -> None:
+    """Writes a result in the format that was asked for.
+
+    ``blocks`` gives its titles and tables for a width, for text and Markdown; ``formats`` its
+    ``json=``, ``csv=`` and ``html=``.
+    """
+    from placer.rendering.text.formats import render
+
+    chosen = style(to_file=bool(getattr(arguments, "output", None)))
+    chosen |= {name: partial(form, found) for name, form in formats.items()}
+    emit(render(partial(blocks, found), arguments.format, **chosen), arguments)
 
 
 @contextmanager

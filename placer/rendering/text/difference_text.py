@@ -31,7 +31,7 @@ _UNITS: Mapping[str, Callable[[Any], str]] = {
 
 
 def difference_blocks(
-    found: Difference, before: str, after: str, width: int
+    found: Difference, width: int, before: str = "before", after: str = "after"
 ) -> list[RenderableType]:
     """Figures side by side, then what moved, what is gone and what is new."""
     heading = title(f"{shorten(before, width // 2)} -> {shorten(after, width // 2)}", _kind(found))

@@ -40,6 +40,4 @@ _blocks.register(Comparison, comparison_blocks)
 _blocks.register(Sweep, sweep_blocks)
 _blocks.register(StrategyComparison, strategies_blocks)
 _blocks.register(OpExplanation, op_blocks)
-_blocks.register(
-    Difference, lambda found, width: difference_blocks(found, "before", "after", width)
-)
+_blocks.register(Difference, difference_blocks)
