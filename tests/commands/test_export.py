@@ -48,8 +48,7 @@ def test_a_format_is_one_function_and_one_line(plan_path, tmp_path, monkeypatch,
     """The command and its help know it then."""
     known = ExportFormat("the names of the ops", f"{__name__}:op_names")
     monkeypatch.setitem(FORMATS, "names", known)
-    with pytest.raises(SystemExit):
-        main(["export", "--help"])
+    assert main(["export", "--help"]) == 0
     assert "names: the names of the ops" in " ".join(capsys.readouterr().out.split())
     monkeypatch.setattr(
         "placer.questions.saved_plans.with_step", lambda plan, *_, **__: drawn_plan()
