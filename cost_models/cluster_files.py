@@ -23,6 +23,9 @@ from cost_models import device_names
 from cost_models.byte_sizes import parse_bytes
 from cost_models.devices import Cluster, DevicePreset, DeviceProperties, Efficiency, Link, preset
 
+Table = Mapping[str, Any]
+"""A table of a TOML file."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceDraft:
@@ -73,7 +76,7 @@ def read_task_addresses(path: Path) -> dict[str, dict[int, str]]:
     return found
 
 
-def _tables(path: Path) -> Mapping[str, Any]:
+def _tables(path: Path) -> Table:
     """The tables of the file, none but the known ones, each of the right kind."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -91,7 +94,7 @@ def _tables(path: Path) -> Mapping[str, Any]:
     return tables
 
 
-def _check_keys(row: Mapping[str, Any], known: set[str], where: str) -> None:
+def _check_keys(row: Table, known: set[str], where: str) -> None:
     unknown = sorted(set(row) - known)
     if unknown:
         raise ValueError(
@@ -99,7 +102,7 @@ def _check_keys(row: Mapping[str, Any], known: set[str], where: str) -> None:
         )
 
 
-def _toml_device(row: Mapping[str, Any], path: Path) -> DeviceDraft:
+def _toml_device(row: Table, path: Path) -> DeviceDraft:
     rates = {
         "peak_flops", "memory_bandwidth", "launch_seconds", "dispatch_seconds", "parallel_ops",
         "relative_error",
@@ -142,9 +145,7 @@ def _is_positive(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
-def _toml_links(
-    rows: Iterable[Mapping[str, Any]], names: set[str], path: Path
-) -> dict[tuple[str, str], Link]:
+def _toml_links(rows: Iterable[Table], names: set[str], path: Path) -> dict[tuple[str, str], Link]:
     """Links by (from, to), each also the other way round where that one is not given."""
     given: dict[tuple[str, str], Link] = {}
     for row in rows:
@@ -158,7 +159,7 @@ def _toml_links(
     return {(target, source): link for (source, target), link in given.items()} | given
 
 
-def _toml_link(row: Mapping[str, Any], where: str, ends: set[str]) -> Link:
+def _toml_link(row: Table, where: str, ends: set[str]) -> Link:
     _check_keys(row, {"bandwidth", "latency"} | ends, where)
     missing = sorted(({"bandwidth"} | ends) - set(row))
     if missing:

@@ -2,7 +2,7 @@
 
 The grammar is that of ``tensorflow/core/util/device_name_utils.cc``: parts joined by ``/``, each
 ``job:NAME``, ``replica:N``, ``task:N``, ``device:TYPE:N``, or the legacy ``cpu:N`` and ``gpu:N``;
-``*`` leaves a part open.  Beside it a name may be written short (``GPU:0``) or as a number, which
+``*`` leaves a part open.  A name may also be written short (``GPU:0``) or as a number, which
 is a GPU.
 """
 

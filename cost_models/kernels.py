@@ -1,10 +1,9 @@
 """Where can an op run, and which of its arguments stay in host memory?
 
-The answer comes from a registry of kernels: a snapshot of TensorFlow's own
-(``data/kernels.json``, written by ``placer.extraction.graph_defs.kernel_snapshot``), or one that is
-given. Kernels are chosen as ``FindKernelRegistration`` of
-``tensorflow/core/framework/op_kernel.cc`` does, host memory as ``MemoryTypesForNode`` of
-``memory_types.cc`` does.
+The answer comes from a registry of kernels: a snapshot of TensorFlow's own (``data/kernels.json``,
+written by ``benchmarks/inputs/kernel_snapshot.py``), or one that is given.  Kernels are chosen as
+``FindKernelRegistration`` of ``tensorflow/core/framework/op_kernel.cc`` does, host memory as
+``MemoryTypesForNode`` of ``memory_types.cc`` does.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ class OpCost:
 
     ``flops`` counts a fused multiply-add as two.  ``bytes_accessed`` is what is read plus what is
     written in memory.  ``output_bytes`` has one entry per output, ``None`` where the tensor has no
-    size that a shape tells (strings, variants, resources) or its shape is unknown.
+    size that follows from a shape (strings, variants, resources) or its shape is unknown.
     ``temporary_bytes`` live only while the op runs; ``persistent_bytes`` live from step to step
     (variables, constants).  ``inaccurate`` says that an unknown shape or a missing rule had to be
     guessed, ``unmodelled`` that the op type has no cost rule and only its bytes are counted.

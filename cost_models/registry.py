@@ -26,9 +26,10 @@ class Work:
 
     ``flops`` counts a fused multiply-add as two.  ``bytes_accessed`` is what is read plus what is
     written; ``None`` means every input once and every output once.  ``temporary_bytes`` live only
-    while the op runs.  ``output_bytes`` gives sizes that the shapes do not tell, by output number;
-    for ``pieces``, ``packed_bytes``, ``variant`` and ``family`` (by default the module of the rule)
-    see :class:`~cost_models.op_cost.OpCost`.  ``inaccurate`` says that no shape tells the work.
+    while the op runs.  ``output_bytes`` gives sizes that do not follow from the shapes, by output
+    number; for ``pieces``, ``packed_bytes``, ``variant`` and ``family`` (by default the module of
+    the rule) see :class:`~cost_models.op_cost.OpCost`.  ``inaccurate`` says that the work follows
+    from no shape.
     """
 
     flops: int = 0

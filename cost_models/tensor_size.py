@@ -44,7 +44,7 @@ _ELEMENT_BYTES = {
     "int2": 1,
     "uint2": 1,
     "float4_e2m1fn": 1,
-    # No shape tells how much these hold.
+    # How much these hold follows from no shape.
     "string": None,
     "variant": None,
     "resource": None,
@@ -75,7 +75,7 @@ def is_known(shape: Shape) -> bool:
 
 
 def tensor_bytes(properties: TensorProperties) -> int | None:
-    """Bytes of the tensor, ``None`` where its shape is not fully known or does not tell."""
+    """Bytes of the tensor, ``None`` where its shape is not fully known or says nothing of it."""
     return _bytes(properties.dtype, properties.shape) if is_known(properties.shape) else None
 
 

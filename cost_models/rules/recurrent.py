@@ -69,7 +69,7 @@ def _gru_flops(info: OpInfo, factor: int) -> int:
 
 @cost_rule("CudnnRNN CudnnRNNV2 CudnnRNNV3")
 def cudnn_work(info: OpInfo) -> Work:
-    """Every parameter meets every row of every step once; gates are small beside that."""
+    """Every parameter meets every row of every step once; gates are small compared with that."""
     return Work(flops=_cudnn_flops(info))
 
 

@@ -36,16 +36,12 @@ def run(arguments: argparse.Namespace) -> None:
     the comparison is printed if the solver has no placement, and what the pipeline raises.
     """
     from placer.commands.place import all_options, require_placement
-    from placer.commands.terminal import progress, show
-    from placer.files import check_writable
+    from placer.commands.terminal import progress, require_writable, show
 
-    if arguments.output:
-        check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     from placer.questions.comparison import compare
-    from placer.rendering.json_text import comparison_json
-    from placer.rendering.text.comparison_text import comparison_blocks, comparison_csv
 
     with progress(f"comparing strategies for {arguments.model}", arguments):
         found = compare(arguments.model, arguments.devices, **all_options(arguments))
-    show(found, arguments, comparison_blocks, json=comparison_json, csv=comparison_csv)
+    show(found, arguments)
     require_placement(found.plan)

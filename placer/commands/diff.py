@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from placer.commands import options
@@ -37,15 +38,9 @@ def run(arguments: argparse.Namespace) -> None:
 
     Raises ``UsageError`` for a plan and a model, plans of different models, or an existing file.
     """
-    from functools import partial
+    from placer.commands.terminal import progress, require_writable, show
 
-    from placer.commands.terminal import progress, show
-    from placer.files import check_writable
-    from placer.rendering.json_text import to_json
-    from placer.rendering.text.difference_text import difference_blocks, difference_csv
-
-    if arguments.output:
-        check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     plans = [_is_plan(path) for path in (arguments.before, arguments.after)]
     if plans[0] != plans[1]:
         plan, model = arguments.before, arguments.after
@@ -54,8 +49,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise UsageError(f"{plan} is a plan and {model} is none: compare two plans or two models")
     with progress(f"comparing {arguments.before} and {arguments.after}", arguments):
         found = _compare(arguments, are_plans=plans[0])
-    blocks = partial(difference_blocks, before=arguments.before, after=arguments.after)
-    show(found, arguments, blocks, json=to_json, csv=difference_csv)
+    show(replace(found, before=arguments.before, after=arguments.after), arguments)
 
 
 def _is_plan(path: str) -> bool:

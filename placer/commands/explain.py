@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from placer.commands import options
@@ -36,50 +37,61 @@ def run(arguments: argparse.Namespace) -> None:
 
     Raises ``UsageError`` for a plan that is none or of another model, or an op that is not in it.
     """
-    from placer.commands.terminal import progress, show
+    from placer.commands.terminal import progress
     from placer.plan.plan import Plan
-    from placer.rendering.json_text import to_json
 
     plan = Plan.load(arguments.plan)
-    changes = {} if arguments.costs is None else {"costs": options.read_costs(arguments.costs)}
     with progress(f"explaining {arguments.plan}", arguments):
         if not plan.fits:
-            blocks, data = _explain_conflict(plan, arguments, changes)
+            blocks, data = _explain_conflict(plan, arguments)
         elif arguments.op:
-            blocks, data = _explain_op(plan, arguments, changes)
+            blocks, data = _explain_op(plan, arguments)
         else:
-            blocks, data = _explain_plan(plan, arguments, changes)
-    show(data, arguments, blocks, json=to_json)
+            blocks, data = _explain_plan(plan, arguments)
+    _show(blocks, data, arguments)
 
 
-def _explain_op(plan: Plan, arguments: argparse.Namespace, changes: dict[str, Any]) -> Any:
+def _explain_op(plan: Plan, arguments: argparse.Namespace) -> Any:
     from placer.questions.explanation import explain_op
-    from placer.rendering.text.explanation_text import op_blocks
+    from placer.rendering.text.explanation_text import explanation_blocks
 
-    found = explain_op(plan, arguments.op, arguments.model, **changes)
-    return op_blocks, found
+    found = explain_op(plan, arguments.op, arguments.model, **options.cost_changes(arguments))
+    return lambda width: explanation_blocks(found, width), found
 
 
-def _explain_plan(plan: Plan, arguments: argparse.Namespace, changes: dict[str, Any]) -> Any:
-    from functools import partial
-
+def _explain_plan(plan: Plan, arguments: argparse.Namespace) -> Any:
     from placer.questions.explanation import explain_plan
     from placer.rendering.text.explanation_text import plan_explanation_blocks
 
-    found = explain_plan(plan, arguments.model, **changes)
-    return partial(plan_explanation_blocks, plan), found
+    found = explain_plan(plan, arguments.model, **options.cost_changes(arguments))
+    return lambda width: plan_explanation_blocks(plan, found, width), found
 
 
-def _explain_conflict(plan: Plan, arguments: argparse.Namespace, changes: dict[str, Any]) -> Any:
+def _explain_conflict(plan: Plan, arguments: argparse.Namespace) -> Any:
     from dataclasses import replace
 
     from placer.problem.conflict import fix_to_json
     from placer.questions.fixes import find_fixes
     from placer.rendering.text.explanation_text import conflict_blocks
 
-    fixes = find_fixes(plan, arguments.model, time_limit=arguments.time_limit, **changes)
+    fixes = find_fixes(
+        plan, arguments.model, time_limit=arguments.time_limit, **options.cost_changes(arguments)
+    )
     rows = tuple(fix.row for fix in fixes)
     conflict = None if plan.conflict is None else replace(plan.conflict, fixes=rows).to_json()
     told = [fix_to_json(row) for row in rows]
-    data = {"status": plan.solver["status"], "conflict": conflict, "fixes": told}
-    return lambda _, width: conflict_blocks(plan, fixes, width), data
+    data = {"status": plan.solver.status, "conflict": conflict, "fixes": told}
+    return lambda width: conflict_blocks(plan, fixes, width), data
+
+
+def _show(document: Any, data: Any, arguments: argparse.Namespace) -> None:
+    from placer.commands.terminal import style
+
+    if arguments.format == "json":
+        from placer.rendering.json_text import to_json
+
+        sys.stdout.write(to_json(data))
+        return
+    from placer.rendering.text.formats import render
+
+    sys.stdout.write(render(document, arguments.format, **style()))

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> None:
     if not plan.placement and not known.whole_plan:
         others = ", ".join(f"--to {name}" for name, other in FORMATS.items() if other.whole_plan)
         raise UsageError(
-            f"{arguments.plan} has no placement ({plan.solver['status']}): there is nothing to "
+            f"{arguments.plan} has no placement ({plan.solver.status}): there is nothing to "
             f"draw as {arguments.to}; {others} and placer explain show why"
         )
     with progress(f"exporting {arguments.plan}", arguments):
@@ -79,5 +79,4 @@ def _with_step(plan: Plan, arguments: argparse.Namespace) -> Plan:
         return plan
     from placer.questions.saved_plans import with_step
 
-    changes = {} if arguments.costs is None else {"costs": options.read_costs(arguments.costs)}
-    return with_step(plan, arguments.model, **changes)
+    return with_step(plan, arguments.model, **options.cost_changes(arguments))

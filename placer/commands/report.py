@@ -40,12 +40,10 @@ def run(arguments: argparse.Namespace) -> None:
     """
     from placer.commands import gates
     from placer.commands.place import all_options, find_limits, require_placement
-    from placer.commands.terminal import progress, show
+    from placer.commands.terminal import progress, require_writable, show
     from placer.extraction.process.child_process import start_ahead
-    from placer.files import check_writable
 
-    if arguments.output:
-        check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     _require_devices(arguments)
     limits = find_limits(arguments)
     start_ahead()
@@ -59,10 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
     load_meanwhile("placer.rendering.text.report_text", "cost_models.rules", "cost_models.kernels")
     with progress(f"analysing {arguments.model}", arguments):
         found = report(arguments.model, arguments.devices, **all_options(arguments))
-    from placer.rendering.json_text import report_json
-    from placer.rendering.text.report_text import report_blocks, report_csv
-
-    show(found, arguments, report_blocks, json=report_json, csv=report_csv, html=_page)
+    show(found, arguments)
     if found.plan is not None:
         require_placement(found.plan)
     _check_gates(found, arguments.fail_on, limits, baseline)
@@ -73,8 +68,6 @@ def _sweep(arguments: argparse.Namespace) -> None:
     from placer.commands.place import all_options
     from placer.commands.terminal import progress, show
     from placer.questions.batch_sizes import sweep
-    from placer.rendering.json_text import sweep_json
-    from placer.rendering.text.sweep_text import sweep_blocks, sweep_csv
 
     if arguments.format == "html":
         raise UsageError("--format html shows one batch size; give one, or another format")
@@ -84,7 +77,7 @@ def _sweep(arguments: argparse.Namespace) -> None:
     sizes = wanted.pop("batch_size")
     with progress(f"analysing {arguments.model} at {len(sizes)} batch sizes", arguments):
         found = sweep(arguments.model, sizes, arguments.devices, **wanted)
-    show(found, arguments, sweep_blocks, json=sweep_json, csv=sweep_csv)
+    show(found, arguments)
 
 
 def _require_devices(arguments: argparse.Namespace) -> None:
@@ -100,12 +93,6 @@ def _require_devices(arguments: argparse.Namespace) -> None:
     ):
         if getattr(arguments, flag) and not arguments.devices:
             raise UsageError(f"--{flag.replace('_', '-')} needs --devices, such as 2xA100-40GB")
-
-
-def _page(report: Report) -> str:
-    from placer.rendering.html.page import render_report_page  # jinja2: only where it is asked for
-
-    return render_report_page(report)
 
 
 def _check_gates(

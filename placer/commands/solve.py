@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from placer.commands import option_values, options
 from placer.errors import InfeasibleError, NoSolutionError, UsageError
@@ -66,14 +66,13 @@ def run(arguments: argparse.Namespace) -> None:
     """
     from dataclasses import replace
 
-    from placer.commands.terminal import progress
-    from placer.files import check_writable, write_text
+    from placer.commands.terminal import progress, require_writable
+    from placer.files import write_text
     from placer.rendering.json_text import to_json
     from placer.solving.solution import SolverParameters, Status
     from placer.solving.solver import solve
 
-    if arguments.output:
-        check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     problem = read_problem(Path(arguments.problem))
     if arguments.objective:
         problem = replace(problem, objective=arguments.objective)
@@ -128,7 +127,7 @@ def read_problem(path: Path) -> PlacementProblem:
     return problem
 
 
-def describe(problem: PlacementProblem, solution: Solution) -> dict[str, Any]:
+def describe(problem: PlacementProblem, solution: Solution) -> dict[str, object]:
     """The solution as what JSON can hold: the unit of ``value`` and ``lower_bound`` is bytes for
     transfer, seconds for the other objectives."""
     gap = None

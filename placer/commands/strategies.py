@@ -36,18 +36,14 @@ def run(arguments: argparse.Namespace) -> None:
     ``NoSolutionError`` after the table is printed if nothing fits; and what the pipeline raises.
     """
     from placer.commands.place import all_options
-    from placer.commands.terminal import progress, show
+    from placer.commands.terminal import progress, require_writable, show
     from placer.errors import NoSolutionError
-    from placer.files import check_writable
 
-    if arguments.output:
-        check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     from placer.questions.strategies import compare_strategies
-    from placer.rendering.json_text import strategies_json
-    from placer.rendering.text.strategies_text import strategies_blocks, strategies_csv
 
     with progress(f"comparing strategies for {arguments.model}", arguments):
         found = compare_strategies(arguments.model, arguments.devices, **all_options(arguments))
-    show(found, arguments, strategies_blocks, json=strategies_json, csv=strategies_csv)
+    show(found, arguments)
     if found.recommended is None:
         raise NoSolutionError("no strategy was found to fit; see the table")

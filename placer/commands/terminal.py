@@ -9,17 +9,14 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from placer.files import write_text
+from placer.files import check_writable, write_text
 
 if TYPE_CHECKING:
     import argparse
-
-Result = TypeVar("Result")
 
 PIPE_WIDTH = 120
 """Columns where the output is no terminal: a file or a CI log has no edge to wrap at."""
@@ -29,7 +26,14 @@ MESSAGE_WIDTH = 40
 """Columns for what a command does: a long path leaves room for the stage and the time."""
 
 
-def style(*, to_file: bool = False) -> dict[str, Any]:
+class Style(TypedDict):
+    """How a text is rendered."""
+
+    width: int
+    colour: bool
+
+
+def style(*, to_file: bool = False) -> Style:
     """``width`` and ``colour`` for rendering; no colours into files, pipes and dumb terminals,
     or where ``NO_COLOR`` is set (https://no-color.org)."""
     if to_file:
@@ -39,30 +43,27 @@ def style(*, to_file: bool = False) -> dict[str, Any]:
     return {"width": columns, "colour": sys.stdout.isatty() and not plain}
 
 
+def require_writable(arguments: argparse.Namespace) -> None:
+    """Raises ``UsageError`` if ``--output`` is given and may not be written."""
+    if arguments.output:
+        check_writable(arguments.output, force=arguments.force)
+
+
+def show(found: Any, arguments: argparse.Namespace) -> None:
+    """Writes a result, in the format asked for, to ``--output`` where that is given, else to
+    stdout."""
+    from placer.rendering.results import render_result
+
+    shape = style(to_file=bool(getattr(arguments, "output", None)))
+    emit(render_result(found, arguments.format, **shape), arguments)
+
+
 def emit(text: str, arguments: argparse.Namespace) -> None:
     """Writes a result to ``--output`` where that is given, else to stdout."""
     if getattr(arguments, "output", None):
         write_text(arguments.output, text, force=arguments.force)
     else:
         sys.stdout.write(text)
-
-
-def show(
-    found: Result,
-    arguments: argparse.Namespace,
-    blocks: Callable[[Result, int], list[Any]],
-    **formats: Callable[[Result], str],
-) -> None:
-    """Writes a result in the format that was asked for.
-
-    ``blocks`` gives its titles and tables for a width, for text and Markdown; ``formats`` its
-    ``json=``, ``csv=`` and ``html=``.
-    """
-    from placer.rendering.text.formats import render
-
-    chosen = style(to_file=bool(getattr(arguments, "output", None)))
-    chosen |= {name: partial(form, found) for name, form in formats.items()}
-    emit(render(partial(blocks, found), arguments.format, **chosen), arguments)
 
 
 @contextmanager

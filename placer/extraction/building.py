@@ -10,11 +10,12 @@ from placer.extraction.colocation import find_colocation_groups
 from placer.extraction.graph_defs.flat_nodes import Alike
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.raw_program import dtype_name, shape_of
+from placer.extraction.graph_defs.protobufs import dtype_name, shape_of
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.op_columns import Bodies, ClosedOps, Parcel, find_structure, open_ops
 from placer.extraction.shapes.shape_inference import BodyShapes, GraphShapes
 from placer.graph.op_graph import ColocationGroup, OpGraph
+from placer.graph.tensor_names import split_tensor
 
 BodyName = tuple[str, tuple[TensorState, ...]]
 
@@ -48,7 +49,7 @@ class GraphBuilder:
         return OpGraph(
             ops=make_ops(structure, infos, bodies),
             feeds=(
-                *(item.tensor.partition(":")[0] for item in program.inputs),
+                *(item.op for item in program.inputs),
                 *program.captured_constants,
             ),
             fetches=tuple(dict.fromkeys(tensor for _, tensor in program.outputs)),
@@ -114,8 +115,8 @@ class GraphBuilder:
         """The outputs of every op; those that are alike have one tuple."""
         values: dict[str, dict[int, tuple[int, ...]]] = {}
         for tensor, value in shapes.values.items():
-            name, _, index = tensor.rpartition(":")
-            values.setdefault(name, {})[int(index)] = value
+            name, index = split_tensor(tensor)
+            values.setdefault(name, {})[index] = value
         alike: dict[tuple[object, ...], tuple[TensorProperties, ...]] = {}
         found = {}
         for name, known in shapes.shapes.items():
@@ -172,12 +173,8 @@ class GraphBuilder:
 
     def _default_attributes(self, op_type: str) -> dict[str, object]:
         if op_type not in self.defaults:
-            definition = self.definitions.find(op_type)
-            plain = {
-                attr.name: plain_value(attr.default_value)
-                for attr in (definition.attr if definition else ())
-                if attr.HasField("default_value")
-            }
+            defaults = self.definitions.defaults(op_type)
+            plain = {key: plain_value(value) for key, value in defaults.items()}
             self.defaults[op_type] = {k: v for k, v in plain.items() if v is not None}
         return self.defaults[op_type]
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.tensor_size import tensor_bytes
 from placer.extraction.graph_defs.program import ProgramInput
+from placer.extraction.graph_defs.protobufs import Warning_
 from placer.graph.op_graph import OpGraph
+from placer.graph.program_source import Bindings, ModelSource
 
 if TYPE_CHECKING:
     import networkx
-
-Warning_ = tuple[str, str, tuple[str, ...]]
-"""A code, a message, and the ops it is about."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +30,8 @@ class Extraction:
     """
 
     graph: OpGraph
-    model: Mapping[str, Any]
-    bindings: Mapping[str, Any]
+    model: ModelSource
+    bindings: Bindings
     inputs: tuple[ProgramInput, ...] = ()
     outputs: tuple[tuple[str, str], ...] = ()
     unknown: tuple[str, ...] = ()

@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from cost_models.op_info import TensorProperties
 from placer.beside import beside
 from placer.errors import ShapeError
 from placer.extraction.building import GraphBuilder
 from placer.extraction.colocation import find_colocation_groups
-from placer.extraction.extraction import Extraction, Warning_
+from placer.extraction.extraction import Extraction
 from placer.extraction.files.sources import file_hash, model_file
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
 from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.protobufs import Warning_
 from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import TensorState, is_known
 from placer.extraction.graph_defs.tensor_types import UNSIZED, GraphTypes
@@ -29,6 +29,8 @@ from placer.extraction.shapes.shape_inference import GraphShapes, ShapeAnalysis
 from placer.extraction.shapes.stored_shapes import settle_reserve_spaces, stated_shapes
 from placer.graph.op_graph import ColocationGroup, OpGraph
 from placer.graph.order import is_back_edge
+from placer.graph.program_source import ModelSource
+from placer.graph.tensor_names import op_of
 
 
 def analyse_program(
@@ -152,12 +154,15 @@ def _infer(
     return found, warnings
 
 
-def _unbound(program: FlatProgram, binding: Binding) -> dict[str, TensorState]:
-    declared = {item.tensor.partition(":")[0]: item.shape for item in program.inputs}
-    return {
+def _infer_unbound(program: FlatProgram, binding: Binding, types: GraphTypes) -> GraphShapes:
+    """The shapes of the program with its inputs as they are declared."""
+    declared = {item.op: item.shape for item in program.inputs}
+    inputs = {
         name: replace(state, shape=declared.get(name, state.shape))
         for name, state in binding.inputs.items()
     }
+    analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
+    return analysis.analyse(program.graph_def, inputs, program.stored_shapes, types=types)[0]
 
 
 def _require_fitting_shapes(
@@ -168,10 +173,7 @@ def _require_fitting_shapes(
     In a branch of a v1 conditional that is no fault: these shapes may never take it.
     """
     contexts = find_contexts(program.graph_def.node)
-    analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
-    before, _ = analysis.analyse(
-        program.graph_def, _unbound(program, binding), program.stored_shapes, types=types
-    )
+    before = _infer_unbound(program, binding, types)
     for name, reason in found.refused.items():
         if name not in before.refused and not contexts[name].branches:
             raise ShapeError(
@@ -182,10 +184,7 @@ def _require_fitting_shapes(
 
 def _cannot_import(program: FlatProgram, binding: Binding, types: GraphTypes) -> bool:
     try:
-        analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
-        analysis.analyse(
-            program.graph_def, _unbound(program, binding), program.stored_shapes, types=types
-        )
+        _infer_unbound(program, binding, types)
     except ShapeError:
         return True
     return False
@@ -247,15 +246,15 @@ def _roots(graph: OpGraph) -> Iterator[str]:
         arriving = (
             tensor
             for source, tensor in zip(op.inputs, op.info.inputs, strict=True)
-            if not is_back_edge(graph.ops[source.rpartition(":")[0]].op_type, op.op_type)
+            if not is_back_edge(graph.ops[op_of(source)].op_type, op.op_type)
         )
         if named and all(is_known(tensor.shape) for tensor in arriving):
             yield op.name
 
 
-def describe(program: FlatProgram) -> dict[str, Any]:
+def describe(program: FlatProgram) -> ModelSource:
     """What a plan says about its model."""
-    found: dict[str, Any] = {
+    found: ModelSource = {
         "path": program.path,
         "format": program.source_format,
         "signature": program.signature,

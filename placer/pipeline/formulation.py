@@ -11,6 +11,7 @@ from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
 from placer.graph.control_edges import ControlEdge, add_control_edges
 from placer.graph.op_graph import Op, OpGraph
+from placer.graph.op_types import ENTERS
 from placer.pipeline.workload import Workload
 from placer.prediction.memory.live_moments import moment_finder, working_set_bytes
 from placer.prediction.memory.timelines import predict_memory
@@ -117,7 +118,7 @@ def build_problem(
     capacity = tuple(device.usable_bytes for device in cluster.devices)
     group, allowed, spillable = _group_arrays(constraints, number, device_names)
     widths = working_set_bytes(graph, costs)
-    loops = any(op.op_type in ("Enter", "RefEnter") for op in graph.ops.values())
+    loops = any(op.op_type in ENTERS for op in graph.ops.values())
     certain = tuple(0 if loops else _certain_width(graph.ops[name], widths) for name in names)
     allowed, homeless = _wide_enough(
         allowed,

@@ -14,6 +14,8 @@ from cost_models.op_cost import OpCost
 from placer.errors import ShapeError
 from placer.graph.name_scopes import scope_of
 from placer.graph.op_graph import Op, OpGraph, Variable
+from placer.graph.op_types import READ_VARIABLE
+from placer.graph.tensor_names import split_tensor
 from placer.pipeline.formulation import constraints_of
 from placer.pipeline.placement import place_workload
 from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
@@ -105,13 +107,13 @@ def _model_facts(extraction: Extraction, costs: Mapping[str, OpCost]) -> ModelFa
 
 
 def _input_facts(graph: OpGraph, item: ProgramInput) -> InputFacts:
-    name, _, index = item.tensor.partition(":")
+    name, index = split_tensor(item.tensor)
     op = graph.ops.get(name)
     return InputFacts(
         key=item.key,
         dtype=item.dtype,
         declared_shape=item.shape,
-        bound_shape=op.info.outputs[int(index or 0)].shape if op else item.shape,
+        bound_shape=op.info.outputs[index].shape if op else item.shape,
     )
 
 
@@ -286,7 +288,7 @@ def _indivisible(
 def _working_bytes(op: Op, cost: OpCost) -> int:
     """Temporaries, and the outputs that have a buffer of their own: not those of variables and
     constants (they are resident), of reads of a variable, and of what hands its input on."""
-    if cost.persistent_bytes or op.op_type == "ReadVariableOp":
+    if cost.persistent_bytes or op.op_type == READ_VARIABLE:
         return cost.temporary_bytes
     return cost.temporary_bytes + sum(
         size or 0

@@ -11,9 +11,8 @@ from placer.pipeline.formulation import formulate
 from placer.pipeline.infeasibility import with_fixes
 from placer.pipeline.model_report import analyse, predict_together, with_placement
 from placer.pipeline.placement import find_placement, predict_solution, with_conflict
-from placer.pipeline.preparation import prepare
+from placer.pipeline.preparation import decide_strategy, needs_trials, place_in_parts, prepare
 from placer.pipeline.solved_plan import assemble_plan
-from placer.pipeline.strategy_choice import decide_strategy, needs_trials, place_in_parts
 from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
 from placer.plan.report import Report

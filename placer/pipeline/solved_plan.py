@@ -32,8 +32,8 @@ def assemble_plan(
     workload, extraction = formulation.workload, formulation.workload.extraction
     placement = predicted.placement if predicted else {}
     return Plan(
-        model=dict(extraction.model),
-        bindings=dict(extraction.bindings),
+        model=extraction.model.copy(),
+        bindings=extraction.bindings.copy(),
         devices=tuple(_devices(formulation, predicted)),
         placement=placement,
         variables={v.name: placement[v.handle] for v in workload.graph.variables}

@@ -6,11 +6,11 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placer.errors import InfeasibleError, UsageError
 from placer.files import write_text
+from placer.graph.program_source import Bindings, ModelSource
 from placer.plan.results import Page, interactive
 from placer.plan.rows import (
     PlanMetrics,
@@ -19,6 +19,7 @@ from placer.plan.rows import (
     PlanWarning,
     SolverAnswer,
 )
+from placer.plan.schemas import load_schema, read_kept, require_fit
 from placer.problem.conflict import Conflict
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ class Plan(Page):
     ``step`` predicts one step op by op, for pictures; a plan out of a file has none.
     """
 
-    model: Mapping[str, Any]
-    bindings: Mapping[str, Any]
+    model: ModelSource
+    bindings: Bindings
     devices: tuple[PlannedDevice, ...]
     placement: Mapping[str, str]
     variables: Mapping[str, str]
@@ -160,14 +161,7 @@ class Plan(Page):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """The plan in a file.  Raises ``UsageError`` if there is none or it is not one."""
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except OSError as error:
-            told = error.strerror or error
-            raise UsageError(f"cannot read the plan {os.fspath(path)}: {told}") from error
-        except UnicodeDecodeError as error:
-            raise UsageError(f"cannot read the plan {os.fspath(path)}: no text, {error}") from error
-        return cls.from_json(text, source=os.fspath(path))
+        return cls.from_json(read_kept(path, "plan"), source=os.fspath(path))
 
 
 def over_caps(peak_bytes: Mapping[str, int], caps: Mapping[str, int]) -> dict[str, int]:
@@ -175,12 +169,9 @@ def over_caps(peak_bytes: Mapping[str, int], caps: Mapping[str, int]) -> dict[st
     return {name: peak - caps[name] for name, peak in peak_bytes.items() if peak > caps[name]}
 
 
-def plan_schema() -> dict[str, Any]:
+def plan_schema() -> dict[str, object]:
     """The JSON Schema (draft 2020-12) of ``plan.json``, as shipped with the package."""
-    schema: dict[str, Any] = json.loads(
-        Path(__file__).with_name("plan.schema.json").read_text(encoding="utf-8")
-    )
-    return schema
+    return load_schema("plan")
 
 
 def _parse(text: str, source: str) -> dict[str, Any]:
@@ -198,7 +189,7 @@ def _parse(text: str, source: str) -> dict[str, Any]:
 
 
 def _check_schema(data: Mapping[str, Any], source: str) -> None:
-    """Nothing, if ``data`` is a plan of this version's schema.  Raises ``UsageError``."""
+    """Raises ``UsageError`` unless ``data`` is a plan of this version's schema."""
     kind, _, version = str(data["schema"]).partition("/")
     if kind != "placer.plan":
         raise UsageError(f"{source} is no plan: it is a {data['schema']} document, not {SCHEMA}")
@@ -208,10 +199,4 @@ def _check_schema(data: Mapping[str, Any], source: str) -> None:
             f"{data.get('tool_version') or '(unknown version)'}; this placer reads {SCHEMA}: "
             "upgrade graph-placer, or make the plan again with this version"
         )
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import best_match
-
-    error = best_match(Draft202012Validator(plan_schema()).iter_errors(data))
-    if error is not None:
-        place = "/".join(str(step) for step in error.absolute_path) or "the top level"
-        raise UsageError(f"{source} does not fit the schema {SCHEMA} at {place}: {error.message}")
+    require_fit(data, "plan", SCHEMA, source)

@@ -56,7 +56,7 @@ def predict(
         routes = step.routes if step.graph is graph else find_routes(graph, placement, host)
         transfers = tuple(list_transfers(graph, costs, routes, host))
         schedule = schedule_along(graph, costs, routes, transfers, cluster)
-        _ = step.roles  # of which the timelines will tell
+        _ = step.roles  # which the timelines need
         peaks = [*peaks_along(step, orders[:here]), *others()]
     return Metrics(
         transfers=largest_first(transfers),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from placer.pipeline.pipeline import REFERENCE_DEVICE
 from placer.pipeline.pipeline import report as report_model
@@ -24,6 +24,7 @@ class SweepRow:
     everything on one device; with them, ``peak_bytes`` are by device, and ``transfer_bytes`` and
     ``step_seconds`` those of the placement.  ``flops`` is the work of a step."""
 
+    IN_JSON: ClassVar = ("samples_per_second",)
     batch_size: int
     fits: bool
     peak_bytes: Mapping[str, int]
@@ -43,12 +44,13 @@ class Sweep(Summarised):
     """The rows, and the largest batch size that fits: ``largest_fitting`` fits (``None``: none was
     found), ``smallest_failing`` is the least that was tried and does not (``None``: all fit)."""
 
-    model: Mapping[str, Any]
+    SCHEMA: ClassVar = "placer.sweep/1"
+    model: Mapping[str, str]
     caps: Mapping[str, int]
     rows: tuple[SweepRow, ...]
     largest_fitting: int | None
     smallest_failing: int | None
-    reports: tuple[Report, ...] = field(default=(), repr=False)
+    reports: tuple[Report, ...] = field(default=(), repr=False, metadata={"in_file": False})
 
 
 def sweep(

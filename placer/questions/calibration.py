@@ -45,7 +45,7 @@ class Calibration:
             f"# Median error: {self.median_error:.0%} of an op, {self.step_error:.0%} of a step.\n"
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The figures that are printed, as plain data."""
         return {
             "schema": "placer.calibration/1",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from cost_models.device_names import matches
 from placer.errors import UsageError
 from placer.graph.op_graph import Op
+from placer.graph.program_source import Bindings, ModelSource
 from placer.pipeline.formulation import formulate
 from placer.pipeline.placement import place_workload
 from placer.pipeline.predicted_placement import predict_placement
@@ -42,6 +43,7 @@ class ComparedPlacement:
     ``lower_bound`` is proven for the objective compared (the solver's only).
     """
 
+    IN_JSON: ClassVar = ("fits",)
     name: str
     note: str = ""
     placement: Mapping[str, str] = field(default_factory=dict, metadata={"in_file": False})
@@ -66,8 +68,9 @@ class Comparison(Summarised):
     ``strategies`` are the rows, called so in JSON; ``caps`` are the usable bytes by device.
     """
 
-    model: Mapping[str, Any]
-    bindings: Mapping[str, Any]
+    SCHEMA: ClassVar = "placer.comparison/1"
+    model: ModelSource
+    bindings: Bindings
     objective: str
     caps: Mapping[str, int]
     strategies: tuple[ComparedPlacement, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from placer.errors import UsageError
@@ -42,6 +42,8 @@ class Difference(Summarised):
     ``same_graph`` says whether the fingerprints agree.
     """
 
+    before: str = field(default="before", metadata={"in_file": False})
+    after: str = field(default="after", metadata={"in_file": False})
     kind: str
     same_graph: bool
     figures: tuple[Change, ...]

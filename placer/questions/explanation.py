@@ -11,6 +11,7 @@ from typing import Any
 from placer.errors import UsageError
 from placer.graph.control_edges import add_control_edges
 from placer.graph.op_graph import OpGraph
+from placer.graph.tensor_names import op_of
 from placer.pipeline.formulation import constraints_of
 from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.preparation import prepare
@@ -179,7 +180,7 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
 
 def _known_op(plan: Plan, name: str) -> str:
     """The op called ``name``: an op, one of its outputs, or a variable's handle."""
-    for candidate in (name, name.rpartition(":")[0]):
+    for candidate in (name, op_of(name)):
         if candidate in plan.placement:
             return candidate
     ends = [op for op in plan.placement if op.endswith(f"/{name}")]

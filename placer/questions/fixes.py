@@ -10,7 +10,7 @@ from typing import Any
 from placer.pipeline.fixes import PlacedFix, find_changes
 from placer.pipeline.infeasibility import placements_of
 from placer.pipeline.placement import place_workload
-from placer.pipeline.strategy_choice import try_placing
+from placer.pipeline.preparation import try_placing
 from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.questions.explanation import reopen

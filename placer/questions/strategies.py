@@ -25,19 +25,20 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from cost_models.devices import Cluster
 from cost_models.roofline import transfer_seconds
 from placer.errors import UsageError
 from placer.extraction.divisibility.divisibility import require_apart
+from placer.graph.program_source import ModelSource
 from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
 from placer.plan.request import Options
 from placer.plan.results import Summarised
-from placer.prediction.memory.roles import is_update
+from placer.prediction.memory.roles import is_update_type
 from placer.strategies.requests import (
     HYBRID,
     MICRO_BATCHES,
@@ -66,6 +67,7 @@ class StrategyRow:
     (``placer place --strategy`` does as well).
     """
 
+    IN_JSON: ClassVar = ("fits",)
     name: str
     parts: int
     part_size: int
@@ -90,7 +92,8 @@ class StrategyComparison(Summarised):
     """All of them; ``recommended`` is the name of the one with the most samples per second among
     those that fit, ``None`` if none does.  ``undivided`` says why there is but one placement."""
 
-    model: Mapping[str, Any]
+    SCHEMA: ClassVar = "placer.strategies/1"
+    model: ModelSource
     batch_size: int
     caps: Mapping[str, int]
     rows: tuple[StrategyRow, ...]
@@ -181,7 +184,9 @@ def _require_batch(workload: Workload) -> None:
     if unbound:
         raise UsageError(f"{unbound[0]}: there is nothing to divide")
     graphs = (workload.graph, *workload.graph.functions.values())
-    updates = [op.name for graph in graphs for op in graph.ops.values() if is_update(op)]
+    updates = [
+        op.name for graph in graphs for op in graph.ops.values() if is_update_type(op.op_type)
+    ]
     if updates:
         raise UsageError(
             f"the program updates variables ({updates[0]}), and each part of it would; build "

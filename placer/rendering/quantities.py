@@ -10,7 +10,7 @@ _DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _SECONDS_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
-def format_bytes(size_bytes: int | None) -> str:
+def format_bytes(size_bytes: float | None) -> str:
     """``"97.8 MiB"``: bytes in binary units with three digits, ``"unknown"`` for ``None``."""
     if size_bytes is None:
         return "unknown"

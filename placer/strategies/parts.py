@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from placer.errors import UsageError
-from placer.extraction.graph_defs.loop_reads import LOOP_TYPES
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE
+from placer.graph.op_types import LOOPS
 
 REDUCTIONS = ("mean", "sum")
 COMBINATIONS = ("concat", "mean", "sum")
@@ -104,7 +104,7 @@ def ask_for_one(op: Any, devices: Sequence[str]) -> None:
     from tensorflow.core.framework import attr_value_pb2
 
     touches = any(tensor.dtype == tf.resource for tensor in (*op.inputs, *op.outputs))
-    if not touches or op.type in LOOP_TYPES:
+    if not touches or op.type in LOOPS:
         names = "|".join(devices).encode()
         op._set_attr(DEVICES_ATTRIBUTE, attr_value_pb2.AttrValue(s=names))
 

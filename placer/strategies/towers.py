@@ -16,7 +16,7 @@ from typing import Any
 
 from cost_models.device_names import canonical, full_name
 from placer.errors import UsageError
-from placer.extraction.graph_defs.loop_reads import LOOP_TYPES
+from placer.graph.op_types import LOOPS
 from placer.strategies.batches import count_examples, split_batch, split_sizes
 from placer.strategies.gradients import average_gradients
 from placer.strategies.parts import (
@@ -229,7 +229,7 @@ def _tower(group: tuple[str, ...]) -> Iterator[None]:
     with scope, tf.device(group[0]) if len(group) == 1 else nullcontext():
         yield
     for op in graph.get_operations()[known:]:
-        if op.type in LOOP_TYPES or (len(group) > 1 and op.type != "Placeholder"):
+        if op.type in LOOPS or (len(group) > 1 and op.type != "Placeholder"):
             ask_for_one(op, short)  # what is captured, a placeholder, comes from outside
 
 

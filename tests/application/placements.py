@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from placer.application.devices.node_kernels import has_kernel
 from placer.application.placing.function_bodies import function_attributes
 from placer.application.placing.shared_variables import touched_handles
+from placer.plan.rows import PlannedTransfer
 
 
 def cut_placement(program, devices):
@@ -65,7 +66,7 @@ def expected_transfers(program, placement):
         if device != "CPU:0":
             kinds.setdefault((tensor, device, "CPU:0"), "fetch")
     return [
-        {"tensor": t, "from": a, "to": b, "bytes": None, "kind": kind, "memory": "device"}
+        PlannedTransfer(tensor=t, source=a, target=b, bytes=None, kind=kind, memory="device")
         for (t, a, b), kind in kinds.items()
     ]
 

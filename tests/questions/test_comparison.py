@@ -15,7 +15,7 @@ import placer.questions.comparison
 from placer.errors import UsageError
 from placer.pipeline.pipeline import place
 from placer.questions.comparison import EXPERT, OURS, ComparedPlacement, Comparison, compare
-from placer.rendering.json_text import comparison_json
+from placer.rendering.json_text import to_json
 from placer.rendering.text.comparison_text import comparison_blocks, comparison_csv
 from placer.rendering.text.formats import render
 from placer.solving.baselines import BASELINES
@@ -131,7 +131,7 @@ def test_all_formats_carry_the_same_figures(found):
     markdown = render(lambda w: comparison_blocks(found, w), "markdown", width=80, colour=False)
     assert "| Strategy | Fits |" in markdown
     rows = list(csv.DictReader(io.StringIO(comparison_csv(found))))
-    data = json.loads(comparison_json(found))
+    data = json.loads(to_json(found))
     assert data["schema"] == "placer.comparison/1"
     for row, strategy, entry in zip(rows, found.strategies, data["strategies"], strict=True):
         assert row["strategy"] == entry["name"] == strategy.name

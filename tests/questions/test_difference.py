@@ -69,7 +69,12 @@ def test_a_plan_does_not_differ_from_itself():
 def test_what_moved_is_told():
     """The op, its transfers, and the figures that changed."""
     found = diff_plans(small_plan(), moved_plan())
-    text = render(lambda w: difference_blocks(found, w, "a", "b"), "text", width=80, colour=False)
+    text = render(
+        lambda w: difference_blocks(replace(found, before="a", after="b"), w),
+        "text",
+        width=80,
+        colour=False,
+    )
     assert text == MOVED
     assert "moved,a,GPU:0,GPU:1" in difference_csv(found).splitlines()
 

@@ -12,8 +12,8 @@ from steps_by_hand import drawn_plan, empty_step, long_step
 
 import placer
 from placer.prediction.predicted_step import KINDS
-from placer.rendering.html.page import render_plan_page, render_report_page
-from placer.rendering.json_text import report_json
+from placer.rendering.html.page import render_page
+from placer.rendering.json_text import to_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
@@ -71,8 +71,8 @@ def value_at(document, key):
 
 def test_every_figure_is_the_jsons(show, report):
     """What the template shows, the peak of the chart, and the rows of the tables."""
-    page = show(render_report_page(report))
-    document = json.loads(report_json(report))
+    page = show(render_page(report))
+    document = json.loads(to_json(report))
     figures = page.execute_script(FIGURES)
     assert len(figures) > 25
     for key, value, text in figures:
@@ -102,7 +102,7 @@ def test_every_figure_is_the_jsons(show, report):
 
 def test_everything_is_drawn(show, report):
     """Both canvases have colours, the treemap cells, the layers parts and at least one ribbon."""
-    page = show(render_report_page(report))
+    page = show(render_page(report))
     colours = page.execute_script(CANVAS_COLOURS)
     assert colours.keys() == {"memory", "schedule"}
     assert min(colours.values()) > 5
@@ -117,7 +117,7 @@ def test_memory_follows_the_cursor(show):
     """Home goes to the peak, an arrow to the next op; bytes and tensors are those of the step."""
     plan = drawn_plan()
     step = plan.step()
-    page = show(render_plan_page(plan))
+    page = show(render_page(plan))
     device = page.find_element("css selector", "#memory input[checked]").get_attribute("value")
     number, line = step.devices.index(device), step.memory_bytes[device]
     canvas = page.find_element("css selector", "#memory canvas")
@@ -144,7 +144,7 @@ def test_a_script_in_an_op_name_does_not_run(show):
     name = "<img id=hacked onerror='window.hacked=1'>&amp;<script>window.hacked=1;{<"
     plan = drawn_plan(prefix="</script><script>hacked();{<")
     plan = replace(plan, model={**plan.model, "path": name})
-    page = show(render_plan_page(plan))
+    page = show(render_page(plan))
     page.execute_script("document.querySelector('#tables .op').click()")
     assert page.execute_script("return window.hacked === undefined")
     assert page.execute_script("return document.querySelectorAll('#hacked, img').length") == 0
@@ -155,7 +155,7 @@ def test_a_script_in_an_op_name_does_not_run(show):
 
 def test_search_finds_an_op_and_shows_it(show):
     """Two words of a name, the arrow and Enter: the panel names the op, what it reads, its time."""
-    page = show(render_plan_page(drawn_plan()))
+    page = show(render_page(drawn_plan()))
     page.find_element("css selector", "body").send_keys("/")
     search = page.switch_to.active_element
     search.send_keys("two matmul")
@@ -171,7 +171,7 @@ def test_search_finds_an_op_and_shows_it(show):
 
 def test_tables_sort_and_filter(show):
     """A click on a header sorts, a second one turns it round; words and devices filter."""
-    page = show(render_plan_page(drawn_plan()))
+    page = show(render_page(drawn_plan()))
 
     def names():
         return [cell.text for cell in page.find_elements("css selector", "#tables td:first-child")]
@@ -193,7 +193,7 @@ def test_tables_sort_and_filter(show):
 
 def test_scopes_open_and_close_by_keyboard(show, report):
     """Everything closed is one part or few; Enter opens a part, Backspace closes it again."""
-    page = show(render_report_page(report))
+    page = show(render_page(report))
 
     def parts():
         return [
@@ -212,7 +212,7 @@ def test_scopes_open_and_close_by_keyboard(show, report):
 
 def test_light_and_dark(show):
     """The button switches, and the paper changes with it."""
-    page = show(render_plan_page(drawn_plan()))
+    page = show(render_page(drawn_plan()))
     paper = "return getComputedStyle(document.body).backgroundColor"
     papers = []
     for _ in range(2):
@@ -226,7 +226,7 @@ def test_a_narrow_window_scrolls_down_only(driver, show, report):
     metrics = {"width": 380, "height": 800, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     try:
-        page = show(render_report_page(report))
+        page = show(render_page(report))
         width = page.execute_script("return document.documentElement.scrollWidth")
     finally:
         driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
@@ -237,7 +237,7 @@ def test_a_graph_of_forty_thousand_ops_stays_usable(show):
     """Less than 8 MB; of the tables and the graph only what is seen is drawn, search finds all."""
     step = long_step(2000)
     plan = drawn_plan(placement={name: "GPU:0" for name in step.ops}, step=lambda: step)
-    text = render_plan_page(plan)
+    text = render_page(plan)
     assert len(text.encode()) < 8e6
     page = show(text)
     for query, most in (("#tables tbody tr", 60), (".part", 60), (".cell", 1500)):
@@ -253,11 +253,11 @@ def test_a_graph_of_forty_thousand_ops_stays_usable(show):
 @pytest.mark.parametrize(
     "text",
     [
-        render_report_page(small_report()),
-        render_plan_page(replace(drawn_plan(), step=None)),
-        render_plan_page(infeasible_plan()),
-        render_report_page(replace(small_report(), step=empty_step)),
-        render_plan_page(drawn_plan(prefix="/")),
+        render_page(small_report()),
+        render_page(replace(drawn_plan(), step=None)),
+        render_page(infeasible_plan()),
+        render_page(replace(small_report(), step=empty_step)),
+        render_page(drawn_plan(prefix="/")),
     ],
     ids=["report without a step", "plan out of a file", "infeasible", "no ops", "odd names"],
 )

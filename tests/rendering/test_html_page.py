@@ -14,8 +14,8 @@ from plans_by_hand import infeasible_plan, small_plan, small_report
 from steps_by_hand import drawn_plan, drawn_step
 
 from placer.errors import UsageError
-from placer.rendering.html.page import json_in_script, render_plan_page, render_report_page
-from placer.rendering.text.report_text import render_report
+from placer.rendering.html.page import json_in_script, render_page
+from placer.rendering.results import render_result
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -67,7 +67,7 @@ def test_a_hostile_name_stays_a_name(name):
     calm = replace(plan, warnings=({"code": "a", "message": "a", "count": 1, "ops": ["a"]},))
     calm = replace(calm, model={**plan.model, "path": "a", "signature": "a"}, step=None)
     calm = replace(calm, step=drawn_plan().step)
-    page, reference = Page(render_plan_page(plan)), Page(render_plan_page(calm))
+    page, reference = Page(render_page(plan)), Page(render_page(calm))
     assert page.tags == reference.tags
     assert len(page.scripts) == 2
     assert page.data["plan"]["model"]["path"] == name
@@ -82,7 +82,7 @@ def test_json_in_a_script_cannot_end_it():
 
 def test_the_policy_names_the_scripts_own_hash():
     """Nothing but this script and style may run or load."""
-    text = render_plan_page(drawn_plan())
+    text = render_page(drawn_plan())
     page = Page(text)
     digest = base64.b64encode(hashlib.sha256(page.scripts[1].encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in page.policy
@@ -93,7 +93,7 @@ def test_the_policy_names_the_scripts_own_hash():
 def test_the_columns_hold_the_step():
     """Names, bytes, reads and transfers of the data are those of the step."""
     _, step, _ = drawn_step()
-    data = Page(render_plan_page(drawn_plan())).data["step"]
+    data = Page(render_page(drawn_plan())).data["step"]
     strings = data["strings"]
     assert [strings[number] for number in data["leaf"]] == [n.split("/")[-1] for n in step.ops]
     assert data["reads"] == [edge.producer for edges in step.edges for edge in edges]
@@ -105,17 +105,17 @@ def test_the_columns_hold_the_step():
 
 def test_pages_of_every_state_are_written():
     """A report alone, a plan out of a file, one that fits nothing: each says what it lacks."""
-    report = render_report_page(small_report())
+    report = render_page(small_report())
     assert "No devices were named" in report
     assert 'data-key="memory.peak_bytes" data-value="5242880"' in report
     unplaced = replace(small_report(), warnings=(("not_placed", "a shape is unknown"),))
-    page = render_report_page(unplaced)
+    page = render_page(unplaced)
     assert "Not placed, see" in page
     assert "No devices were named" not in page
-    from_file = render_plan_page(replace(drawn_plan(), step=None))
+    from_file = render_page(replace(drawn_plan(), step=None))
     assert "holds no graph" in from_file
     assert Page(from_file).data["placement"]["devices"] == ["CPU:0", "GPU:0", "GPU:1"]
-    impossible = render_plan_page(infeasible_plan())
+    impossible = render_page(infeasible_plan())
     assert "--max-memory GPU:0=125829120" in impossible
     assert "GPU:0 (cap 100 MiB) must hold 120 MiB" in impossible
     assert "Impossible" in impossible
@@ -137,7 +137,7 @@ def test_what_a_shell_shows_is_short():
     assert repr(small_plan()) == "<Plan OPTIMAL: 4 ops, 3146752 bytes transferred>"
     assert repr(infeasible_plan()) == "<Plan INFEASIBLE: no placement>"
     assert repr(small_report()).startswith("<Report: ")
-    assert small_report().summary(width=70) == render_report(small_report(), width=70)
+    assert small_report().summary(width=70) == render_result(small_report(), "text", width=70)
 
 
 def test_a_notebook_shows_the_page_in_a_frame_without_rights():

@@ -37,8 +37,8 @@ class DeviceMapping:
 
     @property
     def reference_device(self) -> str:
-        """Where the unplaced program runs for comparison: the host beside accelerators, one of
-        which could be too small for all of it; else where TensorFlow chooses (``""``)."""
+        """Where the unplaced program runs for comparison: the host if there are accelerators, one
+        of which could be too small for all of it; else where TensorFlow chooses (``""``)."""
         return full_name(HOST) if self.uses_accelerators else ""
 
     @property

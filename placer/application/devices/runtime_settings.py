@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -119,11 +119,10 @@ def gpu_count(plan: Plan) -> int:
 
 
 def _cap(plan: Plan, index: int) -> int:
-    rows: dict[str, Mapping[str, Any]] = {row["name"]: row for row in plan.devices}
-    cap = rows.get(f"GPU:{index}", {}).get("memory_limit_bytes")
-    if cap is None:
+    caps = {device.name: device.memory_limit_bytes for device in plan.devices}
+    if f"GPU:{index}" not in caps:
         raise UsageError(f"the plan has no memory cap for GPU:{index}: use memory='growth'")
-    return int(cap)
+    return caps[f"GPU:{index}"]
 
 
 def _divided(plan: Plan, count: int) -> list[Any]:

@@ -187,18 +187,17 @@ def meta_graph(program: Any, bindings: Mapping[str, Any], device_of: Callable[[s
     from tensorflow.core.protobuf import meta_graph_pb2
 
     from placer.application.running.generated_inputs import bound_shape
-    from placer.extraction.graph_defs.scratch_graphs import fill_shape
+    from placer.extraction.graph_defs.protobufs import fill_shape
 
     meta_graph = meta_graph_pb2.MetaGraphDef()
     meta_graph.graph_def.CopyFrom(program.graph_def)
-    shapes = {item.tensor.partition(":")[0]: bound_shape(item, bindings) for item in program.inputs}
+    shapes = {item.op: bound_shape(item, bindings) for item in program.inputs}
     for node in meta_graph.graph_def.node:
         node.device = device_of(node.name)
         if node.name in shapes and "shape" in node.attr:
             fill_shape(node.attr["shape"].shape, shapes[node.name])
-    ends = [tensor.partition(":")[0] for _, tensor in program.outputs]
     fetched = meta_graph.collection_def["train_op"]
-    fetched.node_list.value.extend([*ends, *program.targets])
+    fetched.node_list.value.extend([*program.output_ops, *program.targets])
     return meta_graph
 
 

@@ -32,8 +32,10 @@ from typing import Any
 
 from placer import __version__
 from placer.errors import ModelError, PlacerError, UsageError
+from placer.extraction.graph_defs.protobufs import all_nodes, copied
 from placer.extraction.process.local_models import local_model
 from placer.extraction.shapes.dimensions import resolve_shapes
+from placer.graph.program_source import Bindings
 from placer.plan.measured_costs import MeasuredCosts
 
 _LONG_SECONDS = 5e-4
@@ -136,7 +138,7 @@ def measure(source: str, choice: Mapping[str, Any], wanted: ProfileOptions) -> M
     from placer.extraction.reading.loading import load_program
 
     program = load_program(source, **choice)
-    bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
+    bindings: Bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
     values = input_values(program, None, bindings, wanted.seed)
     feeds = {item.tensor: values[item.key] for item in program.inputs}
     v1 = tf.compat.v1
@@ -153,8 +155,8 @@ def measure(source: str, choice: Mapping[str, Any], wanted: ProfileOptions) -> M
             graph_def = without_devices(program.graph_def)
             tf.graph_util.import_graph_def(graph_def, name="")
             invent_state(session, graph)
-            ends = [tensor.partition(":")[0] for _, tensor in program.outputs]
-            targets = [graph.get_operation_by_name(name) for name in (*ends, *program.targets)]
+            ends = (*program.output_ops, *program.targets)
+            targets = [graph.get_operation_by_name(name) for name in ends]
             seconds, traces = _steps(session, targets, feeds, wanted.steps)
     except tf.errors.OpError as error:
         raise ModelError(f"the model does not run here: {error.message.strip()[:500]}") from error
@@ -188,12 +190,9 @@ def _keeps_freed_memory() -> bool:
 
 def without_devices(graph_def: Any) -> Any:
     """A copy of ``graph_def`` without device strings, its functions included."""
-    copy = type(graph_def)()
-    copy.CopyFrom(graph_def)
-    bodies = (function.node_def for function in copy.library.function)
-    for nodes in (copy.node, *bodies):
-        for node in nodes:
-            node.device = ""
+    copy = copied(graph_def)
+    for node in all_nodes(copy):
+        node.device = ""
     return copy
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
+from placer.graph.tensor_names import is_control, split_tensor
 
 
 class BodyReferences:
@@ -23,12 +24,12 @@ class BodyReferences:
 
     def __call__(self, tensor: str) -> str:
         """The body's spelling; :class:`ModelError` if the producer's op type is unknown."""
-        if tensor.startswith("^"):
+        if is_control(tensor):
             return tensor
-        producer, _, index = tensor.partition(":")
+        producer, index = split_tensor(tensor)
         if producer not in self._outputs:
             self._outputs[producer] = self._output_names(self._nodes[producer])
-        return f"{producer}:{self._outputs[producer][int(index or 0)]}"
+        return f"{producer}:{self._outputs[producer][index]}"
 
     def _output_names(self, node: Any) -> list[str]:
         definition = self._definitions.find(node.op)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,9 @@ from placer.files import replaced
 
 if TYPE_CHECKING:
     from placer.plan.plan import Plan
+
+Choice = dict[str, Any]
+"""``tag_set``, ``signature`` and ``outputs``, by which a program is chosen in a file."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,17 +73,16 @@ def apply(
     """
     if isinstance(plan, str | os.PathLike):
         raise UsageError(f"the plan is {plan!r}; give a Plan: placer.Plan.load(path) reads one")
+    settings = {"force": force, "strict": strict, "rehearse": rehearse, **choice}
     if not isinstance(source, str | os.PathLike):
-        return _apply(source, plan, out, force=force, strict=strict, rehearse=rehearse, **choice)
+        return _apply(source, plan, out, **settings)
     if out is None:
         raise UsageError(
             f"a file is applied into another one: give the folder or file to write, as in "
             f"apply({str(source)!r}, plan, 'placed')"
         )
     with local_model(source, allow_unsafe_keras=allow_unsafe_keras) as model:
-        return _apply(
-            model.path, plan, out, force=force, strict=strict, rehearse=rehearse, **choice
-        )
+        return _apply(model.path, plan, out, **settings)
 
 
 def _apply(
@@ -166,7 +168,7 @@ def load_planned_program(source: Any, plan: Plan, **choice: Any) -> FlatProgram:
     return planned_program(program, plan)
 
 
-def planned_choice(plan: Any, choice: dict[str, Any]) -> dict[str, Any]:
+def planned_choice(plan: Any, choice: Mapping[str, Any]) -> Choice:
     """Tag set, signature and outputs: as given, else as ``plan`` says they were."""
     model = {} if plan is None else plan.model
     tags = ",".join(model.get("tags") or ())

@@ -16,6 +16,7 @@ from placer.application.placing.function_bodies import BodyReferences
 from placer.errors import ModelError
 from placer.extraction.graph_defs.added_control import added_control, rename_added_control
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
+from placer.extraction.graph_defs.protobufs import copied
 
 
 def flatten_function(
@@ -80,8 +81,7 @@ def _results(
 
 
 def _body_node(node: Any, prefix: str, inner: Any, arguments: Mapping[str, str]) -> Any:
-    copy = type(node)()
-    copy.CopyFrom(node)
+    copy = copied(node)
     copy.name = node.name.removeprefix(prefix)
     copy.input[:] = [inner(name) for name in node.input]
     rename_added_control(copy, [inner(f"^{name}")[1:] for name in added_control(node)])

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from placer.application.running.cluster_runs import local_master
-from placer.application.running.generated_inputs import stand_in_weights
+from placer.application.running.generated_inputs import Array, stand_in_weights
 from placer.extraction.files.sources import read_source
-from placer.extraction.graph_defs.state import VARIABLE_TYPES
 from placer.extraction.reading.saved_functions import find_function
 from placer.extraction.reading.signatures import choose_meta_graph
+from placer.graph.op_types import VARIABLES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Run:
     """Outputs by key, the partitioned graphs, and where captured variables live (by the number of
     the function's argument).  ``notes`` say how the program was run where that is not obvious."""
 
-    outputs: Mapping[str, Any]
+    outputs: Mapping[str, Array]
     partition_graphs: Sequence[Any]
     variable_devices: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ def run_flat(
     """
     import tensorflow as tf
 
-    def call() -> dict[str, Any]:
+    def call() -> dict[str, Array]:
         arguments = [
             tf.constant(value, t.dtype) for value, t in zip(inputs, function.inputs, strict=False)
         ]
@@ -105,7 +105,7 @@ def run_flat(
     return _observed(function, call, optimised)
 
 
-def _observed(function: Any, call: Callable[[], Mapping[str, Any]], optimised: bool) -> Run:
+def _observed(function: Any, call: Callable[[], Mapping[str, Array]], optimised: bool) -> Run:
     """What ``call``, the first call of ``function``, gives and runs."""
     import tensorflow as tf
     from tensorflow.python.eager import context
@@ -141,7 +141,7 @@ def run_saved_model(
     path: Path,
     tags: Sequence[str],
     signature: str,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, Array],
     output_keys: Sequence[str],
     *,
     optimised: bool = False,
@@ -177,8 +177,8 @@ def run_saved_model(
         run = run_flat(function, list(inputs.values()), output_keys, optimised=optimised)
         return replace(run, notes=tuple(notes))
 
-    def call() -> Mapping[str, Any]:
-        result: Mapping[str, Any] = function(
+    def call() -> Mapping[str, Array]:
+        result: Mapping[str, Array] = function(
             **{key: tf.constant(value) for key, value in inputs.items()}
         )
         return result
@@ -230,7 +230,7 @@ def _invent_weights(variables: Sequence[Any]) -> str:
 class SessionRequest:
     """What a session feeds and fetches: arrays by tensor name, (key, tensor) pairs, op names."""
 
-    feeds: Mapping[str, Any]
+    feeds: Mapping[str, Array]
     fetches: Sequence[tuple[str, str]]
     targets: Sequence[str] = ()
     cpu_count: int = 1
@@ -303,7 +303,7 @@ def invent_state(session: Any, graph: Any) -> tuple[str, ...]:
     """Made-up values for every variable of a graph that comes without a checkpoint."""
     import tensorflow as tf
 
-    handles = [op for op in graph.get_operations() if op.type in VARIABLE_TYPES]
+    handles = [op for op in graph.get_operations() if op.type in VARIABLES]
     assigns, feeds = [], {}
     for number, op in enumerate(handles):
         dtype = tf.dtypes.as_dtype(op.get_attr("dtype"))

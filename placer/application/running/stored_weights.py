@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from placer.application.running.checkpoints import OBJECT_GRAPH, VALUE, stored_value
 from placer.errors import ModelError
 from placer.extraction.files.sources import read_source
-from placer.extraction.flattening.inlining import CALL_TYPES
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.reading.saved_functions import captured_tensors
 from placer.extraction.reading.signatures import choose_meta_graph
-
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_VALUE = "VARIABLE_VALUE"
+from placer.graph.tensor_names import op_of
 
 
 class StoredWeights:
@@ -32,8 +31,8 @@ class StoredWeights:
             raise ModelError(f"the weights of {str(path)!r} cannot be read: {error}") from error
         self.dtypes = reader.get_variable_to_dtype_map()
         names = {variable.handle: variable.name for variable in program.variables}
-        if _OBJECT_GRAPH in self.dtypes:
-            self.keys = _bound_keys(path, program, reader.get_tensor(_OBJECT_GRAPH))
+        if OBJECT_GRAPH in self.dtypes:
+            self.keys = _bound_keys(path, program, reader.get_tensor(OBJECT_GRAPH))
         else:
             self.keys = names
         missing = [names[h] for h in names if self.keys.get(h) not in self.dtypes]
@@ -45,17 +44,8 @@ class StoredWeights:
 
     def read(self, handle: str) -> Any:
         """The value of a variable, as a tensor on the host."""
-        import tensorflow as tf
-
         key = self.keys[handle]
-        with tf.device("CPU:0"):
-            (value,) = tf.raw_ops.RestoreV2(
-                prefix=self.prefix,
-                tensor_names=[key],
-                shape_and_slices=[""],
-                dtypes=[self.dtypes[key]],
-            )
-        return value
+        return stored_value(self.prefix, key, self.dtypes[key])
 
 
 def _bound_keys(path: Path, program: FlatProgram, content: bytes) -> dict[str, str]:
@@ -70,16 +60,8 @@ def _bound_keys(path: Path, program: FlatProgram, content: bytes) -> dict[str, s
         number: attribute.checkpoint_key
         for number, node in enumerate(objects)
         for attribute in node.attributes
-        if attribute.name == _VALUE
+        if attribute.name == VALUE
     }
     meta_graph = choose_meta_graph(read_source(path), path, ",".join(program.tags))
-    functions = meta_graph.object_graph_def.concrete_functions
-    found: dict[str, str] = {}
-    for node in meta_graph.graph_def.node:
-        name = node.attr["f"].func.name if node.op in CALL_TYPES else node.op
-        bound = functions[name].bound_inputs if name in functions else ()
-        given = [source for source in node.input if not source.startswith("^")]
-        for source, number in zip(given[len(given) - len(bound) :], bound, strict=True):
-            if number in keys:
-                found[source.partition(":")[0]] = keys[number]
-    return found
+    captured = captured_tensors(meta_graph)
+    return {op_of(tensor): keys[number] for number, tensor in captured if number in keys}

@@ -16,7 +16,9 @@ from placer.application.placing.function_graphs import build_function
 from placer.application.running.stored_weights import StoredWeights
 from placer.application.running.weight_stages import WeightStage, cut_into_stages
 from placer.errors import UsageError
+from placer.extraction.graph_defs.protobufs import Tensor
 from placer.extraction.reading.loading import load_program
+from placer.graph.tensor_names import full_tensor
 
 
 class StreamedModel:
@@ -38,7 +40,7 @@ class StreamedModel:
         sizes = [stage.weight_bytes for stage in self.stages]
         return max(map(sum, zip(sizes, [*sizes[1:], 0], strict=True)))
 
-    def __call__(self, **inputs: Any) -> dict[str, Any]:
+    def __call__(self, **inputs: Any) -> dict[str, Tensor]:
         """The outputs for ``inputs``.  Raises :class:`UsageError` if they are not the model's."""
         import tensorflow as tf
 
@@ -49,16 +51,16 @@ class StreamedModel:
                 f"{', '.join(inputs) or 'nothing'}"
             )
         values = {
-            _full(item.tensor): tf.convert_to_tensor(inputs[key], item.dtype)
+            full_tensor(item.tensor): tf.convert_to_tensor(inputs[key], item.dtype)
             for key, item in wanted.items()
         }
         with ThreadPoolExecutor(1) as reader:
             self._run(values, reader)
-        return {key: values[_full(tensor)] for key, tensor in self.program.outputs}
+        return {key: values[full_tensor(tensor)] for key, tensor in self.program.outputs}
 
-    def _run(self, values: dict[str, Any], reader: ThreadPoolExecutor) -> None:
+    def _run(self, values: dict[str, Tensor], reader: ThreadPoolExecutor) -> None:
         """Runs all stages; ``values`` holds what later ones need."""
-        kept = {_full(tensor) for _, tensor in self.program.outputs}
+        kept = {full_tensor(tensor) for _, tensor in self.program.outputs}
         coming: Future[list[Any]] = reader.submit(self._read, 0)
         for number, (stage, function) in enumerate(zip(self.stages, self._functions, strict=True)):
             weights = coming.result()
@@ -96,7 +98,3 @@ def stream(
     size = parse_bytes(resident) if isinstance(resident, str) else resident
     stages = cut_into_stages(program, size // 2)
     return StreamedModel(program, stages, StoredWeights(Path(path), program))
-
-
-def _full(tensor: str) -> str:
-    return tensor if ":" in tensor else f"{tensor}:0"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from placer.application.devices.device_mapping import HOST
 from placer.application.devices.node_kernels import has_kernel
-from placer.application.placing.control_flow_placement import CONTROL_FLOW_TYPES
 from placer.application.placing.shared_variables import touched_handles
+from placer.application.running.generated_inputs import Array
 from placer.application.verifying.partition_graphs import ActualTransfer, Execution
 from placer.application.verifying.verification_result import (
     UNEXPLAINED,
@@ -19,6 +20,9 @@ from placer.application.verifying.verification_result import (
     TransferRow,
 )
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.graph.op_types import CONTROL_FLOW
+from placer.graph.tensor_names import is_control, source_of
+from placer.plan.rows import PlannedTransfer
 
 TOLERANCE = 1e-3
 """Of the largest value of an output: a first guess, not yet measured on accelerators."""
@@ -37,10 +41,61 @@ class Comparison:
     session: bool
     optimised: bool
 
+    @cached_property
+    def readers(self) -> Mapping[str, Set[str]]:
+        """The ops that read an output of each op or wait for it."""
+        readers: dict[str, set[str]] = {}
+        for node in self.program.graph_def.node:
+            for source in map(source_of, node.input):
+                readers.setdefault(source, set()).add(node.name)
+        return readers
+
+    @cached_property
+    def fed(self) -> Set[str]:
+        """Ops that are fed, and those that only compute a tensor which is fed over."""
+        fed = self.program.fed_ops
+        ends = {*self.program.output_ops, *self.program.targets}
+        return fed | self._only_read_by(fed, ends | fed)
+
+    @cached_property
+    def pruned(self) -> Set[str]:
+        """Ops that did not run and that only control flow reads.
+
+        A session prunes after it has lowered loops, so what an unused loop variable needs goes too.
+        """
+        loops = {n.name for n in self.program.graph_def.node if n.op in CONTROL_FLOW}
+        return self._only_read_by(loops, self.execution.devices.keys()) - loops
+
+    @cached_property
+    def fused(self) -> Set[str]:
+        """Ops that did not run by themselves but as a part of one of their readers' kernels."""
+        kernels = set(self.execution.fused)
+        for node in reversed(self.program.graph_def.node):
+            ran = node.name in self.execution.devices
+            if not ran and not kernels.isdisjoint(self.readers.get(node.name, ())):
+                kernels.add(node.name)
+        return kernels - self.execution.devices.keys()
+
+    @cached_property
+    def constants(self) -> Set[str]:
+        """The constants of the program."""
+        return {node.name for node in self.program.graph_def.node if node.op == "Const"}
+
+    def _only_read_by(self, readers: Set[str], excluded: Set[str]) -> set[str]:
+        """The ops, ``excluded`` ones aside, that ``readers`` and such ops alone read."""
+        found: set[str] = set()
+        for node in reversed(self.program.graph_def.node):
+            reading = self.readers.get(node.name, ())
+            if node.name in excluded or not reading:
+                continue
+            if all(name in readers or name in found for name in reading):
+                found.add(node.name)
+        return found
+
 
 def compare_ops(comparison: Comparison) -> tuple[OpRow, ...]:
     """A row for every op of the flat graph."""
-    reasons = _Reasons(comparison)
+    reasons = _OpCodes(comparison)
     rows = []
     for node in comparison.program.graph_def.node:
         requested = comparison.requested.get(node.name, "")
@@ -51,45 +106,40 @@ def compare_ops(comparison: Comparison) -> tuple[OpRow, ...]:
     return tuple(rows)
 
 
-class _Reasons:
+class _OpCodes:
     """Why an op is not where it was asked to be."""
 
     def __init__(self, comparison: Comparison) -> None:
         self._comparison = comparison
-        program = comparison.program
-        self._fed = {item.tensor.partition(":")[0] for item in program.inputs}
-        self._upstream = only_upstream(program)
-        self._pruned = pruned_with_loops(comparison)
-        self._fused = fused_with_readers(comparison)
-        self._handles = {op: handles for op, handles in touched_handles(program.graph_def.node)}
+        self._handles = dict(touched_handles(comparison.program.graph_def.node))
 
     def actual(self, node: Any) -> str:
         execution = self._comparison.execution
         if node.name in execution.devices:
             return execution.devices[node.name]
         inner = execution.inner_devices.get(node.name, frozenset())
-        if node.op in CONTROL_FLOW_TYPES and inner:
+        if node.op in CONTROL_FLOW and inner:
             requested = self._comparison.requested.get(node.name, "")
             return requested if requested in inner else sorted(inner)[0]
         return ""
 
     def code(self, node: Any, requested: str, actual: str) -> str:
-        if node.name in self._fed or node.name in self._upstream:
+        if node.name in self._comparison.fed:
             return "fed"
         if not actual:
-            return self._absence_code(node)
+            return self._absence_code(node.name)
         return self._moved_code(node, requested, actual)
 
-    def _absence_code(self, node: Any) -> str:
+    def _absence_code(self, name: str) -> str:
         """The code of an op that was not seen at all."""
-        name = node.name
-        if name in self._fused:
+        comparison = self._comparison
+        if name in comparison.fused:
             return "fused"
-        if node.op == "Const" and name in self._comparison.execution.inner_devices:
+        if name in comparison.constants and name in comparison.execution.inner_devices:
             return "replicated"
-        if self._comparison.optimised:
+        if comparison.optimised:
             return "removed_by_optimiser"
-        return "inside_control_flow" if name in self._pruned else UNEXPLAINED
+        return "inside_control_flow" if name in comparison.pruned else UNEXPLAINED
 
     def _moved_code(self, node: Any, requested: str, actual: str) -> str:
         """The code of an op that ran elsewhere."""
@@ -99,7 +149,7 @@ class _Reasons:
                 return f"colocated_with:{handle}"
         if self._is_captured(node):
             return "fed"
-        if node.op in CONTROL_FLOW_TYPES:
+        if node.op in CONTROL_FLOW:
             return "inside_control_flow"
         if actual == HOST and not has_kernel(node, requested):
             return "host_only_kernel"
@@ -111,57 +161,8 @@ class _Reasons:
         return not self._comparison.session and node.op == "Const" and not path[node.name]
 
 
-def only_upstream(program: FlatProgram) -> set[str]:
-    """Ops that only compute a tensor which is fed over (an input that is no placeholder)."""
-    fed = {item.tensor.partition(":")[0] for item in program.inputs}
-    readers = _readers(program)
-    ends = {tensor.partition(":")[0] for _, tensor in program.outputs} | set(program.targets)
-    found: set[str] = set()
-    for node in reversed(program.graph_def.node):
-        reading = readers.get(node.name, [])
-        if node.name not in ends | fed and reading and set(reading) <= fed | found:
-            found.add(node.name)
-    return found
-
-
-def pruned_with_loops(comparison: Comparison) -> set[str]:
-    """Ops that did not run and that only control flow reads.
-
-    A session prunes after it has lowered loops, so what an unused loop variable needs goes too.
-    """
-    readers = _readers(comparison.program)
-    loops = {n.name for n in comparison.program.graph_def.node if n.op in CONTROL_FLOW_TYPES}
-    found: set[str] = set()
-    for node in reversed(comparison.program.graph_def.node):
-        reading = set(readers.get(node.name, ()))
-        if node.name not in comparison.execution.devices and reading and reading <= loops | found:
-            found.add(node.name)
-    return found - loops
-
-
-def fused_with_readers(comparison: Comparison) -> set[str]:
-    """Ops that did not run by themselves but as a part of one of their readers' kernels."""
-    readers = _readers(comparison.program)
-    execution = comparison.execution
-    found: set[str] = set()
-    for node in reversed(comparison.program.graph_def.node):
-        reading = set(readers.get(node.name, ()))
-        if node.name not in execution.devices and reading & (execution.fused | found):
-            found.add(node.name)
-    return found
-
-
-def _readers(program: FlatProgram) -> dict[str, list[str]]:
-    """The ops that read an output of each op or wait for it."""
-    readers: dict[str, list[str]] = {}
-    for node in program.graph_def.node:
-        for name in node.input:
-            readers.setdefault(name.lstrip("^").partition(":")[0], []).append(node.name)
-    return readers
-
-
 def compare_transfers(
-    comparison: Comparison, predicted: Iterable[Mapping[str, Any]] | None
+    comparison: Comparison, predicted: Iterable[PlannedTransfer] | None
 ) -> tuple[TransferRow, ...]:
     """Predicted and seen transfers, one row per tensor and destination.
 
@@ -173,10 +174,10 @@ def compare_transfers(
     codes = _TransferCodes(comparison)
     rows, known = [], set()
     for row in predicted or ():
-        key = row["tensor"], row["from"], row["to"]
+        key = row.tensor, row.source, row.target
         known.add(key)
-        code = "" if key in seen else codes.missing(row["kind"], key)
-        rows.append(_transfer_row(key, row["kind"], predicted=True, actual=key in seen, code=code))
+        code = "" if key in seen else codes.missing(row.kind, key)
+        rows.append(_transfer_row(key, row.kind, predicted=True, actual=key in seen, code=code))
     feeds = {item.tensor for item in comparison.program.inputs}
     for key, item in sorted(seen.items()):
         if key not in known:
@@ -202,7 +203,7 @@ def _transfer_row(
 
 
 def _kind(item: ActualTransfer, feeds: set[str]) -> str:
-    if item.tensor.startswith("^"):
+    if is_control(item.tensor):
         return "control"
     if item.tensor in feeds:
         return "feed"
@@ -214,28 +215,22 @@ class _TransferCodes:
 
     def __init__(self, comparison: Comparison) -> None:
         self._comparison = comparison
-        self._readers = _readers(comparison.program)
-        fed = {item.tensor.partition(":")[0] for item in comparison.program.inputs}
-        self._replaced = only_upstream(comparison.program) | fed
-        self._pruned = pruned_with_loops(comparison)
-        self._constants = {n.name for n in comparison.program.graph_def.node if n.op == "Const"}
 
     def missing(self, kind: str, key: TransferKey) -> str:
         """The code of a predicted transfer that was not seen."""
         comparison = self._comparison
         if kind == "fetch" and not comparison.session:
             return "returned"
-        producer = key[0].lstrip("^").partition(":")[0]
-        there = [
-            name for name in self._readers.get(producer, []) if comparison.requested[name] == key[2]
-        ]
-        if there and set(there) <= self._replaced:
+        producer = source_of(key[0])
+        readers = comparison.readers.get(producer, ())
+        there = {name for name in readers if comparison.requested[name] == key[2]}
+        if there and there <= comparison.fed:
             return "fed"
         if comparison.optimised:
             return "removed_by_optimiser"
-        if producer in comparison.execution.inner_devices and producer in self._constants:
+        if producer in comparison.constants and producer in comparison.execution.inner_devices:
             return "replicated"
-        if producer in self._pruned or (there and set(there) <= self._pruned):
+        if producer in comparison.pruned or (there and there <= comparison.pruned):
             return "inside_control_flow"
         return self._off_device(producer)
 
@@ -249,20 +244,20 @@ class _TransferCodes:
             return "added_by_optimiser"
         if self._comparison.program.chosen_outputs and not self._comparison.session:
             return "not_planned"
-        return self._off_device(item.tensor.lstrip("^").partition(":")[0])
+        return self._off_device(source_of(item.tensor))
 
     def _off_device(self, producer: str) -> str:
         """``off_device`` if the producer or one of its readers ran elsewhere than requested."""
         devices, requested = self._comparison.execution.devices, self._comparison.requested
         moved = any(
             devices.get(name, requested.get(name)) != requested.get(name)
-            for name in (producer, *self._readers.get(producer, []))
+            for name in (producer, *self._comparison.readers.get(producer, ()))
         )
         return "off_device" if moved else UNEXPLAINED
 
 
 def compare_outputs(
-    placed: Mapping[str, Any], unplaced: Mapping[str, Any], *, exact: bool = True
+    placed: Mapping[str, Array], unplaced: Mapping[str, Array], *, exact: bool = True
 ) -> tuple[OutputRow, ...]:
     """A row for every output: how far apart the values are.
 

@@ -14,21 +14,35 @@ from placer.application.verifying.difference_codes import (
     compare_outputs,
     compare_transfers,
 )
-from placer.application.verifying.partition_graphs import (
-    ActualTransfer,
-    Execution,
-    RuntimeNames,
-    read_execution,
-)
+from placer.application.verifying.partition_graphs import Execution, RuntimeNames, read_execution
 from placer.application.verifying.verification_process import RunResult
 from placer.application.verifying.verification_result import VariableRow, Verification
 from placer.errors import PlacerError
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.graph.op_types import LOOPS
+from placer.graph.tensor_names import op_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a program is run for a verification.
+
+    ``on_hardware`` forbids a rehearsal, ``strict`` switches soft placement off, ``optimised``
+    leaves graph optimisation on, ``seed`` is that of made-up inputs.  ``cluster`` are addresses of
+    servers by job and task, whose devices the placed program uses.
+    """
+
+    on_hardware: bool = False
+    strict: bool = False
+    optimised: bool = False
+    time_limit_seconds: float = 600.0
+    seed: int = 0
+    cluster: Mapping[str, Mapping[int, str]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A program that ran, and what it is held against.
+    """A program that ran, and what it is compared with.
 
     ``requested`` are canonical devices by flat op, ``names`` explains names at run time.
     ``session``: it runs in a session; ``applied``: the plan was applied for this run only.
@@ -74,7 +88,7 @@ def judge(
     graphs = [graph_pb2.GraphDef.FromString(content) for content in result.partition_graphs]
     execution = in_plan_devices(read_execution(graphs, names), mapping)
     held = {
-        names.arguments[number].rpartition(":")[0]: mapping.planned(device)
+        op_of(names.arguments[number]): mapping.planned(device)
         for number, device in result.variable_devices.items()
         if number < len(names.arguments)
     }
@@ -109,14 +123,8 @@ def in_plan_devices(execution: Execution, mapping: DeviceMapping) -> Execution:
             for name, devices in execution.inner_devices.items()
         },
         transfers=frozenset(
-            ActualTransfer(
-                tensor=item.tensor,
-                source=mapping.planned(item.source),
-                target=mapping.planned(item.target),
-                inside=item.inside,
-                fetch=item.fetch,
-            )
-            for item in execution.transfers
+            replace(t, source=mapping.planned(t.source), target=mapping.planned(t.target))
+            for t in execution.transfers
         ),
         fused=execution.fused,
     )
@@ -146,5 +154,5 @@ def loop_outputs(nodes: Any) -> dict[str, tuple[int, ...]]:
             if dtype != types_pb2.DT_RESOURCE
         )
         for node in nodes
-        if node.op in ("While", "StatelessWhile")
+        if node.op in LOOPS
     }

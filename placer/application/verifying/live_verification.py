@@ -8,7 +8,7 @@ function uses resources that cannot leave it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,6 @@ from placer.application.devices.device_mapping import (
     process_mapping,
 )
 from placer.application.devices.runtime_settings import soft_placement
-from placer.application.placing.captured_variables import captured_variables
 from placer.application.placing.function_graphs import build_function, find_ends
 from placer.application.placing.graph_placement import (
     map_graph_devices,
@@ -30,6 +29,7 @@ from placer.application.placing.graph_placement import (
 )
 from placer.application.placing.placed_function import (
     PlacedFunction,
+    captured_variables,
     original_function,
     place_function,
     refuse_compilation,
@@ -40,15 +40,20 @@ from placer.application.running.function_runs import (
     restored,
     stuck_captures,
 )
-from placer.application.running.generated_inputs import input_values
+from placer.application.running.generated_inputs import Given, input_values
 from placer.application.running.program_runs import (
     Run,
     hardware_like_constants,
     run_flat,
 )
-from placer.application.verifying.judgement import Subject, judge, loop_outputs, requested_devices
+from placer.application.verifying.judgement import (
+    RunOptions,
+    Subject,
+    judge,
+    loop_outputs,
+    requested_devices,
+)
 from placer.application.verifying.partition_graphs import RuntimeNames
-from placer.application.verifying.run_options import RunOptions
 from placer.application.verifying.verification_process import RunRequest, RunResult, run_in_child
 from placer.application.verifying.verification_result import Verification
 from placer.errors import PlacerError, UsageError
@@ -63,7 +68,7 @@ if TYPE_CHECKING:
 def verify_live(
     source: Any,
     plan: Plan | None,
-    inputs: Mapping[str, Any] | Sequence[Any] | None,
+    inputs: Given,
     options: RunOptions,
     outputs: tuple[str, ...] | None,
 ) -> Verification:

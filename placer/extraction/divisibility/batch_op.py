@@ -29,7 +29,7 @@ class MixesExamples(Exception):
 
 
 class UnknownSizes(MixesExamples):
-    """Nothing can be said of the op while a dimension of its results is unknown."""
+    """The op cannot be judged while a dimension of its results is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class BatchOp:
         return found
 
     def only(self, *numbers: int) -> None:
-        """Nothing, if no other inputs than these depend on the batch."""
+        """Raises :class:`MixesExamples` if other inputs than these depend on the batch."""
         if any(state is not None and n not in numbers for n, state in enumerate(self.states)):
             raise MixesExamples("combines the examples: they are in its weights or indices")
 

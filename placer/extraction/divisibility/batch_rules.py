@@ -73,7 +73,7 @@ _SHAPE_ARGUMENTS = """
     Reshape Fill BroadcastTo Tile StridedSlice Slice Pad PadV2 TensorListGetItem TensorListSetItem
     TensorListStack TensorListReserve TensorListFromTensor EmptyTensorList Conv2DBackpropInput
 """
-"""Types that may take a size beside the examples."""
+"""Types that may take a size in addition to the examples."""
 
 
 def apply_rule(op: BatchOp) -> list[State]:
@@ -197,7 +197,7 @@ def _along_axes(op: BatchOp) -> list[State]:
 
 
 def _refuse_axes(op: BatchOp, axes: Sequence[int]) -> None:
-    """Nothing, unless the op works along the axis of the examples of its first input."""
+    """Raises :class:`MixesExamples` if ``axes`` include that of the first input's examples."""
     state, rank = op.examples(0), op.rank(0)
     if state.axis in {axis % rank for axis in axes}:
         raise MixesExamples("combines the examples: it works along the batch")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ def read_source(path: Path) -> Any:
     """The message in a model file or folder: SavedModel, MetaGraphDef or GraphDef.
 
     The content decides, not the name: binary is tried before text.  Of a checkpoint the ``.meta``
-    beside it is read.  Raises :class:`ModelError` if the path does not exist or holds none of
-    these.
+    with the same prefix is read.  Raises :class:`ModelError` if the path does not exist or holds
+    none of these.
     """
     path = model_file(path)
     if is_keras_file(path):
@@ -110,15 +111,7 @@ def _message_types() -> list[Any]:
 def _parse_binary(content: bytes) -> Any | None:
     from google.protobuf.message import DecodeError
 
-    for message_type in _message_types():
-        message = message_type()
-        try:
-            message.ParseFromString(content)
-        except DecodeError:
-            continue
-        if _makes_sense(message):
-            return message
-    return None
+    return _parse(lambda message: message.ParseFromString(content), (DecodeError,))
 
 
 def _parse_text(content: bytes) -> Any | None:
@@ -129,12 +122,21 @@ def _parse_text(content: bytes) -> Any | None:
         text = content.decode()
     except UnicodeDecodeError:
         return None
+
+    def read(message: Any) -> None:
+        text_format.Parse(text, message, allow_unknown_field=False)
+        message.ParseFromString(message.SerializeToString())  # refuses names that are no UTF-8
+
+    return _parse(read, (text_format.ParseError, DecodeError, RecursionError))  # braces too deep
+
+
+def _parse(read: Callable[[Any], object], errors: tuple[type[Exception], ...]) -> Any | None:
+    """The first message that can be ``read`` and makes sense."""
     for message_type in _message_types():
         message = message_type()
         try:
-            text_format.Parse(text, message, allow_unknown_field=False)
-            message.ParseFromString(message.SerializeToString())  # refuses names that are no UTF-8
-        except (text_format.ParseError, DecodeError, RecursionError):  # braces nested too deep
+            read(message)
+        except errors:
             continue
         if _makes_sense(message):
             return message

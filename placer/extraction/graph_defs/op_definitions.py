@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from placer.errors import ModelError
+from placer.graph.op_types import CALLS
 
 DEVICES_ATTRIBUTE = "_placer_devices"
 """Devices of which an op asks for one, with ``|`` between them."""
@@ -42,6 +43,12 @@ class OpDefinitions:
         if op_type not in self._known:
             self._known[op_type] = self._registered(op_type) is not None
         return self._known[op_type]
+
+    def defaults(self, op_type: str) -> dict[str, Any]:
+        """The AttrValues that the attributes of an op type have where none is written."""
+        definition = self.find(op_type)
+        attributes = definition.attr if definition is not None else ()
+        return {a.name: a.default_value for a in attributes if a.HasField("default_value")}
 
     def output_offset(self, node: Any, output: str) -> int:
         """The number of the first tensor of the named output of ``node``.
@@ -108,6 +115,11 @@ def _checked_count(count: int, name: str) -> int:
 def decoded(value: bytes) -> str:
     """A name out of an attribute; bytes that are no UTF-8 stay distinct."""
     return value.decode(errors="backslashreplace")
+
+
+def called_function(call: Any) -> str:
+    """The function that a call calls: its attribute ``f``, else its op type."""
+    return str(attribute(call.attr, "f").func.name if call.op in CALLS else call.op)
 
 
 def called_functions(node: Any) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""A flat TensorFlow program: what extraction reads and application writes."""
+"""Programs: as they are found, and flat, as extraction reads and application writes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from placer.extraction.graph_defs.protobufs import Captures, StoredShapes, Warning_
 from placer.graph.op_graph import Variable
+from placer.graph.tensor_names import op_of
 
 if TYPE_CHECKING:
     from placer.extraction.division.division import Division
@@ -21,6 +23,44 @@ class ProgramInput:
     tensor: str
     dtype: str
     shape: tuple[int | None, ...] | None
+
+    @property
+    def op(self) -> str:
+        """The flat op that is fed."""
+        return op_of(self.tensor)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawProgram:
+    """A program before its calls are inlined: a GraphDef with its library, what is fed and asked.
+
+    Tensor and op names are those of ``graph_def``.  ``stripped_ops`` are op definitions stored in
+    the file, ``captures`` maps placeholders to live tensors, ``variable_names`` the ``id`` of a
+    live handle to the name of its variable, ``stored_variables`` variable names to the (dtype,
+    shape) that a file declares apart from the graph.  ``chosen_outputs`` are the outputs that were
+    asked for by name, ``captures_constants`` says that calls capture the main graph's constants
+    as values, as in SavedModels of TensorFlow 2, ``whole`` that all ops of the main graph have to
+    be what their definitions say, reached or not.  ``warnings`` are (code, message, ops).
+    """
+
+    graph_def: Any
+    inputs: tuple[ProgramInput, ...]
+    outputs: tuple[tuple[str, str], ...]
+    targets: tuple[str, ...] = ()
+    source_format: str
+    path: str = ""
+    signature: str = ""
+    tags: tuple[str, ...] = ()
+    chosen_outputs: tuple[str, ...] = ()
+    captures_constants: bool = False
+    whole: bool = False
+    stripped_ops: tuple[Any, ...] = ()
+    captures: Captures = field(default_factory=dict)
+    variable_names: Mapping[int, str] = field(default_factory=dict)
+    stored_variables: Mapping[str, tuple[str, tuple[int | None, ...] | None]] = field(
+        default_factory=dict
+    )
+    warnings: tuple[Warning_, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +97,7 @@ class FlatProgram:
     outputs: tuple[tuple[str, str], ...]
     targets: tuple[str, ...] = ()
     variables: tuple[Variable, ...] = ()
-    captures: Mapping[str, Any] = field(default_factory=dict)
+    captures: Captures = field(default_factory=dict)
     captured_constants: tuple[str, ...] = ()
     chosen_outputs: tuple[str, ...] = ()
     source_format: str = "graph_def"
@@ -66,11 +106,21 @@ class FlatProgram:
     tags: tuple[str, ...] = ()
     fingerprint: str = ""
     contents: Mapping[str, bytes | None] = field(default_factory=dict)
-    stored_shapes: Mapping[str, Any] = field(default_factory=dict)
+    stored_shapes: StoredShapes = field(default_factory=dict)
     stripped_ops: tuple[Any, ...] = ()
-    warnings: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    warnings: tuple[Warning_, ...] = ()
     ops_in_file: int = 0
     functions_in_file: int = 0
     division: Division | None = None
     whole: FlatProgram | None = None
     twins: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def fed_ops(self) -> frozenset[str]:
+        """The flat ops that are fed at every step."""
+        return frozenset(item.op for item in self.inputs)
+
+    @property
+    def output_ops(self) -> list[str]:
+        """The flat op of each output."""
+        return [op_of(tensor) for _, tensor in self.outputs]

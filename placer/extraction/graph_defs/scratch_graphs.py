@@ -14,8 +14,11 @@ from typing import Any
 from cost_models.op_info import Shape
 from placer.extraction.graph_defs.flat_nodes import Alike
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
+from placer.extraction.graph_defs.protobufs import dtype_number, fill_shape
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
+from placer.graph.op_types import LIST_SHAPE_INPUT, LOOPS
+from placer.graph.tensor_names import full_tensor, renamed
 
 LARGE_CONSTANT_ELEMENTS = 1024
 """No shape, axis or permutation has more; larger constants are left out of the copy."""
@@ -29,7 +32,7 @@ class Refinement:
 
     ``outputs`` replaces the op by a stub with these output shapes, ``ensured`` adds (output number,
     shape) pairs to what the shape function says, ``output_shapes`` sets that
-    attribute (control flow), ``element_shape`` and ``num_elements`` what a TensorList op is told,
+    attribute (control flow), ``element_shape`` and ``num_elements`` those of a TensorList op,
     ``value`` the shape and elements of the last output.
     """
 
@@ -42,17 +45,6 @@ class Refinement:
 
 
 NOTHING = Refinement()
-
-ELEMENT_SHAPE_INPUT: Mapping[str, int] = {
-    "TensorListGetItem": 2,
-    "TensorListPopBack": 1,
-    "TensorListStack": 1,
-    "TensorListGather": 2,
-    "TensorListFromTensor": 1,
-    "TensorListReserve": 0,
-    "EmptyTensorList": 0,
-}
-"""Which input of an op says the element shape of a TensorList."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +126,7 @@ class ScratchGraph:
             shape = tuple(dim.size for dim in tensor.tensor_shape.dim)
             return _Change(is_stub=True, outputs=(shape,))
         dropped = tuple(key for key in node.attr if key not in known)
-        in_loop = op_type in ("While", "StatelessWhile") and "output_shapes" in node.attr
+        in_loop = op_type in LOOPS and "output_shapes" in node.attr
         if not dropped and not in_loop and not node.device:
             return _NO_CHANGE
         return _Change(dropped=dropped, forgets_shapes=in_loop)
@@ -190,12 +182,8 @@ class ScratchGraph:
             node.attr["output_shapes"].list.Clear()
 
     def _scratch_reference(self, reference: str) -> str:
-        tensor = reference if ":" in reference else f"{reference}:0"
-        if tensor in self.redirected:
-            return self.redirected[tensor]
-        mark = "^" if reference.startswith("^") else ""
-        name, colon, index = reference.lstrip("^").partition(":")
-        return f"{mark}{self.renamed.get(name, name)}{colon}{index}"
+        redirected = self.redirected.get(full_tensor(reference))
+        return renamed(reference, self.renamed) if redirected is None else redirected
 
     def _known_attributes(self, op_type: str) -> frozenset[str]:
         if op_type not in self.attributes:
@@ -257,7 +245,7 @@ class ScratchGraph:
             self._add_constant(f"{node.name}/known_value", known_value)
         if refinement.element_shape is not None:
             name = f"{node.name}/known_element_shape"
-            node.input[ELEMENT_SHAPE_INPUT[node.op]] = name
+            node.input[LIST_SHAPE_INPUT[node.op]] = name
             dtype = node.attr["shape_type"].type if "shape_type" in node.attr else 0
             self._add_shape_constant(name, refinement.element_shape, dtype)
 
@@ -290,24 +278,6 @@ def _integers(value: tuple[int, ...], shape: Shape, dtype: str) -> Any:
 
     kind = dtypes.as_dtype(dtype)
     return tensor_util.make_tensor_proto(list(value), dtype=kind, shape=list(shape or ()))
-
-
-def dtype_number(dtype: str) -> int:
-    """The DataType number of a dtype name; ``float32`` where the dtype is unknown."""
-    from tensorflow.python.framework import dtypes
-
-    return int(dtypes.as_dtype(dtype or "float32").as_datatype_enum)
-
-
-def fill_shape(proto: Any, shape: Shape) -> None:
-    """Writes ``shape`` into an empty TensorShapeProto."""
-    proto.Clear()
-    if shape is None:
-        proto.unknown_rank = True
-        return
-    proto.SetInParent()
-    for dim in shape:
-        proto.dim.add(size=-1 if dim is None else dim)
 
 
 def constant_elements(node: Any) -> int:

@@ -9,12 +9,13 @@ from typing import Any
 
 from placer.extraction.graph_defs.flat_nodes import Alike
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length, attribute
-from placer.extraction.graph_defs.raw_program import dtype_name
+from placer.extraction.graph_defs.protobufs import dtype_name
+from placer.graph.tensor_names import data_inputs, split_tensor
 
 NOTHING_ALIKE: Mapping[str, bytes | None] = {}
 
 UNSIZED = frozenset({"string", "variant", "resource"})
-"""Dtypes of tensors whose bytes no shape tells."""
+"""Dtypes of tensors whose bytes follow from no shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +29,13 @@ class TensorType:
 def output_types(node: Any, definitions: OpDefinitions) -> tuple[TensorType, ...] | None:
     """The types of all outputs; ``None`` for an op type that nobody knows."""
     definition = definitions.find(node.op)
-    if definition is None:
-        return None
-    return tuple(_types(definition.output_arg, node.attr, definition))
+    return definition and tuple(_types(definition.output_arg, node.attr, definition))
 
 
 def input_types(node: Any, definitions: OpDefinitions) -> tuple[TensorType, ...] | None:
     """The types that a node expects of its data inputs; ``None`` for an unknown op type."""
     definition = definitions.find(node.op)
-    if definition is None:
-        return None
-    return tuple(_types(definition.input_arg, node.attr, definition))
+    return definition and tuple(_types(definition.input_arg, node.attr, definition))
 
 
 def _types(arguments: Any, attributes: Any, definition: Any) -> Iterator[TensorType]:
@@ -69,13 +66,11 @@ def _type(number: int, is_ref: bool) -> TensorType:
 
 
 def referenced_outputs(nodes: Any) -> Mapping[str, int]:
-    """How many outputs of each op are read, as far as its readers tell."""
+    """How many outputs of each op are read, as far as its readers show."""
     count: dict[str, int] = {}
     for node in nodes:
-        for reference in node.input:
-            if not reference.startswith("^"):
-                name, _, index = reference.partition(":")
-                count[name] = max(count.get(name, 0), int(index or 0) + 1)
+        for name, index in map(split_tensor, data_inputs(node.input)):
+            count[name] = max(count.get(name, 0), index + 1)
     return count
 
 
@@ -176,11 +171,10 @@ class GraphTypes:
         }
         for node in nodes:
             expected = self.inputs[node.name] or ()
-            data = [reference for reference in node.input if not reference.startswith("^")]
-            for reference, kind in zip(data, expected, strict=False):
-                name, _, index = reference.partition(":")
+            for reference, kind in zip(data_inputs(node.input), expected, strict=False):
+                name, index = split_tensor(reference)
                 if name in unknown and kind.dtype:
-                    guesses[name][int(index or 0)] = kind
+                    guesses[name][index] = kind
         self.outputs.update({name: tuple(types) for name, types in guesses.items()})
 
     def nodes_of(self, op_types: Set[str]) -> list[Any]:
@@ -191,7 +185,6 @@ class GraphTypes:
 
     def of(self, reference: str) -> TensorType:
         """The type of the tensor that ``"op"`` or ``"op:1"`` names; dtype ``""`` if unknown."""
-        name, _, index = reference.partition(":")
+        name, index = split_tensor(reference)
         types = self.outputs.get(name, ())
-        number = int(index or 0)
-        return types[number] if number < len(types) else TensorType("")
+        return types[index] if index < len(types) else TensorType("")

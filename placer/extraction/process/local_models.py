@@ -15,6 +15,7 @@ from placer.extraction.files.keras_files import CONFIG_FILE, is_keras_file
 from placer.extraction.files.remote_files import scheme_of
 from placer.extraction.files.sources import file_hash
 from placer.extraction.process.child_process import require_answer
+from placer.graph.program_source import ModelSource
 
 if TYPE_CHECKING:
     from placer.extraction.extraction import Extraction
@@ -41,11 +42,11 @@ class LocalModel:
         """``found`` in ``path``, described as what was given."""
         if str(self.path) == self.source:
             return found
-        model = {**found.model, "path": self.source}
+        model: ModelSource = {**found.model, "path": self.source}
         if self.source_format:
             folder = self.original.is_dir()
             file = self.original / CONFIG_FILE if folder else self.original
-            model |= {"format": self.source_format, "sha256": file_hash(file)}
+            model = {**model, "format": self.source_format, "sha256": file_hash(file)}
         return replace(found, model=model)
 
 

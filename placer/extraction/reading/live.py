@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from placer.errors import ModelError, UsageError
-from placer.extraction.graph_defs.program import ProgramInput
-from placer.extraction.graph_defs.raw_program import RawProgram, dtype_name
+from placer.extraction.graph_defs.program import ProgramInput, RawProgram
+from placer.extraction.graph_defs.protobufs import dtype_name
 from placer.extraction.reading.signatures import choose_outputs
 from placer.extraction.reading.training_steps import keras_variables
+from placer.graph.name_scopes import free_name
+from placer.graph.tensor_names import op_of, renamed
 
 
 def read_live(source: Any, outputs: Sequence[str] | None) -> RawProgram | None:
@@ -97,7 +98,7 @@ def trace_keras_model(model: Any) -> Any:
 
 
 def _spec_name(tensor: Any) -> str | None:
-    return str(tensor.name).split(":")[0] if getattr(tensor, "name", None) else None
+    return op_of(str(tensor.name)) if getattr(tensor, "name", None) else None
 
 
 def _read_func_graph(
@@ -126,7 +127,7 @@ def _read_func_graph(
         targets = tuple(op.name for op in graph.control_outputs)
     if not wanted and not targets:
         raise ModelError("the function has no outputs and no side effects: nothing to place")
-    variable_names = {id(v.handle): v.name.split(":")[0] for v in graph.variables}
+    variable_names = {id(v.handle): op_of(v.name) for v in graph.variables}
     return RawProgram(
         graph_def=graph_def,
         inputs=tuple(_program_inputs(inputs)),
@@ -148,9 +149,7 @@ def _stable_names(graph: Any) -> dict[str, str]:
     for _, inner in graph.captures:
         scope, slash, last = inner.op.name.rpartition("/")
         if last.isdecimal():
-            base = f"{scope}{slash}capture"
-            names = itertools.chain((base,), _numbered(base))
-            found[inner.op.name] = next(name for name in names if name not in taken)
+            found[inner.op.name] = free_name(f"{scope}{slash}capture", taken)
             taken.add(found[inner.op.name])
     return found
 
@@ -161,22 +160,15 @@ def _rename(graph_def: Any, new_names: dict[str, str]) -> None:
         return
     for node in graph_def.node:
         node.name = new_names.get(node.name, node.name)
-        for number, reference in enumerate(node.input):
-            name, colon, output = reference.lstrip("^").partition(":")
-            if name in new_names:
-                mark = "^" if reference.startswith("^") else ""
-                node.input[number] = f"{mark}{new_names[name]}{colon}{output}"
+        node.input[:] = [renamed(reference, new_names) for reference in node.input]
 
 
 def _program_inputs(tensors: Sequence[Any]) -> Iterator[ProgramInput]:
     taken: set[str] = set()
     for tensor in tensors:
         key = _attribute(tensor.op, "_user_specified_name") or tensor.op.name
-        key = next(
-            name
-            for name in itertools.chain((key, tensor.op.name), _numbered(key))
-            if name not in taken
-        )
+        if key in taken:
+            key = free_name(key, taken) if tensor.op.name in taken else tensor.op.name
         taken.add(key)
         yield ProgramInput(
             key=key,
@@ -184,10 +176,6 @@ def _program_inputs(tensors: Sequence[Any]) -> Iterator[ProgramInput]:
             dtype=dtype_name(tensor.dtype.as_datatype_enum),
             shape=None if tensor.shape.rank is None else tuple(tensor.shape.as_list()),
         )
-
-
-def _numbered(name: str) -> Iterator[str]:
-    return (f"{name}_{number}" for number in itertools.count(1))
 
 
 def _attribute(op: Any, name: str) -> str:

@@ -17,12 +17,18 @@ from placer.extraction.files.sources import read_source
 from placer.extraction.flattening.inlining import InlinedGraph, inline_calls
 from placer.extraction.graph_defs.call_scopes import name_nodes
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
-from placer.extraction.graph_defs.loop_reads import LOOP_TYPES, with_reads_before_loops
+from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
 from placer.extraction.graph_defs.node_checks import check_nodes, check_references
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions, attribute
-from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
-from placer.extraction.graph_defs.raw_program import RawProgram, dtype_name, shape_of
-from placer.extraction.graph_defs.scratch_graphs import dtype_number, fill_shape
+from placer.extraction.graph_defs.program import FlatProgram, ProgramInput, RawProgram
+from placer.extraction.graph_defs.protobufs import (
+    Warning_,
+    copied,
+    dtype_name,
+    dtype_number,
+    fill_shape,
+    shape_of,
+)
 from placer.extraction.graph_defs.state import find_variables
 from placer.extraction.graph_defs.tensorflow_core import import_core
 from placer.extraction.reading.live import read_live
@@ -32,6 +38,8 @@ from placer.extraction.reading.signatures import (
     read_saved_model,
 )
 from placer.extraction.reading.sinks import Dependencies, default_ends, output_count, training_step
+from placer.graph.op_types import LOOPS, PLACEHOLDERS
+from placer.graph.tensor_names import op_of, split_tensor
 
 
 def load_program(
@@ -190,17 +198,17 @@ def _loops_apart(program: FlatProgram) -> frozenset[str]:
     return frozenset(
         node.name
         for node in program.graph_def.node
-        if node.op in LOOP_TYPES and DEVICES_ATTRIBUTE in node.attr
+        if node.op in LOOPS and DEVICES_ATTRIBUTE in node.attr
     )
 
 
 def _check_outputs(inlined: InlinedGraph, raw: RawProgram, definitions: OpDefinitions) -> None:
-    producers = {tensor.partition(":")[0] for tensor in inlined.outputs}
+    producers = set(map(op_of, inlined.outputs))
     nodes = {node.name: node for node in inlined.graph_def.node if node.name in producers}
     for (key, _), tensor in zip(raw.outputs, inlined.outputs, strict=False):
-        name, _, number = tensor.partition(":")
+        name, number = split_tensor(tensor)
         count = output_count(nodes[name], definitions)
-        if int(number or 0) >= count and definitions.find(nodes[name].op) is not None:
+        if number >= count and definitions.find(nodes[name].op) is not None:
             raise ModelError(f"there is no output {key!r}: {name!r} has {count}, from 0 on")
 
 
@@ -216,14 +224,11 @@ def cut_at_inputs(
     cut = {
         node.name: fed[node.name]
         for node in graph_def.node
-        if node.name in fed
-        and node.op not in ("Placeholder", "PlaceholderV2")
-        and output_count(node, definitions) == 1
+        if node.name in fed and node.op not in PLACEHOLDERS and output_count(node, definitions) == 1
     }
     if not cut:
         return graph_def
-    copy = type(graph_def)()
-    copy.CopyFrom(graph_def)
+    copy = copied(graph_def)
     for node in copy.node:
         if node.name in cut:
             item = cut[node.name]
@@ -242,11 +247,11 @@ def _placeholders(graph_def: Any, captures: Any) -> list[ProgramInput]:
             shape=shape_of(node.attr["shape"].shape) if "shape" in node.attr else None,
         )
         for node in graph_def.node
-        if node.op in ("Placeholder", "PlaceholderV2") and node.name not in captures
+        if node.op in PLACEHOLDERS and node.name not in captures
     ]
 
 
-def _warnings(inlined: InlinedGraph) -> list[tuple[str, str, tuple[str, ...]]]:
+def _warnings(inlined: InlinedGraph) -> list[Warning_]:
     if not inlined.compiled_calls:
         return []
     message = (

@@ -42,8 +42,8 @@ def executor_orders(
 ) -> list[tuple[str, ...]]:
     """Orders in which the executor may run ``graph``; the same ones at every call.
 
-    On CPUs expensive ops go through the thread pool, beside accelerators every op is run first
-    in, first out.  There are 2 to 32 of them, fewer for large graphs and beside accelerators, more
+    On CPUs expensive ops go through the thread pool, with accelerators every op is run first
+    in, first out.  There are 2 to 32 of them, fewer for large graphs and with accelerators, more
     for those whose loops are ``laid_out``: for these the reversed order, too, since the loop of a
     gradient runs ahead in a few orders only, and then holds twice as much.
     """

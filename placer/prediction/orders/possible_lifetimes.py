@@ -9,7 +9,7 @@ device that reads it from the moment it is produced until its last reader there 
     a, b | d   8  8  .  .             on the device of a and b
                8  8  8  8             on the device of d: received when a runs, read by d
 
-So one simulation per order, of all ops together, tells the buffers and who keeps them.
+So one simulation per order, of all ops together, shows the buffers and who keeps them.
 """
 
 from __future__ import annotations

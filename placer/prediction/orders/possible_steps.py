@@ -7,6 +7,7 @@ from functools import cached_property
 
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
+from placer.graph.op_types import LOOPS
 from placer.prediction.costs.op_costs import estimate_body_costs
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import PeakRange
@@ -16,7 +17,6 @@ from placer.prediction.orders.execution_orders import (
     ranges_of_peaks,
     uses_accelerator,
 )
-from placer.prediction.step.control_flow import LOOPS
 from placer.prediction.step.loop_bodies import lay_out_control_flow
 from placer.processes import collection_paused
 

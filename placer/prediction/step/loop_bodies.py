@@ -26,7 +26,9 @@ from cost_models.op_cost import OpCost
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.tensor_size import tensor_bytes
 from placer.graph.op_graph import Op, OpGraph
-from placer.prediction.step.control_flow import LOOPS, find_trip_count, loop_invariants
+from placer.graph.op_types import LOOPS
+from placer.graph.tensor_names import op_of, split_tensor
+from placer.prediction.step.control_flow import find_trip_count, loop_invariants
 
 _DEFAULT_PARALLEL_ITERATIONS = 10
 
@@ -56,8 +58,8 @@ def lay_out_control_flow(
     ``body_costs`` has the costs of the ops of every function; ``taken`` maps branch ops to
     ``"then"`` or ``"else"``; ``session_targets`` are the ops that a session is asked to run by
     their names (a function has none: there the ``IdentityN`` is left out).  A loop whose trip count
-    the graph does not tell exactly, and a branch that is not in ``taken``, stay one op, and so do
-    those whose bodies have no costs, and loops that would make it more than ``most_ops``.
+    does not follow exactly from the graph, and a branch that is not in ``taken``, stay one op; so
+    do those whose bodies have no costs, and loops that would make it more than ``most_ops``.
     """
     targets = frozenset(session_targets)
     inliner = Inliner(graph.functions, body_costs, taken, targets, most_ops)
@@ -183,8 +185,8 @@ class Inliner:
             self.repeating = repeating or trip > 0
             after = (done[trip - limit],) if trip >= limit else op.control_inputs
             self._pass_on(values, changing, f"{op.name}/merge/{trip}", after)
-            start = _producer(values[changing[0] if changing else 0])
-            met = _producer(self._call(condition, f"{op.name}/cond/{trip}/", values, start)[0])
+            start = op_of(values[changing[0] if changing else 0])
+            met = op_of(self._call(condition, f"{op.name}/cond/{trip}/", values, start)[0])
             if trip == trips:
                 self._pass_on(values, range(len(values)), f"{op.name}/exit", (met,))
                 break
@@ -204,9 +206,9 @@ class Inliner:
         branch = self.taken[op.name]
         (function,) = op.bodies[f"{branch}_branch"]
         predicate, *values = op.inputs
-        after = (_producer(predicate), *op.control_inputs)
+        after = (op_of(predicate), *op.control_inputs)
         self._pass_on(values, range(len(values)), f"{op.name}/switch", after)
-        return self._call(function, f"{op.name}/{branch}/", values, _producer(predicate))
+        return self._call(function, f"{op.name}/{branch}/", values, op_of(predicate))
 
     def _pass_on(
         self, values: list[str], indices: Iterable[int], name: str, after: Sequence[str]
@@ -234,7 +236,7 @@ class Inliner:
 
     def _add_barrier(self, name: str, values: Sequence[str]) -> None:
         """An op that waits for the ``values``."""
-        waits = tuple(dict.fromkeys(map(_producer, values)))
+        waits = tuple(dict.fromkeys(map(op_of, values)))
         self.ops[name] = Op(name=name, info=OpInfo(op="NoOp"), control_inputs=waits)
         self.cost_of[name] = OpCost()
 
@@ -252,9 +254,5 @@ class Inliner:
         return op.output_name(0)
 
     def _properties(self, value: str) -> TensorProperties:
-        producer, _, index = value.rpartition(":")
-        return self.ops[producer].info.outputs[int(index)]
-
-
-def _producer(tensor: str) -> str:
-    return tensor.rpartition(":")[0]
+        producer, index = split_tensor(value)
+        return self.ops[producer].info.outputs[index]

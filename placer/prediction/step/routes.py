@@ -106,7 +106,7 @@ def _places(device: str, count: int, on_host: frozenset[int]) -> tuple[Place, ..
 
 
 def _check_handles(graph: OpGraph, routes: Routes) -> None:
-    """Nothing, or an error for the first op that reads a resource handle of another device."""
+    """Raises :class:`UsageError` for the first op that reads a handle of another device."""
     if len({*routes.device_of.values()}) == 1:
         return
     takes_handle = ask_once(_takes_handle, graph.infos)

@@ -52,7 +52,7 @@ _EVENT_FILES = "placer.application.measuring.event_files"
 
 FORMATS: Mapping[str, ExportFormat] = {
     "html": ExportFormat(
-        "one page for any browser", "placer.rendering.html.page:render_plan_page", whole_plan=True
+        "one page for any browser", "placer.rendering.html.page:render_page", whole_plan=True
     ),
     "trace": ExportFormat("ui.perfetto.dev", f"{_HERE}.trace:trace_json"),
     "tensorboard": ExportFormat(

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from placer.rendering.quantities import format_bytes, format_seconds, format_share, shorten
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Column, facts, table, title
+from placer.rendering.text.layout import facts, table, title
 from placer.rendering.text.plan_text import model_line
 
 if TYPE_CHECKING:
@@ -63,9 +63,8 @@ def comparison_csv(found: Comparison) -> str:
 
 
 def _table(found: Comparison, width: int) -> RenderableType:
-    columns = [Column(header="Strategy", number=False), Column(header="Fits", number=False)]
-    columns += [Column(header=header) for header, _ in _FIGURES.values()]
-    columns += [Column(header=device) for device in found.caps]
+    figures = (header for header, _ in _FIGURES.values())
+    headers = ["Strategy", "Fits", *(f"{name}>" for name in (*figures, *found.caps))]
     rows = [
         (
             row.name,
@@ -75,7 +74,7 @@ def _table(found: Comparison, width: int) -> RenderableType:
         )
         for row in found.strategies
     ]
-    return table(columns, rows, width=width, marked=_best(found.strategies))
+    return table(headers, rows, width=width, marked=_best(found.strategies))
 
 
 def _figure(row: ComparedPlacement, key: str) -> str:

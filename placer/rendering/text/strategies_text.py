@@ -9,7 +9,7 @@ from rich.text import Text
 
 from placer.rendering.quantities import format_bytes, format_seconds, format_share, shorten
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Column, facts, table, title
+from placer.rendering.text.layout import facts, table, title
 from placer.rendering.text.plan_text import FORMAT_WORDS
 
 if TYPE_CHECKING:
@@ -43,9 +43,8 @@ def strategies_csv(found: StrategyComparison) -> str:
 
 
 def _table(found: StrategyComparison, width: int) -> RenderableType:
-    columns = [Column(header="Strategy", number=False), Column(header="Fits", number=False)]
-    columns += [Column(header=h) for h in ("Samples/s", "Step", "Transfer", "Part", "In flight")]
-    columns += [Column(header=device) for device in found.caps]
+    headers = ["Strategy", "Fits", "Samples/s>", "Step>", "Transfer>", "Part>", "In flight>"]
+    headers += [f"{device}>" for device in found.caps]
     rows = [
         (
             row.name,
@@ -60,7 +59,7 @@ def _table(found: StrategyComparison, width: int) -> RenderableType:
         for row in found.rows
     ]
     best = [(number, 2) for number, row in enumerate(found.rows) if row.name == found.recommended]
-    return table(columns, rows, width=width, marked=best)
+    return table(headers, rows, width=width, marked=best)
 
 
 def _peak(row: StrategyRow, device: str, cap: int) -> str:

@@ -15,7 +15,7 @@ from placer.rendering.quantities import (
     shorten,
 )
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Column, table, title
+from placer.rendering.text.layout import table, title
 from placer.rendering.text.plan_text import FORMAT_WORDS
 
 if TYPE_CHECKING:
@@ -28,15 +28,13 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 def sweep_blocks(found: Sweep, width: int) -> list[RenderableType]:
     """A table with one row per batch size, a bar for the fullest device, and what fits."""
     name = found.model["path"] or "Live program"
-    columns = [Column(header="Batch"), *(Column(header=f"Peak {d}") for d in found.caps)]
-    if placed := any(row.status for row in found.rows):
-        columns.append(Column(header="Transfer"))
-    columns += [Column(header=h) for h in ("Step", "Samples/s", "Work")]
-    columns += [Column(header="Fits", number=False), Column(header="Fullest", number=False)]
+    placed = any(row.status for row in found.rows)
+    headers = ["Batch>", *(f"Peak {d}>" for d in found.caps), *(["Transfer>"] if placed else [])]
+    headers += ["Step>", "Samples/s>", "Work>", "Fits", "Fullest"]
     rows = [_cells(found, row, placed=placed) for row in found.rows]
     return [
         title(shorten(name, width), _note(found)),
-        table(columns, rows, width=width),
+        table(headers, rows, width=width),
         Text(_verdict(found), style="bold"),
     ]
 

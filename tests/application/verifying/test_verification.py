@@ -10,8 +10,8 @@ from placements import cut_placement, plan_for
 
 from placer.application import apply, verify
 from placer.application.placing.placed_programs import clear
-from placer.application.running.random_seeds import seed_random_ops
 from placer.application.verifying.difference_codes import compare_outputs
+from placer.application.verifying.model_files import seed_random_ops
 from placer.application.verifying.verification_process import RunRequest, placed_mark, run_in_child
 from placer.errors import ModelError, UsageError, VerificationError
 from placer.extraction.reading.loading import load_program

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from graphs_by_hand import draw, draw_costs
 
+from benchmarks.memory_accuracy.recorded_orders import recorded_order, taken_branches
 from placer.graph.order import topological_order
 from placer.prediction.memory.lifetimes import find_lifetimes
 from placer.prediction.memory.timelines import StepMemory
-from placer.prediction.orders.recorded_orders import recorded_order, taken_branches
 from placer.prediction.step import loop_bodies
 from placer.prediction.step.control_flow import TripCount
 from placer.prediction.step.loop_bodies import lay_out_control_flow

@@ -1,8 +1,9 @@
 """The kernels that the installed TensorFlow has, in the format of ``cost_models.kernels``.
 
-``python -m placer.extraction.graph_defs.kernel_snapshot -o cost_models/data/kernels.json`` renews
-the snapshot.  It needs a TensorFlow built with CUDA, which lists its GPU kernels on any machine;
-the ``tensorflow-cpu`` wheel lists none.
+    python benchmarks/inputs/kernel_snapshot.py -o cost_models/data/kernels.json
+
+renews the snapshot.  It needs a TensorFlow built with CUDA, which lists its GPU kernels on any
+machine; the ``tensorflow-cpu`` wheel lists none.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cost_models.kernels import SCHEMA, KernelRegistry
+from cost_models.kernels import SCHEMA
 
 _DEVICES = ("CPU", "GPU", "DEFAULT")
 
@@ -42,7 +43,7 @@ def registry_document() -> dict[str, Any]:
             "this TensorFlow lists no GPU kernels; use a wheel built with CUDA (tensorflow, not "
             "tensorflow-cpu)"
         )
-    definitions = _op_definitions()
+    definitions = op_definitions()
     interned: dict[frozenset[object], int] = {}
     ops = {op: _row(definitions.get(op), rows[op], interned) for op in sorted(rows)}
     return {
@@ -53,15 +54,7 @@ def registry_document() -> dict[str, Any]:
     }
 
 
-def live_registry() -> KernelRegistry | None:
-    """The registry of the installed TensorFlow, or ``None`` if it was built without GPUs."""
-    try:
-        return KernelRegistry(registry_document())
-    except RuntimeError:
-        return None
-
-
-def _op_definitions() -> dict[str, Any]:
+def op_definitions() -> dict[str, Any]:
     """All op definitions that this TensorFlow knows, by op type."""
     from tensorflow.core.framework import op_def_pb2
     from tensorflow.python.client import pywrap_tf_session
@@ -196,7 +189,7 @@ def write_snapshot(path: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Write the snapshot that ``-o`` names."""
-    parser = argparse.ArgumentParser(prog="python -m placer.extraction.graph_defs.kernel_snapshot")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
     write_snapshot(parser.parse_args(arguments).output)
 

@@ -1,0 +1,40 @@
+"""Every result in every format, by its type."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+_TEXTS = {
+    "Comparison": "comparison",
+    "Difference": "difference",
+    "OpExplanation": "explanation",
+    "Plan": "plan",
+    "Report": "report",
+    "StrategyComparison": "strategies",
+    "Sweep": "sweep",
+}
+"""Of a result ``name`` the module ``text.name_text`` has the functions ``name_blocks(result,
+width)`` and, if there is a table, ``name_csv(result)``."""
+
+
+def render_result(found: Any, format_name: str, *, width: int, colour: bool = False) -> str:
+    """``found`` as ``"text"`` of ``width`` columns, ``"markdown"``, ``"csv"``, ``"json"`` or
+    ``"html"``, as far as its type has that."""
+    if format_name == "json":
+        from placer.rendering.json_text import to_json
+
+        return to_json(found)
+    if format_name == "html":
+        from placer.rendering.html.page import render_page
+
+        return render_page(found)
+    from placer.rendering.text.formats import render
+
+    name = _TEXTS[type(found).__name__]
+    module = import_module(f"placer.rendering.text.{name}_text")
+    if format_name == "csv":
+        return str(getattr(module, f"{name}_csv")(found))
+    blocks = getattr(module, f"{name}_blocks")
+    return render(partial(blocks, found), format_name, width=width, colour=colour)
