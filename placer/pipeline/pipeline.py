@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from placer.pipeline.fixes import with_fixes
 from placer.pipeline.formulation import formulate
-from placer.pipeline.infeasibility import with_fixes
 from placer.pipeline.model_report import analyse, predict_together, with_placement
 from placer.pipeline.placement import find_placement, predict_solution, with_conflict
 from placer.pipeline.preparation import decide_strategy, needs_trials, place_in_parts, prepare
