@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import os
 import sys
+
+if __name__ == "__main__" and "-m" in sys.orig_argv and not sys.flags.safe_path:
+    # the current directory stands first where modules are looked for: only this package is there
+    if sys.path[0] == os.path.dirname(os.path.dirname(__file__)):
+        import cost_models  # noqa: F401 (found there, and no longer looked for)
+    del sys.path[0]
+
+import atexit
+import gc
 from typing import TYPE_CHECKING
 
 from placer.errors import PlacerError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from placer.commands import options
@@ -38,6 +37,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     Raises ``UsageError`` for a plan and a model, plans of different models, or an existing file.
     """
+    from dataclasses import replace
+
     from placer.commands.terminal import progress, require_writable, show
 
     require_writable(arguments)

@@ -130,16 +130,13 @@ def read_problem(path: Path) -> PlacementProblem:
 def describe(problem: PlacementProblem, solution: Solution) -> dict[str, object]:
     """The solution as what JSON can hold: the unit of ``value`` and ``lower_bound`` is bytes for
     transfer, seconds for the other objectives."""
-    gap = None
-    if solution.value is not None and solution.lower_bound is not None:
-        gap = (solution.value - solution.lower_bound) / solution.value if solution.value else 0.0
     return {
         "schema": "placer.solution/1",
         "objective": problem.objective,
         "status": solution.status.value,
         "value": solution.value,
         "lower_bound": solution.lower_bound,
-        "relative_gap": gap,
+        "relative_gap": solution.relative_gap,
         "seconds": solution.seconds,
         "spilled_bytes": solution.spilled_bytes,
         "placement": problem.placement(solution.device_of) if solution.device_of else {},

@@ -7,22 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from placer.pipeline.fixes import with_fixes
 from placer.pipeline.formulation import formulate
-from placer.pipeline.infeasibility import with_fixes
 from placer.pipeline.model_report import analyse, predict_together, with_placement
 from placer.pipeline.placement import find_placement, predict_solution, with_conflict
-from placer.pipeline.preparation import prepare
+from placer.pipeline.preparation import decide_strategy, needs_trials, place_in_parts, prepare
 from placer.pipeline.solved_plan import assemble_plan
-from placer.pipeline.strategy_choice import decide_strategy, needs_trials, place_in_parts
 from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.plan.request import Options, describe_request
+from placer.processes import collection_paused
 
 REFERENCE_DEVICE = "1xA100-40GB"
 """What ``report`` shows times for when no devices are named."""
 
 
+@collection_paused()
 def place(source: Any, devices: str | Path, **options: Any) -> Plan:
     """The best placement of ``source`` on ``devices`` as a plan.
 
@@ -31,7 +32,7 @@ def place(source: Any, devices: str | Path, **options: Any) -> Plan:
     ``"2xA100-40GB,CPU:64GiB"`` or the path of a ``cluster.toml``; for ``options`` see
     :class:`Options`.
 
-    An infeasible problem is a plan too: its ``solver["status"]`` says so, and ``conflict`` why and
+    An infeasible problem is a plan too: its ``solver.status`` says so, and ``conflict`` why and
     what would fit, as far as that is found in what is left of the time limit.
 
     Raises :class:`UsageError` for a wrong request, :class:`ModelError` for a model that cannot be
@@ -51,6 +52,7 @@ def place(source: Any, devices: str | Path, **options: Any) -> Plan:
     return replace(plan, request=describe_request(devices, wanted))
 
 
+@collection_paused()
 def report(source: Any, devices: str | Path | None = None, **options: Any) -> Report:
     """What is in ``source`` and what one step takes; with ``devices``, where it would run too.
 

@@ -1,4 +1,4 @@
-"""From a request to the workload that is placed: strategies divide its batch."""
+"""From a request to the workload that is placed: a strategy is decided, and divides the batch."""
 
 from __future__ import annotations
 
@@ -18,15 +18,33 @@ from placer.pipeline.workload import (
     read_cluster,
     require_known_shapes,
 )
-from placer.plan.request import Options
+from placer.plan.plan import Plan
+from placer.plan.request import Options, describe_request
 from placer.strategies.requests import (
     HYBRID,
+    PIPELINE,
     StrategyRequest,
+    choose_plan,
     division_of,
     group_alone,
     read_strategy,
     tower_groups,
+    tries_several,
+    with_default_parts,
 )
+
+
+def decide_strategy(devices: str | Path, wanted: Options) -> Options:
+    """``wanted`` with the number of parts that its strategy makes on ``devices``.
+
+    The stages of a pipeline are to be busy alike, unless the step time is asked for.
+    """
+    if wanted.strategy is None:
+        return wanted
+    asked = with_default_parts(read_strategy(wanted.strategy), read_cluster(devices, wanted))
+    balanced = asked.kind == PIPELINE and wanted.objective == "transfer"
+    objective = "throughput" if balanced else wanted.objective
+    return replace(wanted, strategy=str(asked), objective=objective)
 
 
 def prepare(source: Any, devices: str | Path, wanted: Options) -> Workload:
@@ -73,3 +91,28 @@ def _place_tower(
             f"{', '.join(group)}; fewer towers have more devices each"
         )
     return plan.placement
+
+
+def needs_trials(wanted: Options) -> bool:
+    """Whether only placements show how many parts are best."""
+    return wanted.strategy is not None and tries_several(read_strategy(wanted.strategy))
+
+
+def place_in_parts(source: Any, devices: str | Path, wanted: Options) -> Plan:
+    """The plan for the best number of parts.
+
+    Raises :class:`UsageError` for a strategy that needs other devices, :class:`NoSolutionError` if
+    no number of micro-batches fits.
+    """
+    return choose_plan(
+        read_strategy(wanted.strategy or ""),
+        read_cluster(devices, wanted),
+        wanted.batch_size,
+        lambda strategy: try_placing(source, devices, replace(wanted, strategy=strategy)),
+    )
+
+
+def try_placing(source: Any, devices: str | Path, wanted: Options) -> Plan:
+    """The plan for one way to run the batch, without a word on why if nothing fits."""
+    plan = place_workload(prepare(source, devices, wanted))
+    return replace(plan, request=describe_request(devices, wanted))

@@ -121,17 +121,10 @@ def _answer(formulation: Formulation, solution: Solution) -> SolverAnswer:
         objective=formulation.problem.objective,
         value=solution.value,
         lower_bound=solution.lower_bound,
-        relative_gap=_relative_gap(solution),
+        relative_gap=solution.relative_gap,
         seconds=solution.seconds,
         seed=formulation.workload.wanted.seed,
     )
-
-
-def _relative_gap(solution: Solution) -> float | None:
-    """(value - bound) / value, as CP-SAT and MIP solvers define it; ``None``: none proven."""
-    if solution.value is None or solution.lower_bound is None:
-        return None
-    return (solution.value - solution.lower_bound) / solution.value if solution.value else 0.0
 
 
 def _unmodelled(workload: Workload) -> dict[str, int]:

@@ -18,7 +18,6 @@ from placer.prediction.memory.lifetimes import find_lifetimes
 from placer.prediction.memory.roles import find_roles
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import Metrics, Transfer
-from placer.processes import collection_paused
 
 KINDS = (
     "weights",
@@ -94,7 +93,6 @@ class PredictedStep:
     scopes: ScopeTree
 
 
-@collection_paused()
 def describe_step(
     graph: OpGraph,
     costs: Mapping[str, OpCost],

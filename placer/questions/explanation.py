@@ -74,11 +74,12 @@ class OpExplanation(Summarised):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanExplanation:
+class PlanExplanation(Summarised):
     """What holds the ops of a plan: by device, how many ops are there for which reason (the codes
     of :class:`OpExplanation`), with their resident bytes; and for the largest transfers why their
     two ends are apart, as (row, producer's code, codes of the ops that read it there)."""
 
+    plan: Plan = field(metadata={"in_file": False}, repr=False)
     ops: Mapping[str, Mapping[str, int]]
     resident_bytes: Mapping[str, Mapping[str, int]]
     transfers: tuple[tuple[PlannedTransfer, str, tuple[str, ...]], ...]
@@ -149,6 +150,7 @@ def explain_plan(
         counts[device][codes[op]] += 1
         resident[device][codes[op]] += workload.costs[op].persistent_bytes
     return PlanExplanation(
+        plan=plan,
         ops={device: dict(found.most_common()) for device, found in counts.items()},
         resident_bytes={device: dict(found.most_common()) for device, found in resident.items()},
         transfers=tuple(_crossings(plan, workload.graph, codes, transfer_count)),

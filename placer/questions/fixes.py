@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from placer.pipeline.fixes import PlacedFix, find_changes
-from placer.pipeline.infeasibility import placements_of
+from placer.pipeline.fixes import PlacedFix, placed_fixes, placements_of
 from placer.pipeline.placement import place_workload
-from placer.pipeline.strategy_choice import try_placing
+from placer.pipeline.preparation import try_placing
 from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.questions.explanation import reopen
@@ -32,7 +31,7 @@ def find_fixes(
     if plan.solver.status == "INFEASIBLE":  # what the solver knows beyond what a plan keeps
         conflict = place_workload(workload, explains=True).conflict
     devices, attempt = plan.request["devices"], placements_of(workload)
-    return find_changes(attempt, devices, workload.wanted, conflict, deadline)
+    return placed_fixes(attempt, devices, workload.wanted, conflict, deadline)
 
 
 def fewest_pieces(

@@ -7,16 +7,17 @@ from importlib import import_module
 from typing import Any
 
 _TEXTS = {
-    "Comparison": "comparison",
-    "Difference": "difference",
-    "OpExplanation": "explanation",
-    "Plan": "plan",
-    "Report": "report",
-    "StrategyComparison": "strategies",
-    "Sweep": "sweep",
+    "Comparison": "comparison_text.comparison",
+    "Difference": "difference_text.difference",
+    "OpExplanation": "explanation_text.op_explanation",
+    "Plan": "plan_text.plan",
+    "PlanExplanation": "explanation_text.plan_explanation",
+    "Report": "report_text.report",
+    "StrategyComparison": "strategies_text.strategies",
+    "Sweep": "sweep_text.sweep",
 }
-"""Of a result ``name`` the module ``text.name_text`` has the functions ``name_blocks(result,
-width)`` and, if there is a table, ``name_csv(result)``."""
+"""The module in ``rendering.text`` and a name: it has the functions ``name_blocks(result, width)``
+and, if there is a table, ``name_csv(result)``."""
 
 
 def render_result(found: Any, format_name: str, *, width: int, colour: bool = False) -> str:
@@ -32,8 +33,8 @@ def render_result(found: Any, format_name: str, *, width: int, colour: bool = Fa
         return render_page(found)
     from placer.rendering.text.formats import render
 
-    name = _TEXTS[type(found).__name__]
-    module = import_module(f"placer.rendering.text.{name}_text")
+    home, _, name = _TEXTS[type(found).__name__].partition(".")
+    module = import_module(f"placer.rendering.text.{home}")
     if format_name == "csv":
         return str(getattr(module, f"{name}_csv")(found))
     blocks = getattr(module, f"{name}_blocks")

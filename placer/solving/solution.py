@@ -44,3 +44,10 @@ class Solution:
     warnings: tuple[tuple[str, str], ...] = ()
     conflict: Conflict | None = None
     unsolvable: PlacementProblem | None = None
+
+    @property
+    def relative_gap(self) -> float | None:
+        """(value - bound) / value, as CP-SAT and MIP solvers define it; ``None``: none proven."""
+        if self.value is None or self.lower_bound is None:
+            return None
+        return (self.value - self.lower_bound) / self.value if self.value else 0.0

@@ -96,6 +96,7 @@ def test_the_plan_is_valid_and_fits(plan_path):
     assert plan_path.read_text() == Plan.load(plan_path).to_json()
 
 
+@pytest.mark.slow
 def test_what_is_applied_is_what_runs(saved_model, plan_path, tmp_path, capsys):
     """The placed model runs as planned, and the unplaced one with the plan does too."""
     placed = tmp_path / "placed"
@@ -110,6 +111,7 @@ def test_what_is_applied_is_what_runs(saved_model, plan_path, tmp_path, capsys):
     assert found["mismatches"] == []
 
 
+@pytest.mark.slow
 def test_caps_that_nothing_fits_exit_5_with_the_reason(saved_model, tmp_path, capsys):
     """Without spilling, 100 KiB a GPU is proven too little, and the plan says what would fit."""
     path = tmp_path / "plan.json"

@@ -12,7 +12,7 @@ def test_a_conflict_comes_back_from_its_json():
     conflict = infeasible_plan().conflict
     data = conflict.to_json()
     assert Conflict.from_json(data) == conflict
-    assert data["caps"] == [{"device": "GPU:0", "usable_bytes": 100 << 20}]
+    assert data["caps"] == ({"device": "GPU:0", "usable_bytes": 100 << 20},)
     assert set(data["groups"][0]) == {"ops", "op_count", "bytes"}
     assert "ops" not in data
 
@@ -23,7 +23,7 @@ def test_advice_that_was_not_tried_is_a_sentence():
     conflict = Conflict(caps=(cap,), fixes=(Fix(change="raise the cap"),))
     data = conflict.to_json()
     assert data == {
-        "caps": [{"device": "GPU:0", "peak_bytes": 7, "usable_bytes": 4}],
+        "caps": ({"device": "GPU:0", "peak_bytes": 7, "usable_bytes": 4},),
         "pins": (),
         "groups": (),
         "fixes": ["raise the cap"],

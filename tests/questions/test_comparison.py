@@ -47,6 +47,7 @@ def strategies(found: Comparison) -> dict[str, ComparedPlacement]:
     return {strategy.name: strategy for strategy in found.strategies}
 
 
+@pytest.mark.slow
 def test_every_strategy_has_a_row_and_the_solver_is_first(found):
     """The solver, all baselines, then the functions of the user."""
     assert [s.name for s in found.strategies] == [OURS, *BASELINES, "all-on-one", "halves"]

@@ -141,6 +141,7 @@ def test_printed_changes_really_fit(network):
     assert caps in told.replace("\n", "")
 
 
+@pytest.mark.slow
 def test_an_infeasible_plan_says_what_is_in_conflict_and_what_would_fit(network):
     """Two pins fill GPU:0 beyond its cap; the third has nothing to do with it.  Either of the two
     is enough to drop, and a larger cap is enough; each is asked for again."""

@@ -46,6 +46,7 @@ def rows(found: StrategyComparison) -> dict[str, StrategyRow]:
     return {row.name: row for row in found.rows}
 
 
+@pytest.mark.slow
 def test_every_strategy_that_can_be_built_has_a_row(found):
     """One placement, four towers, two of two devices, three sizes of micro-batches, a pipeline."""
     assert list(rows(found)) == [

@@ -10,6 +10,7 @@ from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.files.keras_files import is_keras_file
+from placer.extraction.input_formats import FILE_FORMATS
 
 _CHECKPOINT_PART = re.compile(r"\.(index|data-\d{5}-of-\d{5})\Z")
 _LATEST = re.compile(r'model_checkpoint_path: *"([^"]*)"')
@@ -30,9 +31,10 @@ def read_source(path: Path) -> Any:
     if message is None:
         message = _parse_text(content)
     if message is None:
+        *names, last = sorted(known.name for known in FILE_FORMATS)
         raise ModelError(
-            f"{str(path)!r} ({len(content):,} bytes) is neither a GraphDef, a MetaGraphDef nor a "
-            "SavedModel, in binary or in text, or it has no ops"
+            f"{str(path)!r} ({len(content):,} bytes) is neither a {', a '.join(names)} nor a "
+            f"{last}, in binary or in text, or it has no ops"
         )
     return message
 
@@ -101,13 +103,6 @@ def _meta_file(prefix: Path) -> Path:
     return meta
 
 
-def _message_types() -> list[Any]:
-    from tensorflow.core.framework import graph_pb2
-    from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
-
-    return [graph_pb2.GraphDef, saved_model_pb2.SavedModel, meta_graph_pb2.MetaGraphDef]
-
-
 def _parse_binary(content: bytes) -> Any | None:
     from google.protobuf.message import DecodeError
 
@@ -132,20 +127,12 @@ def _parse_text(content: bytes) -> Any | None:
 
 def _parse(read: Callable[[Any], object], errors: tuple[type[Exception], ...]) -> Any | None:
     """The first message that can be ``read`` and makes sense."""
-    for message_type in _message_types():
-        message = message_type()
+    for known in FILE_FORMATS:
+        message = known.new_message()
         try:
             read(message)
         except errors:
             continue
-        if _makes_sense(message):
+        if known.holds_program(message):
             return message
     return None
-
-
-def _makes_sense(message: Any) -> bool:
-    kind = message.DESCRIPTOR.name
-    if kind == "SavedModel":
-        return len(message.meta_graphs) > 0
-    nodes = message.node if kind == "GraphDef" else message.graph_def.node
-    return len(nodes) > 0 and all(node.name and node.op for node in nodes)

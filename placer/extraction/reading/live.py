@@ -1,4 +1,4 @@
-"""Programs that are already in this process: functions, Keras models and graphs."""
+"""Programs that are already in this process: functions and Keras models."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from placer.errors import ModelError, UsageError
 from placer.extraction.graph_defs.program import ProgramInput, RawProgram
 from placer.extraction.graph_defs.protobufs import dtype_name
+from placer.extraction.input_formats import unreadable
 from placer.extraction.reading.saved_functions import output_keys
 from placer.extraction.reading.signatures import choose_outputs
 from placer.extraction.reading.training_steps import keras_variables
@@ -15,28 +16,36 @@ from placer.graph.name_scopes import free_name
 from placer.graph.tensor_names import op_of, renamed
 
 
-def read_live(source: Any, outputs: Sequence[str] | None) -> RawProgram | None:
-    """The program behind a live object, or ``None`` if it is a bare ``tf.Graph``.
+def is_function(source: Any) -> bool:
+    """Whether ``source`` is a ConcreteFunction or the graph of one."""
+    from tensorflow.python.framework import func_graph
 
-    Takes a ConcreteFunction, a ``tf.function``, a Keras model and a FuncGraph.  Raises
-    :class:`UsageError` for anything else, and for a ``tf.function`` with several traces.
-    """
-    from tensorflow.python.framework import func_graph, ops
+    return isinstance(source, func_graph.FuncGraph) or _is_concrete(source)
 
-    if isinstance(source, func_graph.FuncGraph):
-        return _read_func_graph(source, outputs, source_format="function")
-    if isinstance(source, ops.Graph):
-        return None
-    if is_keras_model(source):
-        names = {id(v.value.handle): v.path for v in source.variables if hasattr(v, "path")}
-        function = trace_keras_model(source)
-        return _read_func_graph(function.graph, outputs, source_format="keras", names=names)
-    function = concrete_function(source)
+
+def _is_concrete(source: Any) -> bool:
+    return hasattr(source, "graph") and hasattr(source, "structured_outputs")
+
+
+def read_function(function: Any, outputs: Sequence[str] | None) -> RawProgram:
+    """The program of a ConcreteFunction or of the graph of one."""
+    if not _is_concrete(function):
+        return _read_func_graph(function, outputs, source_format="function")
     model = getattr(function, "model", None)  # of a training step: Keras's names are paths
     paths = {id(v.value.handle): v.path for v in keras_variables(model)} if model else None
     return _read_func_graph(
         function.graph, outputs, source_format="function", function=function, names=paths
     )
+
+
+def is_traceable(source: Any) -> bool:
+    """Whether ``source`` is a ``tf.function``."""
+    return hasattr(source, "get_concrete_function")
+
+
+def read_traceable(source: Any, outputs: Sequence[str] | None) -> RawProgram:
+    """The program of a ``tf.function``; errors as for :func:`concrete_function`."""
+    return read_function(concrete_function(source), outputs)
 
 
 def concrete_function(source: Any) -> Any:
@@ -45,13 +54,10 @@ def concrete_function(source: Any) -> Any:
     A ``tf.function`` must have an input signature or exactly one trace, else
     :class:`UsageError`.
     """
-    if hasattr(source, "graph") and hasattr(source, "structured_outputs"):
+    if _is_concrete(source):
         return source
-    if not hasattr(source, "get_concrete_function"):
-        raise UsageError(
-            f"cannot read a program from a {type(source).__name__}: pass a path, a "
-            "ConcreteFunction, a tf.function, a Keras model or a tf.Graph"
-        )
+    if not is_traceable(source):
+        raise unreadable(source)
     if getattr(source, "input_signature", None) is not None:
         return source.get_concrete_function()
     traced: list[Any] = getattr(source, "_list_all_concrete_functions", list)()
@@ -69,6 +75,13 @@ def is_keras_model(source: Any) -> bool:
         kind.__name__ == "Model" and "keras" in kind.__module__.split(".")[0]
         for kind in type(source).__mro__
     )
+
+
+def read_keras_model(model: Any, outputs: Sequence[str] | None) -> RawProgram:
+    """The program of a Keras model's inference."""
+    names = {id(v.value.handle): v.path for v in model.variables if hasattr(v, "path")}
+    graph = trace_keras_model(model).graph
+    return _read_func_graph(graph, outputs, source_format="keras", names=names)
 
 
 def trace_keras_model(model: Any) -> Any:

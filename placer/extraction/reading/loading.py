@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from placer.errors import ModelError, UsageError
+from placer.errors import ModelError
 from placer.extraction.division.dividing import divided
 from placer.extraction.division.division import Division
 from placer.extraction.files.sources import read_source
 from placer.extraction.flattening.inlining import InlinedGraph, inline_calls
-from placer.extraction.graph_defs.call_scopes import name_nodes
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
 from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
-from placer.extraction.graph_defs.node_checks import check_nodes, check_references
+from placer.extraction.graph_defs.node_checks import check_nodes
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions, attribute
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput, RawProgram
 from placer.extraction.graph_defs.protobufs import (
@@ -29,14 +27,8 @@ from placer.extraction.graph_defs.protobufs import (
     shape_of,
 )
 from placer.extraction.graph_defs.state import find_variables
-from placer.extraction.graph_defs.tensorflow_core import import_core
-from placer.extraction.reading.live import read_live
-from placer.extraction.reading.signatures import (
-    choose_outputs,
-    read_meta_graph,
-    read_saved_model,
-)
-from placer.extraction.reading.sinks import Dependencies, default_ends, output_count, training_step
+from placer.extraction.input_formats import FILE_FORMATS, read_live
+from placer.extraction.reading.sinks import output_count
 from placer.graph.op_types import LOOPS, PLACEHOLDERS
 from placer.graph.tensor_names import op_of, split_tensor
 
@@ -73,61 +65,12 @@ def read_program(
     outputs: Sequence[str] | None = None,
 ) -> RawProgram:
     """The program as it was found; see :func:`load_program`."""
-    from tensorflow.core.framework import graph_pb2
-
-    if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        message = read_source(path)
-        kind = message.DESCRIPTOR.name
-        if kind != "GraphDef":
-            import_core()
-        if kind == "SavedModel":
-            return read_saved_model(
-                message, path, tag_set=tag_set, signature=signature, outputs=outputs
-            )
-        if kind == "MetaGraphDef" and signature:
-            raw = read_meta_graph(message, path, signature=signature, outputs=outputs)
-            return replace(raw, source_format="graph_def", captures_constants=False)
-        if tag_set or signature:
-            flag, value = ("--signature", signature) if signature else ("--tag-set", tag_set)
-            raise UsageError(
-                f"{flag} {value} chooses in a SavedModel, and {str(path)!r} is a {kind}: name "
-                "what to run with --outputs"
-            )
-        if kind == "GraphDef":
-            raw = _read_graph_def(message, outputs, source_format="graph_def")
-        else:
-            wanted = outputs or training_step(message)
-            raw = _read_graph_def(message.graph_def, wanted, source_format="graph_def")
-        return replace(raw, path=str(path))
-    if isinstance(source, graph_pb2.GraphDef):
-        return _read_graph_def(source, outputs, source_format="graph_def")
-    return read_live(source, outputs) or _read_graph_def(
-        source.as_graph_def(), outputs, source_format="graph"
-    )
-
-
-def _read_graph_def(
-    graph_def: Any, outputs: Sequence[str] | None, *, source_format: str
-) -> RawProgram:
-    ops = name_nodes(graph_def.node)
-    if outputs:
-        import_core()
-        wanted, targets = choose_outputs({}, outputs, ops)
-    else:
-        check_references(ops)
-        graph = Dependencies(ops)
-        import_core()
-        wanted, targets = default_ends(graph, OpDefinitions(functions=graph_def.library.function))
-    return RawProgram(
-        graph_def=graph_def,
-        inputs=(),
-        outputs=wanted,
-        targets=targets,
-        source_format=source_format,
-        chosen_outputs=tuple(outputs or ()),
-        whole=not outputs,
-    )
+    if not isinstance(source, str | os.PathLike):
+        return read_live(source, outputs)
+    path = Path(source)
+    message = read_source(path)
+    known = next(each for each in FILE_FORMATS if each.name == message.DESCRIPTOR.name)
+    return known.read(message, path, tag_set=tag_set, signature=signature, outputs=outputs)
 
 
 def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:

@@ -15,6 +15,7 @@ from placer.extraction.graph_defs.protobufs import (
     dtype_name,
     shape_of,
 )
+from placer.extraction.graph_defs.tensorflow_core import import_core
 from placer.extraction.reading.saved_functions import export_function, tell_functions
 from placer.graph.tensor_names import full_tensor, is_control, op_of, source_of
 
@@ -40,6 +41,7 @@ def read_saved_model(
     signature by key, or tensors of the main graph by name.  Raises :class:`ModelError` listing
     what exists where the file has no such tag set, signature or output.
     """
+    import_core()
     meta_graph = choose_meta_graph(saved_model, path, tag_set)
     return read_meta_graph(meta_graph, path, signature=signature, outputs=outputs)
 

@@ -17,14 +17,12 @@ from placer.prediction.costs.variants import copied_reads, in_place_costs
 from placer.prediction.memory.live_moments import activation_peak
 from placer.prediction.step.control_flow import find_trip_count, loop_invariants
 from placer.prediction.step.tensor_lists import list_costs
-from placer.processes import collection_paused
 
 _ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 """TensorFlow's shared name for a handle that shares nothing (``ResourceHandle::ANONYMOUS_NAME``).
 """
 
 
-@collection_paused()
 def estimate_costs(
     graph: OpGraph, trip_count: int | None = None, *, in_place: bool = False
 ) -> dict[str, OpCost]:

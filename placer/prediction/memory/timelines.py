@@ -22,7 +22,6 @@ from placer.prediction.memory.roles import Roles, find_roles
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
 from placer.prediction.step.routes import Place, Routes, find_routes, host_of
 from placer.prediction.step.step_layout import StepLayout, lay_out_step
-from placer.processes import collection_paused
 
 
 def predict_memory(
@@ -51,7 +50,6 @@ class StepMemory:
     ``owner`` maps ops to the names that timelines give them, if these are others.
     """
 
-    @collection_paused()
     def __init__(
         self,
         graph: OpGraph,
@@ -77,7 +75,6 @@ class StepMemory:
         """What the memory of every op is for."""
         return find_roles(self.graph)
 
-    @collection_paused()
     def timelines(self, order: Sequence[str] | None = None) -> dict[str, MemoryTimeline]:
         """The memory of every device along ``order``.  Raises :class:`UsageError`."""
         names = checked_order(self.graph, order)

@@ -15,7 +15,6 @@ from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import PeakRange
 from placer.prediction.step.executor import prepare, run_once, run_reversed
 from placer.prediction.step.routes import is_cpu
-from placer.processes import collection_paused
 
 _FEWEST_ORDERS = 2
 _MOST_ORDERS = 32
@@ -40,7 +39,6 @@ def uses_accelerator(device_names: Iterable[str]) -> bool:
     return not all(map(is_cpu, device_names))
 
 
-@collection_paused()
 def executor_orders(
     graph: OpGraph, *, accelerated: bool, laid_out: bool = False
 ) -> list[tuple[str, ...]]:
@@ -59,7 +57,6 @@ def executor_orders(
     return [*orders, run_reversed(prepared)] if laid_out else orders
 
 
-@collection_paused()
 def peaks_along(step: StepMemory, orders: Iterable[Sequence[str]]) -> list[dict[str, int]]:
     """The peaks of every device along each order, each a step of its own."""
     return [step.peaks(order, sample) for sample, order in enumerate(orders)]

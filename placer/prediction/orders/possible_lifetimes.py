@@ -22,7 +22,6 @@ from placer.prediction.memory.lifetimes import Simulation
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.step.routes import is_cpu
-from placer.processes import collection_paused
 
 NOBODY = -1
 
@@ -65,7 +64,6 @@ class PossibleLifetimes:
         self.read_start[-1] = len(self.reader)
 
 
-@collection_paused()
 def find_possible_lifetimes(
     steps: PossibleSteps, allowed: Mapping[str, Sequence[str]], host: str
 ) -> PossibleLifetimes:

@@ -18,14 +18,12 @@ from placer.prediction.orders.execution_orders import (
     uses_accelerator,
 )
 from placer.prediction.step.loop_bodies import lay_out_control_flow
-from placer.processes import collection_paused
 
 _MOST_OPS = 50_000
 """Loops that would make a graph larger stay one op: what their iterations hold is then followed
 for one loop at a time (:mod:`placer.prediction.costs.unrolling`)."""
 
 
-@collection_paused()
 def predict_peak_ranges(
     graph: OpGraph,
     costs: Mapping[str, OpCost],
@@ -49,7 +47,6 @@ class PossibleSteps:
     name (:mod:`placer.prediction.step.loop_bodies`).
     """
 
-    @collection_paused()
     def __init__(
         self,
         graph: OpGraph,

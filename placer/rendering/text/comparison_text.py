@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from placer.rendering.quantities import format_bytes, format_seconds, format_share, shorten
+from placer.rendering.quantities import format_bytes, format_seconds, known, share_of_cap
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import facts, table, title
+from placer.rendering.text.layout import facts, model_title, table
 from placer.rendering.text.plan_text import model_line
 
 if TYPE_CHECKING:
@@ -25,9 +25,8 @@ _FIGURES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
 
 def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
     """A table with one row per placement, and what the notes say."""
-    name = found.model["path"] or "Live program"
     blocks: list[RenderableType] = [
-        title(shorten(name, width), model_line(found.plan)),
+        model_title(found.model["path"], model_line(found.plan), width),
         _table(found, width),
         Text(
             "Green, or bold: the best that fits. Busiest: the device with the most work and "
@@ -41,25 +40,18 @@ def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
 
 def comparison_csv(found: Comparison) -> str:
     """One row per placement; bytes and seconds are plain numbers."""
-    devices = list(found.caps)
-    header = ["strategy", "fits", "transfer_bytes", "transfer_count", "step_seconds"]
-    header += ["bottleneck_seconds", *(f"peak_bytes {device}" for device in devices), "note"]
-    return to_csv(
-        header,
-        [
-            [
-                row.name,
-                row.fits,
-                row.transfer_bytes,
-                row.transfer_count,
-                row.step_seconds,
-                row.bottleneck_seconds,
-                *(row.peak_bytes.get(device) for device in devices),
-                _note(row),
-            ]
-            for row in found.strategies
-        ],
-    )
+    keys = ("fits", "transfer_bytes", "transfer_count", "step_seconds", "bottleneck_seconds")
+    rows = [
+        (
+            row.name,
+            *(getattr(row, key) for key in keys),
+            *map(row.peak_bytes.get, found.caps),
+            _note(row),
+        )
+        for row in found.strategies
+    ]
+    peaks = (f"peak_bytes {device}" for device in found.caps)
+    return to_csv(("strategy", *keys, *peaks, "note"), rows)
 
 
 def _table(found: Comparison, width: int) -> RenderableType:
@@ -69,22 +61,12 @@ def _table(found: Comparison, width: int) -> RenderableType:
         (
             row.name,
             "-" if row.transfer_bytes is None else "yes" if row.fits else "no",
-            *(_figure(row, key) for key in _FIGURES),
-            *(_peak(row, device, cap) for device, cap in found.caps.items()),
+            *(known(getattr(row, key), render) for key, (_, render) in _FIGURES.items()),
+            *(share_of_cap(row.peak_bytes.get(device), cap) for device, cap in found.caps.items()),
         )
         for row in found.strategies
     ]
     return table(headers, rows, width=width, marked=_best(found.strategies))
-
-
-def _figure(row: ComparedPlacement, key: str) -> str:
-    value = getattr(row, key)
-    return "-" if value is None else _FIGURES[key][1](value)
-
-
-def _peak(row: ComparedPlacement, device: str, cap: int) -> str:
-    peak = row.peak_bytes.get(device)
-    return "-" if peak is None else format_share(peak, cap)
 
 
 def _best(rows: Sequence[ComparedPlacement]) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from rich.text import Text
 from placer.rendering.quantities import format_bytes, format_count, format_seconds, shorten
 from placer.rendering.text.conflict_text import fix_line
 from placer.rendering.text.layout import facts, table, title
-from placer.rendering.text.plan_text import model_line, plan_sections, quality_text, size_text
+from placer.rendering.text.plan_text import plan_blocks, plan_title, quality_text, size_text
 
 if TYPE_CHECKING:
     from placer.pipeline.fixes import PlacedFix
@@ -33,7 +33,7 @@ _MOST_NAMES = 6
 _MOST_TRANSFERS = 5
 
 
-def explanation_blocks(found: OpExplanation, width: int) -> list[RenderableType]:
+def op_explanation_blocks(found: OpExplanation, width: int) -> list[RenderableType]:
     """Why one op sits where it sits, and what its group would cost elsewhere."""
     rows: list[tuple[str, RenderableType]] = [
         ("device", Text(found.device, style="bold")),
@@ -49,9 +49,9 @@ def explanation_blocks(found: OpExplanation, width: int) -> list[RenderableType]
     return [*blocks, _moves(found.moves, len(found.group_ops), width)]
 
 
-def plan_explanation_blocks(plan: Plan, found: PlanExplanation, width: int) -> list[RenderableType]:
+def plan_explanation_blocks(found: PlanExplanation, width: int) -> list[RenderableType]:
     """What holds the ops of every device, and why the largest transfers cross."""
-    name = plan.model["path"] or "Live program"
+    plan = found.plan
     codes = [c for c in _WORDS if any(c in counts for counts in found.ops.values())]
     headers = [f"{_WORDS[code][0].upper()}{_WORDS[code][1:]}>" for code in codes]
     rows = [
@@ -63,7 +63,7 @@ def plan_explanation_blocks(plan: Plan, found: PlanExplanation, width: int) -> l
         for device, resident in found.resident_bytes.items()
     ]
     return [
-        title(shorten(name, width), model_line(plan)),
+        plan_title(plan, width),
         facts("Placement", [(plan.solver.objective, quality_text(plan.solver))]),
         table(["Ops on", *headers], rows, width=width),
         table(["Resident on", *headers], sizes, width=width),
@@ -76,13 +76,9 @@ def conflict_blocks(
     plan: Plan, fixes: Sequence[PlacedFix] | None, width: int
 ) -> list[RenderableType]:
     """Why there is no placement, and what was tried and found to have one."""
-    name = plan.model["path"] or "Live program"
     if fixes is not None and plan.conflict:
         plan = replace(plan, conflict=replace(plan.conflict, fixes=()))
-    blocks: list[RenderableType] = [
-        title(shorten(name, width), model_line(plan)),
-        *plan_sections(plan, width),
-    ]
+    blocks = plan_blocks(plan, width)
     if fixes is None:
         return blocks
     rows = [(fix.kind, Text(fix_line(fix.row))) for fix in fixes]

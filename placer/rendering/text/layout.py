@@ -125,6 +125,11 @@ def title(text: str, note: str = "") -> Title:
     return Title(printable(text), printable(note))
 
 
+def model_title(path: str, note: str, width: int) -> Title:
+    """The heading of what is said of a model."""
+    return title(shorten(path or "Live program", width), note)
+
+
 def facts(heading: str, rows: Sequence[tuple[str, RenderableType]]) -> Facts:
     """A heading and labelled values, the values wrapped beside their labels."""
     return Facts(heading, [(label, _lines(value)) for label, value in rows])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -12,7 +11,6 @@ from rich.text import Text
 from placer.plan.plan import Plan
 from placer.plan.rows import (
     PlanMetrics,
-    PlannedDevice,
     PlannedTransfer,
     PlanWarning,
     SolverAnswer,
@@ -21,12 +19,12 @@ from placer.rendering.quantities import (
     format_bytes,
     format_count,
     format_seconds,
-    format_share,
-    shorten,
+    known,
+    share_of_cap,
 )
 from placer.rendering.text.conflict_text import render_conflict
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import facts, table, title, to_text
+from placer.rendering.text.layout import Title, facts, model_title, table
 
 TRANSFER_ROWS = 10
 """Transfers are listed largest first; the plan file holds all of them."""
@@ -48,15 +46,9 @@ _STATUS_WORDS = {
 }
 
 
-def render_plan(plan: Plan, *, width: int = 80, colour: bool = False) -> str:
-    """The plan as text of ``width`` columns, with terminal colours if ``colour``."""
-    return to_text(plan_blocks(plan, width), width=width, colour=colour)
-
-
 def plan_blocks(plan: Plan, width: int) -> list[RenderableType]:
     """The plan as titles, facts and tables for ``width`` columns."""
-    name = plan.model["path"] or "Live program"
-    return [title(shorten(name, width), model_line(plan)), *plan_sections(plan, width)]
+    return [plan_title(plan, width), *plan_sections(plan, width)]
 
 
 def plan_csv(plan: Plan) -> str:
@@ -76,6 +68,11 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     if plan.warnings:
         blocks.append(_warnings(plan.warnings))
     return blocks
+
+
+def plan_title(plan: Plan, width: int) -> Title:
+    """The model with its format, signature and batch."""
+    return model_title(plan.model["path"], model_line(plan), width)
 
 
 def model_line(plan: Plan) -> str:
@@ -159,12 +156,12 @@ def _devices(plan: Plan, width: int) -> RenderableType:
         (
             device.name,
             f"{ops[device.name]:,}",
-            _known(device.peak_memory_bytes, format_bytes),
+            known(device.peak_memory_bytes, format_bytes),
             format_bytes(device.usable_bytes),
-            _used(device),
-            _known(device.resident_bytes, format_bytes),
-            *([_known(device.spilled_bytes, format_bytes)] if spills else []),
-            _known(device.busy_seconds, format_seconds),
+            share_of_cap(device.peak_memory_bytes, device.usable_bytes),
+            known(device.resident_bytes, format_bytes),
+            *([known(device.spilled_bytes, format_bytes)] if spills else []),
+            known(device.busy_seconds, format_seconds),
             device.model or device.type,
         )
         for device in plan.devices
@@ -180,16 +177,6 @@ def _peaks(plan: Plan) -> Text:
         + ("; not validated on GPU." if on_gpu else "."),
         style="dim",
     )
-
-
-def _known(value: Any, render: Any) -> str:
-    """The rendered value, ``"-"`` where nothing was placed."""
-    return "-" if value is None else str(render(value))
-
-
-def _used(device: PlannedDevice) -> str:
-    """The share of the cap that the predicted peak takes."""
-    return _known(device.peak_memory_bytes, lambda peak: format_share(peak, device.usable_bytes))
 
 
 def _transfers(plan: Plan, width: int) -> RenderableType:

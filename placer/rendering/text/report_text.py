@@ -25,7 +25,7 @@ from placer.rendering.quantities import (
     shorten,
 )
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import facts, table, title, to_text
+from placer.rendering.text.layout import facts, model_title, table
 from placer.rendering.text.plan_text import FORMAT_WORDS, counted, plan_sections
 
 _KIND_WORDS = {
@@ -47,17 +47,11 @@ _SHOWN_SHARE = 0.005
 """A smaller part of a step is not worth a word."""
 
 
-def render_report(report: Report, *, width: int = 80, colour: bool = False) -> str:
-    """The report as text of ``width`` columns, with terminal colours if ``colour``."""
-    return to_text(report_blocks(report, width), width=width, colour=colour)
-
-
 def report_blocks(report: Report, width: int) -> list[RenderableType]:
     """The report as titles, facts and tables for ``width`` columns."""
     model = report.model
-    heading = title(shorten(model.path or "Live program", width), _model_line(model))
     blocks: list[RenderableType] = [
-        heading,
+        model_title(model.path, _model_line(model), width),
         facts("Model", _model_rows(model, width)),
         facts("Memory of a step with everything on one device", _memory_rows(report, width)),
         facts("Compute", _compute_rows(report)),

@@ -20,9 +20,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from placer.problem.placement_problem import from_dict
 from placer.solving.baselines import favourite_children
-from placer.solving.conflicts import conflict
 from placer.solving.objectives.step_time import problem as step_problem
 from placer.solving.objectives.throughput import problem as load_problem
 from placer.solving.peaks import problem as peak_problem
@@ -41,10 +39,6 @@ def search(problem_path: Path, result: ResultFile, effort: Effort) -> None:
         search_loads(*load_problem.from_json(text), result, effort)
     elif schema == step_problem.SCHEMA:
         search_steps(*step_problem.from_json(text), result, effort)
-    elif schema == conflict.SCHEMA:
-        from placer.solving.conflicts.conflict_process import find_conflict
-
-        find_conflict(from_dict(content["problem"]), result, effort)
     elif schema == peak_problem.SCHEMA:
         search_peaks(*peak_problem.from_json(text), result, effort)
     elif schema == favourite_children.SCHEMA:

@@ -11,7 +11,10 @@ tf = pytest.importorskip("tensorflow")
 from google.protobuf import text_format  # noqa: E402
 from tensorflow.core.protobuf import saved_model_pb2  # noqa: E402
 
-from placer.errors import ModelError  # noqa: E402
+from placer.errors import ModelError, UsageError  # noqa: E402
+from placer.extraction import input_formats  # noqa: E402
+from placer.extraction.input_formats import LIVE_FORMATS, LiveFormat  # noqa: E402
+from placer.extraction.reading.bare_graphs import read_graph  # noqa: E402
 from placer.extraction.reading.loading import load_program  # noqa: E402
 
 v1 = tf.compat.v1
@@ -275,3 +278,26 @@ def test_real_graphs_flatten(name):
         if node.op != "Merge":
             assert sources <= seen
         seen.add(node.name)
+
+
+def is_names(source) -> bool:
+    """A kind of our own: the names of ops that follow each other."""
+    return isinstance(source, tuple)
+
+
+def read_names(source, outputs):
+    """Its program: identities."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [2], name="x")
+        for name in source:
+            x = tf.identity(x, name=name)
+    return read_graph(graph, outputs)
+
+
+def test_an_input_format_is_two_functions_and_one_line(monkeypatch):
+    """What is recognised is read; what is of no kind is refused with the kinds there are."""
+    known = LiveFormat("names", f"{__name__}:is_names", f"{__name__}:read_names")
+    monkeypatch.setattr(input_formats, "LIVE_FORMATS", (known, *LIVE_FORMATS))
+    assert load_program(("a", "b")).outputs == (("b", "b:0"),)
+    with pytest.raises(UsageError, match=r"from a int: pass a path, names, .* or a tf\.function"):
+        load_program(1)

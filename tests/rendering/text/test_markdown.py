@@ -32,16 +32,11 @@ and 1 more
 
 def test_every_kind_of_block_has_a_form():
     """Titles, facts and tables; what Markdown or HTML would take for markup is escaped."""
+    rows = [("x|y", "3"), ("z", "4"), ("w", "5")]
     blocks = [
         title("a_b", "a note"),
         facts("Facts", [("one", Text("first\nsecond")), ("two", "<b>")]),
-        table(
-            ("Name", "Size>"),
-            [("x|y", "3"), ("z", "4"), ("w", "5")],
-            width=9,
-            limit=2,
-            marked=[(0, 1)],
-        ),
+        table(("Name", "Size>"), rows, width=9, limit=2, marked=[(0, 1)]),
     ]
     assert to_markdown(blocks) == EXPECTED
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from plans_by_hand import device_row, infeasible_plan, small_plan, transfer_row
 
 from placer.plan.rows import PlanWarning
 from placer.problem.conflict import Conflict
-from placer.rendering.text.plan_text import TRANSFER_ROWS, quality_text, render_plan
+from placer.rendering.results import render_result
+from placer.rendering.text.plan_text import TRANSFER_ROWS, quality_text
+
+render_plan = partial(render_result, format_name="text", width=80)
 
 PLACED = """\
 models/small

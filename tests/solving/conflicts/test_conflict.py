@@ -13,7 +13,6 @@ from placer.problem.placement_problem import PIN, TOGETHER, PlacementProblem, Re
 from placer.rendering.text.conflict_text import conflict_sentences, conflict_text
 from placer.solving.conflicts import conflict as conflict_module
 from placer.solving.conflicts.conflict import conflict_seconds, explain_conflict
-from placer.solving.conflicts.packing import UndecidedError
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.solver import solve
 
@@ -182,32 +181,18 @@ def test_names_are_shown_and_not_obeyed() -> None:
 HARD = problem_of(resident=[7, 7, 6, 6, 6, 5, 5], tensors=[], capacity=[21, 21])
 
 
-def test_cp_sat_decides_what_a_bounded_search_leaves_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """42 bytes for 42, but no five of the ops make 21: the child proves it."""
-    expected = explain_conflict(HARD)
-    assert expected["is_smallest"]
-
-    def give_up(_packing: object) -> None:
-        raise UndecidedError
-
-    def check(elements: object, _pack: object = None) -> object:
-        return checker(elements, give_up)
-
-    checker = conflict_module.checker
-    monkeypatch.setattr(conflict_module, "checker", check)
-    found = explain_conflict(HARD)
-    assert found == expected
+def test_sums_of_bytes_know_no_bounds() -> None:
+    """Sizes that no 64-bit integer holds are summed all the same."""
+    huge = 1 << 62
+    problem = problem_of(resident=[huge, huge, huge], tensors=[], capacity=[huge, huge])
+    conflict = explain_conflict(problem)
+    assert (conflict.reason, conflict.needed_bytes) == ("overfull", 3 * huge)
 
 
 def test_what_nobody_decides_is_not_called_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a child and without a search everything is named, and the text says so."""
-    checker = conflict_module.checker
-
-    def give_up(_packing: object) -> None:
-        raise UndecidedError
-
-    monkeypatch.setattr(conflict_module, "checker", lambda elements: checker(elements, give_up))
-    monkeypatch.setattr(conflict_module, "_find_in_child", lambda *_: None)
+    """Without a search everything is named, and the text says so."""
+    assert explain_conflict(HARD).is_smallest
+    monkeypatch.setattr(conflict_module, "fits", lambda _packing: None)
     conflict = explain_conflict(HARD)
     assert not conflict.is_smallest
     assert len(conflict.caps) == 2

@@ -88,6 +88,7 @@ def batch(
     ]
 
 
+@pytest.mark.slow
 def test_the_search_finds_what_enumeration_finds(
     batch: list[tuple[int, StepProblem, dict[str, object]]],
 ) -> None:

@@ -90,6 +90,7 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, dict[str,
     return [(seed, json.loads((folder / f"{seed:04}.json").read_text())) for seed in seeds]
 
 
+@pytest.mark.slow
 def test_search_and_bound_meet_at_what_enumeration_finds(
     batch: list[tuple[int, dict[str, object]]],
 ) -> None:

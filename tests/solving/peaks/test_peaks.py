@@ -203,6 +203,7 @@ def random_step(rng: random.Random):
     return graph, costs, problem_of(graph, costs, f"GPU:0:{cap},GPU:1:{cap},CPU:1GiB")
 
 
+@pytest.mark.slow
 def test_where_something_fits_it_is_found() -> None:
     """On thirty small steps: where the predicted peaks of some placement keep the caps, the search
     finds such a placement nineteen times in twenty, mostly the one that sends least; what it takes

@@ -15,7 +15,7 @@ from placer.prediction.predicted_step import KINDS
 from placer.rendering.html.page import render_page
 from placer.rendering.json_text import to_json
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 PEAK_FIGURE = "return Number(document.querySelector('#memory .moment b').dataset.bytes)"
 FIGURES = """return [...document.querySelectorAll('[data-key]')].map(

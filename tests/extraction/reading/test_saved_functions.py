@@ -85,6 +85,7 @@ def test_a_function_is_read_with_what_it_captures(saved):
     assert {item.key for item in table.inputs} == {"word"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["f", "layers.1.call"])
 def test_a_function_is_placed_applied_and_verified(saved, tmp_path, capsys, name):
     """The restored function of the placed model runs as planned, its variables in place."""

@@ -100,6 +100,7 @@ def test_the_trace_is_in_trace_event_format(named):
         assert any(start <= event["ts"] <= finish for start, finish in spans)
 
 
+@pytest.mark.slow
 def test_perfetto_reads_the_trace(tmp_path):
     """Perfetto finds every op with its device and times, every counter at the predicted peak and
     every arrow, and complains of nothing."""
@@ -211,6 +212,7 @@ def test_model_explorer_has_every_op_and_transfer(named):
     assert [stop["stop"] for stop in data["gradient"]] == [0, 1]
 
 
+@pytest.mark.slow
 def test_tensorboard_reads_the_log(tmp_path, named):
     """Its own loader finds the graph with the devices, and the run with times and memory."""
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")

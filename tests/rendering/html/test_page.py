@@ -15,7 +15,7 @@ from steps_by_hand import drawn_plan, drawn_step
 
 from placer.errors import UsageError
 from placer.rendering.html.page import json_in_script, render_page
-from placer.rendering.text.report_text import render_report
+from placer.rendering.results import render_result
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -137,7 +137,7 @@ def test_what_a_shell_shows_is_short():
     assert repr(small_plan()) == "<Plan OPTIMAL: 4 ops, 3146752 bytes transferred>"
     assert repr(infeasible_plan()) == "<Plan INFEASIBLE: no placement>"
     assert repr(small_report()).startswith("<Report: ")
-    assert small_report().summary(width=70) == render_report(small_report(), width=70)
+    assert small_report().summary(width=70) == render_result(small_report(), "text", width=70)
 
 
 def test_a_notebook_shows_the_page_in_a_frame_without_rights():
