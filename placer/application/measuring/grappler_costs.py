@@ -33,7 +33,7 @@ architecture to do: 64 cores with an FMA each.  The frequency is chosen to give 
 
 
 class DeviceRates(NamedTuple):
-    """What Grappler is told of a device."""
+    """What Grappler has to know of a device."""
 
     peak_flops: float
     memory_bandwidth: float

@@ -271,7 +271,7 @@ def _step_times(seconds: Sequence[tuple[float, float]]) -> dict[str, float]:
 
 
 def _machine() -> dict[str, Any]:
-    """Processor, cores and system, as far as the system tells."""
+    """Processor, cores and system, as far as the system says."""
     model = platform.processor()
     information = Path("/proc/cpuinfo")
     if information.exists():

@@ -94,7 +94,7 @@ def _apply(
     **choice: Any,
 ) -> Any:
     program = load_planned_program(source, plan, **choice)
-    _tell_moves(foresee_moves(program, plan.placement), strict=strict)
+    _report_moves(foresee_moves(program, plan.placement), strict=strict)
     stand_in = rehearsal_mapping(set(plan.placement.values())).stand_in if rehearse else None
     if program.source_format == "saved_model":
         assert out is not None
@@ -117,7 +117,7 @@ def _apply(
     return Path(out)
 
 
-def _tell_moves(moves: Sequence[Move], *, strict: bool) -> None:
+def _report_moves(moves: Sequence[Move], *, strict: bool) -> None:
     """Warns of ops that TensorFlow will move; refuses them if ``strict``."""
     if strict:
         refuse_moves(moves, "would move")

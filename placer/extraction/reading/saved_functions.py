@@ -122,7 +122,7 @@ def _argument(value: Any) -> str:
     return f"{name}{value.dtype.name} {shape}".replace("None", "?")
 
 
-def tell_functions(meta_graph: Any) -> str:
+def listed_functions(meta_graph: Any) -> str:
     """The paths of the functions, for a message; ``""`` if there are none."""
     paths = list(saved_functions(meta_graph))
     if not paths:

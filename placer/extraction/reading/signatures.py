@@ -16,7 +16,7 @@ from placer.extraction.graph_defs.protobufs import (
     shape_of,
 )
 from placer.extraction.graph_defs.tensorflow_core import import_core
-from placer.extraction.reading.saved_functions import export_function, tell_functions
+from placer.extraction.reading.saved_functions import export_function, listed_functions
 from placer.graph.tensor_names import full_tensor, is_control, op_of, source_of
 
 DEFAULT_TAG_SET = "serve"
@@ -104,7 +104,7 @@ def choose_signature(meta_graph: Any, path: Path, name: str) -> Any:
     if name in meta_graph.signature_def or export_function(meta_graph, name):
         return meta_graph.signature_def[name]
     present = sorted(key for key in meta_graph.signature_def if key != INITIALISER_SIGNATURE)
-    functions = tell_functions(meta_graph)
+    functions = listed_functions(meta_graph)
     known = f"; its functions are {functions}" if functions else ""
     if present:
         raise ModelError(

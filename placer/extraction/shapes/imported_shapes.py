@@ -169,7 +169,7 @@ def _read(
     with graph._c_graph.get() as c_graph:
         contents = _Contents(c_graph)
         for name, kinds in types.outputs.items():
-            for index in _telling(kinds):
+            for index in _informative(kinds):
                 tensor = f"{name}:{index}"
                 if kinds[index].dtype == "resource":
                     element = contents.element(outputs[name][index])
@@ -184,7 +184,7 @@ def _read(
 
 
 @cache
-def _telling(kinds: tuple[TensorType, ...]) -> tuple[int, ...]:
+def _informative(kinds: tuple[TensorType, ...]) -> tuple[int, ...]:
     """The outputs that may have a value or be a handle."""
     return tuple(
         index

@@ -42,7 +42,7 @@ MOST_ITERATIONS = 10
 
 States = tuple[TensorState, ...]
 
-_TELLING = BODY_ATTRIBUTES.keys() | LIST_TYPES | VALUE_TYPES
+_REFINABLE = BODY_ATTRIBUTES.keys() | LIST_TYPES | VALUE_TYPES
 """The ops of which more is known than their shape function says."""
 
 NOTHING_FORCED: Mapping[str, Mapping[str, Refinement]] = {}
@@ -239,7 +239,7 @@ class _Round:
         self.flow = ListFlow(imported, types, inputs)
         self.refinements: dict[str, Refinement] = {}
         self.bodies: dict[str, dict[str, tuple[BodyShapes, ...]]] = {}
-        for node in types.nodes_of(_TELLING):
+        for node in types.nodes_of(_REFINABLE):
             if body_functions(node):
                 self.visit_control_flow(node)
             elif node.name not in inputs:

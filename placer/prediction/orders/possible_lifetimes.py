@@ -70,9 +70,9 @@ def find_possible_lifetimes(
     """The buffers along the orders of ``steps``; ``allowed`` has the devices that each op may use,
     in the order in which ops are numbered.
 
-    All accelerators are one here, so that what the kernels of a GPU keep in host memory is told
-    apart.  That stays out, as do copies of fetched values: both are in host memory whatever the
-    placement, and are for a prediction to count.
+    All accelerators are one here, apart from the host: what GPU kernels keep in host memory stays
+    out, as do copies of fetched values.  Both are there whatever the placement, and are for a
+    prediction to count.
     """
     together = {name: _stand_in(devices, host) for name, devices in allowed.items()}
     alike = next((name for name in together.values() if not is_cpu(name)), host)
