@@ -17,7 +17,7 @@ from placer.solving.conflicts.packing import fits
 _MOST_DROPPED = 3
 """Requests that are dropped together."""
 
-_MOST_PARTS = 10_000
+_MOST_PARTS = 1_000
 """Caps are searched to so small a part of what is missing, small ones to the byte."""
 
 
