@@ -76,7 +76,7 @@ def fits(packing: Packing) -> bool | None:
     if not allowed.any(axis=1).all() or overfull_devices(packing) is not None:
         return False
     has_room = (allowed & ~packing.capped).any(axis=1)
-    waiting = np.flatnonzero(~has_room & weights.any(axis=0))
+    waiting = np.flatnonzero(~has_room & (weights > 0).any(axis=0))
     # what may go to one device only is there, all others follow: the largest first, of those that
     # are alike in that groups before single ops
     is_forced = allowed[waiting].sum(axis=1) == 1
