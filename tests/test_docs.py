@@ -25,6 +25,9 @@ _PATH = re.compile(r"(?<![\w/.-])(?:placer|cost_models|docs|tests|benchmarks)/[\
 _MODULE = re.compile(r"\b(?:placer|cost_models)(?:\.[A-Za-z_]\w*)+(?![\w/])")
 """A dotted name, as in ``placer.plan.plan.Plan`` or ``placer.place``; ``placer.plan/1`` is none."""
 
+_SHORT_PATH = re.compile(r"`([a-z_/]+(?:\.py|/))`")
+"""The end of a path, as in ``shapes/binding.py`` or ``reading/``."""
+
 _FILE_ENDINGS = {"json", "toml", "md"}
 """Of names that only look like a module: ``placer.problem.json``."""
 
@@ -35,9 +38,18 @@ _COMMAND = re.compile(r"^ *(placer [a-z].*?)(?:  +#.*| # .*)?$", re.MULTILINE)
 """A command line that begins a line, without the comment behind it."""
 
 
+TREES = ("placer", "cost_models", "tests", "benchmarks", "examples", "docs")
+PATHS = {f"/{path.relative_to(ROOT)}" for tree in TREES for path in (ROOT / tree).rglob("*")}
+
+
 def exists(path: str) -> bool:
     """Whether there is such a file, folder, or module without its ``.py``."""
     return any(ROOT.glob(path)) or (ROOT / f"{path}.py").is_file()
+
+
+def ends_a_path(end: str) -> bool:
+    """Whether a file or folder of the repository has a path that ends so."""
+    return any(path.endswith(f"/{end.rstrip('/')}") for path in PATHS) or end.rstrip("/") in TREES
 
 
 def resolves(name: str) -> bool:
@@ -55,10 +67,11 @@ def resolves(name: str) -> bool:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_path_that_a_page_names_is_there(name):
-    """Paths from the top of the repository, and links from the page."""
+    """Paths from the top of the repository, ends of paths, and links from the page."""
     page = ROOT / name
     text = page.read_text()
     missing = [path for path in _PATH.findall(text) if not exists(path)]
+    missing += [end for end in _SHORT_PATH.findall(text) if not ends_a_path(end)]
     missing += [link for link in _LINK.findall(text) if not (page.parent / link).exists()]
     assert missing == []
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, parse_reserve
 from cost_models.clusters import parse_cluster
 from cost_models.devices import presets
 from placer.errors import PlacerError
@@ -152,10 +152,12 @@ class _Trials:
     def _asked(self) -> list[str]:
         """Everything that was asked for and can be dropped."""
         wanted = self.wanted
-        names = [pin_request("--pin", *pin) for pin in wanted.pins.items()]
-        names += [pin_request("--pin-type", *pin) for pin in wanted.pin_types.items()]
-        names += [together_request(glob) for glob in wanted.keep_together]
-        return names + ([NEVER_SPILL] if wanted.spill == "never" else [])
+        return [
+            *(pin_request("--pin", *pin) for pin in wanted.pins.items()),
+            *(pin_request("--pin-type", *pin) for pin in wanted.pin_types.items()),
+            *map(together_request, wanted.keep_together),
+            *([NEVER_SPILL] if wanted.spill == "never" else []),
+        ]
 
     def _without(self, names: Sequence[str]) -> PlacedFix | None:
         """The request without some of what it asks for, if that has a placement."""
@@ -215,18 +217,17 @@ class _Trials:
                 low = middle
             else:
                 factor, best = middle, plan
-        caps = self._limits(least, factor)
         given = {device.name: device.memory_limit_bytes for device in self.cluster.devices}
-        sizes = [
-            f"{name} {format_bytes(caps[name])} for {format_bytes(given[name])}" for name in least
-        ]
+        caps = self._limits(least, factor)
+        sizes = [f"{n} {format_bytes(caps[n])} for {format_bytes(given[n])}" for n in least]
         tried = f"{low / factor:.1%} of it" if low else "less"
         note = f"{', '.join(sizes)}; no placement was found for {tried}"
-        change = "--max-memory " + ",".join(f"{name}={size}" for name, size in caps.items())
+        change = f"--max-memory {self._with_caps(least, factor).max_memory}"
         return PlacedFix(kind="caps", change=change, note=note, plan=best)
 
     def _with_caps(self, usable: Mapping[str, int], factor: float) -> Options:
-        return replace(self.wanted, max_memory=dict(self._limits(usable, factor).items()))
+        caps = self._limits(usable, factor).items()
+        return replace(self.wanted, max_memory=",".join(f"{name}={size}" for name, size in caps))
 
     def _limits(self, usable: Mapping[str, int], factor: float) -> dict[str, int]:
         """What to ask for in place of the caps that were asked for: as they were, but with
@@ -237,13 +238,11 @@ class _Trials:
             for device in self.cluster.devices
             if device.name in usable or (asked and (device.type != "CPU" or host))
         }
-        for _ in range(64):  # percentages are reserved of the cap itself: this converges
-            cluster = parse_cluster(str(self.devices), dict(limits.items()), self.wanted.reserve)
-            left = {device.name: device.usable_bytes for device in cluster.devices}
-            missing = {name: int(size * factor) - left[name] for name, size in usable.items()}
-            if all(size <= 0 for size in missing.values()):
-                break
-            limits |= {name: limits[name] + max(0, size) for name, size in missing.items()}
+        for name, size in usable.items():
+            reserve = None if name == self.cluster.host.name else self.wanted.reserve
+            for _ in range(64):  # percentages are reserved of the cap itself: this converges
+                least = int(size * factor) + parse_reserve(reserve, limits[name])
+                limits[name] = max(limits[name], least)
         return limits
 
     def larger_devices(self) -> Iterator[PlacedFix]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,89 +24,84 @@ from placer.solving.conflicts.packing import overfull_devices
 _MOST_NAMES = 5
 
 
+class _Reason(NamedTuple):
+    """What elements come to: ``weights`` are the bytes of each op that count."""
+
+    code: str
+    devices: Any
+    weights: Any
+    needed_bytes: int | None
+    usable_bytes: int | None
+    ops: Any = None
+
+
 def describe(elements: Elements, numbers: Sequence[int]) -> Conflict:
     """The elements numbered in ``numbers`` as rows, and what they come to."""
-    packing = elements.packing(numbers)
-    stuck = np.flatnonzero(~packing.allowed.any(axis=1))
-    if len(stuck):
-        return _stuck(elements, numbers, np.flatnonzero(packing.unit_of == stuck[0]))
-    names, usable = elements.problem.device_names, elements.usable_bytes()
-    overfull = overfull_devices(packing)
-    if overfull is None:
-        capped = np.flatnonzero(packing.capped)
-        return replace(
-            _rows(elements, numbers, elements.op_weights[0]),
-            reason=UNDIVIDABLE,
-            devices=tuple(names[device] for device in capped),
-            needed_bytes=int(packing.weights.sum(axis=1).max(initial=0)),
-            usable_bytes=sum(usable[device] for device in capped),
-            other_bytes=0,
-        )
-    inside = overfull.inside[packing.unit_of]
-    return replace(
-        _rows(elements, numbers, np.where(inside, elements.op_weights[overfull.row], 0)),
-        reason=OVERFULL,
-        devices=tuple(names[device] for device in overfull.devices),
-        needed_bytes=overfull.needed_bytes,
-        usable_bytes=overfull.usable_bytes,
-    )
-
-
-def _stuck(elements: Elements, numbers: Sequence[int], ops: Any) -> Conflict:
-    """The conflict where ``ops`` have to share a device, and there is none for them."""
-    rows = replace(_rows(elements, numbers, elements.op_weights[0]), other_bytes=0)
-    largest, count = _largest(elements, ops), len(ops)
-    uncapped = elements.packing([n for n in numbers if elements.all[n].kind != CAP])
-    devices = np.flatnonzero(uncapped.allowed[uncapped.unit_of[ops[0]]])
-    if not len(devices):
-        return replace(rows, reason=CONTRADICTION, devices=(), ops=largest, op_count=count)
-    together = elements.op_weights[:, ops].sum(axis=1).max()
-    return replace(
-        rows,
-        reason=TOO_LARGE,
-        devices=tuple(elements.problem.device_names[device] for device in devices),
-        needed_bytes=int(max(together, elements.working_sets[ops].max())),
-        usable_bytes=max(elements.usable_bytes()[device] for device in devices),
-        ops=largest,
-        op_count=count,
-    )
-
-
-def _rows(elements: Elements, numbers: Sequence[int], weights: Any) -> Conflict:
-    """The elements as rows; each op's weight counts in the first row that names it, or in
-    ``other_bytes``."""
-    caps: list[CapInConflict] = []
+    reason = _reason(elements, numbers)
+    kept = [elements.all[number] for number in numbers]
     pins: list[OpsInConflict] = []
     groups: list[OpsInConflict] = []
-    is_named = np.zeros(len(weights), dtype=bool)
-    for request in (elements.all[number] for number in numbers):
-        if request.kind == CAP:
-            usable = max(0, elements.usable_bytes()[request.devices[0]])
-            caps.append(CapInConflict(device=request.name, usable_bytes=usable))
-            continue
-        ops = np.unique(np.asarray([*request.ops, *chain(*request.groups)], dtype=np.int64))
-        size = int(weights[ops[~is_named[ops]]].sum())
-        is_named[ops] = True
-        row = replace(_row(elements, request, ops), bytes=size)
-        (groups if request.groups else pins).append(row)
+    left = reason.weights.copy()  # each op counts in the first row that names it
+    for request in kept:
+        if request.kind != CAP:
+            ops = np.unique(np.asarray([*request.ops, *chain(*request.groups)], dtype=np.int64))
+            row = _row(elements, request, ops, int(left[ops].sum()))
+            (groups if request.groups else pins).append(row)
+            left[ops] = 0
+    usable = elements.usable_bytes()
     return Conflict(
-        caps=tuple(caps),
+        caps=tuple(
+            CapInConflict(device=cap.name, usable_bytes=max(0, usable[cap.devices[0]]))
+            for cap in kept
+            if cap.kind == CAP
+        ),
         pins=tuple(pins),
         groups=tuple(groups),
-        other_bytes=int(weights[~is_named].sum()),
+        reason=reason.code,
+        devices=tuple(elements.problem.device_names[device] for device in reason.devices),
+        needed_bytes=reason.needed_bytes,
+        usable_bytes=reason.usable_bytes,
+        other_bytes=int(left.sum()) if reason.code == OVERFULL else 0,
+        ops=None if reason.ops is None else _largest(elements, reason.ops),
+        op_count=None if reason.ops is None else len(reason.ops),
     )
 
 
-def _row(elements: Elements, request: Request, ops: Any) -> OpsInConflict:
-    """What a request, or a colocation group, asks of its ops."""
+def _reason(elements: Elements, numbers: Sequence[int]) -> _Reason:
+    """Why the elements cannot be kept together."""
+    packing, weights = elements.packing(numbers), elements.op_weights
+    usable = elements.usable_bytes()
+    stuck = np.flatnonzero(~packing.allowed.any(axis=1))
+    if len(stuck):
+        ops = np.flatnonzero(packing.unit_of == stuck[0])
+        uncapped = elements.packing([n for n in numbers if elements.all[n].kind != CAP])
+        devices = np.flatnonzero(uncapped.allowed[stuck[0]])
+        if not len(devices):
+            return _Reason(CONTRADICTION, devices, weights[0], None, None, ops)
+        needed = int(max(packing.weights[:, stuck[0]].max(), elements.working_sets[ops].max()))
+        room = max(usable[device] for device in devices)
+        return _Reason(TOO_LARGE, devices, weights[0], needed, room, ops)
+    overfull = overfull_devices(packing)
+    if overfull is not None:
+        inside = np.where(overfull.inside[packing.unit_of], weights[overfull.row], 0)
+        sizes = overfull.needed_bytes, overfull.usable_bytes
+        return _Reason(OVERFULL, overfull.devices, inside, *sizes)
+    capped = np.flatnonzero(packing.capped)
+    needed = int(packing.weights.sum(axis=1).max(initial=0))
+    return _Reason(UNDIVIDABLE, capped, weights[0], needed, sum(usable[d] for d in capped))
+
+
+def _row(elements: Elements, request: Request, ops: Any, size: int) -> OpsInConflict:
+    """What a request, or a colocation group, asks of its ops, which need ``size`` bytes."""
     if request.kind == SPILL:
-        return OpsInConflict(request=request.name)
+        return OpsInConflict(request=request.name, bytes=size)
     devices = tuple(elements.problem.device_names[device] for device in request.devices)
     return OpsInConflict(
         request=request.name or None,
         devices=None if request.groups else devices,
         ops=_largest(elements, ops),
         op_count=len(ops),
+        bytes=size,
     )
 
 

@@ -71,8 +71,8 @@ class Elements:
         """Ops that the host may take by spilling, if that is allowed and no pin holds them."""
         problem = self.problem
         pinned_groups = {problem.group[op] for op in np.flatnonzero(self.pinned)}
-        pairs = zip(problem.spillable, problem.group, strict=True)
-        found = np.asarray([bool(may) or group in pinned_groups for may, group in pairs])
+        is_held = [group in pinned_groups for group in problem.group]
+        found = np.asarray(problem.spillable, dtype=bool) | np.asarray(is_held, dtype=bool)
         return found if problem.spill == "auto" else found & ~self.unconfined[:, problem.host]
 
     def _groups(self) -> list[tuple[int, ...]]:

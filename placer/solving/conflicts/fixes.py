@@ -4,7 +4,6 @@ out.  For a program each is placed before anybody reads of it (:mod:`placer.pipe
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -17,8 +16,8 @@ from placer.solving.conflicts.packing import fits
 _MOST_DROPPED = 3
 """Requests that are dropped together."""
 
-_MOST_PARTS = 10_000
-"""Caps are searched to so small a part of what is missing, small ones to the byte."""
+_FINEST = 1000
+"""Caps are searched to one part in so many, small ones to the byte."""
 
 
 def find_fixes(elements: Elements, numbers: Sequence[int], deadline: float) -> Iterator[Fix]:
@@ -94,12 +93,17 @@ class _Search:
         total = int(elements.op_weights.sum(axis=1).max(initial=0))
         enough = max(total, int(elements.working_sets.max(initial=0)))
         most = max(enough + elements.problem.transient_bytes[device] for device in devices)
-        parts = max(1, min(most, _MOST_PARTS))
 
         def caps(part: int) -> tuple[int, ...]:
             missing = [max(0, most - size) if d in devices else 0 for d, size in enumerate(given)]
-            return tuple(g + -(-m * part // parts) for g, m in zip(given, missing, strict=True))
+            return tuple(g + -(-m * part // most) for g, m in zip(given, missing, strict=True))
 
-        if not self.fits(caps=caps(parts)):
+        if not most or not self.fits(caps=caps(most)):
             return None
-        return caps(bisect_left(range(parts), True, key=lambda part: self.fits(caps=caps(part))))
+        low, high = 0, most
+        while high - low > 1 and any(
+            more - less > less // _FINEST for less, more in zip(caps(low), caps(high), strict=True)
+        ):
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.fits(caps=caps(middle)) else (middle, high)
+        return caps(high)

@@ -187,6 +187,18 @@ def test_sums_of_bytes_know_no_bounds() -> None:
     problem = problem_of(resident=[huge, huge, huge], tensors=[], capacity=[huge, huge])
     conflict = explain_conflict(problem)
     assert (conflict.reason, conflict.needed_bytes) == ("overfull", 3 * huge)
+    roomy = replace(problem, capacity_bytes=(huge, 7 * huge // 4))
+    assert explain_conflict(roomy).reason == "overfull"
+    undividable = replace(problem, capacity_bytes=(7 * huge // 4, 7 * huge // 4))
+    assert explain_conflict(undividable).reason == "undividable"
+
+
+def test_a_device_with_less_than_nothing_left_is_overfull_without_any_op() -> None:
+    """What is reserved beside the ops is above the cap, and there is no op at all."""
+    problem = problem_of(resident=[], tensors=[], capacity=[10, 10])
+    conflict = explain_conflict(replace(problem, transient_bytes=(11, 0)))
+    assert (conflict.reason, conflict.devices) == ("overfull", ("GPU:0",))
+    assert [row.device for row in conflict.caps] == ["GPU:0"]
 
 
 def test_what_nobody_decides_is_not_called_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
