@@ -11,7 +11,6 @@ from placer.errors import ShapeError
 from placer.extraction.building import GraphBuilder
 from placer.extraction.extraction import Extraction
 from placer.extraction.files.sources import file_hash, model_file
-from placer.extraction.graph_defs.fingerprint import fingerprint_graph
 from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
@@ -51,15 +50,11 @@ def analyse_program(
     binding = bind_inputs(program, captures, batch_size=batch_size, shapes=shapes)
     definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
     unbound = [] if batch_size is None or binding.bound else _unbound_batch(program, batch_size)
-    before_inference()
     types = GraphTypes(program.graph_def.node, definitions, program.contents)
     check_dtypes(program.graph_def.node, types)
     check_tensors((tensor for _, tensor in program.outputs), types)
-    fingerprint = program.fingerprint or fingerprint_graph(
-        program.graph_def, definitions, program.contents
-    )
-    program = replace(program, fingerprint=fingerprint)
     # shapes, and the graph with them
+    before_inference()
     found, problems = _find_shapes(program, binding, types, None if infer else reason)
     found = replace(found, shapes=settle_reserve_spaces(types, found.shapes))
     builder = GraphBuilder(definitions)

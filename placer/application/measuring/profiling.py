@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from placer import __version__
+from placer.application.running.generated_inputs import Array
 from placer.errors import ModelError, PlacerError, UsageError
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.graph_defs.protobufs import all_nodes, copied
@@ -188,7 +189,7 @@ def without_devices(graph_def: Any) -> Any:
 
 
 def _steps(
-    session: Any, targets: Sequence[Any], feeds: Mapping[str, Any], count: int
+    session: Any, targets: Sequence[Any], feeds: Mapping[str, Array], count: int
 ) -> tuple[list[tuple[float, float]], list[dict[str, int]]]:
     """(wall-clock, processor) seconds of untraced steps, and nanoseconds by runtime name of as
     many traced ones, which take turns with them."""
@@ -270,7 +271,7 @@ def _step_times(seconds: Sequence[tuple[float, float]]) -> dict[str, float]:
     }
 
 
-def _machine() -> dict[str, Any]:
+def _machine() -> dict[str, str | int]:
     """Processor, cores and system, as far as the system says."""
     model = platform.processor()
     information = Path("/proc/cpuinfo")
@@ -278,4 +279,4 @@ def _machine() -> dict[str, Any]:
         rows = information.read_text(errors="replace").splitlines()
         named = [row.partition(":")[2].strip() for row in rows if row.startswith("model name")]
         model = named[0] if named else model
-    return {"processor": model, "cores": os.cpu_count(), "system": platform.system()}
+    return {"processor": model, "cores": os.cpu_count() or 1, "system": platform.system()}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from placer.application.running.generated_inputs import Array
 from placer.errors import ModelError, PlacerError, VerificationError
 from placer.processes import Ending, Tell, run_task
 
@@ -35,7 +36,7 @@ class RunRequest:
     kind: str
     unplaced: Any
     placed: Any
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Array] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     signature: str = ""
     fetches: tuple[tuple[tuple[str, str], ...], ...] = ((), ())
@@ -52,8 +53,8 @@ class RunResult:
     """Outputs of both runs by key; of the placed one also the partition graphs (serialised) and
     the devices of captured variables by argument number."""
 
-    unplaced_outputs: Mapping[str, Any]
-    placed_outputs: Mapping[str, Any]
+    unplaced_outputs: Mapping[str, Array]
+    placed_outputs: Mapping[str, Array]
     partition_graphs: tuple[bytes, ...]
     variable_devices: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

@@ -79,7 +79,7 @@ def _program(request: ExtractionRequest) -> tuple[FlatProgram, Mapping[str, Tens
     source, division = request.source, request.division
     captures: Mapping[str, TensorState] = {}
     if isinstance(source, FileSource):
-        program = whole = load_program(source.path, **source.choice, fingerprinted=False)
+        program = whole = load_program(source.path, **source.choice)
     else:
         import_core()
         program, captures = unpack_program(source.program)

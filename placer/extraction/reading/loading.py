@@ -40,7 +40,6 @@ def load_program(
     signature: str | None = None,
     outputs: Sequence[str] | None = None,
     division: Division | None = None,
-    fingerprinted: bool = True,
 ) -> FlatProgram:
     """The flat program of a model: calls inlined, only what the outputs need, weights unread.
 
@@ -49,12 +48,11 @@ def load_program(
     ``tag_set`` and ``signature`` choose in a SavedModel (``serve`` and ``serving_default`` if not
     given); ``outputs`` are keys of the signature, ops or tensors.  Without them a MetaGraphDef
     runs what its collections ``train_op`` and ``losses`` hold, if it has a ``train_op``; any other
-    graph its sinks.  With ``division`` its batch is divided.  One that is not ``fingerprinted`` is
-    so when it is analysed.  Raises :class:`ModelError` or
+    graph its sinks.  With ``division`` its batch is divided.  Raises :class:`ModelError` or
     :class:`UsageError` saying what exists.
     """
     raw = read_program(source, tag_set=tag_set, signature=signature, outputs=outputs)
-    return divided(flatten(raw, fingerprinted=fingerprinted), division)
+    return divided(flatten(raw), division)
 
 
 def read_program(
@@ -73,7 +71,7 @@ def read_program(
     return known.read(message, path, tag_set=tag_set, signature=signature, outputs=outputs)
 
 
-def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
+def flatten(raw: RawProgram) -> FlatProgram:
     """The flat program of what was found: inlined, pruned, ordered, fingerprinted.
 
     Loops that ask for devices of their own read variables before they start.
@@ -122,9 +120,7 @@ def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
         path=raw.path,
         signature=raw.signature,
         tags=raw.tags,
-        fingerprint=fingerprint_graph(inlined.graph_def, definitions, inlined.contents)
-        if fingerprinted
-        else "",
+        fingerprint=fingerprint_graph(inlined.graph_def, definitions, inlined.contents),
         contents=inlined.contents,
         stored_shapes=inlined.stored_shapes,
         stripped_ops=raw.stripped_ops,
