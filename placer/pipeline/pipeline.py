@@ -30,7 +30,7 @@ def place(source: Any, devices: str | Path, **options: Any) -> Plan:
     ``"2xA100-40GB,CPU:64GiB"`` or the path of a ``cluster.toml``; for ``options`` see
     :class:`Options`.
 
-    An infeasible problem is a plan too: its ``solver["status"]`` says so, and ``conflict`` why and
+    An infeasible problem is a plan too: its ``solver.status`` says so, and ``conflict`` why and
     what would fit, as far as that is found in what is left of the time limit.
 
     Raises :class:`UsageError` for a wrong request, :class:`ModelError` for a model that cannot be

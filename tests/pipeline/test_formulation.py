@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cost_models.clusters import parse_cluster
 from placer.pipeline.formulation import build_problem
-from placer.prediction import predict_memory, predict_peak_ranges
+from placer.prediction import predict_memory
 from placer.prediction.memory.live_moments import working_set_bytes
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.prediction.scoring import score
@@ -53,20 +53,6 @@ def test_a_moment_at_which_everything_fits_restricts_nothing():
     tight = problem_of(graph, costs, "CPU:0:1300,CPU:1:1000")
     number = tight.op_names.index("wide")
     assert {number: 1200} in tight.live_bytes
-
-
-def test_peaks_are_those_of_the_prediction():
-    """The finder gives the high figures of the placement, and moments where caps are broken."""
-    graph = draw("a -> b -> c", bytes=400)
-    costs = draw_costs(graph)
-    problem = problem_of(graph, costs, "CPU:0:700,CPU:1:900")
-    device_of = (0, 0, 1)
-    ranges = predict_peak_ranges(graph, costs, problem.placement(device_of), problem.device_names)
-    peaks = StepPeaks(graph, costs, problem)(device_of)
-    assert [peak.peak_bytes for peak in peaks] == [
-        ranges[name].high_bytes for name in problem.device_names
-    ]
-    assert [sum(peak.moment.values()) for peak in peaks] == [800, 0]
 
 
 def test_no_row_claims_more_than_the_high_peak():
