@@ -1,104 +1,78 @@
 """What a program can be read from: kinds of files, and kinds of objects in this process.
 
-A kind is a function in :mod:`placer.extraction.reading` and one line below.  Functions are written
-``"module:function"`` and imported when a program is read.  Messages name the kinds that stand here.
+A kind is two functions in a module of :mod:`placer.extraction.reading` and one line below: whether
+it is a program of this kind, and the :class:`~placer.extraction.graph_defs.program.RawProgram` in
+it.  They are imported when they are called, and messages name the kinds that stand here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from placer.errors import UsageError
 
-if TYPE_CHECKING:
-    from placer.extraction.graph_defs.program import RawProgram
+_HERE = "placer.extraction.reading"
 
 
-class FileFormat(NamedTuple):
-    """A kind of file: a protobuf message, in binary or in text.
+class Choice(NamedTuple):
+    """Which program of a file is wanted; ``None`` leaves it to the file."""
 
-    ``message`` is its type as ``"module:Class"``, ``holds_program`` whether one that could be
-    parsed is a program, ``reader`` takes (message, path, ``tag_set=``, ``signature=``,
-    ``outputs=``) and gives the :class:`RawProgram`.
+    tag_set: str | None = None
+    signature: str | None = None
+    outputs: Sequence[str] | None = None
+
+
+class InputFormat(NamedTuple):
+    """A kind, its two functions as ``"module:function"``.
+
+    ``name`` is for people; of a file it is the type of its protobuf as ``"module:Class"``.
+    ``reader`` takes (message, path, :class:`Choice`) or (object, outputs).
     """
-
-    message: str
-    holds_program: Callable[[Any], bool]
-    reader: str
-
-    @property
-    def name(self) -> str:
-        """What the message is called."""
-        return self.message.partition(":")[2]
-
-    def new_message(self) -> Any:
-        """An empty message."""
-        return resolve_name(self.message)()
-
-    def read(self, message: Any, path: Path, **choice: Any) -> RawProgram:
-        """The program in ``message``, which was found in ``path``."""
-        found: RawProgram = resolve_name(self.reader)(message, path, **choice)
-        return found
-
-
-class LiveFormat(NamedTuple):
-    """A kind of object in this process: ``test`` recognises it, ``reader`` takes (source,
-    outputs) and gives the :class:`RawProgram`.  ``name`` is for people."""
 
     name: str
     test: str
     reader: str
 
     def recognises(self, source: Any) -> bool:
-        """Whether ``source`` is of this kind."""
-        return bool(resolve_name(self.test)(source))
+        """Whether an object, or a message of this type, is such a program."""
+        return bool(resolve_name(f"{_HERE}.{self.test}")(source))
 
-    def read(self, source: Any, outputs: Sequence[str] | None) -> RawProgram:
-        """The program that ``source`` stands for."""
-        found: RawProgram = resolve_name(self.reader)(source, outputs)
-        return found
+    def read(self, *source: Any) -> Any:
+        """The program as it was found."""
+        return resolve_name(f"{_HERE}.{self.reader}")(*source)
 
-
-def _has_ops(graph_def: Any) -> bool:
-    return len(graph_def.node) > 0 and all(node.name and node.op for node in graph_def.node)
-
-
-_GRAPHS = "placer.extraction.reading.bare_graphs"
-_LIVE = "placer.extraction.reading.live"
-_SAVED = "placer.extraction.reading.signatures"
 
 FILE_FORMATS = (
-    FileFormat(
+    InputFormat(
         "tensorflow.core.framework.graph_pb2:GraphDef",
-        _has_ops,
-        f"{_GRAPHS}:read_graph_file",
+        "bare_graphs:has_ops",
+        "bare_graphs:read_graph_file",
     ),
-    FileFormat(
+    InputFormat(
         "tensorflow.core.protobuf.saved_model_pb2:SavedModel",
-        lambda message: len(message.meta_graphs) > 0,
-        f"{_SAVED}:read_saved_model",
+        "signatures:has_graphs",
+        "signatures:read_saved_model",
     ),
-    FileFormat(
+    InputFormat(
         "tensorflow.core.protobuf.meta_graph_pb2:MetaGraphDef",
-        lambda message: _has_ops(message.graph_def),
-        f"{_GRAPHS}:read_meta_graph_file",
+        "bare_graphs:has_graph_with_ops",
+        "bare_graphs:read_meta_graph_file",
     ),
 )
 """In the order in which they are tried: a GraphDef may pass for one of the others."""
 
 LIVE_FORMATS = (
-    LiveFormat("a GraphDef", f"{_GRAPHS}:is_graph_def", f"{_GRAPHS}:read_graph_def"),
-    LiveFormat("a tf.Graph", f"{_GRAPHS}:is_graph", f"{_GRAPHS}:read_graph"),
-    LiveFormat("a Keras model", f"{_LIVE}:is_keras_model", f"{_LIVE}:read_keras_model"),
-    LiveFormat("a ConcreteFunction", f"{_LIVE}:is_function", f"{_LIVE}:read_function"),
-    LiveFormat("a tf.function", f"{_LIVE}:is_traceable", f"{_LIVE}:read_traceable"),
+    InputFormat("a GraphDef", "bare_graphs:is_graph_def", "bare_graphs:read_graph_def"),
+    InputFormat("a tf.Graph", "bare_graphs:is_graph", "bare_graphs:read_graph"),
+    InputFormat("a Keras model", "live:is_keras_model", "live:read_keras_model"),
+    InputFormat("a ConcreteFunction", "live:is_function", "live:read_function"),
+    InputFormat("a tf.function", "live:is_traceable", "live:read_function"),
 )
 
 
-def read_live(source: Any, outputs: Sequence[str] | None) -> RawProgram:
+def read_live(source: Any, outputs: Sequence[str] | None) -> Any:
     """The program behind an object.  Raises :class:`UsageError` for what is of no kind."""
     for known in LIVE_FORMATS:
         if known.recognises(source):

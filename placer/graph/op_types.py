@@ -40,6 +40,9 @@ REF_VARIABLES = frozenset({"Variable", "VariableV2", "AutoReloadVariable"})
 VARIABLES = REF_VARIABLES | {"VarHandleOp"}
 """Variables of both kinds; ``VarHandleOp`` gives out a resource handle."""
 
+ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+"""The shared name of handles that share nothing (``ResourceHandle::ANONYMOUS_NAME``)."""
+
 READ_VARIABLE = "ReadVariableOp"
 """Reads the whole value behind a resource handle."""
 

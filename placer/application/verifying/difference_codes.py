@@ -31,7 +31,7 @@ TransferKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class PlannedRun:
     """What is compared: the flat program, requested devices by op, and what ran (in the plan's
     device names).  ``session``: it ran in a session, which fetches its outputs to the host."""
 
@@ -93,12 +93,12 @@ class Comparison:
         return found
 
 
-def compare_ops(comparison: Comparison) -> tuple[OpRow, ...]:
+def compare_ops(run: PlannedRun) -> tuple[OpRow, ...]:
     """A row for every op of the flat graph."""
-    reasons = _OpCodes(comparison)
+    reasons = _OpCodes(run)
     rows = []
-    for node in comparison.program.graph_def.node:
-        requested = comparison.requested.get(node.name, "")
+    for node in run.program.graph_def.node:
+        requested = run.requested.get(node.name, "")
         actual = reasons.actual(node)
         same = actual == requested or (actual and not requested)
         code = "" if same else reasons.code(node, requested, actual)
@@ -109,22 +109,22 @@ def compare_ops(comparison: Comparison) -> tuple[OpRow, ...]:
 class _OpCodes:
     """Why an op is not where it was asked to be."""
 
-    def __init__(self, comparison: Comparison) -> None:
-        self._comparison = comparison
-        self._handles = dict(touched_handles(comparison.program.graph_def.node))
+    def __init__(self, run: PlannedRun) -> None:
+        self._run = run
+        self._handles = dict(touched_handles(run.program.graph_def.node))
 
     def actual(self, node: Any) -> str:
-        execution = self._comparison.execution
+        execution = self._run.execution
         if node.name in execution.devices:
             return execution.devices[node.name]
         inner = execution.inner_devices.get(node.name, frozenset())
         if node.op in CONTROL_FLOW and inner:
-            requested = self._comparison.requested.get(node.name, "")
+            requested = self._run.requested.get(node.name, "")
             return requested if requested in inner else sorted(inner)[0]
         return ""
 
     def code(self, node: Any, requested: str, actual: str) -> str:
-        if node.name in self._comparison.fed:
+        if node.name in self._run.fed:
             return "fed"
         if not actual:
             return self._absence_code(node.name)
@@ -132,18 +132,18 @@ class _OpCodes:
 
     def _absence_code(self, name: str) -> str:
         """The code of an op that was not seen at all."""
-        comparison = self._comparison
-        if name in comparison.fused:
+        run = self._run
+        if name in run.fused:
             return "fused"
-        if name in comparison.constants and name in comparison.execution.inner_devices:
+        if name in run.constants and name in run.execution.inner_devices:
             return "replicated"
-        if comparison.optimised:
+        if run.optimised:
             return "removed_by_optimiser"
-        return "inside_control_flow" if name in comparison.pruned else UNEXPLAINED
+        return "inside_control_flow" if name in run.pruned else UNEXPLAINED
 
     def _moved_code(self, node: Any, requested: str, actual: str) -> str:
         """The code of an op that ran elsewhere."""
-        devices = self._comparison.execution.devices
+        devices = self._run.execution.devices
         for handle in self._handles.get(node.name, ()):
             if devices.get(handle) == actual:
                 return f"colocated_with:{handle}"
@@ -153,32 +153,32 @@ class _OpCodes:
             return "inside_control_flow"
         if actual == HOST and not has_kernel(node, requested):
             return "host_only_kernel"
-        return "moved_by_optimiser" if self._comparison.optimised else UNEXPLAINED
+        return "moved_by_optimiser" if self._run.optimised else UNEXPLAINED
 
     def _is_captured(self, node: Any) -> bool:
         """A constant of the main graph that a TensorFlow 2 signature captures as a value."""
-        path = self._comparison.program.call_path
-        return not self._comparison.session and node.op == "Const" and not path[node.name]
+        path = self._run.program.call_path
+        return not self._run.session and node.op == "Const" and not path[node.name]
 
 
 def compare_transfers(
-    comparison: Comparison, predicted: Iterable[PlannedTransfer] | None
+    run: PlannedRun, predicted: Iterable[PlannedTransfer] | None
 ) -> tuple[TransferRow, ...]:
     """Predicted and seen transfers, one row per tensor and destination.
 
     ``predicted`` are a plan's rows, ``None`` where there is no plan to hold them against.
     """
     seen: dict[TransferKey, ActualTransfer] = {
-        (item.tensor, item.source, item.target): item for item in comparison.execution.transfers
+        (item.tensor, item.source, item.target): item for item in run.execution.transfers
     }
-    codes = _TransferCodes(comparison)
+    codes = _TransferCodes(run)
     rows, known = [], set()
     for row in predicted or ():
         key = row.tensor, row.source, row.target
         known.add(key)
         code = "" if key in seen else codes.missing(row.kind, key)
         rows.append(_transfer_row(key, row.kind, predicted=True, actual=key in seen, code=code))
-    feeds = {item.tensor for item in comparison.program.inputs}
+    feeds = {item.tensor for item in run.program.inputs}
     for key, item in sorted(seen.items()):
         if key not in known:
             code = "" if predicted is None else codes.extra(item)
@@ -213,24 +213,24 @@ def _kind(item: ActualTransfer, feeds: set[str]) -> str:
 class _TransferCodes:
     """Why prediction and observation differ about a transfer."""
 
-    def __init__(self, comparison: Comparison) -> None:
-        self._comparison = comparison
+    def __init__(self, run: PlannedRun) -> None:
+        self._run = run
 
     def missing(self, kind: str, key: TransferKey) -> str:
         """The code of a predicted transfer that was not seen."""
-        comparison = self._comparison
-        if kind == "fetch" and not comparison.session:
+        run = self._run
+        if kind == "fetch" and not run.session:
             return "returned"
         producer = source_of(key[0])
-        readers = comparison.readers.get(producer, ())
-        there = {name for name in readers if comparison.requested[name] == key[2]}
-        if there and there <= comparison.fed:
+        readers = run.readers.get(producer, ())
+        there = {name for name in readers if run.requested[name] == key[2]}
+        if there and there <= run.fed:
             return "fed"
-        if comparison.optimised:
+        if run.optimised:
             return "removed_by_optimiser"
-        if producer in comparison.constants and producer in comparison.execution.inner_devices:
+        if producer in run.constants and producer in run.execution.inner_devices:
             return "replicated"
-        if producer in comparison.pruned or (there and there <= comparison.pruned):
+        if producer in run.pruned or (there and there <= run.pruned):
             return "inside_control_flow"
         return self._off_device(producer)
 
@@ -238,20 +238,20 @@ class _TransferCodes:
         """The code of a transfer that was seen and not predicted."""
         if item.inside and item.inside != "?":
             return "inside_control_flow"
-        if self._comparison.program.chosen_outputs and item.inside == "?":
+        if self._run.program.chosen_outputs and item.inside == "?":
             return "not_planned"
-        if self._comparison.optimised:
+        if self._run.optimised:
             return "added_by_optimiser"
-        if self._comparison.program.chosen_outputs and not self._comparison.session:
+        if self._run.program.chosen_outputs and not self._run.session:
             return "not_planned"
         return self._off_device(source_of(item.tensor))
 
     def _off_device(self, producer: str) -> str:
         """``off_device`` if the producer or one of its readers ran elsewhere than requested."""
-        devices, requested = self._comparison.execution.devices, self._comparison.requested
+        devices, requested = self._run.execution.devices, self._run.requested
         moved = any(
             devices.get(name, requested.get(name)) != requested.get(name)
-            for name in (producer, *self._comparison.readers.get(producer, ()))
+            for name in (producer, *self._run.readers.get(producer, ()))
         )
         return "off_device" if moved else UNEXPLAINED
 

@@ -9,7 +9,7 @@ from typing import Any
 from cost_models.device_names import canonical
 from placer.application.devices.device_mapping import DeviceMapping
 from placer.application.verifying.difference_codes import (
-    Comparison,
+    PlannedRun,
     compare_ops,
     compare_outputs,
     compare_transfers,
@@ -93,7 +93,7 @@ def judge(
         if number < len(names.arguments)
     }
     execution = replace(execution, devices={**execution.devices, **held})
-    comparison = Comparison(
+    run = PlannedRun(
         program=program,
         requested=subject.requested,
         execution=execution,
@@ -101,8 +101,8 @@ def judge(
         optimised=optimised,
     )
     return Verification(
-        ops=compare_ops(comparison),
-        transfers=compare_transfers(comparison, None if plan is None else plan.transfers),
+        ops=compare_ops(run),
+        transfers=compare_transfers(run, None if plan is None else plan.transfers),
         variables=_variable_rows(program, subject.requested, execution),
         outputs=compare_outputs(result.placed_outputs, result.unplaced_outputs, exact=exact),
         rehearsed=mapping.rehearsed,

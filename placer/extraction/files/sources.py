@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from placer.errors import ModelError
@@ -31,7 +32,7 @@ def read_source(path: Path) -> Any:
     if message is None:
         message = _parse_text(content)
     if message is None:
-        *names, last = sorted(known.name for known in FILE_FORMATS)
+        *names, last = sorted(known.name.partition(":")[2] for known in FILE_FORMATS)
         raise ModelError(
             f"{str(path)!r} ({len(content):,} bytes) is neither a {', a '.join(names)} nor a "
             f"{last}, in binary or in text, or it has no ops"
@@ -128,11 +129,11 @@ def _parse_text(content: bytes) -> Any | None:
 def _parse(read: Callable[[Any], object], errors: tuple[type[Exception], ...]) -> Any | None:
     """The first message that can be ``read`` and makes sense."""
     for known in FILE_FORMATS:
-        message = known.new_message()
+        message = resolve_name(known.name)()
         try:
             read(message)
         except errors:
             continue
-        if known.holds_program(message):
+        if known.recognises(message):
             return message
     return None

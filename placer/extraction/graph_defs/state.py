@@ -11,10 +11,7 @@ from placer.extraction.graph_defs.program import RawProgram
 from placer.extraction.graph_defs.protobufs import Captures, dtype_name, shape_of
 from placer.graph.name_scopes import free_name
 from placer.graph.op_graph import Variable
-from placer.graph.op_types import TABLES, VARIABLES
-
-ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
-"""The shared name with which TensorFlow marks a handle as its own, whatever others do."""
+from placer.graph.op_types import ANONYMOUS, TABLES, VARIABLES
 
 
 def resource_key(node: Any) -> tuple[str, str, str]:

@@ -13,50 +13,47 @@ from placer.extraction.graph_defs.node_checks import check_references
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import RawProgram
 from placer.extraction.graph_defs.tensorflow_core import import_core
+from placer.extraction.input_formats import Choice
 from placer.extraction.reading.signatures import choose_outputs, read_meta_graph
 from placer.extraction.reading.sinks import Dependencies, default_ends, training_step
 
 
-def read_graph_file(
-    graph_def: Any,
-    path: Path,
-    *,
-    tag_set: str | None,
-    signature: str | None,
-    outputs: Sequence[str] | None,
-) -> RawProgram:
-    """The program of a GraphDef out of a file: what ``outputs`` need, by default all sinks."""
-    _require_no_choice("GraphDef", path, tag_set, signature)
-    return replace(read_graph_def(graph_def, outputs), path=str(path))
+def has_ops(graph_def: Any) -> bool:
+    """Whether a message that could be read as a GraphDef is one."""
+    return len(graph_def.node) > 0 and all(node.name and node.op for node in graph_def.node)
 
 
-def read_meta_graph_file(
-    meta_graph: Any,
-    path: Path,
-    *,
-    tag_set: str | None,
-    signature: str | None,
-    outputs: Sequence[str] | None,
-) -> RawProgram:
-    """The program of a MetaGraphDef: of its ``signature``, if one is named, else what ``outputs``
-    need, else a training step, else all sinks."""
+def read_graph_file(graph_def: Any, path: Path, choice: Choice) -> RawProgram:
+    """The program of a GraphDef in a file."""
+    _require_outputs_only("GraphDef", path, choice)
+    return replace(read_graph_def(graph_def, choice.outputs), path=str(path))
+
+
+def has_graph_with_ops(meta_graph: Any) -> bool:
+    """Whether a message that could be read as a MetaGraphDef is one."""
+    return has_ops(meta_graph.graph_def)
+
+
+def read_meta_graph_file(meta_graph: Any, path: Path, choice: Choice) -> RawProgram:
+    """The program of a MetaGraphDef in a file: of the signature that is named, else what the
+    outputs need, else a training step, else all sinks."""
     import_core()
-    if signature:
-        raw = read_meta_graph(meta_graph, path, signature=signature, outputs=outputs)
+    if choice.signature:
+        raw = read_meta_graph(meta_graph, path, choice)
         return replace(raw, source_format="graph_def", captures_constants=False)
-    _require_no_choice("MetaGraphDef", path, tag_set, signature)
-    wanted = outputs or training_step(meta_graph)
+    _require_outputs_only("MetaGraphDef", path, choice)
+    wanted = choice.outputs or training_step(meta_graph)
     return replace(read_graph_def(meta_graph.graph_def, wanted), path=str(path))
 
 
-def _require_no_choice(kind: str, path: Path, tag_set: str | None, signature: str | None) -> None:
+def _require_outputs_only(kind: str, path: Path, choice: Choice) -> None:
     """Raises :class:`UsageError` for options that choose in a SavedModel."""
-    if tag_set or signature:
-        flag, value = ("--signature", signature) if signature else ("--tag-set", tag_set)
-        raise UsageError(
-            f"{flag} {value} chooses in a SavedModel, and {str(path)!r} is a {kind}: name "
-            "what to run with --outputs"
-        )
+    for flag, value in (("--signature", choice.signature), ("--tag-set", choice.tag_set)):
+        if value:
+            raise UsageError(
+                f"{flag} {value} chooses in a SavedModel, and {str(path)!r} is a {kind}: name "
+                "what to run with --outputs"
+            )
 
 
 def is_graph_def(source: Any) -> bool:

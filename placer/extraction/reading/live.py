@@ -27,25 +27,21 @@ def _is_concrete(source: Any) -> bool:
     return hasattr(source, "graph") and hasattr(source, "structured_outputs")
 
 
-def read_function(function: Any, outputs: Sequence[str] | None) -> RawProgram:
-    """The program of a ConcreteFunction or of the graph of one."""
-    if not _is_concrete(function):
-        return _read_func_graph(function, outputs, source_format="function")
-    model = getattr(function, "model", None)  # of a training step: Keras's names are paths
-    paths = {id(v.value.handle): v.path for v in keras_variables(model)} if model else None
-    return _read_func_graph(
-        function.graph, outputs, source_format="function", function=function, names=paths
-    )
-
-
 def is_traceable(source: Any) -> bool:
     """Whether ``source`` is a ``tf.function``."""
     return hasattr(source, "get_concrete_function")
 
 
-def read_traceable(source: Any, outputs: Sequence[str] | None) -> RawProgram:
-    """The program of a ``tf.function``; errors as for :func:`concrete_function`."""
-    return read_function(concrete_function(source), outputs)
+def read_function(source: Any, outputs: Sequence[str] | None) -> RawProgram:
+    """The program of a function or of its graph; errors as for :func:`concrete_function`."""
+    if not _is_concrete(source) and not is_traceable(source):
+        return _read_func_graph(source, outputs, source_format="function")
+    function = concrete_function(source)
+    model = getattr(function, "model", None)  # of a training step: Keras's names are paths
+    paths = {id(v.value.handle): v.path for v in keras_variables(model)} if model else None
+    return _read_func_graph(
+        function.graph, outputs, source_format="function", function=function, names=paths
+    )
 
 
 def concrete_function(source: Any) -> Any:

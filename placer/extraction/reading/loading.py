@@ -27,7 +27,7 @@ from placer.extraction.graph_defs.protobufs import (
     shape_of,
 )
 from placer.extraction.graph_defs.state import find_variables
-from placer.extraction.input_formats import FILE_FORMATS, read_live
+from placer.extraction.input_formats import FILE_FORMATS, Choice, read_live
 from placer.extraction.reading.sinks import output_count
 from placer.graph.op_types import LOOPS, PLACEHOLDERS
 from placer.graph.tensor_names import op_of, split_tensor
@@ -64,11 +64,13 @@ def read_program(
 ) -> RawProgram:
     """The program as it was found; see :func:`load_program`."""
     if not isinstance(source, str | os.PathLike):
-        return read_live(source, outputs)
+        live: RawProgram = read_live(source, outputs)
+        return live
     path = Path(source)
     message = read_source(path)
-    known = next(each for each in FILE_FORMATS if each.name == message.DESCRIPTOR.name)
-    return known.read(message, path, tag_set=tag_set, signature=signature, outputs=outputs)
+    reader = next(f for f in FILE_FORMATS if f.name.endswith(f":{message.DESCRIPTOR.name}"))
+    raw: RawProgram = reader.read(message, path, Choice(tag_set, signature, outputs))
+    return raw
 
 
 def flatten(raw: RawProgram) -> FlatProgram:

@@ -11,16 +11,12 @@ from cost_models.op_info import TensorProperties
 from cost_models.registry import estimate
 from cost_models.tensor_size import tensor_bytes
 from placer.graph.op_graph import Op, OpGraph
-from placer.graph.op_types import BRANCHES, CONTROL_FLOW, LOOPS, VARIABLES
+from placer.graph.op_types import ANONYMOUS, BRANCHES, CONTROL_FLOW, LOOPS, VARIABLES
 from placer.prediction.costs.unrolling import follow_loop
 from placer.prediction.costs.variants import copied_reads, in_place_costs
 from placer.prediction.memory.live_moments import activation_peak
 from placer.prediction.step.control_flow import find_trip_count, loop_invariants
 from placer.prediction.step.tensor_lists import list_costs
-
-_ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
-"""TensorFlow's shared name for a handle that shares nothing (``ResourceHandle::ANONYMOUS_NAME``).
-"""
 
 
 def estimate_costs(
@@ -92,7 +88,7 @@ def _keeping(cost: OpCost, size: int) -> OpCost:
 def _shared_name(op: Op) -> tuple[object, object]:
     """What two handle ops have in common if they stand for one variable."""
     name = op.info.attributes.get("shared_name", "")
-    own = name in ("", _ANONYMOUS)
+    own = name in ("", ANONYMOUS)
     return op.info.attributes.get("container", ""), f"//{op.name}" if own else name
 
 

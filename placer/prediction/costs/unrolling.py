@@ -15,7 +15,7 @@ from placer.prediction.memory.buffers import peak_without_feeds
 from placer.prediction.memory.lifetimes import Simulation
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.step.executor import prepare, run_once
-from placer.prediction.step.loop_bodies import Inliner
+from placer.prediction.step.loop_bodies import BodyLayout
 
 _DEVICE = "CPU:0"
 _MOST_OPS = 20_000
@@ -84,14 +84,12 @@ def _unroll(
     op: Op, functions: Mapping[str, OpGraph], costs: Mapping[str, Mapping[str, OpCost]], trips: int
 ) -> tuple[OpGraph, dict[str, OpCost]]:
     """The graph of the iterations, fed with the loop's arguments, and its costs."""
-    inliner = Inliner(functions, costs)
+    layout = BodyLayout(functions, costs)
     feeds = [f"argument{index}" for index in range(len(op.info.inputs))]
     inputs = tuple(
-        inliner.add(Op(name=name, info=OpInfo(op="Placeholder", outputs=(properties,))))
+        layout.add(Op(name=name, info=OpInfo(op="Placeholder", outputs=(properties,))))
         for name, properties in zip(feeds, op.info.inputs, strict=True)
     )
-    results = inliner.add_loop(replace(op, inputs=inputs, control_inputs=()), trips)
-    graph = OpGraph(
-        ops=inliner.ops, feeds=tuple(feeds), fetches=tuple(results), functions=functions
-    )
-    return graph, inliner.cost_of
+    results = layout.add_loop(replace(op, inputs=inputs, control_inputs=()), trips)
+    graph = OpGraph(ops=layout.ops, feeds=tuple(feeds), fetches=tuple(results), functions=functions)
+    return graph, layout.cost_of

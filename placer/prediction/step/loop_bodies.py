@@ -35,13 +35,11 @@ _DEFAULT_PARALLEL_ITERATIONS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaidOutGraph:
-    """A graph whose loops are iterations, with the costs of its ops; ``inlined`` maps the loops
-    and branches that it had to how often they run, ``owner`` the ops that came from those to
-    them."""
+    """A graph whose loops are iterations, with the costs of its ops; ``owner`` maps the ops that
+    came from the loops and branches that it had to them."""
 
     graph: OpGraph
     costs: Mapping[str, OpCost]
-    inlined: Mapping[str, int]
     owner: Mapping[str, str]
 
 
@@ -62,16 +60,14 @@ def lay_out_control_flow(
     do those whose bodies have no costs, and loops that would make it more than ``most_ops``.
     """
     targets = frozenset(session_targets)
-    inliner = Inliner(graph.functions, body_costs, taken, targets, most_ops)
-    value_of = inliner.add_ops(graph, costs)
+    layout = BodyLayout(graph.functions, body_costs, taken, targets, most_ops)
+    value_of = layout.add_ops(graph, costs)
     fetches = tuple(value_of.get(tensor, tensor) for tensor in graph.fetches)
-    laid_out = replace(graph, ops=inliner.ops, fetches=fetches)
-    return LaidOutGraph(
-        graph=laid_out, costs=inliner.cost_of, inlined=inliner.inlined, owner=inliner.owner
-    )
+    laid_out = replace(graph, ops=layout.ops, fetches=fetches)
+    return LaidOutGraph(graph=laid_out, costs=layout.cost_of, owner=layout.owner)
 
 
-class Inliner:
+class BodyLayout:
     """The laid out graph while it is built: its ``ops`` and the cost of each; ``executed`` has
     the op that stands for each loop and branch where a control edge came from it, ``owner`` the
     loop or branch of the outermost graph that an op came from.  While it is ``repeating`` a body,
@@ -92,7 +88,6 @@ class Inliner:
         self.most_ops = most_ops
         self.ops: dict[str, Op] = {}
         self.cost_of: dict[str, OpCost] = {}
-        self.inlined: dict[str, int] = {}
         self.executed: dict[str, str] = {}
         self.owner: dict[str, str] = {}
         self.repeating = False
@@ -132,7 +127,7 @@ class Inliner:
                 copy = replace(op, name=under + op.name, inputs=inputs, control_inputs=controls)
             # its body in its place, or itself
             before = len(self.ops)
-            results = self._inline(op, copy, graph) if op.bodies else None
+            results = self._lay_out(op, copy, graph) if op.bodies else None
             if results is not None and not under:
                 self.owner.update(dict.fromkeys(islice(self.ops, before, None), op.name))
             if results is None:
@@ -145,7 +140,7 @@ class Inliner:
                 value_of[op.output_name(index)] = result
         return value_of
 
-    def _inline(self, op: Op, copy: Op, graph: OpGraph) -> list[str] | None:
+    def _lay_out(self, op: Op, copy: Op, graph: OpGraph) -> list[str] | None:
         """The results of a loop or of a branch, ``None`` if it has to stay one op."""
         trips: int | None = None
         if any(name not in self.costs for names in op.bodies.values() for name in names):
@@ -159,7 +154,6 @@ class Inliner:
             trips = 1
         if trips is None:
             return None
-        self.inlined[copy.name] = trips
         results = self.add_loop(copy, trips) if op.op_type in LOOPS else self._add_branch(copy)
         self.executed[copy.name] = f"{copy.name}/executed"
         self._add_barrier(self.executed[copy.name], results)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tensorflow.core.protobuf import saved_model_pb2  # noqa: E402
 
 from placer.errors import ModelError, UsageError  # noqa: E402
 from placer.extraction import input_formats  # noqa: E402
-from placer.extraction.input_formats import LIVE_FORMATS, LiveFormat  # noqa: E402
+from placer.extraction.input_formats import LIVE_FORMATS, InputFormat  # noqa: E402
 from placer.extraction.reading.bare_graphs import read_graph  # noqa: E402
 from placer.extraction.reading.loading import load_program  # noqa: E402
 
@@ -296,7 +297,8 @@ def read_names(source, outputs):
 
 def test_an_input_format_is_two_functions_and_one_line(monkeypatch):
     """What is recognised is read; what is of no kind is refused with the kinds there are."""
-    known = LiveFormat("names", f"{__name__}:is_names", f"{__name__}:read_names")
+    monkeypatch.setitem(sys.modules, "placer.extraction.reading.names", sys.modules[__name__])
+    known = InputFormat("names", "names:is_names", "names:read_names")
     monkeypatch.setattr(input_formats, "LIVE_FORMATS", (known, *LIVE_FORMATS))
     assert load_program(("a", "b")).outputs == (("b", "b:0"),)
     with pytest.raises(UsageError, match=r"from a int: pass a path, names, .* or a tf\.function"):
