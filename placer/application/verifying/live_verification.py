@@ -42,7 +42,6 @@ from placer.application.running.function_runs import (
 )
 from placer.application.running.generated_inputs import Given, input_values
 from placer.application.running.program_runs import (
-    Run,
     hardware_like_constants,
     run_flat,
 )
@@ -54,7 +53,12 @@ from placer.application.verifying.judgement import (
     requested_devices,
 )
 from placer.application.verifying.partition_graphs import RuntimeNames
-from placer.application.verifying.verification_process import RunRequest, RunResult, run_in_child
+from placer.application.verifying.verification_process import (
+    RunRequest,
+    RunResult,
+    result_of_runs,
+    run_in_child,
+)
 from placer.application.verifying.verification_result import Verification
 from placer.errors import PlacerError, UsageError
 from placer.extraction.division.dividing import planned
@@ -194,17 +198,7 @@ def _run_here(
         constants = hardware_like_constants() if mapping.rehearsed else nullcontext()
         with constants, soft_placement(not strict):
             placed = run_flat(fresh, values, keys, optimised=options.optimised)
-    return _result(unplaced, placed)
-
-
-def _result(unplaced: Run, placed: Run) -> RunResult:
-    return RunResult(
-        unplaced_outputs=unplaced.outputs,
-        placed_outputs=placed.outputs,
-        partition_graphs=tuple(graph.SerializeToString() for graph in placed.partition_graphs),
-        variable_devices=placed.variable_devices,
-        notes=placed.notes,
-    )
+    return result_of_runs(unplaced.outputs, placed)
 
 
 def _run_elsewhere(

@@ -12,11 +12,14 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from placer.application.running.generated_inputs import Array
 from placer.errors import ModelError, PlacerError, VerificationError
 from placer.processes import Ending, Tell, run_task
+
+if TYPE_CHECKING:
+    from placer.application.running.program_runs import Run
 
 _UNPLACED_RAN = "the unplaced program ran, the placed one runs"
 """What the process tells when it comes that far."""
@@ -134,8 +137,13 @@ def execute(request: RunRequest, tell: Tell) -> RunResult | RunFailure:
         traceback.print_exc()
         message = f"{type(error).__name__}: {str(error).strip()[:2000]}"
         return RunFailure(placed=placed_runs, message=message)
+    return result_of_runs(unplaced, placed)
+
+
+def result_of_runs(unplaced_outputs: Mapping[str, Array], placed: Run) -> RunResult:
+    """The outputs of both runs, and where the placed one put what."""
     return RunResult(
-        unplaced_outputs=unplaced,
+        unplaced_outputs=unplaced_outputs,
         placed_outputs=placed.outputs,
         partition_graphs=tuple(graph.SerializeToString() for graph in placed.partition_graphs),
         variable_devices=placed.variable_devices,
