@@ -22,11 +22,11 @@ from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem, check, from_json, to_json
 from placer.solving.process import child_search
 from placer.solving.process.child_search import ChildResult
-from placer.solving.process.warm_up import sample_problem, warm_up
 from placer.solving.reduction.reduced_problem import ReducedProblem
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import register_solver, solve, solver_names
 from placer.solving.transfer import stage
+from placer.solving.warm_up import sample_problem, warm_up
 
 QUICK = SolverParameters(time_limit_seconds=10.0, workers=1)
 

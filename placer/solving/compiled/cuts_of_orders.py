@@ -6,7 +6,7 @@ import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.jit import compiled
-from placer.solving.search.laplacian import MOST_PINS
+from placer.solving.compiled.laplacian import MOST_PINS
 
 
 @compiled

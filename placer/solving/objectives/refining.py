@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.objectives.throughput.problem import LoadProblem
 from placer.solving.process.child_search import SearchProblem, search_in_child
 from placer.solving.solution import Solution, SolverParameters, Status
+
+if TYPE_CHECKING:
+    from placer.solving.objectives.throughput.problem import LoadProblem
 
 _OPTIMAL_GAP = 1e-6
 """Seconds are floats: within this share of each other, value and bound are one."""

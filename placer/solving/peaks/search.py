@@ -19,9 +19,9 @@ from placer.solving.compiled.gain_table import transfer_of
 from placer.solving.compiled.held_annealing import anneal_held
 from placer.solving.compiled.held_bytes import Held, hold
 from placer.solving.compiled.held_segments import cut, first_starts
+from placer.solving.compiled.laplacian import MOST_UNITS, slow_modes
 from placer.solving.peaks.moments import at_moments, to_held
 from placer.solving.peaks.problem import PeakProblem, regroup
-from placer.solving.search.laplacian import MOST_UNITS, slow_modes
 from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
 from placer.solving.search.smoothing import smooth
 from placer.solving.transfer.transfer_search import to_arrays

@@ -23,7 +23,7 @@ _BOOTSTRAP = """
 import sys
 if {root!r} not in sys.path:
     sys.path.insert(0, {root!r})
-from placer.solving.process.solver_process import main
+from placer.solving.solver_process import main
 sys.exit(main())
 """
 

@@ -15,10 +15,10 @@ from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.coarsening import coarsen
 from placer.solving.compiled.cuts_of_orders import clique_weights, cut_order
 from placer.solving.compiled.gain_table import excess, transfer_of
+from placer.solving.compiled.laplacian import slow_modes
 from placer.solving.compiled.parts import part_of
 from placer.solving.compiled.relief import relieve
 from placer.solving.compiled.unit_moves import refine_transfer
-from placer.solving.search.laplacian import slow_modes
 
 _COARSEST_UNITS = 80
 _LEAST_SHRINK = 0.9

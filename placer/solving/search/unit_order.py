@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from placer.solving.compiled.laplacian import MOST_PINS, MOST_UNITS, Matrix, slow_modes
 from placer.solving.reduction.reduced_problem import ReducedProblem
-from placer.solving.search.laplacian import MOST_PINS, MOST_UNITS, Matrix, slow_modes
 
 Order = npt.NDArray[np.int64]
 Position = npt.NDArray[np.float64]

@@ -23,7 +23,7 @@ BATCH = """
 import sys, time
 from pathlib import Path
 from placer.solving.process.search_result import Effort, ResultFile
-from placer.solving.process.solver_process import search
+from placer.solving.solver_process import search
 for problem in sorted(Path(sys.argv[1]).glob("*.problem")):
     effort = Effort(deadline=time.time() + 20.0, seed=0, workers=1)
     search(problem, ResultFile(problem.with_suffix(".json")), effort)

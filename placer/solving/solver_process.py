@@ -3,7 +3,7 @@
 TensorFlow imported before OR-Tools makes CP-SAT crash, so the search never shares an interpreter
 with the caller::
 
-    python -m placer.solving.process.solver_process PROBLEM.json RESULT.json --time-limit 30
+    python -m placer.solving.solver_process PROBLEM.json RESULT.json --time-limit 30
 
 Every improvement rewrites RESULT.json at once, so that nothing is lost when this process is
 killed.  With ``--stop-with-parent`` it ends as soon as its standard input is closed.
@@ -139,9 +139,7 @@ def _end_with_parent() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one search; the exit code is 0 whatever its status."""
-    parser = argparse.ArgumentParser(
-        prog="placer.solving.process.solver_process", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="placer.solving.solver_process", description=__doc__)
     parser.add_argument("problem", type=Path)
     parser.add_argument("result", type=Path)
     parser.add_argument("--time-limit", type=float, default=30.0, help="seconds from now")

@@ -1,6 +1,6 @@
 """Compiles the search ahead of its first use.
 
-    python -m placer.solving.process.warm_up
+    python -m placer.solving.warm_up
 
 Numba compiles each function at its first call and keeps it beside the sources.  The first
 placement on a machine would spend most of a short time limit on that.
