@@ -13,7 +13,7 @@ from placer.problem.placement_problem import PlacementProblem, check
 from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.objectives.step_time.solver import minimise_step
 from placer.solving.objectives.throughput.solver import minimise_bottleneck
-from placer.solving.reduction.reduced_problem import reduce_to_units
+from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.transfer.spilling import may_spill, solve_with_spilling

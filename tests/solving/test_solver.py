@@ -22,7 +22,7 @@ from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem, check, from_json, to_json
 from placer.solving.process import child_search
 from placer.solving.process.child_search import ChildResult
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import register_solver, solve, solver_names
 from placer.solving.transfer import stage
@@ -85,8 +85,8 @@ def test_what_is_spilled_without_proof_is_not_called_optimal(
 ) -> None:
     """If the least that must be spilled is found but not proven, neither is anything else."""
 
-    def unsure_child(problem: ReducedProblem, *_: object) -> ChildResult:
-        found = search_exhaustively(problem, None, None, 0.0)
+    def unsure_child(search: str, problem: UnitProblem, *_: object) -> ChildResult:
+        found = search_exhaustively(search, problem, None, None, 0.0)
         is_least_spill = any(problem.host_cost)
         return replace(found, status=Status.FEASIBLE, lower_bound=1) if is_least_spill else found
 
@@ -164,8 +164,10 @@ CRASHES = {
     "nothing written": "",
     "malformed": "import sys; open(sys.argv[2], 'w').write('{\"status\": ')",
     "nonsense": (
-        "import sys; open(sys.argv[2], 'w').write("
-        '\'{"status": "OPTIMAL", "device_of": [7, 7], "lower_bound": 0}\')'
+        "import pickle, sys; from placer.solving.process.search_run import Answer; "
+        "from placer.solving.solution import Status; "
+        "pickle.dump(Answer(status=Status.OPTIMAL, device_of=(7, 7), lower_bound=0), "
+        "open(sys.argv[2], 'wb'))"
     ),
     "asleep": "import time; time.sleep(60)",
 }
@@ -196,9 +198,11 @@ def test_what_a_child_wrote_before_it_died_is_kept(
 ) -> None:
     """A child that is killed after writing a better placement has not worked for nothing."""
     write = (
-        "import json, os, signal, sys; "
-        "open(sys.argv[2], 'w').write(json.dumps("
-        "{'status': 'FEASIBLE', 'device_of': [0, 0, 1, 1], 'lower_bound': 1})); "
+        "import os, pickle, signal, sys; from pathlib import Path; "
+        "from placer.solving.process.search_run import Answer; "
+        "from placer.solving.solution import Status; "
+        "answer = Answer(status=Status.FEASIBLE, device_of=(0, 0, 1, 1), lower_bound=1); "
+        "Path(sys.argv[2]).write_bytes(pickle.dumps(answer)); "
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     monkeypatch.setattr(child_search, "child_command", lambda: [sys.executable, "-c", write])
@@ -236,7 +240,7 @@ def test_an_interrupted_solve_leaves_no_child_behind(
 
 def test_the_child_ends_with_its_parent(tmp_path: Path) -> None:
     """A child whose parent is gone (its standard input closed) does not go on searching."""
-    command = [*child_search.child_command(), "absent.json", "absent", "--stop-with-parent"]
+    command = [*child_search.child_command(), "absent", "absent"]
     done = subprocess.run(command, input=b"", capture_output=True, timeout=20, cwd=tmp_path)
     assert done.returncode == 1
 

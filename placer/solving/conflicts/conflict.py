@@ -3,7 +3,6 @@ and what would make it fit."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -11,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from placer.problem.placement_problem import TOGETHER, PlacementProblem, to_dict
+from placer.problem.placement_problem import TOGETHER, PlacementProblem
 from placer.solving.conflicts.elements import CAP, GROUP, SPILL, Elements, Packing
 from placer.solving.conflicts.fixes import find_fixes
 from placer.solving.conflicts.packing import Overfull, overfull_devices, pack
 from placer.solving.conflicts.smallest_conflict import Check, Conflict, smallest_conflict
-from placer.solving.process.child_search import answer_of_child
-from placer.solving.solution import SolverParameters
+from placer.solving.process.child_search import run_alone
 
-SCHEMA = "placer.conflict/1"
+_TASK = "placer.solving.conflicts.conflict_process:find_conflict"
 
 TIME_LIMIT_SECONDS = 10.0
 """Of the search for the smallest conflict and for what would fit."""
@@ -97,17 +95,8 @@ def _find(elements: Elements, deadline: float) -> Conflict:
 def _find_in_child(problem: PlacementProblem, seconds: float) -> Conflict | None:
     """The conflict by CP-SAT in its own interpreter; ``None`` if that came to nothing."""
     what_fits = replace(problem, tensors=(), control_edges=(), seconds=())  # costs do not matter
-    text = json.dumps({"schema": SCHEMA, "problem": to_dict(what_fits)})
-    content, _ = answer_of_child(text, SolverParameters(), seconds)
-    found = (content or {}).get("conflict")
-    if not found:
-        return None
-    return Conflict(
-        elements=tuple(found["elements"]),
-        is_irreducible=found["is_irreducible"],
-        is_smallest=found["is_smallest"],
-        sufficient=tuple(found["sufficient"]),
-    )
+    found = run_alone(_TASK, (what_fits, time.time() + seconds), seconds).answer
+    return found if isinstance(found, Conflict) else None
 
 
 def _described(elements: Elements, conflict: Conflict) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -13,28 +12,27 @@ from placer.problem.placement_problem import PlacementProblem
 from placer.solving.conflicts.conflict import checker
 from placer.solving.conflicts.elements import Elements, Packing
 from placer.solving.conflicts.packing import UndecidedError, pack
-from placer.solving.conflicts.smallest_conflict import smallest_conflict
+from placer.solving.conflicts.smallest_conflict import Conflict, smallest_conflict
 from placer.solving.process.cp_sat_run import cp_sat_solver
-from placer.solving.process.search_result import Effort, ResultFile
-from placer.solving.reduction.reduced_problem import ReducedProblem, Row
+from placer.solving.process.search_run import Effort
+from placer.solving.reduction.unit_problem import Row, UnitProblem
 from placer.solving.transfer.cp_sat import PlacementModel
 
 _PACKING_SECONDS = 2.0
 """Of CP-SAT on one set of elements; what it does not decide counts as needed."""
 
 
-def find_conflict(problem: PlacementProblem, result: ResultFile, effort: Effort) -> None:
-    """The smallest conflict of an infeasible problem, into ``result``."""
+def find_conflict(request: tuple[PlacementProblem, float], _send: object) -> Conflict | None:
+    """The smallest conflict of an infeasible problem found until a time of ``time.time()``."""
+    problem, until = request
 
     def pack(packing: Packing) -> Any:
-        deadline = min(effort.deadline, time.time() + _PACKING_SECONDS)
-        return pack_by_cp_sat(packing, cp_sat_solver(replace(effort, deadline=deadline)))
+        deadline = min(until, time.time() + _PACKING_SECONDS)
+        return pack_by_cp_sat(packing, cp_sat_solver(Effort(deadline=deadline)))
 
     elements = Elements(problem)
-    deadline = time.monotonic() + effort.deadline - time.time()
-    found = smallest_conflict(len(elements.all), checker(elements, pack), deadline)
-    if found is not None:
-        result.update(conflict=asdict(found))
+    deadline = time.monotonic() + until - time.time()
+    return smallest_conflict(len(elements.all), checker(elements, pack), deadline)
 
 
 def pack_by_cp_sat(packing: Packing, solver: cp_model.CpSolver) -> Any:
@@ -56,10 +54,10 @@ def pack_by_cp_sat(packing: Packing, solver: cp_model.CpSolver) -> Any:
     raise UndecidedError
 
 
-def _confined(packing: Packing, units: Any) -> ReducedProblem:
+def _confined(packing: Packing, units: Any) -> UnitProblem:
     """The units that need room on devices with caps, as a problem without any transfer."""
     capacity = tuple(int(size) for size in packing.capacity)
-    return ReducedProblem(
+    return UnitProblem(
         device_count=len(capacity),
         host=0,
         allowed=tuple(

@@ -5,18 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.process.child_search import SearchProblem, search_in_child
+from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.solution import Solution, SolverParameters, Status
-
-if TYPE_CHECKING:
-    from placer.solving.objectives.throughput.problem import LoadProblem
 
 _OPTIMAL_GAP = 1e-6
 """Seconds are floats: within this share of each other, value and bound are one."""
+
+
+class UnitObjective(SearchProblem, Protocol):
+    """A unit problem with what its placements are worth."""
+
+    @property
+    def units(self) -> UnitProblem:
+        """The units, their rows and allowed devices."""
+        ...
 
 
 def spilled_ops(problem: PlacementProblem, device_of: Sequence[int]) -> list[int]:
@@ -30,8 +37,8 @@ def spilled_ops(problem: PlacementProblem, device_of: Sequence[int]) -> list[int
 
 def refine(
     problem: PlacementProblem,
-    search: SearchProblem,
-    units: LoadProblem,
+    search: str,
+    objective: UnitObjective,
     rank: Callable[[Sequence[int]], tuple[float, ...]],
     least: Callable[[], float],
     parameters: SolverParameters,
@@ -43,17 +50,20 @@ def refine(
     """The best placement until ``deadline`` (of ``time.monotonic()``), begun at ``feasible``: one
     that keeps all limits and says what has to be spilled.
 
-    ``rank`` of a placement of the ``units`` begins with its value by the scorer, in seconds; where
-    values differ by ``alike_share`` or less, what follows in it decides.  ``least`` is a lower
-    bound that needs no search.  Where something is spilled, no bound is claimed.
+    ``search`` (``package.module:function``) solves ``objective`` in the solver process.  ``rank``
+    of a placement of its units begins with its value by the scorer, in seconds; where values
+    differ by ``alike_share`` or less, what follows in it decides.  ``least`` is a lower bound that
+    needs no search.  Where something is spilled, no bound is claimed.
     """
     assert feasible.device_of is not None
+    units = objective.units
     starts = [units.project(feasible.device_of)]
-    if hint is not None and search.is_feasible(units.project(hint)):
+    if hint is not None and objective.is_feasible(units.project(hint)):
         starts.append(units.project(hint))
     ranked = [(rank(each), each) for each in dict.fromkeys(starts)]
     start = min(ranked)[1]
-    found = search_in_child(search, start, parameters, max(0.0, deadline - time.monotonic()))
+    seconds = max(0.0, deadline - time.monotonic())
+    found = search_in_child(search, objective, start, parameters, seconds)
     if found.device_of is not None:
         ranked.append((rank(found.device_of), found.device_of))
     most = min(value for (value, *_), _ in ranked) * (1.0 + alike_share)

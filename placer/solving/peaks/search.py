@@ -22,6 +22,7 @@ from placer.solving.compiled.held_segments import cut, first_starts
 from placer.solving.compiled.laplacian import MOST_UNITS, slow_modes
 from placer.solving.peaks.moments import at_moments, to_held
 from placer.solving.peaks.problem import PeakProblem, regroup
+from placer.solving.process.search_run import BestSoFar, Effort
 from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
 from placer.solving.search.smoothing import smooth
 from placer.solving.transfer.transfer_search import to_arrays
@@ -52,6 +53,14 @@ _FIRST_DRAWS = 6
 _FRESH_SHARE = 0.4
 _MOST_SETTLINGS = 4
 _HOTTER = 4.0
+
+
+def search_peaks(
+    problem: PeakProblem, hint: Sequence[int] | None, best: BestSoFar, effort: Effort
+) -> None:
+    """The least transfer under caps on peaks."""
+    search = PeakSearch(problem, hint, effort.seed, best.keep)
+    search.run(effort.deadline, effort.work_limit, effort.threads)
 
 
 class PeakSearch(MultilevelSearch):

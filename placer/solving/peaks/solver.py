@@ -12,9 +12,11 @@ from placer.problem.placement_problem import PlacementProblem
 from placer.solving.objectives.refining import spilled_ops
 from placer.solving.peaks.problem import to_peak_problem
 from placer.solving.process.child_search import search_in_child
-from placer.solving.reduction.reduced_problem import SpillRules, reduce_to_units
+from placer.solving.reduction.unit_problem import SpillRules, reduce_to_units
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
+
+_SEARCH = "placer.solving.peaks.search:search_peaks"
 
 _MOST_TRIES = 4
 _FIRST_SHARE = 0.75
@@ -59,7 +61,7 @@ def solve_along_orders(
         if seconds <= 0.0:
             return None
         peaks = to_peak_problem(problem, units, lifetimes, capacity)
-        found = search_in_child(peaks, known, parameters, seconds)
+        found = search_in_child(_SEARCH, peaks, known, parameters, seconds)
         if found.device_of is None:
             return None
         device_of = settle_signals(problem, units.expand(found.device_of))

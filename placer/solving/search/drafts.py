@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.search.linear_split import split
 from placer.solving.search.occupancy import UNPLACED, Incidence, Occupancy
 from placer.solving.search.unit_order import unit_orders
@@ -23,7 +23,7 @@ def promising(states: Sequence[Occupancy]) -> list[Occupancy]:
     return [state for state in ranked if state.value <= 2 * ranked[0].value]
 
 
-def fill(problem: ReducedProblem) -> tuple[int, ...] | None:
+def fill(problem: UnitProblem) -> tuple[int, ...] | None:
     """A feasible placement with the heaviest units placed first, or ``None`` if one is left."""
     if not all(problem.allowed):
         return None
@@ -39,7 +39,7 @@ def _fills(incidence: Incidence) -> Iterator[list[int] | None]:
         yield _complete(incidence, _pinned(problem), order, choose)
 
 
-def _pinned(problem: ReducedProblem) -> list[int]:
+def _pinned(problem: UnitProblem) -> list[int]:
     """The device of every unit that has no choice."""
     return [devices[0] if len(devices) == 1 else UNPLACED for devices in problem.allowed]
 
@@ -71,13 +71,13 @@ def drafts(incidence: Incidence) -> Iterator[list[int] | None]:
     yield from _fills(incidence)
 
 
-def _common_devices(problem: ReducedProblem) -> frozenset[int]:
+def _common_devices(problem: UnitProblem) -> frozenset[int]:
     """The devices that most units may choose from."""
     sets = Counter(frozenset(devices) for devices in problem.allowed if len(devices) > 1)
     return sets.most_common(1)[0][0] if sets else frozenset()
 
 
-def _device_orders(problem: ReducedProblem, devices: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def _device_orders(problem: UnitProblem, devices: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Orders of the devices that differ in their capacities."""
     capacities = list(zip(*(row.capacity for row in problem.rows), strict=True))
     seen = set()
@@ -90,7 +90,7 @@ def _device_orders(problem: ReducedProblem, devices: Sequence[int]) -> Iterator[
             return
 
 
-def _heaviest_first(problem: ReducedProblem) -> list[int]:
+def _heaviest_first(problem: UnitProblem) -> list[int]:
     """The units by the largest share of any row that they take."""
     totals = [max(1, sum(row.weights)) for row in problem.rows]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.search.drafts import drafts, promising
 from placer.solving.search.local_search import improve
 from placer.solving.search.occupancy import Incidence, Occupancy
@@ -17,7 +17,7 @@ from placer.solving.search.repair import repair
 
 
 def initial_placement(
-    problem: ReducedProblem, deadline: float, hints: Sequence[Sequence[int]] = ()
+    problem: UnitProblem, deadline: float, hints: Sequence[Sequence[int]] = ()
 ) -> tuple[int, ...] | None:
     """The best feasible placement found, one device per unit, or ``None``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 
 UNPLACED = -1
 
@@ -12,7 +12,7 @@ UNPLACED = -1
 class Incidence:
     """What does not change while a placement does: nets and weights of each unit."""
 
-    def __init__(self, problem: ReducedProblem) -> None:
+    def __init__(self, problem: UnitProblem) -> None:
         self.problem = problem
         count = problem.unit_count
         self.out_of: list[list[int]] = [[] for _ in range(count)]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placer.solving.compiled.laplacian import MOST_PINS, MOST_UNITS, Matrix, slow_modes
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 
 Order = npt.NDArray[np.int64]
 Position = npt.NDArray[np.float64]
@@ -16,7 +16,7 @@ Position = npt.NDArray[np.float64]
 _MODES = 4
 
 
-def unit_orders(problem: ReducedProblem, members: Order) -> Iterator[Order]:
+def unit_orders(problem: UnitProblem, members: Order) -> Iterator[Order]:
     """Some orders of the units ``members``: as in the graph, then, if it is small, along the
     slowest modes of its Laplacian."""
     yield _along(_mean_place(problem), members)
@@ -29,7 +29,7 @@ def _along(position: Position, members: Order) -> Order:
     return members[np.argsort(position[members], kind="stable")]
 
 
-def _mean_place(problem: ReducedProblem) -> Position:
+def _mean_place(problem: UnitProblem) -> Position:
     """The mean position in the graph of the ops of each unit."""
     unit_of = np.asarray(problem.unit_of, dtype=np.int64)
     count = np.bincount(unit_of, minlength=problem.unit_count)
@@ -40,7 +40,7 @@ def _mean_place(problem: ReducedProblem) -> Position:
     return place
 
 
-def _clique_weights(problem: ReducedProblem) -> Matrix:
+def _clique_weights(problem: UnitProblem) -> Matrix:
     """What ties units: every net is a clique, its bytes divided among the ties of each unit."""
     weight = np.zeros((problem.unit_count, problem.unit_count))
     for net in problem.nets:

@@ -41,7 +41,7 @@ from typing import Any, TypeAlias
 
 from ortools.sat.python import cp_model
 
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 
 SAFE_SUM = 2**60
 """Sums of coefficients stay below this."""
@@ -54,7 +54,7 @@ class PlacementModel:
     """The model of one reduced problem, with a placement of its units to start at; ``device_of``
     reads a placement out of a solution."""
 
-    def __init__(self, problem: ReducedProblem, hint: Sequence[int] | None = None) -> None:
+    def __init__(self, problem: UnitProblem, hint: Sequence[int] | None = None) -> None:
         self.problem = problem
         self.is_exact = True
         self.cost_divisor = divisor_for(
@@ -186,7 +186,7 @@ def divisor_for(total: int) -> int:
     return divisor
 
 
-def interchangeable_devices(problem: ReducedProblem) -> list[list[int]]:
+def interchangeable_devices(problem: UnitProblem) -> list[list[int]]:
     """Sets of two or more devices that can swap names without any effect."""
     classes: dict[object, list[int]] = {}
     membership: list[list[int]] = [[] for _ in range(problem.device_count)]
@@ -204,7 +204,7 @@ def interchangeable_devices(problem: ReducedProblem) -> list[list[int]]:
 
 
 def leading_units(
-    problem: ReducedProblem, classes: Sequence[Sequence[int]], known: Sequence[int] | None = None
+    problem: UnitProblem, classes: Sequence[Sequence[int]], known: Sequence[int] | None = None
 ) -> list[list[int]]:
     """For each class of devices, units that may use it, one fewer than devices: those with the most
     bytes on each device of the placement ``known``, or the heaviest."""
@@ -222,7 +222,7 @@ def leading_units(
     return leaders
 
 
-def _incident_bytes(problem: ReducedProblem) -> list[int]:
+def _incident_bytes(problem: UnitProblem) -> list[int]:
     """Per unit, the bytes of the nets that it sends or reads."""
     size = [0] * problem.unit_count
     for net in problem.nets:

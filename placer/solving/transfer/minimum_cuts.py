@@ -33,7 +33,7 @@ import numpy.typing as npt
 from ortools.graph.python import max_flow
 
 from placer.solving.compiled.arrays import Ints, ragged
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.transfer.cp_sat import interchangeable_devices
 
 Sides = npt.NDArray[np.int8]
@@ -57,7 +57,7 @@ class CutNetwork:
     Raises ``OverflowError`` if costs cannot be added up in 64 bits.
     """
 
-    def __init__(self, problem: ReducedProblem) -> None:
+    def __init__(self, problem: UnitProblem) -> None:
         if problem.device_count != 2:
             raise ValueError(f"two devices, not {problem.device_count}")
         count = problem.unit_count
@@ -181,7 +181,7 @@ class BranchAndBound:
 
     def __init__(
         self,
-        problem: ReducedProblem,
+        problem: UnitProblem,
         known: Sequence[int],
         keep: Callable[[Sequence[int]], None],
         note_bound: Callable[[int], None],

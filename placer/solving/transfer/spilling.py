@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.reduction.reduced_problem import SpillRules, reduce_to_units
+from placer.solving.reduction.unit_problem import SpillRules, reduce_to_units
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.transfer.stage import StageResult, solve_stage
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from placer.solving.process.child_search import ChildResult, search_in_child
 from placer.solving.reduction.contraction import contract
 from placer.solving.reduction.forced_transfer import forced_bytes
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.search.initial import initial_placement
 from placer.solving.solution import SolverParameters, Status
+
+_SEARCH = "placer.solving.transfer.transfer_process:search_transfer"
 
 _INITIAL_SHARE = 0.1
 _INITIAL_MOST_SECONDS = 2.0
@@ -31,7 +33,7 @@ class StageResult:
 
 
 def solve_stage(
-    units: ReducedProblem,
+    units: UnitProblem,
     parameters: SolverParameters,
     deadline: float,
     hints: Sequence[Sequence[int]] = (),
@@ -58,12 +60,12 @@ def solve_stage(
     return _search(problem, start, parameters, deadline)
 
 
-def _is_fixed(problem: ReducedProblem) -> bool:
+def _is_fixed(problem: UnitProblem) -> bool:
     """Whether every unit has one device only."""
     return all(len(devices) == 1 for devices in problem.allowed)
 
 
-def _project(problem: ReducedProblem, hints: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+def _project(problem: UnitProblem, hints: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     return [problem.project(hint) for hint in hints]
 
 
@@ -72,7 +74,7 @@ def _initial_deadline(deadline: float) -> float:
     return now + min(_INITIAL_MOST_SECONDS, _INITIAL_SHARE * max(0.0, deadline - now))
 
 
-def cannot_fit(problem: ReducedProblem) -> bool:
+def cannot_fit(problem: UnitProblem) -> bool:
     """Whether sums alone show that nothing fits: a unit, or all units of a set of devices."""
     sets = {frozenset(devices) for devices in problem.allowed}
     sets.add(frozenset().union(*sets))
@@ -83,7 +85,7 @@ def cannot_fit(problem: ReducedProblem) -> bool:
     )
 
 
-def _overfull(problem: ReducedProblem, devices: frozenset[int]) -> bool:
+def _overfull(problem: UnitProblem, devices: frozenset[int]) -> bool:
     """Whether the units that may use only ``devices`` weigh more than those can hold."""
     for row in problem.rows:
         needed = sum(
@@ -97,7 +99,7 @@ def _overfull(problem: ReducedProblem, devices: frozenset[int]) -> bool:
 
 
 def _search(
-    problem: ReducedProblem,
+    problem: UnitProblem,
     start: tuple[int, ...] | None,
     parameters: SolverParameters,
     deadline: float,
@@ -106,7 +108,7 @@ def _search(
     left = deadline - time.monotonic()
     found = ChildResult(status=Status.UNKNOWN)
     if left >= _LEAST_CHILD_SECONDS:
-        found = search_in_child(problem, start, parameters, left)
+        found = search_in_child(_SEARCH, problem, start, parameters, left)
     candidates = [device_of for device_of in (start, found.device_of) if device_of is not None]
     if not candidates:
         status = Status.INFEASIBLE if found.status is Status.INFEASIBLE else Status.UNKNOWN
@@ -116,7 +118,7 @@ def _search(
 
 
 def _judge(
-    problem: ReducedProblem,
+    problem: UnitProblem,
     best: tuple[int, ...],
     bound: float,
     warnings: tuple[tuple[str, str], ...] = (),

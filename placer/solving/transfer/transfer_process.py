@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from ortools.sat.python import cp_model
 
 from placer.solving.process.cp_sat_run import cp_sat_solver, run_cp_sat
-from placer.solving.process.search_result import Effort, ResultFile
+from placer.solving.process.search_run import BestSoFar, Effort
 from placer.solving.reduction.contraction import contract
-from placer.solving.reduction.reduced_problem import ReducedProblem
 from placer.solving.reduction.relaxation import relax
+from placer.solving.reduction.unit_problem import UnitProblem
+from placer.solving.solution import Status
 from placer.solving.transfer.cp_sat import PlacementModel
 from placer.solving.transfer.minimum_cuts import BranchAndBound
 
@@ -25,31 +26,32 @@ if TYPE_CHECKING:
 
 
 def search_transfer(
-    problem: ReducedProblem,
+    problem: UnitProblem,
     hint: Sequence[int] | None,
-    result: ResultFile,
+    best: BestSoFar,
     effort: Effort,
 ) -> None:
     """The least transfer: on two devices minimum cuts, where the problem is large a heuristic
     search and simpler problems, then CP-SAT from the best on what it leaves to decide."""
-    known = _best_known(problem, hint, result)
-    if _is_cut(problem, known, result, effort, _FIRST_CUTS_SHARE):
+    problem = problem.alone()
+    known = _best_known(problem, hint, best)
+    if _is_cut(problem, known, best, effort, _FIRST_CUTS_SHARE):
         return
     if problem.unit_count > _LEAST_SEARCHED_UNITS:
         from placer.solving.transfer.transfer_search import TransferSearch
 
-        hint = result.content["device_of"] or hint
-        searcher = TransferSearch(problem, hint, effort.seed, result.keep)
+        hint = best.answer.device_of or hint
+        searcher = TransferSearch(problem, hint, effort.seed, best.keep)
         variables = (problem.unit_count + len(problem.nets)) * problem.device_count
         share, ladder = next(shares for most, *shares in _TRANSFER_SHARES if variables <= most)
         searcher.run(effort.until(share), effort.work_limit, effort.threads)
-        known = _best_known(problem, hint, result)
-        if _is_cut(problem, known, result, effort, _CUTS_SHARE):
+        known = _best_known(problem, hint, best)
+        if _is_cut(problem, known, best, effort, _CUTS_SHARE):
             return
-        raise_bound(problem, searcher, result, replace(effort, deadline=effort.until(ladder)))
-    known = _best_known(problem, hint, result)
+        raise_bound(problem, searcher, best, replace(effort, deadline=effort.until(ladder)))
+    known = _best_known(problem, hint, best)
     hint = known or hint
-    if _is_proven(problem, known, result) or time.time() > effort.deadline:
+    if _is_proven(problem, known, best) or time.time() > effort.deadline:
         return
     smaller = problem if known is None else contract(problem, problem.value(known))
     model = PlacementModel(smaller, None if hint is None else smaller.project(hint))
@@ -59,30 +61,31 @@ def search_transfer(
         candidates = [smaller.expand(units), *([] if known is None else [known])]
         return min(candidates, key=problem.value)
 
-    run_cp_sat(model, result, effort, expand)
+    run_cp_sat(model, best, effort, expand)
 
 
 def _best_known(
-    problem: ReducedProblem, hint: Sequence[int] | None, result: ResultFile
+    problem: UnitProblem, hint: Sequence[int] | None, best: BestSoFar
 ) -> Sequence[int] | None:
     """The best placement found so far, or the hint, if it keeps all limits."""
-    best = result.content["device_of"] or hint
-    return best if best is not None and problem.is_feasible(best) else None
+    found = best.answer.device_of or hint
+    return found if found is not None and problem.is_feasible(found) else None
 
 
-def _is_proven(problem: ReducedProblem, known: Sequence[int] | None, result: ResultFile) -> bool:
+def _is_proven(problem: UnitProblem, known: Sequence[int] | None, best: BestSoFar) -> bool:
     """Whether the bound is what ``known`` costs; then it is written down as optimal."""
-    bound = result.content["lower_bound"]
+    bound = best.answer.lower_bound
     if known is None or bound is None or problem.value(known) > bound:
         return False
-    result.update(status="OPTIMAL", device_of=list(known))
+    best.keep(known)
+    best.prove(Status.OPTIMAL)
     return True
 
 
 def _is_cut(
-    problem: ReducedProblem,
+    problem: UnitProblem,
     known: Sequence[int] | None,
-    result: ResultFile,
+    best: BestSoFar,
     effort: Effort,
     share: float,
 ) -> bool:
@@ -95,17 +98,17 @@ def _is_cut(
         search = BranchAndBound(
             smaller,
             smaller.project(known),
-            lambda units: result.keep(smaller.expand(units)),
-            lambda bound: result.update(lower_bound=bound),
+            lambda units: best.keep(smaller.expand(units)),
+            best.raise_bound,
         )
         search.run(effort.until(share), effort.work_limit)
-    return _is_proven(problem, _best_known(problem, known, result), result)
+    return _is_proven(problem, _best_known(problem, known, best), best)
 
 
 def raise_bound(
-    problem: ReducedProblem,
+    problem: UnitProblem,
     searcher: TransferSearch,
-    result: ResultFile,
+    best: BestSoFar,
     effort: Effort,
 ) -> None:
     """The lower bounds that simpler problems prove, the simplest first, until one is too hard;
@@ -124,17 +127,17 @@ def raise_bound(
                 _PROVERS if len(model.z) <= _MOST_SENT else _PROVERS[:1]
             )
             solver.parameters.num_workers = len(solver.parameters.subsolvers)
-        solver.best_bound_callback = functools.partial(_note_bound, model, result)
+        solver.best_bound_callback = functools.partial(_note_bound, model, best)
         status = solver.solve(model.model)
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            _note_bound(model, result, solver.best_objective_bound)
+            _note_bound(model, best, solver.best_objective_bound)
             searcher.keep_mended(simpler.expand(model.device_of(solver)))
         if status != cp_model.OPTIMAL:
             return
 
 
-def _note_bound(model: PlacementModel, result: ResultFile, bound: float) -> None:
-    result.update(lower_bound=model.lower_bound(bound))
+def _note_bound(model: PlacementModel, best: BestSoFar, bound: float) -> None:
+    best.raise_bound(model.lower_bound(bound))
 
 
 _LOSSES = (0.1, 0.03, 0.003, 0.0)

@@ -18,7 +18,7 @@ from placer.solving.compiled.arrays import (
     ragged,
 )
 from placer.solving.compiled.gain_table import excess, transfer_of
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
 from placer.solving.search.recursive_bisection import bisect_recursively, finish, redraw, refine
 
@@ -26,7 +26,7 @@ _FRESH_SHARE = 0.1
 _REDRAWN_SHARE = 0.65
 
 
-def to_arrays(problem: ReducedProblem) -> Arrays:
+def to_arrays(problem: UnitProblem) -> Arrays:
     """The problem for compiled code.  Sizes become floats: exact up to 2**53 bytes."""
     count = problem.device_count
     allowed = np.zeros((problem.unit_count, count), np.bool_)
@@ -67,7 +67,7 @@ class TransferSearch(MultilevelSearch):
     alike_share = 1e-4
 
     def __init__(
-        self, problem: ReducedProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
+        self, problem: UnitProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
     ) -> None:
         super().__init__(to_arrays(problem), hint, seed, on_better)
 

@@ -24,20 +24,20 @@ from placer.solving.compiled.parts import part_of
 from placer.solving.compiled.priority_queues import fullest_first, new_queues, put, remove
 from placer.solving.compiled.relief import relieve
 from placer.solving.compiled.unit_moves import refine_transfer
-from placer.solving.reduction.reduced_problem import ReducedProblem, reduce_to_units
+from placer.solving.reduction.unit_problem import UnitProblem, reduce_to_units
 from placer.solving.search.recursive_bisection import bisect_recursively
 from placer.solving.transfer.transfer_search import to_arrays
 
 SEEDS = range(60)
 
 
-def problems() -> Iterator[tuple[random.Random, ReducedProblem, Arrays]]:
+def problems() -> Iterator[tuple[random.Random, UnitProblem, Arrays]]:
     for seed in SEEDS:
         problem = reduce_to_units(random_problem(seed, most_ops=12))
         yield random.Random(seed), problem, to_arrays(problem)
 
 
-def anywhere(rng: random.Random, problem: ReducedProblem) -> Ints:
+def anywhere(rng: random.Random, problem: UnitProblem) -> Ints:
     """A device for every unit, allowed or not."""
     return np.array([rng.randrange(problem.device_count) for _ in problem.allowed])
 
@@ -126,7 +126,7 @@ def test_segments_of_an_order_are_the_cheapest() -> None:
             assert _crossing(problem, order.tolist(), found.tolist()) == min(costs.values())
 
 
-def _crossing(problem: ReducedProblem, order: list[int], at: list[int]) -> int:
+def _crossing(problem: UnitProblem, order: list[int], at: list[int]) -> int:
     """The bytes of all nets that cross each place where the segment changes."""
     total = 0
     for cut in (i for i in range(1, len(order)) if at[i] != at[i - 1]):

@@ -24,10 +24,10 @@ from placer.solving.caps.tightening import solve_under_peaks
 from placer.solving.compiled.held_bytes import hold, shift
 from placer.solving.compiled.held_segments import cut
 from placer.solving.peaks.moments import at_moments, to_held
-from placer.solving.peaks.problem import PeakProblem, from_json, regroup, to_peak_problem
+from placer.solving.peaks.problem import PeakProblem, regroup, to_peak_problem
 from placer.solving.peaks.search import PeakSearch
 from placer.solving.peaks.solver import solve_along_orders
-from placer.solving.reduction.reduced_problem import reduce_to_units
+from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.transfer.transfer_search import to_arrays
 
@@ -122,17 +122,6 @@ def test_what_is_held_is_kept_up_to_date(seed: int) -> None:
     coarse = to_held(regroup(some, joined), np.bincount(joined, peaks.resident, minlength=count))
     of_joined = np.array([device_of[joined == unit][0] for unit in range(count)], np.int64)
     assert (hold(coarse, of_joined, DEVICES, len(moments)) == in_use[:, moments]).all()
-
-
-def test_the_problem_survives_being_written() -> None:
-    """And so does the placement that goes with it."""
-    peaks = random_peaks(random.Random(3))
-    again, hint = from_json(peaks.to_json([0, 1, 2, 0, 1, 2, 0]))
-    assert hint == (0, 1, 2, 0, 1, 2, 0)
-    for one, other in zip(peaks.buffers, again.buffers, strict=True):
-        assert (one == other).all()
-    assert (again.resident == peaks.resident).all()
-    assert (again.orders, again.length, again.capacity) == (2, LENGTH, (9, 9, 9))
 
 
 @settings(max_examples=40)

@@ -8,7 +8,7 @@ import time
 from small_problems import best_by_enumeration, problem_of, random_problem
 
 from placer.solving.reduction.contraction import contract
-from placer.solving.reduction.reduced_problem import reduce_to_units
+from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.search.initial import initial_placement
 from placer.solving.search.local_search import improve
 from placer.solving.search.occupancy import Incidence, Occupancy

@@ -2,49 +2,42 @@
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fresh_interpreter import in_fresh_interpreter
 from small_problems import feasible_placements, problem_of, random_problem
 
-from placer.solving.process.child_search import child_command
-from placer.solving.reduction.reduced_problem import ReducedProblem, SpillRules, reduce_to_units
+from placer.solving.reduction.unit_problem import SpillRules, UnitProblem, reduce_to_units
 
-BATCH = """
-import json, sys, time
-from pathlib import Path
+BRANCH = """
+import time
 from placer.solving.transfer.minimum_cuts import BranchAndBound
-from placer.solving.reduction.reduced_problem import from_json
-answers = []
-for text, most_cases in json.loads(Path(sys.argv[1]).read_text()):
-    problem, known = from_json(text)
+
+def answer(batch):
+    return [branch(problem, known, most_cases) for problem, known, most_cases in batch]
+
+def branch(problem, known, most_cases):
     kept, bounds = [list(known)], [0]
     search = BranchAndBound(problem, known, kept.append, bounds.append)
     proven = search.run(time.time() + 30.0, most_cases)
-    answers.append({"kept": kept, "bounds": bounds, "proven": proven})
-Path(sys.argv[1]).write_text(json.dumps(answers))
+    return {"kept": kept, "bounds": bounds, "proven": proven}
 """
 
 
 def branch(
-    folder: Path, problems: list[tuple[ReducedProblem, tuple[int, ...]]], most_cases: int | None
+    folder: Path, problems: list[tuple[UnitProblem, tuple[int, ...]]], most_cases: int | None
 ) -> list[dict[str, Any]]:
     """For each problem and first placement: the placements kept, the bounds, whether the last is
     proven."""
-    path = folder / "problems.json"
-    path.write_text(json.dumps([(p.to_json(known), most_cases) for p, known in problems]))
-    bootstrap = child_command()[-1].partition("from placer")[0]
-    subprocess.run([sys.executable, "-P", "-c", bootstrap + BATCH, str(path)], check=True)
-    answers: list[dict[str, Any]] = json.loads(path.read_text())
+    batch = [(problem, known, most_cases) for problem, known in problems]
+    answers: list[dict[str, Any]] = in_fresh_interpreter(folder, BRANCH, batch)
     return answers
 
 
-def two_device_problems(count: int) -> list[tuple[ReducedProblem, list[tuple[int, ...]]]]:
+def two_device_problems(count: int) -> list[tuple[UnitProblem, list[tuple[int, ...]]]]:
     """Random problems of two devices (caps, pins, groups, moments, spilling; sizes from a byte to a
     terabyte) with their feasible placements, of which there are some."""
     found = []

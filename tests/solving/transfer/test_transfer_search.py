@@ -13,7 +13,7 @@ from placer.problem.placement_problem import PlacementProblem
 from placer.solving.compiled.coarsening import coarsen
 from placer.solving.compiled.gain_table import transfer_of
 from placer.solving.reduction.contraction import contract
-from placer.solving.reduction.reduced_problem import reduce_to_units
+from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.search.recursive_bisection import bisect_recursively, redraw
 from placer.solving.transfer.transfer_search import TransferSearch, to_arrays
 

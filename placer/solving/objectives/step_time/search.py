@@ -22,8 +22,10 @@ from placer.solving.compiled.schedule import Program, Timing, step_seconds
 from placer.solving.compiled.step_annealing import anneal_step
 from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.throughput.search import to_arrays
+from placer.solving.process.search_run import BestSoFar, Effort
 from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
 
+_BASELINE_SHARE = 0.4
 _ROUND_SECONDS = 0.4
 """Of annealing at one level before the next one has its turn."""
 
@@ -74,6 +76,16 @@ def to_program(
     )
 
 
+def search_steps(
+    step: StepProblem, hint: Sequence[int] | None, best: BestSoFar, effort: Effort
+) -> None:
+    """The least step time: baselines, then annealing of simulated steps."""
+    best.raise_bound(step.least_step())
+    search = StepSearch(step, hint, effort.seed, best.keep)
+    search.start(effort.until(_BASELINE_SHARE))
+    search.run(effort.deadline, effort.work_limit, effort.threads)
+
+
 class StepSearch(MultilevelSearch):
     """The search over one problem; ``on_better`` is told of every better placement."""
 
@@ -88,7 +100,7 @@ class StepSearch(MultilevelSearch):
     ) -> None:
         self.step_problem = step
         self.programs = tuple(
-            to_program(step.problem, step.loads.unit_of, order)
+            to_program(step.problem, step.units.unit_of, order)
             for order in step_orders(len(step.problem.op_names))
         )
         self.deadline = float("inf")
@@ -139,7 +151,7 @@ class StepSearch(MultilevelSearch):
     def place(self, baseline: Baseline, problem: PlacementProblem) -> list[Found]:
         """What a baseline makes of a problem with the same ops, if that fits."""
         try:
-            units = self.step_problem.loads.project(baseline(problem))
+            units = self.step_problem.units.project(baseline(problem))
         except DoesNotFitError:
             return []
         fits = self.step_problem.is_feasible(units)

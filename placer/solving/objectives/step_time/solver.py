@@ -31,12 +31,12 @@ def minimise_step(
     step = StepProblem(problem, spilled_ops(problem, feasible.device_of))
 
     def rank(units: Sequence[int]) -> tuple[float, ...]:
-        return step.value(units), transfer_bytes(problem, step.loads.expand(units))
+        return step.value(units), transfer_bytes(problem, step.units.expand(units))
 
     return refine(
         problem,
+        "placer.solving.objectives.step_time.search:search_steps",
         step,
-        step.loads,
         rank,
         step.least_step,
         parameters,

@@ -51,8 +51,8 @@ class LoadModel:
         self.is_exact = True
         self.seconds = max(problem.value(hint), 1e-300) / _RESOLUTION
         self.model = cp_model.CpModel()
-        self.x = [self._row(unit, devices) for unit, devices in enumerate(problem.allowed)]
-        self.terms: list[list[Any]] = [[] for _ in range(problem.device_count)]
+        self.x = [self._row(unit, devices) for unit, devices in enumerate(problem.units.allowed)]
+        self.terms: list[list[Any]] = [[] for _ in range(problem.units.device_count)]
         self.sent: list[tuple[Any, Stream, int, int | None]] = []
         for unit, row in enumerate(self.x):
             for device, x in row.items():
@@ -91,7 +91,7 @@ class LoadModel:
         if price is None or not self.problem.multicast:
             self._charge_pairs(stream, home, readers)
             return
-        for device in range(self.problem.device_count):
+        for device in range(self.problem.units.device_count):
             if not self.problem.occupied[device]:
                 continue
             received = self.model.new_bool_var("")
@@ -138,7 +138,7 @@ class LoadModel:
 
     def _one_price(self, stream: Stream) -> int | None:
         """What the stream costs between any two devices, if that is one price."""
-        count = self.problem.device_count
+        count = self.problem.units.device_count
         prices = {
             self._ticks(self.problem.send_seconds(stream, a, b))
             for a in range(count)
@@ -149,7 +149,7 @@ class LoadModel:
 
     def _keep_rows(self) -> None:
         """(3)."""
-        for row in self.problem.rows:
+        for row in self.problem.units.rows:
             divisor = divisor_for(sum(row.weights))
             self.is_exact = self.is_exact and divisor == 1
             for device, capacity in enumerate(row.capacity):
@@ -196,7 +196,7 @@ def _not(literal: Literal) -> Literal:
 
 def _interchangeable(problem: LoadProblem) -> list[list[int]]:
     """Sets of two or more devices that can swap names without any effect."""
-    count = problem.device_count
+    count = problem.units.device_count
     links = {
         (problem.latency[a][b], problem.seconds_per_byte[a][b])
         for a in range(count)
@@ -208,8 +208,8 @@ def _interchangeable(problem: LoadProblem) -> list[list[int]]:
     classes: dict[object, list[int]] = {}
     for device in range(count):
         key: tuple[object, ...] = (
-            tuple(device in devices for devices in problem.allowed),
-            tuple(row.capacity[device] for row in problem.rows),
+            tuple(device in devices for devices in problem.units.allowed),
+            tuple(row.capacity[device] for row in problem.units.rows),
             tuple(times[device] for times in problem.seconds),
             problem.occupied[device],
         )
@@ -223,7 +223,7 @@ def _leaders(problem: LoadProblem, classes: Sequence[Sequence[int]]) -> list[lis
     for devices in classes:
         units = [
             u
-            for u, allowed in enumerate(problem.allowed)
+            for u, allowed in enumerate(problem.units.allowed)
             if devices[0] in allowed and len(allowed) > 1
         ]
         units.sort(key=lambda unit: -problem.seconds[unit][devices[0]])

@@ -3,6 +3,7 @@ topological orders."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,10 +22,15 @@ from placer.solving.compiled.arrays import (
 from placer.solving.compiled.loads import keeps_rows, new_state
 from placer.solving.compiled.segments import split_by_load
 from placer.solving.objectives.throughput.problem import LoadProblem
+from placer.solving.process.search_run import BestSoFar, Effort
 from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
 
 _MOST_SPLIT_UNITS = 700
 """Segments of an order take seconds and memory that grow with the square of its length."""
+
+_ANNEALING_SHARE = 0.5
+_MOST_VARIABLES = 60_000
+"""Beyond, CP-SAT neither improves what annealing found nor proves much in a minute."""
 
 _FIRST_ORDERS = 40
 _CYCLE_ORDERS = 5
@@ -36,8 +42,8 @@ _POWERS = (8.0, 16.0, 32.0)
 
 def to_arrays(problem: LoadProblem) -> Arrays:
     """The problem for compiled code.  Sizes become floats: exact up to 2**53 bytes."""
-    allowed = np.zeros((problem.unit_count, problem.device_count), np.bool_)
-    for unit, devices in enumerate(problem.allowed):
+    allowed = np.zeros((problem.units.unit_count, problem.units.device_count), np.bool_)
+    for unit, devices in enumerate(problem.units.allowed):
         allowed[unit, list(devices)] = True
     start, pins = ragged([stream.consumers for stream in problem.streams])
     nets = Nets(
@@ -49,20 +55,38 @@ def to_arrays(problem: LoadProblem) -> Arrays:
     )
     units = Units(
         np.array(problem.seconds, np.float64),
-        np.array([row.weights for row in problem.rows], np.float64),
+        np.array([row.weights for row in problem.units.rows], np.float64),
         allowed,
-        *incidence(problem.unit_count, nets),
+        *incidence(problem.units.unit_count, nets),
     )
     machine = Devices(
-        np.array([row.capacity for row in problem.rows], np.float64),
+        np.array([row.capacity for row in problem.units.rows], np.float64),
         np.array(problem.latency, np.float64),
         np.array(problem.seconds_per_byte, np.float64),
         np.array(problem.occupied, np.bool_),
         problem.multicast,
     )
-    for device in range(problem.device_count):
+    for device in range(problem.units.device_count):
         machine.latency[device, device] = machine.seconds_per_byte[device, device] = 0.0
     return Arrays(units, nets, machine)
+
+
+def search_loads(
+    problem: LoadProblem, hint: Sequence[int] | None, best: BestSoFar, effort: Effort
+) -> None:
+    """The least bottleneck: annealing first, then CP-SAT from the best, for a bound too."""
+    from placer.solving.objectives.throughput.model import LoadModel
+    from placer.solving.process.cp_sat_run import run_cp_sat
+
+    best.raise_bound(problem.least_load())
+    variables = (problem.units.unit_count + len(problem.streams)) * problem.units.device_count
+    proves = variables <= _MOST_VARIABLES
+    search = LoadSearch(problem, hint, effort.seed, best.keep)
+    share = _ANNEALING_SHARE if proves else 1.0
+    search.run(effort.until(share), effort.work_limit, effort.threads)
+    found = best.answer.device_of
+    if proves and found is not None and time.time() < effort.deadline:
+        run_cp_sat(LoadModel(problem, found), best, effort)
 
 
 class LoadSearch(MultilevelSearch):

@@ -24,8 +24,16 @@ def minimise_bottleneck(
     loads = to_loads(problem, spilled_ops(problem, feasible.device_of))
 
     def rank(units: Sequence[int]) -> tuple[float, ...]:
-        return (max(busy_seconds(problem, loads.expand(units))),)
+        return (max(busy_seconds(problem, loads.units.expand(units))),)
 
     return refine(
-        problem, loads, loads, rank, loads.least_load, parameters, deadline, feasible, hint
+        problem,
+        "placer.solving.objectives.throughput.search:search_loads",
+        loads,
+        rank,
+        loads.least_load,
+        parameters,
+        deadline,
+        feasible,
+        hint,
     )
