@@ -24,7 +24,7 @@ from placer.__main__ import main
 from placer.extraction.process import child_process
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
-from fuzzing.warm_process import start_child
+from fuzzing.warm_process import WarmChild
 
 DEVICES = "2xA100-40GB"
 CAP_SHARES = (0.6, 0.95)
@@ -47,7 +47,7 @@ HEADER = (
 )
 
 
-child_process.start_child = start_child
+child_process.Child = WarmChild
 
 
 def placer(*arguments: str) -> Ended:

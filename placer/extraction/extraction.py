@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.tensor_size import tensor_bytes
@@ -17,6 +17,23 @@ if TYPE_CHECKING:
 
 Warning_ = tuple[str, str, tuple[str, ...]]
 """A code, a message, and the ops it is about."""
+
+
+class ProgramChoice(TypedDict):
+    """Which program of a file is meant; see :func:`placer.extract`."""
+
+    tag_set: str | None
+    signature: str | None
+    outputs: Sequence[str] | None
+
+
+class Bindings(TypedDict):
+    """What unknown dimensions are bound to: the batch, and shapes by the name of an input or op;
+    ``dims`` says which of these share a size."""
+
+    batch_size: int | None
+    shapes: Mapping[str, Sequence[int | None]]
+    dims: Mapping[str, Mapping[str, object]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +50,7 @@ class Extraction:
 
     graph: OpGraph
     model: Mapping[str, Any]
-    bindings: Mapping[str, Any]
+    bindings: Bindings
     inputs: tuple[ProgramInput, ...] = ()
     outputs: tuple[tuple[str, str], ...] = ()
     unknown: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from placer.extraction.extraction import Extraction
+from placer.extraction.extraction import Bindings, Extraction, ProgramChoice
 
 if TYPE_CHECKING:
     from placer.extraction.division.division import Division
@@ -44,19 +44,33 @@ def extract(
     Raises :class:`ModelError` for a model that cannot be read, :class:`UsageError` for a request
     that does not fit it, :class:`ShapeError` for bindings that do not fit it.
     """
-    from placer.extraction.process.child_process import run_child
+    from placer.extraction.process.child_process import run_extraction
+    from placer.extraction.process.requests import (
+        ExtractionRequest,
+        FileSource,
+        LiveSource,
+        memory_limit,
+    )
     from placer.extraction.shapes.dimensions import resolve_shapes
 
     sizes, named = resolve_shapes(shapes, dims)
-    binding: dict[str, Any] = {"batch_size": batch_size, "shapes": sizes, "dims": named}
-    task = {"division": division, **binding}
+    bindings = Bindings(batch_size=batch_size, shapes=sizes, dims=named)
+    choice = ProgramChoice(tag_set=tag_set, signature=signature, outputs=outputs)
+
+    def ask(found: FileSource | LiveSource) -> Extraction:
+        request = ExtractionRequest(
+            source=found,
+            bindings=bindings,
+            division=division,
+            memory_limit_bytes=memory_limit(found.size_bytes()),
+        )
+        return run_extraction(request, time_limit_seconds)
+
     if isinstance(source, str | os.PathLike):
         from placer.extraction.process.local_models import local_model
 
-        chosen = {"tag_set": tag_set, "signature": signature, "outputs": outputs}
         with local_model(source, allow_unsafe_keras=allow_unsafe_keras, weights=False) as model:
-            request = {"path": str(model.path), **chosen, **task}
-            return model.describe(run_child(request, time_limit_seconds))
+            return model.describe(ask(FileSource(path=str(model.path), choice=choice)))
 
     from placer.extraction.divisibility.divisibility import with_inputs
     from placer.extraction.division.dividing import divided
@@ -65,13 +79,12 @@ def extract(
     from placer.extraction.reading.portable_programs import pack_program
     from placer.extraction.shapes.binding import capture_states, needs_binding
 
-    program = load_program(source, tag_set=tag_set, signature=signature, outputs=outputs)
+    program = load_program(source, **choice)
     captures = capture_states(program)
     if division is not None:
         division = with_inputs(division, program, sizes)
         parts = pack_program(divided(program, division), captures)
-        request = {"program": parts, "whole": pack_program(program, captures), **task}
-        return run_child({**request, "division": division}, time_limit_seconds)
+        return ask(LiveSource(program=parts, whole=pack_program(program, captures)))
     if not needs_binding(program) and not sizes:
-        return analyse_program(program, captures, **binding)
-    return run_child({"program": pack_program(program, captures), **task}, time_limit_seconds)
+        return analyse_program(program, captures, **bindings)
+    return ask(LiveSource(program=pack_program(program, captures)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import sys
 
 import pytest
 
@@ -34,18 +35,22 @@ node { name: "upper" op: "StringUpper" input: "words" }
 
 
 @pytest.fixture(autouse=True)
-def here(monkeypatch, tmp_path_factory):
+def here(monkeypatch):
     """Lets this process do what the reading process does."""
     pytest.importorskip("tensorflow")
-    from placer.extraction.process import child_process, extraction_process
+    from placer.extraction.process import child_process, reading_tasks
+    from placer.processes import Ending, Outcome
 
-    folder = tmp_path_factory.mktemp("child")
-    monkeypatch.setattr(extraction_process, "limit_memory", lambda *_: None)
-    monkeypatch.setattr(
-        child_process,
-        "ask_child",
-        lambda task, request, _: extraction_process._TASKS[task](request, folder),
-    )
+    def answer(task, request, _):
+        found = getattr(reading_tasks, task)(request, lambda told: None)
+        return Outcome(ending=Ending.ANSWERED, answer=found)
+
+    monkeypatch.setattr(reading_tasks, "limit_memory", lambda *_: None)
+    monkeypatch.setattr(reading_tasks.gc, "disable", lambda: None)
+    monkeypatch.setattr(child_process, "_ask", answer)
+    limit = sys.getrecursionlimit()
+    yield
+    sys.setrecursionlimit(limit)
 
 
 @pytest.fixture

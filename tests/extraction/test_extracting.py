@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from placer.errors import ModelError, ShapeError, UsageError
 from placer.extraction import extract
 from placer.extraction.flat_program import analyse_program
 from placer.extraction.process import child_process
-from placer.extraction.process.process_limits import memory_limit
+from placer.extraction.process.requests import FileSource, memory_limit
 from placer.extraction.reading.loading import load_program
 from placer.prediction import predict
 from placer.prediction.costs.op_costs import estimate_costs
@@ -129,20 +128,20 @@ def test_a_slow_child_is_ended(heavy_model, monkeypatch):
         extract(heavy_model, time_limit_seconds=0.2)
 
 
-def test_a_child_that_dies_while_inferring_is_asked_again(heavy_model, monkeypatch):
+def test_a_child_that_dies_while_inferring_is_asked_again(heavy_model, monkeypatch, tmp_path):
     """If only shape inference kills the child, the shapes stated in the file are used."""
-    bootstrap = """
-import os, pickle, sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-folder = Path(sys.argv[2])
-from placer.extraction import flat_program
-from placer.extraction.process import extraction_process
-if pickle.loads((folder / "request").read_bytes())["infer"]:
-    flat_program._find_shapes = lambda *arguments: os.abort()
-extraction_process.main(folder)
-"""
-    monkeypatch.setattr(child_process, "_BOOTSTRAP", bootstrap)
+    (tmp_path / "failing_tasks.py").write_text(
+        "import os\n"
+        "from placer.extraction import flat_program\n"
+        "from placer.extraction.process import reading_tasks\n"
+        "def extract_program(request, tell):\n"
+        "    if request.infer:\n"
+        "        flat_program._find_shapes = lambda *arguments: os.abort()\n"
+        "    return reading_tasks.extract_program(request, tell)\n"
+    )
+    monkeypatch.setattr(child_process, "TASKS", "failing_tasks")
+    monkeypatch.setitem(child_process.ENVIRONMENT, "PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(child_process, "_ahead", [])
     extraction = extract(heavy_model, batch_size=8)
     assert extraction.graph.ops["x"].info.outputs[0].shape == (8, 32_768)
     assert "MatMul:0" in extraction.unknown
@@ -174,7 +173,9 @@ def test_the_memory_of_the_child_is_bounded(tmp_path, monkeypatch):
     path.write_bytes(layered_graph(5_000).SerializeToString())
     small = tmp_path / "small.pb"
     small.write_bytes(path.read_bytes()[:1000])
-    limits = [memory_limit({"path": str(file)}) for file in (small, path)]
+    choice = {"tag_set": None, "signature": None, "outputs": None}
+    sources = [FileSource(path=str(file), choice=choice) for file in (small, path)]
+    limits = [memory_limit(source.size_bytes()) for source in sources]
     assert limits[1] - limits[0] == 32 * (path.stat().st_size - 1000)
     assert limits[0] > 4 * 2**30
     monkeypatch.setenv("PLACER_READING_MEMORY", "8MiB")
@@ -185,49 +186,6 @@ def test_the_memory_of_the_child_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setenv("PLACER_READING_MEMORY", "much")
     with pytest.raises(UsageError, match=r"PLACER_READING_MEMORY: 'much' is no size"):
         extract(path)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can end a process with its parent")
-def test_a_child_ends_with_its_parent(tmp_path):
-    """Even inside a call into C that never comes back to Python."""
-    bootstrap = """
-import ctypes, os, sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from placer.extraction.process import extraction_process
-
-def hang(request, folder):
-    Path(request["path"]).write_text(str(os.getpid()))
-    ctypes.PyDLL(None).sleep(100)
-
-extraction_process._TASKS = {"extract": hang}
-extraction_process.main(Path(sys.argv[2]))
-"""
-    program = (
-        "from placer.extraction.process import child_process\n"
-        f"child_process._BOOTSTRAP = {bootstrap!r}\n"
-        f"child_process.ask_child('extract', {{'path': {str(tmp_path / 'pid')!r}}}, 100)"
-    )
-    parent = subprocess.Popen(
-        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": ROOT}
-    )
-    try:
-        wait_until((tmp_path / "pid").exists)
-        wait_until(lambda: (tmp_path / "pid").read_text())
-    finally:
-        parent.kill()
-        parent.wait()
-    status = Path("/proc") / (tmp_path / "pid").read_text() / "stat"
-    wait_until(
-        lambda: not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
-    )
-
-
-def wait_until(condition, seconds=30):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_a_batch_size_that_binds_nothing_is_a_warning():

@@ -10,16 +10,18 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
 from fuzzing.cases import Outcome, as_line, limit_address_space, watch
+
+from placer import processes
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -29,7 +31,6 @@ class ForkedChild:
 
     def __init__(self, work: Callable[[], None]) -> None:
         self.returncode: int | None = None
-        self.stdin: IO[bytes] | None = None
         self.pid = os.fork()
         if self.pid == 0:
             status = 1
@@ -57,23 +58,23 @@ class ForkedChild:
         return self.returncode
 
 
-def start_child(folder: Path) -> ForkedChild:
-    """In place of ``placer.extraction.process.child_process.start_child``."""
-    from placer.extraction.process import child_process, extraction_process
+class WarmChild(processes.Child):
+    """A fork in place of a fresh interpreter."""
 
-    asked, standard_input = os.pipe()
+    def _start(
+        self, channel: socket.socket, environment: Mapping[str, str], ahead: Sequence[str]
+    ) -> ForkedChild:
+        parent = os.getpid()
 
-    def work() -> None:
-        os.close(standard_input)
-        os.read(asked, 1)
-        _send_to((1, 2), folder / "log")
-        os.environ[child_process.CHILD_MARK] = "1"
-        extraction_process.main(folder)
+        def work() -> None:
+            self._channel.close()
+            for descriptor in (1, 2):
+                os.dup2(self._log.fileno(), descriptor)
+            os.environ |= {**environment, "TMPDIR": self._folder.name}
+            tempfile.tempdir = self._folder.name
+            processes.serve(channel.fileno(), parent, ahead)
 
-    child = ForkedChild(work)
-    os.close(asked)
-    child.stdin = os.fdopen(standard_input, "wb")
-    return child
+        return ForkedChild(work)
 
 
 def run_case(arguments: list[str], folder: Path) -> Outcome:
@@ -138,7 +139,7 @@ def serve() -> None:
     import placer.pipeline.pipeline  # noqa: F401
     from placer.extraction.process import child_process
 
-    child_process.start_child = start_child
+    child_process.Child = WarmChild
     for line in sys.stdin:
         arguments, folder = json.loads(line)
         answers.write(as_line(run_case(arguments, Path(folder))) + "\n")

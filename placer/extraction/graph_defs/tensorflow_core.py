@@ -22,15 +22,8 @@ LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
 """What takes three quarters of the time of importing TensorFlow's core, in order of dependence."""
 
 EXTENSIONS = (
-    *("bz2", "decimal", "fcntl", "hashlib", "json", "lzma", "random", "resource", "select", "ssl"),
-    *("subprocess", "tempfile", "zlib"),
-    *(
-        "google.protobuf.descriptor",
-        "ml_dtypes",
-        "numpy",
-        "placer.extraction.process.process_limits",
-    ),
-    "wrapt",
+    *("bz2", "decimal", "fcntl", "hashlib", "json", "lzma", "random", "resource", "ssl", "zlib"),
+    *("google.protobuf.descriptor", "ml_dtypes", "numpy", "wrapt"),
 )
 """Modules with a library of their own, or with a function of one: these would wait until
 TensorFlow's are loaded."""

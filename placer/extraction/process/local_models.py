@@ -14,7 +14,13 @@ from placer.errors import UsageError
 from placer.extraction.files.keras_files import CONFIG_FILE, is_keras_file
 from placer.extraction.files.remote_files import scheme_of
 from placer.extraction.files.sources import file_hash
-from placer.extraction.process.child_process import require_answer
+from placer.extraction.process.child_process import export_keras, fetch
+from placer.extraction.process.requests import (
+    FetchRequest,
+    KerasRequest,
+    keras_bytes,
+    memory_limit,
+)
 
 if TYPE_CHECKING:
     from placer.extraction.extraction import Extraction
@@ -68,12 +74,16 @@ def local_model(
         original = Path(name.partition("://")[2] if scheme == "file" else name)
         if scheme not in ("", "file"):
             original = Path(folder) / (Path(name).name or "model")
-            request = {"path": name, "target": str(original), "weights": weights}
-            require_answer("fetch", request, TIME_LIMIT_SECONDS)
+            fetch(FetchRequest(path=name, target=original, weights=weights), TIME_LIMIT_SECONDS)
         if not is_keras_file(original):
             yield LocalModel(source=name, original=original, path=original)
             return
         target = Path(folder) / "exported"
-        request = {"path": str(original), "target": str(target), "allow_code": allow_unsafe_keras}
-        require_answer("export_keras", request, TIME_LIMIT_SECONDS)
+        request = KerasRequest(
+            path=original,
+            target=target,
+            allow_code=allow_unsafe_keras,
+            memory_limit_bytes=memory_limit(keras_bytes(original)),
+        )
+        export_keras(request, TIME_LIMIT_SECONDS)
         yield LocalModel(source=name, original=original, path=target, source_format="keras")

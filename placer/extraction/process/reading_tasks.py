@@ -1,0 +1,89 @@
+"""What the process that reads models does (see :mod:`placer.extraction.process.child_process`)."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from placer.extraction.divisibility.divisibility import require_divisible, with_inputs
+from placer.extraction.division.dividing import divided
+from placer.extraction.extraction import Extraction
+from placer.extraction.flat_program import analyse_program
+from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.tensor_states import TensorState
+from placer.extraction.graph_defs.tensorflow_core import allow_parts, import_core
+from placer.extraction.process.child_process import IN_INFERENCE
+from placer.extraction.process.requests import (
+    ExtractionRequest,
+    FetchRequest,
+    FileSource,
+    KerasRequest,
+    limit_memory,
+)
+from placer.extraction.reading.loading import load_program
+from placer.extraction.reading.portable_programs import unpack_program
+from placer.processes import Tell
+
+RECURSION_LIMIT = 10_000
+"""Calls may nest as deep as :mod:`placer.extraction.graph_defs.call_scopes` allows."""
+
+
+def export_keras(request: KerasRequest, _: Tell) -> None:
+    """Writes a Keras file as a SavedModel."""
+    from placer.extraction.files.keras_export import export_keras_file, require_safe
+
+    if not request.allow_code:
+        require_safe(request.path)
+    importlib.import_module("tensorflow")
+    limit_memory(request.memory_limit_bytes)
+    sys.setrecursionlimit(RECURSION_LIMIT)
+    folder = Path(tempfile.gettempdir())
+    export_keras_file(request.path, request.target, folder, allow_code=request.allow_code)
+
+
+def fetch(request: FetchRequest, _: Tell) -> None:
+    """Copies a remote file or folder to this machine."""
+    from placer.extraction.files.remote_files import fetch_path
+
+    allow_parts()
+    import_core()
+    fetch_path(request.path, request.target, weights=request.weights)
+
+
+def extract_program(request: ExtractionRequest, tell: Tell) -> Extraction:
+    """The extraction that is asked for."""
+    gc.disable()  # a short life, and many objects that stay
+    sys.setrecursionlimit(RECURSION_LIMIT)
+    allow_parts(then=partial(limit_memory, request.memory_limit_bytes))
+    program, captures = _program(request)
+    return analyse_program(
+        program,
+        captures,
+        **request.bindings,
+        infer=request.infer,
+        reason=request.reason,
+        before_inference=partial(tell, IN_INFERENCE),
+    )
+
+
+def _program(request: ExtractionRequest) -> tuple[FlatProgram, Mapping[str, TensorState]]:
+    """The program, in parts where that is asked for and gives what the whole gives."""
+    source, division = request.source, request.division
+    captures: Mapping[str, TensorState] = {}
+    if isinstance(source, FileSource):
+        program = whole = load_program(source.path, **source.choice, fingerprinted=False)
+    else:
+        import_core()
+        program, captures = unpack_program(source.program)
+        whole = unpack_program(source.whole)[0] if source.whole is not None else program
+    if division is None:
+        return program, captures
+    batch_size, shapes = request.bindings["batch_size"], request.bindings["shapes"]
+    division = with_inputs(division, whole, shapes)
+    require_divisible(whole, captures, division, batch_size=batch_size, shapes=shapes)
+    return (divided(program, division) if program is whole else program), captures
