@@ -13,7 +13,7 @@ from placer.solving.solution import Status
 def search_exhaustively(
     search: str,
     problem: UnitProblem,
-    hint: Sequence[int] | None,
+    hints: Sequence[Sequence[int]],
     parameters: object,
     limit: float,
 ) -> ChildResult:

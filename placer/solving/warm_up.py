@@ -79,7 +79,7 @@ def warm_up(seconds: float = _SECONDS) -> None:
     units, lifetimes = reduce_to_units(problem), sample_lifetimes(problem)
     peaks = to_peak_problem(problem, units, lifetimes, problem.capacity_bytes)
     counted = replace(parameters, work_limit=2 * _WORK)
-    search_in_child("placer.solving.peaks.search:search_peaks", peaks, None, counted, seconds)
+    search_in_child("placer.solving.peaks.search:search_peaks", peaks, [], counted, seconds)
 
 
 if __name__ == "__main__":

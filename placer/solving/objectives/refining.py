@@ -63,7 +63,7 @@ def refine(
     ranked = [(rank(each), each) for each in dict.fromkeys(starts)]
     start = min(ranked)[1]
     seconds = max(0.0, deadline - time.monotonic())
-    found = search_in_child(search, objective, start, parameters, seconds)
+    found = search_in_child(search, objective, [start], parameters, seconds)
     if found.device_of is not None:
         ranked.append((rank(found.device_of), found.device_of))
     most = min(value for (value, *_), _ in ranked) * (1.0 + alike_share)

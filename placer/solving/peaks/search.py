@@ -22,7 +22,7 @@ from placer.solving.compiled.held_segments import cut, first_starts
 from placer.solving.compiled.laplacian import MOST_UNITS, slow_modes
 from placer.solving.peaks.moments import at_moments, to_held
 from placer.solving.peaks.problem import PeakProblem, regroup
-from placer.solving.process.search_run import BestSoFar, Effort
+from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
 from placer.solving.search.smoothing import smooth
 from placer.solving.transfer.transfer_search import to_arrays
@@ -55,11 +55,9 @@ _MOST_SETTLINGS = 4
 _HOTTER = 4.0
 
 
-def search_peaks(
-    problem: PeakProblem, hint: Sequence[int] | None, best: BestSoFar, effort: Effort
-) -> None:
+def search_peaks(problem: PeakProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
     """The least transfer under caps on peaks."""
-    search = PeakSearch(problem, hint, effort.seed, best.keep)
+    search = PeakSearch(problem, hints, effort.seed, best.keep)
     search.run(effort.deadline, effort.work_limit, effort.threads)
 
 
@@ -79,9 +77,7 @@ class PeakSearch(MultilevelSearch):
     most_idle_cycles = 60
     alike_share = 1e-4
 
-    def __init__(
-        self, problem: PeakProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
-    ) -> None:
+    def __init__(self, problem: PeakProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
         self.problem = problem
         self.held = to_held(problem.buffers, problem.resident)
         self.capacity = np.array(problem.capacity, np.float64)
@@ -92,7 +88,7 @@ class PeakSearch(MultilevelSearch):
         self.most = float(arrays.nets.bytes.sum() + 1.0) * len(self.capacity)
         self.lock = threading.Lock()
         self.follow(arrays.units.allowed.argmax(axis=1))
-        super().__init__(arrays, hint, seed, on_better)
+        super().__init__(arrays, hints, seed, on_better)
 
     def follow(self, device_of: Ints) -> Floats:
         """The bytes by which every device peaks above its cap; the fullest times of this placement

@@ -54,7 +54,7 @@ def solve_along_orders(
     if not all(units.allowed):
         return None
     capacity = [int(_MARGIN * cap) for cap in problem.capacity_bytes]
-    known = None if hint is None else units.project(hint)
+    known = [] if hint is None else [units.project(hint)]
     share, overhead = _FIRST_SHARE, 0.0
     for _ in range(_MOST_TRIES):
         seconds = share * (deadline - time.monotonic()) - overhead
@@ -82,5 +82,5 @@ def solve_along_orders(
             cap - int(_TOO_MUCH * max(0, over))
             for cap, over in zip(capacity, overruns, strict=True)
         ]
-        known, share = found.device_of, _NEXT_SHARE
+        known, share = [found.device_of], _NEXT_SHARE
     return None

@@ -55,16 +55,16 @@ class ChildResult:
 def search_in_child(
     search: str,
     problem: SearchProblem,
-    hint: Sequence[int] | None,
+    hints: Sequence[Sequence[int]],
     parameters: SolverParameters,
     time_limit_seconds: float,
 ) -> ChildResult:
-    """The result of ``search`` (``package.module:function``) in the solver process; takes
-    ``time_limit_seconds`` and the grace at most, and the process does not outlive the call."""
+    """The result of ``search`` (``package.module:function``) in the solver process, begun at the
+    ``hints``; takes ``time_limit_seconds`` and the grace at most."""
     request = SearchRequest(
         search=search,
         problem=problem,
-        hint=None if hint is None else tuple(hint),
+        hints=tuple(map(tuple, hints)),
         effort=Effort(
             deadline=time.time() + time_limit_seconds - _SHUTDOWN_SECONDS,
             seed=parameters.seed,

@@ -78,8 +78,11 @@ class BestSoFar:
             self._tell(self.answer)
 
 
-Search = Callable[[Any, Sequence[int] | None, BestSoFar, Effort], None]
-"""From a problem and a placement of its units to start from; what it finds goes to the third."""
+Hints = Sequence[Sequence[int]]
+"""Placements of the units to start from; they need not keep the limits."""
+
+Search = Callable[[Any, Hints, BestSoFar, Effort], None]
+"""From a problem and its hints; what it finds goes to the third."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +92,7 @@ class SearchRequest:
 
     search: str
     problem: object
-    hint: tuple[int, ...] | None
+    hints: tuple[tuple[int, ...], ...]
     effort: Effort
 
 
@@ -103,7 +106,7 @@ def run_search(request: SearchRequest, tell: Tell) -> Answer:
 
     def run() -> None:
         try:
-            search(request.problem, request.hint, best, request.effort)
+            search(request.problem, request.hints, best, request.effort)
         except Exception as error:
             errors.append(error)
 

@@ -17,7 +17,7 @@ def split(
     problem: UnitProblem,
     order: Order,
     devices: Sequence[int],
-    room: Sequence[Sequence[int]],
+    room: Sequence[Sequence[float]] | npt.NDArray[np.float64],
 ) -> list[int] | None:
     """The device of each unit of ``order`` (by position), or ``None`` if no split fits.
 

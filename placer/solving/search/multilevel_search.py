@@ -20,6 +20,7 @@ import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.coarsening import coarsen
+from placer.solving.process.search_run import Hints
 
 _POPULATION = 6
 _FRESH_SHARE = 0.4
@@ -57,9 +58,7 @@ class MultilevelSearch(ABC):
     most_idle_cycles = 100
     alike_share = 1e-12
 
-    def __init__(
-        self, arrays: Arrays, hint: Sequence[int] | None, seed: int, on_better: OnBetter
-    ) -> None:
+    def __init__(self, arrays: Arrays, hints: Hints, seed: int, on_better: OnBetter) -> None:
         self.arrays = arrays
         self.random = np.random.default_rng(seed)
         self.on_better = on_better
@@ -70,7 +69,7 @@ class MultilevelSearch(ABC):
         self.idle_cycles = 0
         self.stale_cycles = 0
         self.restarts = 0
-        if hint is not None:
+        for hint in hints:
             self.keep(self.judge(self.arrays, np.array(hint, np.int64)))
 
     @abstractmethod

@@ -10,7 +10,7 @@ from placer.solving.process.child_search import ChildResult, search_in_child
 from placer.solving.reduction.contraction import contract
 from placer.solving.reduction.forced_transfer import forced_bytes
 from placer.solving.reduction.unit_problem import UnitProblem
-from placer.solving.search.initial import initial_placement
+from placer.solving.search.first_fit import first_placement
 from placer.solving.solution import SolverParameters, Status
 
 _SEARCH = "placer.solving.transfer.transfer_process:search_transfer"
@@ -49,24 +49,21 @@ def solve_stage(
     if cannot_fit(problem):
         return StageResult(status=Status.INFEASIBLE)
     until = deadline if parameters.work_limit is not None else _initial_deadline(deadline)
-    start = initial_placement(problem, until, _project(problem, hints))
+    known = [problem.project(hint) for hint in hints]
+    start = first_placement(problem, known, until)
     if start is not None:
         value = problem.value(start)
         if value <= forced_bytes(problem) or _is_fixed(problem):
             return _judge(problem, start, value)
-        known = problem.expand(start)
+        known = [problem.expand(each) for each in (start, *known)]
         problem = contract(problem, value)
-        start = problem.project(known)
-    return _search(problem, start, parameters, deadline)
+        start, *known = map(problem.project, known)
+    return _search(problem, start, known, parameters, deadline)
 
 
 def _is_fixed(problem: UnitProblem) -> bool:
     """Whether every unit has one device only."""
     return all(len(devices) == 1 for devices in problem.allowed)
-
-
-def _project(problem: UnitProblem, hints: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    return [problem.project(hint) for hint in hints]
 
 
 def _initial_deadline(deadline: float) -> float:
@@ -101,14 +98,16 @@ def _overfull(problem: UnitProblem, devices: frozenset[int]) -> bool:
 def _search(
     problem: UnitProblem,
     start: tuple[int, ...] | None,
+    hints: Sequence[tuple[int, ...]],
     parameters: SolverParameters,
     deadline: float,
 ) -> StageResult:
-    """CP-SAT from ``start``; whatever happens to it, ``start`` is not lost."""
+    """The search from ``start`` and ``hints``; whatever happens to it, ``start`` is not lost."""
     left = deadline - time.monotonic()
     found = ChildResult(status=Status.UNKNOWN)
     if left >= _LEAST_CHILD_SECONDS:
-        found = search_in_child(_SEARCH, problem, start, parameters, left)
+        starts = [*([] if start is None else [start]), *hints]
+        found = search_in_child(_SEARCH, problem, starts, parameters, left)
     candidates = [device_of for device_of in (start, found.device_of) if device_of is not None]
     if not candidates:
         status = Status.INFEASIBLE if found.status is Status.INFEASIBLE else Status.UNKNOWN

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ortools.sat.python import cp_model
 
 from placer.solving.process.cp_sat_run import cp_sat_solver, run_cp_sat
-from placer.solving.process.search_run import BestSoFar, Effort
+from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.reduction.contraction import contract
 from placer.solving.reduction.relaxation import relax
 from placer.solving.reduction.unit_problem import UnitProblem
@@ -27,34 +27,34 @@ if TYPE_CHECKING:
 
 def search_transfer(
     problem: UnitProblem,
-    hint: Sequence[int] | None,
+    hints: Hints,
     best: BestSoFar,
     effort: Effort,
 ) -> None:
     """The least transfer: on two devices minimum cuts, where the problem is large a heuristic
     search and simpler problems, then CP-SAT from the best on what it leaves to decide."""
     problem = problem.alone()
-    known = _best_known(problem, hint, best)
+    known = _best_known(problem, hints, best)
     if _is_cut(problem, known, best, effort, _FIRST_CUTS_SHARE):
         return
     if problem.unit_count > _LEAST_SEARCHED_UNITS:
         from placer.solving.transfer.transfer_search import TransferSearch
 
-        hint = best.answer.device_of or hint
-        searcher = TransferSearch(problem, hint, effort.seed, best.keep)
+        starts = [*([known] if known else []), *hints]
+        searcher = TransferSearch(problem, starts, effort.seed, best.keep)
         variables = (problem.unit_count + len(problem.nets)) * problem.device_count
         share, ladder = next(shares for most, *shares in _TRANSFER_SHARES if variables <= most)
         searcher.run(effort.until(share), effort.work_limit, effort.threads)
-        known = _best_known(problem, hint, best)
+        known = _best_known(problem, hints, best)
         if _is_cut(problem, known, best, effort, _CUTS_SHARE):
             return
         raise_bound(problem, searcher, best, replace(effort, deadline=effort.until(ladder)))
-    known = _best_known(problem, hint, best)
-    hint = known or hint
+    known = _best_known(problem, hints, best)
     if _is_proven(problem, known, best) or time.time() > effort.deadline:
         return
     smaller = problem if known is None else contract(problem, problem.value(known))
-    model = PlacementModel(smaller, None if hint is None else smaller.project(hint))
+    start = next(iter([known] if known else hints), None)
+    model = PlacementModel(smaller, None if start is None else smaller.project(start))
 
     def expand(units: Sequence[int]) -> Sequence[int]:
         """CP-SAT may come by worse placements than the one it was given."""
@@ -64,12 +64,11 @@ def search_transfer(
     run_cp_sat(model, best, effort, expand)
 
 
-def _best_known(
-    problem: UnitProblem, hint: Sequence[int] | None, best: BestSoFar
-) -> Sequence[int] | None:
-    """The best placement found so far, or the hint, if it keeps all limits."""
-    found = best.answer.device_of or hint
-    return found if found is not None and problem.is_feasible(found) else None
+def _best_known(problem: UnitProblem, hints: Hints, best: BestSoFar) -> Sequence[int] | None:
+    """The best placement found so far, else the best hint that keeps all limits."""
+    if best.answer.device_of is not None:
+        return best.answer.device_of
+    return min(filter(problem.is_feasible, hints), key=problem.value, default=None)
 
 
 def _is_proven(problem: UnitProblem, known: Sequence[int] | None, best: BestSoFar) -> bool:
@@ -102,7 +101,7 @@ def _is_cut(
             best.raise_bound,
         )
         search.run(effort.until(share), effort.work_limit)
-    return _is_proven(problem, _best_known(problem, known, best), best)
+    return _is_proven(problem, _best_known(problem, [known], best), best)
 
 
 def raise_bound(

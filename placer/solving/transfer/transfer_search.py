@@ -18,6 +18,7 @@ from placer.solving.compiled.arrays import (
     ragged,
 )
 from placer.solving.compiled.gain_table import excess, transfer_of
+from placer.solving.process.search_run import Hints
 from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
 from placer.solving.search.recursive_bisection import bisect_recursively, finish, redraw, refine
@@ -66,10 +67,11 @@ class TransferSearch(MultilevelSearch):
     most_idle_cycles = 200
     alike_share = 1e-4
 
-    def __init__(
-        self, problem: UnitProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
-    ) -> None:
-        super().__init__(to_arrays(problem), hint, seed, on_better)
+    def __init__(self, problem: UnitProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
+        super().__init__(to_arrays(problem), hints, seed, on_better)
+        for hint in hints:
+            if not problem.is_feasible(hint):
+                self.keep_mended(hint)
 
     def judge(self, arrays: Arrays, device_of: Ints) -> Found:
         """The placement with its transfer in bytes."""

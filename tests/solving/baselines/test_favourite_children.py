@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import pytest
-from fresh_interpreter import in_fresh_interpreter
+from searches_in_children import in_a_child
 from small_problems import problem_of
 
 from placer.prediction.times.step_time import step_seconds
@@ -20,13 +19,6 @@ from placer.solving.baselines.favourite_children import (
     greedy_favourites,
 )
 from placer.solving.baselines.tasks import Tasks
-
-SOLVE = """
-from placer.solving.baselines.favourite_program import solve_favourites, solve_program
-
-def answer(cases):
-    return [(solve_program(case), solve_favourites(case)) for case in cases]
-"""
 
 
 def random_precedence(seed: int) -> Precedence:
@@ -62,11 +54,11 @@ def best_by_enumeration(precedence: Precedence) -> float:
     )
 
 
-def test_the_program_relaxes_every_choice(tmp_path: Path) -> None:
+def test_the_program_relaxes_every_choice() -> None:
     """Its makespan is between the critical path without messages and the best choice; where its
     x are whole it is that choice; favourites are one per parent and child, greedy ones too."""
     cases = [random_precedence(seed) for seed in range(120)]
-    answers = in_fresh_interpreter(tmp_path, SOLVE, cases)
+    answers = in_a_child("find_all_favourites", cases)
     whole = 0
     for case, answer in zip(cases, answers, strict=True):
         (apart, value), favourites = answer

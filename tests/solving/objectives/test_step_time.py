@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fresh_interpreter import search_each
+from searches_in_children import search_each
 from small_problems import problem_of, random_problem
 
 from placer.prediction.scoring import score
@@ -58,17 +58,15 @@ def best_by_enumeration(problem: PlacementProblem) -> float | None:
 
 
 @pytest.fixture(scope="module")
-def batch(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> list[tuple[int, StepProblem, Answer]]:
+def batch() -> list[tuple[int, StepProblem, Answer]]:
     problems = {}
     for seed in range(80):
         step = StepProblem(timed_problem(seed))
         choices = itertools.product(*step.units.allowed)
         start = next((units for units in choices if step.is_feasible(units)), None)
         if start is not None:
-            problems[seed] = step, start
-    answers = search_each(tmp_path_factory.mktemp("batch"), SEARCH, list(problems.values()))
+            problems[seed] = step, [start]
+    answers = search_each(SEARCH, list(problems.values()))
     return [
         (seed, step, answer)
         for (seed, (step, _)), answer in zip(problems.items(), answers, strict=True)
@@ -149,7 +147,7 @@ def test_fresh_placements_keep_the_units_of_a_scale_together() -> None:
     found = 0
     for seed in range(60):
         step = StepProblem(timed_problem(seed, most_ops=40))
-        search = StepSearch(step, None, seed, lambda _: None)
+        search = StepSearch(step, [], seed, lambda _: None)
         search.coarsest_units = 4
         levels, maps = search.levels(None)
         merged = np.arange(step.units.unit_count)

@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from fresh_interpreter import search_each
+from searches_in_children import search_each
 from small_problems import random_problem
 
 from placer.prediction.scoring import busy_seconds, score
@@ -62,14 +62,14 @@ def first_fit(loads: LoadProblem) -> tuple[int, ...] | None:
 
 
 @pytest.fixture(scope="module")
-def batch(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, Answer]]:
+def batch() -> list[tuple[int, Answer]]:
     problems = {}
     for seed in range(200):
         loads = to_loads(timed_problem(seed))
         start = first_fit(loads)
         if start is not None:
-            problems[seed] = loads, start
-    answers = search_each(tmp_path_factory.mktemp("batch"), SEARCH, list(problems.values()))
+            problems[seed] = loads, [start]
+    answers = search_each(SEARCH, list(problems.values()))
     return list(zip(problems, answers, strict=True))
 
 

@@ -212,7 +212,7 @@ def test_where_something_fits_it_is_found() -> None:
         units = reduce_to_units(replace(problem, live_bytes=()))
         lifetimes = find_peaks.possible_lifetimes()
         peaks = to_peak_problem(problem, units, lifetimes, problem.capacity_bytes)
-        search = PeakSearch(peaks, None, 0, lambda _: None)
+        search = PeakSearch(peaks, [], 0, lambda _: None)
         search.run(float("inf"), 12)
         assert search.best is not None
         device_of = units.expand(search.best.device_of.tolist())

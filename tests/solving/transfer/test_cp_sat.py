@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from fresh_interpreter import search_each
+from searches_in_children import search_each
 from small_problems import best_by_enumeration, problem_of, random_problem
 
 from placer.solving.process.search_run import Answer
@@ -18,19 +17,17 @@ SEARCH = "placer.solving.transfer.transfer_process:search_transfer"
 
 
 @pytest.fixture(scope="module")
-def random_batch(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> list[tuple[int, UnitProblem, Answer]]:
+def random_batch() -> list[tuple[int, UnitProblem, Answer]]:
     seeds = range(300)
     reduced = [contract(reduce_to_units(random_problem(seed))) for seed in seeds]
     hints = [
-        [devices[seed % len(devices)] for devices in problem.allowed]
+        [[devices[seed % len(devices)] for devices in problem.allowed]]
         if seed % 2 and all(problem.allowed)
-        else None
+        else []
         for seed, problem in zip(seeds, reduced, strict=True)
     ]
     batch = list(zip(reduced, hints, strict=True))
-    results = search_each(tmp_path_factory.mktemp("batch"), SEARCH, batch)
+    results = search_each(SEARCH, batch)
     return list(zip(seeds, reduced, results, strict=True))
 
 
@@ -53,7 +50,7 @@ def test_cp_sat_proves_what_enumeration_finds(
     assert 10 < infeasible < 150
 
 
-def test_huge_sizes_are_scaled_and_bounds_stay_true(tmp_path: Path) -> None:
+def test_huge_sizes_are_scaled_and_bounds_stay_true() -> None:
     """Beyond int64 the placement is still right and the bound is not above the optimum; where
     weights were rounded nothing is claimed as proven."""
     huge = 2**62
@@ -66,7 +63,7 @@ def test_huge_sizes_are_scaled_and_bounds_stay_true(tmp_path: Path) -> None:
     heavy = replace(problem, resident_bytes=(huge, huge, huge), capacity_bytes=(2 * huge, 2 * huge))
     tight = replace(problem, resident_bytes=(huge + 1,) * 3, capacity_bytes=(2 * huge + 1,) * 2)
     costs, weights, none = search_each(
-        tmp_path, SEARCH, [(reduce_to_units(p), None) for p in (problem, heavy, tight)]
+        SEARCH, [(reduce_to_units(p), []) for p in (problem, heavy, tight)]
     )
     assert units.value(costs.device_of) == 2 * huge + 1
     assert 1.99 * huge < costs.lower_bound <= 2 * huge + 1
@@ -76,7 +73,7 @@ def test_huge_sizes_are_scaled_and_bounds_stay_true(tmp_path: Path) -> None:
     assert (none.status, none.device_of) == (Status.UNKNOWN, None)
 
 
-def test_the_least_spill_is_an_objective(tmp_path: Path) -> None:
+def test_the_least_spill_is_an_objective() -> None:
     """With ``minimise`` the value is what sits on the host and belongs elsewhere."""
     problem = problem_of(
         resident=[4, 3, 3],
@@ -87,6 +84,6 @@ def test_the_least_spill_is_an_objective(tmp_path: Path) -> None:
         spill="auto",
     )
     units = reduce_to_units(problem, SpillRules(minimise=True))
-    (result,) = search_each(tmp_path, SEARCH, [(units, None)])
+    (result,) = search_each(SEARCH, [(units, [])])
     assert result.device_of == (1, 0, 0)
     assert result.lower_bound == 5  # 4 resident bytes and an output of one

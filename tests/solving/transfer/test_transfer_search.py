@@ -41,7 +41,7 @@ def test_the_search_finds_what_enumeration_finds() -> None:
         problem = contract(reduce_to_units(random_problem(seed)))
         if best is None or not problem.unit_count:
             continue
-        search = TransferSearch(problem, None, seed, lambda units: None)
+        search = TransferSearch(problem, [], seed, lambda units: None)
         search.run(time.time() + 20.0, most_cycles=12)
         if search.population:
             found += 1
@@ -80,7 +80,7 @@ def test_a_fresh_placement_of_seven_thousand_units() -> None:
     """7,000 units on four devices: two steps are feasible, and cost under 60% of segments in
     order."""
     problem = reduce_to_units(layered_problem(700, 10, 4))
-    search = TransferSearch(problem, None, 0, lambda units: None)
+    search = TransferSearch(problem, [], 0, lambda units: None)
     search.run(time.time() + 60.0, most_cycles=2)
     best = search.population[0].device_of.tolist()
     assert problem.is_feasible(best)
@@ -103,7 +103,7 @@ def test_a_placement_from_elsewhere_is_made_to_fit() -> None:
     """All units on one device, four times what it holds: what joins the population keeps all rows;
     a placement that fits comes out no worse."""
     problem = reduce_to_units(layered_problem(60, 10, 4))
-    search = TransferSearch(problem, None, 0, lambda units: None)
+    search = TransferSearch(problem, [], 0, lambda units: None)
     search.keep_mended([0] * problem.unit_count)
     assert search.best is not None
     mended = search.best.device_of.tolist()
@@ -127,7 +127,7 @@ def test_devices_may_stay_empty() -> None:
         problem_of(resident=[10] * count, tensors=tensors, capacity=[450] * 8)
     )
     for seed in range(4):
-        search = TransferSearch(problem, None, seed, lambda units: None)
+        search = TransferSearch(problem, [], seed, lambda units: None)
         search.run(time.time() + 60.0, most_cycles=10)
         assert search.best is not None
         assert search.best.value == 4

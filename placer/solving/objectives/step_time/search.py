@@ -22,7 +22,7 @@ from placer.solving.compiled.schedule import Program, Timing, step_seconds
 from placer.solving.compiled.step_annealing import anneal_step
 from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.throughput.search import to_arrays
-from placer.solving.process.search_run import BestSoFar, Effort
+from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
 
 _BASELINE_SHARE = 0.4
@@ -76,12 +76,10 @@ def to_program(
     )
 
 
-def search_steps(
-    step: StepProblem, hint: Sequence[int] | None, best: BestSoFar, effort: Effort
-) -> None:
+def search_steps(step: StepProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
     """The least step time: baselines, then annealing of simulated steps."""
     best.raise_bound(step.least_step())
-    search = StepSearch(step, hint, effort.seed, best.keep)
+    search = StepSearch(step, hints, effort.seed, best.keep)
     search.start(effort.until(_BASELINE_SHARE))
     search.run(effort.deadline, effort.work_limit, effort.threads)
 
@@ -95,9 +93,7 @@ class StepSearch(MultilevelSearch):
     temperature_fall = 1.0
     most_idle_cycles = 40
 
-    def __init__(
-        self, step: StepProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
-    ) -> None:
+    def __init__(self, step: StepProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
         self.step_problem = step
         self.programs = tuple(
             to_program(step.problem, step.units.unit_of, order)
@@ -106,7 +102,7 @@ class StepSearch(MultilevelSearch):
         self.deadline = float("inf")
         self.counted = False
         self.scales = threading.local()
-        super().__init__(to_arrays(step.loads), hint, seed, on_better)
+        super().__init__(to_arrays(step.loads), hints, seed, on_better)
 
     def start(self, deadline: float) -> None:
         """The baselines that fit; for the solver process only, as m-SCT takes OR-Tools."""

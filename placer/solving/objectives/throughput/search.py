@@ -4,7 +4,6 @@ topological orders."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from placer.solving.compiled.arrays import (
 from placer.solving.compiled.loads import keeps_rows, new_state
 from placer.solving.compiled.segments import split_by_load
 from placer.solving.objectives.throughput.problem import LoadProblem
-from placer.solving.process.search_run import BestSoFar, Effort
+from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
 
 _MOST_SPLIT_UNITS = 700
@@ -71,9 +70,7 @@ def to_arrays(problem: LoadProblem) -> Arrays:
     return Arrays(units, nets, machine)
 
 
-def search_loads(
-    problem: LoadProblem, hint: Sequence[int] | None, best: BestSoFar, effort: Effort
-) -> None:
+def search_loads(problem: LoadProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
     """The least bottleneck: annealing first, then CP-SAT from the best, for a bound too."""
     from placer.solving.objectives.throughput.model import LoadModel
     from placer.solving.process.cp_sat_run import run_cp_sat
@@ -81,7 +78,7 @@ def search_loads(
     best.raise_bound(problem.least_load())
     variables = (problem.units.unit_count + len(problem.streams)) * problem.units.device_count
     proves = variables <= _MOST_VARIABLES
-    search = LoadSearch(problem, hint, effort.seed, best.keep)
+    search = LoadSearch(problem, hints, effort.seed, best.keep)
     share = _ANNEALING_SHARE if proves else 1.0
     search.run(effort.until(share), effort.work_limit, effort.threads)
     found = best.answer.device_of
@@ -92,10 +89,8 @@ def search_loads(
 class LoadSearch(MultilevelSearch):
     """The search over one problem; ``on_better`` is told of every better placement."""
 
-    def __init__(
-        self, problem: LoadProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
-    ) -> None:
-        super().__init__(to_arrays(problem), hint, seed, on_better)
+    def __init__(self, problem: LoadProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
+        super().__init__(to_arrays(problem), hints, seed, on_better)
         for found in self._segments(self.arrays, _FIRST_ORDERS):
             self.keep(found)
 
