@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,9 +22,9 @@ from placer.solving.compiled.held_bytes import Held, hold
 from placer.solving.compiled.held_segments import cut, first_starts
 from placer.solving.compiled.laplacian import MOST_UNITS, slow_modes
 from placer.solving.peaks.moments import at_moments, to_held
-from placer.solving.peaks.problem import PeakProblem, regroup
+from placer.solving.peaks.problem import Buffers, PeakProblem, regroup
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
-from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
+from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 from placer.solving.search.smoothing import smooth
 from placer.solving.transfer.transfer_search import to_arrays
 
@@ -61,7 +62,18 @@ def search_peaks(problem: PeakProblem, hints: Hints, best: BestSoFar, effort: Ef
     search.run(effort.deadline, effort.work_limit, effort.threads)
 
 
-class PeakSearch(MultilevelSearch):
+class Watched(NamedTuple):
+    """What the units of a level hold at the ``moments`` that are followed, and by how much each
+    device peaked ``beyond`` the orders under the placement that the cycle began at."""
+
+    buffers: Buffers
+    resident: Floats
+    held: Held
+    moments: int
+    beyond: Floats
+
+
+class PeakSearch(MultilevelSearch[Watched]):
     """The search over one problem; ``on_better`` is told of every better placement.
 
     Moves are judged at some moments; a placement as a whole at all times, and those at which it is
@@ -83,7 +95,7 @@ class PeakSearch(MultilevelSearch):
         self.capacity = np.array(problem.capacity, np.float64)
         self.times: set[int] = set()
         self.draws = 0
-        self.of_thread = threading.local()
+        self.beyond = np.zeros(len(self.capacity))
         arrays = to_arrays(problem.units)
         self.most = float(arrays.nets.bytes.sum() + 1.0) * len(self.capacity)
         self.lock = threading.Lock()
@@ -105,14 +117,14 @@ class PeakSearch(MultilevelSearch):
         times = np.stack(fullest, axis=2) + (np.arange(orders) * length)[None, :, None]
         with self.lock:
             self.times.update(np.unique(times[highest > resident]).tolist())
-        self.of_thread.beyond = highest - peaks.max(axis=1)
+            self.beyond = highest - peaks.max(axis=1)
         return highest - self.capacity
 
-    def judge(self, arrays: Arrays, device_of: Ints) -> Found:
+    def judge(self, level: Level[Watched], device_of: Ints) -> Found:
         """The placement with its transfer, or how much it is above the caps."""
         above = self.follow(device_of)
         if (above <= 0.0).all():
-            return Found(float(transfer_of(arrays, device_of)), device_of)
+            return Found(float(transfer_of(level.arrays, device_of)), device_of)
         share = (np.maximum(0.0, above) / np.maximum(1.0, self.capacity)).sum()
         return Found(self.most * (1.0 + float(share)), device_of)
 
@@ -124,50 +136,38 @@ class PeakSearch(MultilevelSearch):
         else:
             self.vary(deadline)
 
-    def cycle(
-        self,
-        parent: Found | None,
-        temperature: float,
-        deadline: float,
-        apart: Ints | None = None,
-    ) -> None:
-        """As for any search, with limits as the parent asks for them."""
+    def data_of(self, parent: Found | None) -> Watched:
+        """What the units hold at the moments known by now, those of the parent among them."""
         if parent is not None:
             self.follow(parent.device_of)
-        super().cycle(parent, temperature, deadline, apart)
-
-    def levels(self, apart: Ints | None) -> tuple[list[Arrays], list[Ints]]:
-        """The problem at every scale, each with the buffers that its units hold."""
-        levels, maps = super().levels(apart)
-        self._watch(levels, maps)
-        return levels, maps
-
-    def _watch(self, levels: Sequence[Arrays], maps: Sequence[Ints]) -> None:
-        """What the units of each level hold at the moments known by now."""
         with self.lock:
-            moments = np.array(sorted(self.times), np.int64)
+            moments, beyond = np.array(sorted(self.times), np.int64), self.beyond
         buffers, resident = at_moments(self.problem.buffers, moments), self.problem.resident
-        self.of_thread.moments = len(moments)
-        self.of_thread.held = {id(levels[0]): to_held(buffers, resident)}
-        for arrays, new_of in zip(levels[1:], maps, strict=True):
-            buffers = regroup(buffers, new_of)
-            resident = np.asarray(np.bincount(new_of, resident), np.float64)
-            self.of_thread.held[id(arrays)] = to_held(buffers, resident)
+        return Watched(buffers, resident, to_held(buffers, resident), len(moments), beyond)
 
-    def improve(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
+    def joined(self, data: Watched, new_of: Ints) -> Watched:
+        """What the units of a coarser level hold."""
+        buffers = regroup(data.buffers, new_of)
+        resident = np.asarray(np.bincount(new_of, data.resident), np.float64)
+        held = to_held(buffers, resident)
+        return Watched(buffers, resident, held, data.moments, data.beyond)
+
+    def improve(
+        self, level: Level[Watched], device_of: Ints, free: Ints, temperature: float
+    ) -> Ints:
         """Annealing; temperatures are shares of a heavy net.
 
         What another placement peaks at beyond the orders is not known: mostly it is taken to be
         what it was, else less.
         """
         share = 1.0 if self.random.random() < _SAME_SHARE else self.random.random()
-        sizes = arrays.nets.bytes
+        sizes = level.arrays.nets.bytes
         heavy = float((sizes * sizes).sum() / max(1.0, sizes.sum()))
         best, _, _ = anneal_held(
-            arrays,
-            self.of_thread.held[id(arrays)],
-            self.capacity - share * self.of_thread.beyond,
-            self.of_thread.moments,
+            level.arrays,
+            level.data.held,
+            self.capacity - share * level.data.beyond,
+            level.data.moments,
             device_of,
             free,
             self.next_seed(),
@@ -191,35 +191,27 @@ class PeakSearch(MultilevelSearch):
         )
         return np.asarray(self.problem.resident + held + 1.0, np.float64)
 
-    def fresh(self, _arrays: Arrays) -> list[Found]:
-        """The best of a few placements by segments."""
-        levels, maps = self.levels(None)
-        held = self.of_thread.held[id(levels[0])]
-        orders = self._orders(levels, maps)
-        found = [self._segments(levels[0], held, position) for position in orders]
-        return [min(found, key=lambda each: each.value)]
-
     def draw(self, temperature: float, deadline: float) -> None:
-        """A placement from nothing, improved, hotter from time to time, until it is under
-        the caps at all times."""
-        (found,) = self.fresh(self.arrays)
-        free = np.flatnonzero(self.arrays.units.allowed.sum(axis=1) > 1)
+        """The best of a few placements by segments, improved, hotter from time to time, until it is
+        under the caps at all times."""
+        levels = self.levels(None, None)
+        drawn = [self._segments(levels[0], position) for position in self._orders(levels)]
+        found = min(drawn, key=lambda each: each.value)
+        free = self.finest.free()
         for _ in range(_MOST_SETTLINGS):
             if time.time() > deadline or not len(free):
                 break
-            self.follow(found.device_of)
-            self._watch([self.arrays], [])
-            device_of = self.improve(self.arrays, found.device_of, free, temperature)
-            found = self.judge(self.arrays, device_of)
+            level = Level(self.arrays, self.data_of(found))
+            found = self.judge(level, self.improve(level, found.device_of, free, temperature))
             if found.value < self.most:
                 break
             temperature *= _HOTTER
         self.keep(found)
 
-    def _orders(self, levels: Sequence[Arrays], maps: Sequence[Ints]) -> list[Floats]:
+    def _orders(self, levels: Sequence[Level[Watched]]) -> list[Floats]:
         """Positions of the units along the slowest mode of the graph, and around the circle that
         the two slowest make, begun anywhere: a graph whose ends are joined is a ring."""
-        coarsest, nets = levels[-1], levels[-1].nets
+        coarsest, nets = levels[-1].arrays, levels[-1].arrays.nets
         count = len(coarsest.units.allowed)
         power = float(self.random.choice(_POWERS))
         sizes = (nets.bytes / max(1.0, nets.bytes.max(initial=0.0))) ** power
@@ -228,17 +220,17 @@ class PeakSearch(MultilevelSearch):
             weight = clique_weights(coarsest._replace(nets=nets._replace(bytes=sizes)))
             modes += [*slow_modes(weight, 2, within_parts=True)]
         modes += [self.random.random(count) for _ in range(2 - len(modes))]
-        for each, new_of in zip(levels[-2::-1], maps[::-1], strict=True):
-            modes = [smooth(each.nets, mode[new_of], _SMOOTHINGS) for mode in modes]
+        for finer, level in zip(levels[-2::-1], levels[:0:-1], strict=True):
+            modes = [smooth(finer.arrays.nets, mode[level.new_of], _SMOOTHINGS) for mode in modes]
         first, second = (mode / max(np.abs(mode).max(initial=0.0), _LEAST) for mode in modes)
         angle = np.arctan2(second, first)
         begins = self.random.uniform(0.0, 2.0 * np.pi, _RINGS)
         return [first, *((angle + begin) % (2.0 * np.pi) for begin in begins)]
 
-    def _segments(self, arrays: Arrays, held: Held, position: Floats) -> Found:
+    def _segments(self, level: Level[Watched], position: Floats) -> Found:
         """One segment per device along increasing positions, each within its cap or as little
         above as can be."""
-        allowed = arrays.units.allowed
+        arrays, allowed = level.arrays, level.arrays.units.allowed
         device_of = allowed.argmax(axis=1).astype(np.int64)
         free = allowed.sum(axis=1) > 1
         widely = np.flatnonzero(allowed[free].mean(axis=0) > 0.5) if free.any() else device_of[:0]
@@ -247,24 +239,25 @@ class PeakSearch(MultilevelSearch):
         order = np.argsort(position, kind="stable")
         order = order[free[order]].astype(np.int64)
         sequence = self.random.permutation(widely).astype(np.int64)
-        segment, excess = self._cut(arrays, held, order, sequence)
+        segment, excess = self._cut(level, order, sequence)
         device_of[order] = sequence[segment]
         wrong = ~allowed[np.arange(len(allowed)), device_of]
         device_of[wrong] = allowed[wrong].argmax(axis=1)
         return Found(float(transfer_of(arrays, device_of)) + excess * self.most, device_of)
 
-    def _cut(self, arrays: Arrays, held: Held, order: Ints, sequence: Ints) -> tuple[Ints, float]:
+    def _cut(self, level: Level[Watched], order: Ints, sequence: Ints) -> tuple[Ints, float]:
         """The segment of every unit of ``order``, and by which share one may be above its cap."""
+        held, moments = level.data.held, level.data.moments
         for excess in _EXCESSES:
             limit = (1.0 + excess) * _MARGIN * self.capacity
             starts: dict[float, Ints] = {}
             for device in sequence:
                 if limit[device] not in starts:
                     starts[limit[device]] = first_starts(
-                        arrays, held, limit, self.of_thread.moments, order, device
+                        level.arrays, held, limit, moments, order, device
                     )
             by_step = np.stack([starts[limit[device]] for device in sequence])
-            segment, cost = cut(arrays, order, by_step)
+            segment, cost = cut(level.arrays, order, by_step)
             if np.isfinite(cost):
                 break
         return segment, excess

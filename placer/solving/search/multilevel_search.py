@@ -15,6 +15,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 
@@ -31,6 +32,23 @@ _GENERATIONS = 3
 OnBetter = Callable[[Sequence[int]], None]
 
 
+Data = TypeVar("Data")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level(Generic[Data]):
+    """The problem at one scale, with what the search knows of its units beside; ``new_of`` is the
+    unit here of every unit of the level before (``None``: there is none)."""
+
+    arrays: Arrays
+    data: Data
+    new_of: Ints | None = None
+
+    def free(self) -> Ints:
+        """The units that may use more than one device."""
+        return np.flatnonzero(self.arrays.units.allowed.sum(axis=1) > 1)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
     """A placement of the units with its value; infinite if it breaks a row."""
@@ -39,7 +57,7 @@ class Found:
     device_of: Ints
 
 
-class MultilevelSearch(ABC):
+class MultilevelSearch(ABC, Generic[Data]):
     """The search over one problem; ``on_better`` is told of every better placement.
 
     ``coarsest_units`` is where coarsening stops; no cluster is larger than ``cluster_share`` of
@@ -69,20 +87,29 @@ class MultilevelSearch(ABC):
         self.idle_cycles = 0
         self.stale_cycles = 0
         self.restarts = 0
+        self.finest = Level(arrays, self.data_of(None))
         for hint in hints:
-            self.keep(self.judge(self.arrays, np.array(hint, np.int64)))
+            self.keep(self.judge(self.finest, np.array(hint, np.int64)))
+
+    def data_of(self, _parent: Found | None) -> Data:
+        """What goes with the units of the finest level, in a cycle that begins at a parent."""
+        return cast(Data, None)
+
+    def joined(self, data: Data, _new_of: Ints) -> Data:
+        """What goes with the units of the next coarser level."""
+        return data
 
     @abstractmethod
-    def judge(self, arrays: Arrays, device_of: Ints) -> Found:
+    def judge(self, level: Level[Data], device_of: Ints) -> Found:
         """The placement with its value."""
 
     @abstractmethod
-    def improve(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
+    def improve(self, level: Level[Data], device_of: Ints, free: Ints, temperature: float) -> Ints:
         """A better placement of the units ``free``, or the same."""
 
-    @abstractmethod
-    def fresh(self, arrays: Arrays) -> list[Found]:
-        """Feasible placements from nothing, if there are any."""
+    def fresh(self, _level: Level[Data]) -> list[Found]:
+        """Feasible placements from nothing, if there are any, for a cycle to begin at."""
+        return []
 
     @abstractmethod
     def sizes(self, arrays: Arrays) -> Floats:
@@ -171,7 +198,7 @@ class MultilevelSearch(ABC):
         """
         if apart is None and parent is not None:
             apart = parent.device_of
-        levels, maps = self.levels(apart)
+        levels = self.levels(parent, apart)
         if parent is None:
             starts = self.fresh(levels[-1])
             if not starts:
@@ -179,34 +206,36 @@ class MultilevelSearch(ABC):
             device_of = min(starts, key=lambda found: found.value).device_of
         else:
             device_of = parent.device_of
-            for new_of in maps:
-                device_of = carry(device_of, new_of)
-        for depth in range(len(levels) - 1, -1, -1):
-            free = np.flatnonzero(levels[depth].units.allowed.sum(axis=1) > 1)
+            for level in levels:
+                device_of = carry(device_of, level.new_of)
+        for level in reversed(levels):
+            free = level.free()
             if len(free) and time.time() < deadline:
-                device_of = self.improve(levels[depth], device_of, free, temperature)
+                device_of = self.improve(level, device_of, free, temperature)
             temperature *= self.temperature_fall
-            if depth:
-                device_of = device_of[maps[depth - 1]]
-        self.keep(self.judge(self.arrays, device_of))
+            if level.new_of is not None:
+                device_of = device_of[level.new_of]
+        self.keep(self.judge(levels[0], device_of))
 
-    def levels(self, apart: Ints | None) -> tuple[list[Arrays], list[Ints]]:
-        """The problem at every scale; units with different ``apart`` stay apart."""
-        levels, maps = [self.arrays], list[Ints]()
+    def levels(self, parent: Found | None, apart: Ints | None) -> list[Level[Data]]:
+        """The problem at every scale, the finest first; units with different ``apart`` stay
+        apart."""
         size = self.sizes(self.arrays)
-        apart = np.zeros(len(size), np.int64) if apart is None else apart
         most = self.cluster_share * size.sum() / self.arrays.units.allowed.shape[1]
+        apart = np.zeros(len(size), np.int64) if apart is None else apart
+        level = Level(self.arrays, self.data_of(parent))
+        levels = [level]
         while len(apart) > self.coarsest_units:
             coarser, new_of = coarsen(
-                levels[-1], size, most, self.coarsest_units, self.next_seed(), apart
+                level.arrays, size, most, self.coarsest_units, self.next_seed(), apart
             )
             if len(coarser.units.seconds) > _LEAST_SHRINK * len(apart):
                 break
             size = np.asarray(np.bincount(new_of, size), np.float64)
             apart = carry(apart, new_of)
-            levels.append(coarser)
-            maps.append(new_of)
-        return levels, maps
+            level = Level(coarser, self.joined(level.data, new_of), new_of)
+            levels.append(level)
+        return levels
 
     def next_seed(self) -> int:
         """A seed for compiled code."""
@@ -236,8 +265,10 @@ class MultilevelSearch(ABC):
             del self.population[_POPULATION:]
 
 
-def carry(values: Ints, new_of: Ints) -> Ints:
+def carry(values: Ints, new_of: Ints | None) -> Ints:
     """The value of each new unit, all of whose old ones have the same."""
+    if new_of is None:
+        return values
     carried: Ints = np.zeros(int(new_of.max()) + 1, np.int64)
     carried[new_of] = values
     return carried

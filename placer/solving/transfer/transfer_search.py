@@ -20,7 +20,7 @@ from placer.solving.compiled.arrays import (
 from placer.solving.compiled.gain_table import excess, transfer_of
 from placer.solving.process.search_run import Hints
 from placer.solving.reduction.unit_problem import UnitProblem
-from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
+from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 from placer.solving.search.recursive_bisection import bisect_recursively, finish, redraw, refine
 
 _FRESH_SHARE = 0.1
@@ -58,7 +58,7 @@ def to_arrays(problem: UnitProblem) -> Arrays:
     return Arrays(units, nets, machine)
 
 
-class TransferSearch(MultilevelSearch):
+class TransferSearch(MultilevelSearch[None]):
     """The search over one problem; ``on_better`` is told of every better placement."""
 
     coarsest_units = 240
@@ -73,14 +73,16 @@ class TransferSearch(MultilevelSearch):
             if not problem.is_feasible(hint):
                 self.keep_mended(hint)
 
-    def judge(self, arrays: Arrays, device_of: Ints) -> Found:
+    def judge(self, level: Level[None], device_of: Ints) -> Found:
         """The placement with its transfer in bytes."""
-        fits = excess(arrays, device_of) == 0.0
-        return Found(float(transfer_of(arrays, device_of)) if fits else np.inf, device_of)
+        fits = excess(level.arrays, device_of) == 0.0
+        return Found(float(transfer_of(level.arrays, device_of)) if fits else np.inf, device_of)
 
-    def improve(self, arrays: Arrays, device_of: Ints, _free: Ints, _temperature: float) -> Ints:
+    def improve(
+        self, level: Level[None], device_of: Ints, _free: Ints, _temperature: float
+    ) -> Ints:
         """Moves of single units."""
-        return refine(arrays, device_of, self.random)
+        return refine(level.arrays, device_of, self.random)
 
     def sizes(self, arrays: Arrays) -> Floats:
         """Each unit's largest share of a row."""
@@ -91,7 +93,8 @@ class TransferSearch(MultilevelSearch):
         """A placement from nothing, some devices of a good one drawn anew, or a cycle."""
         kind = self.random.random()
         if not self.population or kind < _FRESH_SHARE:
-            self.keep(self.fresh(self.arrays)[0])
+            sizes = self.sizes(self.arrays)
+            self.offer(bisect_recursively(self.arrays, sizes, self.random))
         elif kind < _FRESH_SHARE + _REDRAWN_SHARE:
             self.redraw()
         else:
@@ -103,15 +106,12 @@ class TransferSearch(MultilevelSearch):
         count = self.arrays.units.allowed.shape[1]
         devices = self.random.permutation(count)[: 1 + self.random.geometric(0.5)]
         sizes = self.sizes(self.arrays)
-        self.keep(
-            self.judge(self.arrays, redraw(self.arrays, sizes, device_of, devices, self.random))
-        )
+        self.offer(redraw(self.arrays, sizes, device_of, devices, self.random))
 
     def keep_mended(self, device_of: Sequence[int]) -> None:
         """A placement from elsewhere, which need not keep all rows."""
-        mended = finish(self.arrays, np.array(device_of, np.int64), self.random)
-        self.keep(self.judge(self.arrays, mended))
+        self.offer(finish(self.arrays, np.array(device_of, np.int64), self.random))
 
-    def fresh(self, arrays: Arrays) -> list[Found]:
-        """A placement by recursive bisection."""
-        return [self.judge(arrays, bisect_recursively(arrays, self.sizes(arrays), self.random))]
+    def offer(self, device_of: Ints) -> None:
+        """A placement that joins the population if it is good."""
+        self.keep(self.judge(self.finest, device_of))

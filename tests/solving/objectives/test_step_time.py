@@ -149,13 +149,13 @@ def test_fresh_placements_keep_the_units_of_a_scale_together() -> None:
         step = StepProblem(timed_problem(seed, most_ops=40))
         search = StepSearch(step, [], seed, lambda _: None)
         search.coarsest_units = 4
-        levels, maps = search.levels(None)
+        levels = search.levels(None, None)
         merged = np.arange(step.units.unit_count)
-        for new_of in maps:
-            merged = new_of[merged]
+        for level in levels[1:]:
+            merged = level.new_of[merged]
         for fresh in search.fresh(levels[-1]):
             units = fresh.device_of[merged]
             assert step.is_feasible(units.tolist()), seed
             assert fresh.value == pytest.approx(step.value(units.tolist())), seed
-            found += len(maps) > 0
+            found += len(levels) > 1
     assert found > 10

@@ -3,7 +3,6 @@ annealing at several scales, every move judged by a simulated step."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,7 +22,7 @@ from placer.solving.compiled.step_annealing import anneal_step
 from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.throughput.search import to_arrays
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
-from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
+from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 
 _BASELINE_SHARE = 0.4
 _ROUND_SECONDS = 0.4
@@ -37,6 +36,7 @@ _COOLED = 0.02
 _MOST_STEPS_PER_UNIT = 400
 
 
+Programs = tuple[Program, ...]
 Baseline = Callable[[PlacementProblem], Sequence[int]]
 
 
@@ -84,7 +84,7 @@ def search_steps(step: StepProblem, hints: Hints, best: BestSoFar, effort: Effor
     search.run(effort.deadline, effort.work_limit, effort.threads)
 
 
-class StepSearch(MultilevelSearch):
+class StepSearch(MultilevelSearch[Programs]):
     """The search over one problem; ``on_better`` is told of every better placement."""
 
     coarsest_units = 12
@@ -101,7 +101,6 @@ class StepSearch(MultilevelSearch):
         )
         self.deadline = float("inf")
         self.counted = False
-        self.scales = threading.local()
         super().__init__(to_arrays(step.loads), hints, seed, on_better)
 
     def start(self, deadline: float) -> None:
@@ -122,12 +121,19 @@ class StepSearch(MultilevelSearch):
         self.counted = most_cycles is not None
         super().run(deadline, most_cycles, workers)
 
-    def judge(self, arrays: Arrays, device_of: Ints) -> Found:
+    def data_of(self, _parent: Found | None) -> Programs:
+        """The step in each order."""
+        return self.programs
+
+    def joined(self, data: Programs, new_of: Ints) -> Programs:
+        """The step of fewer units."""
+        return tuple(each._replace(unit_of=new_of[each.unit_of]) for each in data)
+
+    def judge(self, level: Level[Programs], device_of: Ints) -> Found:
         """The placement with the longest of its steps, one per order."""
-        programs = self.programs if arrays is self.arrays else self.scales.programs[id(arrays)]
-        ops = len(programs[0].unit_of)
+        ops = len(level.data[0].unit_of)
         timing = Timing(np.zeros(ops), np.full(ops, -1, np.int64))
-        seconds = [float(step_seconds(program, device_of, timing)) for program in programs]
+        seconds = [float(step_seconds(program, device_of, timing)) for program in level.data]
         return Found(max(seconds), device_of)
 
     def sizes(self, arrays: Arrays) -> Floats:
@@ -135,9 +141,9 @@ class StepSearch(MultilevelSearch):
         fastest: Floats = arrays.units.seconds.min(axis=1)
         return fastest
 
-    def fresh(self, arrays: Arrays) -> list[Found]:
+    def fresh(self, level: Level[Programs]) -> list[Found]:
         """HEFT where units that are one at this scale go to a device together."""
-        unit_of = self.scales.programs[id(arrays)][0].unit_of
+        unit_of = level.data[0].unit_of
         problem = replace(self.step_problem.problem, group=tuple(unit_of.tolist()))
         finest = self.place(heft, problem)
         anchor = np.unique(unit_of, return_index=True)[1]
@@ -151,21 +157,23 @@ class StepSearch(MultilevelSearch):
         except DoesNotFitError:
             return []
         fits = self.step_problem.is_feasible(units)
-        return [self.judge(self.arrays, np.array(units, np.int64))] if fits else []
+        return [self.judge(self.finest, np.array(units, np.int64))] if fits else []
 
-    def improve(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
+    def improve(
+        self, level: Level[Programs], device_of: Ints, free: Ints, temperature: float
+    ) -> Ints:
         """One round of annealing at one level, in one of the orders; temperatures are shares of the
         step time."""
-        programs = self.scales.programs[id(arrays)]
+        programs, units = level.data, level.arrays.units
         started = time.perf_counter()
-        heat = temperature * self.judge(arrays, device_of).value
+        heat = temperature * self.judge(level, device_of).value
         each = max(1e-6, time.perf_counter() - started) / len(programs)
         budget = max(0.0, min(_ROUND_SECONDS, self.deadline - time.time()))
         steps = _COUNTED_STEPS if self.counted else int(budget / each) + 1
         _, best, _, _ = anneal_step(
             programs[self.random.integers(len(programs))],
-            arrays.units,
-            arrays.devices.capacity,
+            units,
+            level.arrays.devices.capacity,
             device_of,
             free,
             self.next_seed(),
@@ -174,15 +182,7 @@ class StepSearch(MultilevelSearch):
         )
         return best
 
-    def levels(self, apart: Ints | None) -> tuple[list[Arrays], list[Ints]]:
-        """The problem at every scale, each with its program; from nothing, up to any of them."""
-        levels, maps = super().levels(apart)
-        if apart is None:
-            depth = int(self.random.integers(len(levels)))
-            levels, maps = levels[: depth + 1], maps[:depth]
-        programs = self.programs
-        self.scales.programs = {id(levels[0]): programs}
-        for arrays, new_of in zip(levels[1:], maps, strict=True):
-            programs = tuple(each._replace(unit_of=new_of[each.unit_of]) for each in programs)
-            self.scales.programs[id(arrays)] = programs
-        return levels, maps
+    def levels(self, parent: Found | None, apart: Ints | None) -> list[Level[Programs]]:
+        """The problem at every scale; from nothing, up to any of them."""
+        levels = super().levels(parent, apart)
+        return levels[: 1 + int(self.random.integers(len(levels)))] if apart is None else levels

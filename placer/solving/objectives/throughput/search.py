@@ -22,7 +22,7 @@ from placer.solving.compiled.loads import keeps_rows, new_state
 from placer.solving.compiled.segments import split_by_load
 from placer.solving.objectives.throughput.problem import LoadProblem
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
-from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
+from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 
 _MOST_SPLIT_UNITS = 700
 """Segments of an order take seconds and memory that grow with the square of its length."""
@@ -86,26 +86,26 @@ def search_loads(problem: LoadProblem, hints: Hints, best: BestSoFar, effort: Ef
         run_cp_sat(LoadModel(problem, found), best, effort)
 
 
-class LoadSearch(MultilevelSearch):
+class LoadSearch(MultilevelSearch[None]):
     """The search over one problem; ``on_better`` is told of every better placement."""
 
     def __init__(self, problem: LoadProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
         super().__init__(to_arrays(problem), hints, seed, on_better)
-        for found in self._segments(self.arrays, _FIRST_ORDERS):
+        for found in self._segments(self.finest, _FIRST_ORDERS):
             self.keep(found)
 
-    def judge(self, arrays: Arrays, device_of: Ints) -> Found:
+    def judge(self, level: Level[None], device_of: Ints) -> Found:
         """The placement with its largest load."""
-        state = new_state(arrays, device_of)
-        fits = all(keeps_rows(arrays, state, device) for device in range(len(state.load)))
+        state = new_state(level.arrays, device_of)
+        fits = all(keeps_rows(level.arrays, state, device) for device in range(len(state.load)))
         return Found(float(state.load.max()) if fits else np.inf, device_of)
 
-    def improve(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
+    def improve(self, level: Level[None], device_of: Ints, free: Ints, temperature: float) -> Ints:
         """Annealing of a power mean of the loads."""
         steps = min(_MOST_FIRST_STEPS, _FIRST_STEPS_PER_UNIT * len(free))
         steps += _STEPS_PER_UNIT * len(free)
         power = float(self.random.choice(_POWERS))
-        _, best = anneal(arrays, device_of, free, self.next_seed(), steps, temperature, power)
+        _, best = anneal(level.arrays, device_of, free, self.next_seed(), steps, temperature, power)
         return best
 
     def sizes(self, arrays: Arrays) -> Floats:
@@ -113,11 +113,12 @@ class LoadSearch(MultilevelSearch):
         fastest: Floats = arrays.units.seconds.min(axis=1)
         return fastest
 
-    def fresh(self, arrays: Arrays) -> list[Found]:
+    def fresh(self, level: Level[None]) -> list[Found]:
         """One segment per device along some topological orders."""
-        return self._segments(arrays, _CYCLE_ORDERS)
+        return self._segments(level, _CYCLE_ORDERS)
 
-    def _segments(self, arrays: Arrays, orders: int) -> list[Found]:
+    def _segments(self, level: Level[None], orders: int) -> list[Found]:
+        arrays = level.arrays
         pinned = arrays.units.allowed.sum(axis=1) == 1
         free = np.flatnonzero(~pinned)
         if not 0 < len(free) <= _MOST_SPLIT_UNITS:
@@ -132,7 +133,7 @@ class LoadSearch(MultilevelSearch):
             if np.isfinite(value):
                 device_of = arrays.units.allowed.argmax(axis=1).astype(np.int64)
                 device_of[order] = device_at
-                found.append(self.judge(arrays, device_of))
+                found.append(self.judge(level, device_of))
         return [each for each in found if np.isfinite(each.value)]
 
     def _order(self, arrays: Arrays, *, shuffled: bool) -> Ints:
