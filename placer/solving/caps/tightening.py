@@ -32,9 +32,10 @@ from placer.solving.caps.reservation import (
     with_moments,
     with_rows,
 )
+from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.solver import solve_along_orders
 from placer.solving.solution import Solution, SolverParameters, Status
-from placer.solving.solver import DEFAULT_SOLVER, solve, value_of
+from placer.solving.solver import DEFAULT_SOLVER, solve
 
 __all__ = ["BASELINE_SECONDS", "DevicePeak", "PeakFinder", "solve_under_peaks"]
 

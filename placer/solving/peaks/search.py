@@ -15,18 +15,18 @@ import numpy as np
 
 from placer.prediction.orders.execution_orders import highest_peak
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
-from placer.solving.compiled.cuts_of_orders import clique_weights
+from placer.solving.compiled.cuts_of_orders import clique_weights, cut
 from placer.solving.compiled.gain_table import transfer_of
 from placer.solving.compiled.held_annealing import anneal_held
 from placer.solving.compiled.held_bytes import Held, hold
-from placer.solving.compiled.held_segments import cut, first_starts
+from placer.solving.compiled.held_segments import first_held_starts
 from placer.solving.compiled.laplacian import MOST_UNITS, slow_modes
 from placer.solving.peaks.moments import at_moments, to_held
 from placer.solving.peaks.problem import Buffers, PeakProblem, regroup
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 from placer.solving.search.smoothing import smooth
-from placer.solving.transfer.transfer_search import to_arrays
+from placer.solving.search.unit_arrays import transfer_arrays
 
 _STRETCHES = 24
 """Of every order: the fullest moment of each on every device is one of those followed."""
@@ -96,7 +96,7 @@ class PeakSearch(MultilevelSearch[Watched]):
         self.times: set[int] = set()
         self.draws = 0
         self.beyond = np.zeros(len(self.capacity))
-        arrays = to_arrays(problem.units)
+        arrays = transfer_arrays(problem.units)
         self.most = float(arrays.nets.bytes.sum() + 1.0) * len(self.capacity)
         self.lock = threading.Lock()
         self.follow(arrays.units.allowed.argmax(axis=1))
@@ -253,7 +253,7 @@ class PeakSearch(MultilevelSearch[Watched]):
             starts: dict[float, Ints] = {}
             for device in sequence:
                 if limit[device] not in starts:
-                    starts[limit[device]] = first_starts(
+                    starts[limit[device]] = first_held_starts(
                         level.arrays, held, limit, moments, order, device
                     )
             by_step = np.stack([starts[limit[device]] for device in sequence])

@@ -20,13 +20,12 @@ from typing import Generic, TypeVar, cast
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
-from placer.solving.compiled.coarsening import coarsen
+from placer.solving.compiled.coarsening import carry, coarser_levels
 from placer.solving.process.search_run import Hints
 
 _POPULATION = 6
 _FRESH_SHARE = 0.4
 _CROSSING_SHARE = 0.5
-_LEAST_SHRINK = 0.9
 _GENERATIONS = 3
 
 OnBetter = Callable[[Sequence[int]], None]
@@ -207,7 +206,8 @@ class MultilevelSearch(ABC, Generic[Data]):
         else:
             device_of = parent.device_of
             for level in levels:
-                device_of = carry(device_of, level.new_of)
+                if level.new_of is not None:
+                    device_of = carry(device_of, level.new_of)
         for level in reversed(levels):
             free = level.free()
             if len(free) and time.time() < deadline:
@@ -225,15 +225,10 @@ class MultilevelSearch(ABC, Generic[Data]):
         apart = np.zeros(len(size), np.int64) if apart is None else apart
         level = Level(self.arrays, self.data_of(parent))
         levels = [level]
-        while len(apart) > self.coarsest_units:
-            coarser, new_of = coarsen(
-                level.arrays, size, most, self.coarsest_units, self.next_seed(), apart
-            )
-            if len(coarser.units.seconds) > _LEAST_SHRINK * len(apart):
-                break
-            size = np.asarray(np.bincount(new_of, size), np.float64)
-            apart = carry(apart, new_of)
-            level = Level(coarser, self.joined(level.data, new_of), new_of)
+        for arrays, new_of in coarser_levels(
+            self.arrays, size, most, self.coarsest_units, apart, self.next_seed
+        ):
+            level = Level(arrays, self.joined(level.data, new_of), new_of)
             levels.append(level)
         return levels
 
@@ -263,12 +258,3 @@ class MultilevelSearch(ABC, Generic[Data]):
             others = [each for each in self.population if each not in alike]
             self.population = sorted([*others, found], key=lambda each: each.value)
             del self.population[_POPULATION:]
-
-
-def carry(values: Ints, new_of: Ints | None) -> Ints:
-    """The value of each new unit, all of whose old ones have the same."""
-    if new_of is None:
-        return values
-    carried: Ints = np.zeros(int(new_of.max()) + 1, np.int64)
-    carried[new_of] = values
-    return carried

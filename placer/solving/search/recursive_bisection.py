@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
-from placer.solving.compiled.coarsening import coarsen
-from placer.solving.compiled.cuts_of_orders import clique_weights, cut_order
+from placer.solving.compiled.coarsening import coarser_levels
+from placer.solving.compiled.cuts_of_orders import clique_weights, cut, first_starts
 from placer.solving.compiled.gain_table import excess, transfer_of
 from placer.solving.compiled.laplacian import slow_modes
 from placer.solving.compiled.parts import part_of
@@ -21,7 +21,6 @@ from placer.solving.compiled.relief import relieve
 from placer.solving.compiled.unit_moves import refine_transfer
 
 _COARSEST_UNITS = 80
-_LEAST_SHRINK = 0.9
 _CLUSTER_SHARE = 0.1
 _MODES = 3
 _MIXES = 2
@@ -134,16 +133,18 @@ def _fullness(
 
 def _bisect(part: Arrays, sizes: Floats, random: np.random.Generator) -> Ints:
     """The side of every unit of a problem with two devices."""
+    together = np.zeros(len(sizes), np.int64)
+    coarser = coarser_levels(
+        part,
+        sizes,
+        _CLUSTER_SHARE * sizes.sum(),
+        _COARSEST_UNITS,
+        together,
+        lambda: int(random.integers(1 << 31)),
+    )
     levels, maps = [part], list[Ints]()
-    most = _CLUSTER_SHARE * sizes.sum()
-    while len(sizes) > _COARSEST_UNITS:
-        seed = int(random.integers(1 << 31))
-        apart = np.zeros(len(sizes), np.int64)
-        coarser, new_of = coarsen(levels[-1], sizes, most, _COARSEST_UNITS, seed, apart)
-        if len(coarser.units.seconds) > _LEAST_SHRINK * len(sizes):
-            break
-        sizes = np.asarray(np.bincount(new_of, sizes), np.float64)
-        levels.append(coarser)
+    for level, new_of in coarser:
+        levels.append(level)
         maps.append(new_of)
     side = _best_start(levels[-1], random)
     for level, new_of in zip(reversed(levels[:-1]), reversed(maps), strict=True):
@@ -164,11 +165,13 @@ def _best_start(part: Arrays, random: np.random.Generator) -> Ints:
         order = members[np.argsort(position[members], kind="stable")]
         sequence = random.permutation(2)
         for tightness in _TIGHTNESS:
-            at = cut_order(part, order, sequence, tightness * part.devices.capacity, used)
-            if len(at) < len(order):
+            room = tightness * part.devices.capacity - used
+            starts = [first_starts(part, order, room[:, device]) for device in sequence]
+            segment, cost = cut(part, order, np.stack(starts))
+            if not np.isfinite(cost):
                 continue
             drawn = side.copy()
-            drawn[order] = at
+            drawn[order] = sequence[segment]
             drawn = refine(part, relieve(part, drawn, members), random)
             best, rank = min((best, rank), (drawn, _rank(part, drawn)), key=lambda pair: pair[1])
             break

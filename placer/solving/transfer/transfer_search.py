@@ -7,55 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from placer.solving.compiled.arrays import (
-    Arrays,
-    Devices,
-    Floats,
-    Ints,
-    Nets,
-    Units,
-    incidence,
-    ragged,
-)
+from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.gain_table import excess, transfer_of
 from placer.solving.process.search_run import Hints
 from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 from placer.solving.search.recursive_bisection import bisect_recursively, finish, redraw, refine
+from placer.solving.search.unit_arrays import transfer_arrays
 
 _FRESH_SHARE = 0.1
 _REDRAWN_SHARE = 0.65
-
-
-def to_arrays(problem: UnitProblem) -> Arrays:
-    """The problem for compiled code.  Sizes become floats: exact up to 2**53 bytes."""
-    count = problem.device_count
-    allowed = np.zeros((problem.unit_count, count), np.bool_)
-    for unit, devices in enumerate(problem.allowed):
-        allowed[unit, list(devices)] = True
-    start, pins = ragged([net.consumers for net in problem.nets])
-    sizes = np.array([net.bytes for net in problem.nets], np.float64)
-    producers = np.array([net.producer for net in problem.nets], np.int64)
-    nets = Nets(producers, start, pins, sizes, np.ones(len(sizes)))
-    cost = np.zeros((problem.unit_count, count))
-    cost[:, problem.host] = problem.host_cost
-    weights = np.array([row.weights for row in problem.rows], np.float64)
-    units = Units(
-        cost,
-        weights.reshape(len(problem.rows), problem.unit_count),
-        allowed,
-        *incidence(problem.unit_count, nets),
-    )
-    capacity = np.array([row.capacity for row in problem.rows], np.float64)
-    alike = np.ones((count, count)) - np.eye(count)
-    machine = Devices(
-        capacity.reshape(len(problem.rows), count),
-        0.0 * alike,
-        alike,
-        np.ones(count, np.bool_),
-        False,
-    )
-    return Arrays(units, nets, machine)
 
 
 class TransferSearch(MultilevelSearch[None]):
@@ -68,7 +29,7 @@ class TransferSearch(MultilevelSearch[None]):
     alike_share = 1e-4
 
     def __init__(self, problem: UnitProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
-        super().__init__(to_arrays(problem), hints, seed, on_better)
+        super().__init__(transfer_arrays(problem), hints, seed, on_better)
         for hint in hints:
             if not problem.is_feasible(hint):
                 self.keep_mended(hint)

@@ -90,7 +90,7 @@ def test_search_and_bound_meet_at_what_enumeration_finds(
         assert result.status is Status.OPTIMAL, seed
         assert best is not None
         assert best * (1 - 1e-5) - 1e-12 <= bound <= best * (1 + 1e-9) + 1e-12, seed
-        assert loads.least_load() <= best * (1 + 1e-9), seed
+        assert loads.least() <= best * (1 + 1e-9), seed
 
 
 def test_units_cost_what_the_scorer_says() -> None:

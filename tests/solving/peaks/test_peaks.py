@@ -21,15 +21,15 @@ from placer.prediction.scoring import transfer_bytes
 from placer.problem.constraints import ConstraintOptions, find_constraints
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps.tightening import solve_under_peaks
+from placer.solving.compiled.cuts_of_orders import cut
 from placer.solving.compiled.held_bytes import hold, shift
-from placer.solving.compiled.held_segments import cut
 from placer.solving.peaks.moments import at_moments, to_held
 from placer.solving.peaks.problem import PeakProblem, regroup, to_peak_problem
 from placer.solving.peaks.search import PeakSearch
 from placer.solving.peaks.solver import solve_along_orders
 from placer.solving.reduction.unit_problem import reduce_to_units
+from placer.solving.search.unit_arrays import transfer_arrays
 from placer.solving.solution import SolverParameters, Status
-from placer.solving.transfer.transfer_search import to_arrays
 
 DEVICES = 3
 UNITS = 7
@@ -134,7 +134,7 @@ def test_segments_are_cut_where_least_crosses(seed: int) -> None:
                    if rng.random() < 0.4), *(f"op{a}" for a in range(count)),
                  bytes={f"op{a}": 4 * rng.randint(1, 9) for a in range(count)})  # fmt: skip
     problem = problem_of(graph, draw_costs(graph), "3xGPU:1GiB")
-    arrays = to_arrays(reduce_to_units(problem))
+    arrays = transfer_arrays(reduce_to_units(problem))
     order = np.array(rng.sample(range(count), count), np.int64)
     starts = np.sort(np.array([[rng.randint(0, 2) for _ in range(count + 1)] for _ in range(3)]))
     starts = np.minimum(starts, np.arange(count + 1)).astype(np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import ClassVar
 
 from placer.prediction.times.step_time import longest_step_seconds
 from placer.problem.placement_problem import PlacementProblem
@@ -17,6 +18,11 @@ class StepProblem:
     ``loads`` has the ``units`` with their streams; the groups of the ops ``spilled`` may use the
     host too.
     """
+
+    search: ClassVar[str] = "placer.solving.objectives.step_time.search:search_steps"
+    alike_share: ClassVar[float] = 1e-3
+    """What is gained by less is lost to what the problem leaves out, such as the way of results
+    back to the host."""
 
     def __init__(self, problem: PlacementProblem, spilled: Collection[int] = ()) -> None:
         self.problem = problem
@@ -35,7 +41,7 @@ class StepProblem:
         """Whether every unit is where it may be and every row holds on every device."""
         return self.units.is_feasible(device_of_unit)
 
-    def least_step(self) -> float:
+    def least(self) -> float:
         """A lower bound on the step time: the critical path with every op where it is fastest and
         no transfers, and all work shared by all devices (no device can be busy for longer than
         the step, however its ops are ordered)."""
@@ -51,4 +57,4 @@ class StepProblem:
                 default=0.0,
             )
             finish[op] = begin + fastest
-        return max(max(finish, default=0.0), self.loads.least_load())
+        return max(max(finish, default=0.0), self.loads.least())

@@ -20,7 +20,7 @@ from placer.solving.compiled.arrays import Arrays, Floats, Ints, ragged
 from placer.solving.compiled.schedule import Program, Timing, step_seconds
 from placer.solving.compiled.step_annealing import anneal_step
 from placer.solving.objectives.step_time.problem import StepProblem
-from placer.solving.objectives.throughput.search import to_arrays
+from placer.solving.objectives.throughput.search import load_arrays
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 
@@ -78,7 +78,7 @@ def to_program(
 
 def search_steps(step: StepProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
     """The least step time: baselines, then annealing of simulated steps."""
-    best.raise_bound(step.least_step())
+    best.raise_bound(step.least())
     search = StepSearch(step, hints, effort.seed, best.keep)
     search.start(effort.until(_BASELINE_SHARE))
     search.run(effort.deadline, effort.work_limit, effort.threads)
@@ -101,7 +101,7 @@ class StepSearch(MultilevelSearch[Programs]):
         )
         self.deadline = float("inf")
         self.counted = False
-        super().__init__(to_arrays(step.loads), hints, seed, on_better)
+        super().__init__(load_arrays(step.loads), hints, seed, on_better)
 
     def start(self, deadline: float) -> None:
         """The baselines that fit; for the solver process only, as m-SCT takes OR-Tools."""

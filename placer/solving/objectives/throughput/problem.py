@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.reduction.unit_problem import SpillRules, UnitProblem, reduce_to_units
@@ -27,6 +28,9 @@ class LoadProblem:
     ``seconds_per_byte`` go from device by to device; ``occupied`` and ``multicast`` are as in
     :class:`~placer.problem.placement_problem.PlacementProblem`.
     """
+
+    search: ClassVar[str] = "placer.solving.objectives.throughput.search:search_loads"
+    alike_share: ClassVar[float] = 0.0
 
     units: UnitProblem
     seconds: tuple[tuple[float, ...], ...]
@@ -66,7 +70,7 @@ class LoadProblem:
         """Whether every unit is where it may be and every row holds on every device."""
         return self.units.is_feasible(device_of_unit)
 
-    def least_load(self) -> float:
+    def least(self) -> float:
         """A lower bound on the bottleneck without any search.
 
         The dearest unit on the device that suits it best; and, for weights p[d] that sum to one,

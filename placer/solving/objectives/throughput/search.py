@@ -8,21 +8,13 @@ import time
 import numpy as np
 
 from placer.solving.compiled.annealing import anneal
-from placer.solving.compiled.arrays import (
-    Arrays,
-    Devices,
-    Floats,
-    Ints,
-    Nets,
-    Units,
-    incidence,
-    ragged,
-)
+from placer.solving.compiled.arrays import Arrays, Devices, Floats, Ints
 from placer.solving.compiled.loads import keeps_rows, new_state
 from placer.solving.compiled.segments import split_by_load
 from placer.solving.objectives.throughput.problem import LoadProblem
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
+from placer.solving.search.unit_arrays import capacity_of, nets_of, units_of
 
 _MOST_SPLIT_UNITS = 700
 """Segments of an order take seconds and memory that grow with the square of its length."""
@@ -39,35 +31,21 @@ _STEPS_PER_UNIT = 20
 _POWERS = (8.0, 16.0, 32.0)
 
 
-def to_arrays(problem: LoadProblem) -> Arrays:
-    """The problem for compiled code.  Sizes become floats: exact up to 2**53 bytes."""
-    allowed = np.zeros((problem.units.unit_count, problem.units.device_count), np.bool_)
-    for unit, devices in enumerate(problem.units.allowed):
-        allowed[unit, list(devices)] = True
-    start, pins = ragged([stream.consumers for stream in problem.streams])
-    nets = Nets(
-        np.array([stream.producer for stream in problem.streams], np.int64),
-        start,
-        pins,
-        np.array([stream.bytes for stream in problem.streams], np.float64),
-        np.array([stream.messages for stream in problem.streams], np.float64),
-    )
-    units = Units(
-        np.array(problem.seconds, np.float64),
-        np.array([row.weights for row in problem.units.rows], np.float64),
-        allowed,
-        *incidence(problem.units.unit_count, nets),
-    )
+def load_arrays(problem: LoadProblem) -> Arrays:
+    """The problem for compiled code."""
+    messages = np.array([stream.messages for stream in problem.streams], np.float64)
+    nets = nets_of(problem.streams, messages)
     machine = Devices(
-        np.array([row.capacity for row in problem.units.rows], np.float64),
+        capacity_of(problem.units),
         np.array(problem.latency, np.float64),
         np.array(problem.seconds_per_byte, np.float64),
         np.array(problem.occupied, np.bool_),
         problem.multicast,
     )
-    for device in range(problem.units.device_count):
-        machine.latency[device, device] = machine.seconds_per_byte[device, device] = 0.0
-    return Arrays(units, nets, machine)
+    np.fill_diagonal(machine.latency, 0.0)
+    np.fill_diagonal(machine.seconds_per_byte, 0.0)
+    seconds = np.array(problem.seconds, np.float64)
+    return Arrays(units_of(problem.units, seconds, nets), nets, machine)
 
 
 def search_loads(problem: LoadProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
@@ -75,7 +53,7 @@ def search_loads(problem: LoadProblem, hints: Hints, best: BestSoFar, effort: Ef
     from placer.solving.objectives.throughput.model import LoadModel
     from placer.solving.process.cp_sat_run import run_cp_sat
 
-    best.raise_bound(problem.least_load())
+    best.raise_bound(problem.least())
     variables = (problem.units.unit_count + len(problem.streams)) * problem.units.device_count
     proves = variables <= _MOST_VARIABLES
     search = LoadSearch(problem, hints, effort.seed, best.keep)
@@ -90,7 +68,7 @@ class LoadSearch(MultilevelSearch[None]):
     """The search over one problem; ``on_better`` is told of every better placement."""
 
     def __init__(self, problem: LoadProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
-        super().__init__(to_arrays(problem), hints, seed, on_better)
+        super().__init__(load_arrays(problem), hints, seed, on_better)
         for found in self._segments(self.finest, _FIRST_ORDERS):
             self.keep(found)
 
