@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -28,32 +29,32 @@ from placer.solving.search.multilevel_search import Found, Level, MultilevelSear
 from placer.solving.search.smoothing import smooth
 from placer.solving.search.unit_arrays import transfer_arrays
 
-_STRETCHES = 24
-"""Of every order: the fullest moment of each on every device is one of those followed."""
-
-_STEPS_PER_UNIT = 100
-_FEWEST_STEPS = 2_000
-_MOST_STEPS = 30_000
-_FIRST_PRICE = 0.01
-"""Bytes of transfer for a byte above a cap at one moment."""
-
-_MARGIN = 0.995
-"""Of the caps, for segments: the rest is for what peaks beyond the orders that are followed."""
-
-_EXCESSES = (0.0, 0.05, 0.2, 0.5, 1.0, np.inf)
-"""Shares above the caps that segments are allowed, if there are none that hold less."""
-
-_POWERS = (1.0, 1.5, 2.0)
-"""Of the bytes of a net: how much more the heavy ones hold together."""
-
-_RINGS = 4
 _LEAST = 1e-300
-_SMOOTHINGS = 12
-_SAME_SHARE = 0.7
-_FIRST_DRAWS = 6
-_FRESH_SHARE = 0.4
-_MOST_SETTLINGS = 4
-_HOTTER = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakSchedule:
+    """What :class:`PeakSearch` draws, follows and anneals."""
+
+    stretches: int = 24  # of every order; the fullest moment of each is followed
+    steps_per_unit: int = 100  # of annealing, within the next two
+    fewest_steps: int = 2_000
+    most_steps: int = 30_000  # a level takes a tenth of a second
+    first_price: float = 0.01  # bytes sent for a byte above a cap at one moment
+    margin: float = 0.995  # of the caps: the rest is for what peaks beyond the orders
+    # above the caps, one after the other, where no segments fit
+    excesses: tuple[float, ...] = (0.0, 0.05, 0.2, 0.5, 1.0, np.inf)
+    powers: tuple[float, ...] = (1.0, 1.5, 2.0)  # of bytes: how much more heavy nets hold together
+    rings: int = 4  # beginnings around a graph whose ends are joined
+    smoothings: int = 12  # of positions, at each finer level
+    same_share: float = 0.7  # of levels: what peaks beyond the orders is as it was
+    first_draws: int = 6  # placements from nothing before the first cycle
+    fresh_share: float = 0.4  # of what comes then is from nothing too
+    most_settlings: int = 4  # of one drawn placement, until it fits
+    hotter: float = 4.0  # each than the one before
+
+
+_SCHEDULE = PeakSchedule()
 
 
 def search_peaks(problem: PeakProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
@@ -112,7 +113,7 @@ class PeakSearch(MultilevelSearch[Watched]):
         peaks = along.max(axis=2)
         resident = np.bincount(device_of, self.problem.resident, minlength=devices)
         highest = np.array([highest_peak(*each) for each in zip(peaks, resident, strict=True)])
-        stretches = np.array_split(np.arange(length), min(_STRETCHES, length))
+        stretches = np.array_split(np.arange(length), min(_SCHEDULE.stretches, length))
         fullest = [part[0] + along[:, :, part].argmax(axis=2) for part in stretches]
         times = np.stack(fullest, axis=2) + (np.arange(orders) * length)[None, :, None]
         with self.lock:
@@ -130,7 +131,7 @@ class PeakSearch(MultilevelSearch[Watched]):
 
     def step(self, deadline: float) -> None:
         """A placement from nothing, always at first, or a cycle."""
-        if self.draws < _FIRST_DRAWS or self.random.random() < _FRESH_SHARE:
+        if self.draws < _SCHEDULE.first_draws or self.random.random() < _SCHEDULE.fresh_share:
             self.draws += 1
             self.draw(self.fresh_temperature, deadline)
         else:
@@ -160,7 +161,7 @@ class PeakSearch(MultilevelSearch[Watched]):
         What another placement peaks at beyond the orders is not known: mostly it is taken to be
         what it was, else less.
         """
-        share = 1.0 if self.random.random() < _SAME_SHARE else self.random.random()
+        share = 1.0 if self.random.random() < _SCHEDULE.same_share else self.random.random()
         sizes = level.arrays.nets.bytes
         heavy = float((sizes * sizes).sum() / max(1.0, sizes.sum()))
         best, _, _ = anneal_held(
@@ -171,9 +172,12 @@ class PeakSearch(MultilevelSearch[Watched]):
             device_of,
             free,
             self.next_seed(),
-            min(max(_STEPS_PER_UNIT * len(free), _FEWEST_STEPS), _MOST_STEPS),
+            min(
+                max(_SCHEDULE.steps_per_unit * len(free), _SCHEDULE.fewest_steps),
+                _SCHEDULE.most_steps,
+            ),
             temperature * max(1.0, heavy),
-            _FIRST_PRICE,
+            _SCHEDULE.first_price,
         )
         return best
 
@@ -198,14 +202,14 @@ class PeakSearch(MultilevelSearch[Watched]):
         drawn = [self._segments(levels[0], position) for position in self._orders(levels)]
         found = min(drawn, key=lambda each: each.value)
         free = self.finest.free()
-        for _ in range(_MOST_SETTLINGS):
+        for _ in range(_SCHEDULE.most_settlings):
             if time.time() > deadline or not len(free):
                 break
             level = Level(self.arrays, self.data_of(found))
             found = self.judge(level, self.improve(level, found.device_of, free, temperature))
             if found.value < self.most:
                 break
-            temperature *= _HOTTER
+            temperature *= _SCHEDULE.hotter
         self.keep(found)
 
     def _orders(self, levels: Sequence[Level[Watched]]) -> list[Floats]:
@@ -213,7 +217,7 @@ class PeakSearch(MultilevelSearch[Watched]):
         the two slowest make, begun anywhere: a graph whose ends are joined is a ring."""
         coarsest, nets = levels[-1].arrays, levels[-1].arrays.nets
         count = len(coarsest.units.allowed)
-        power = float(self.random.choice(_POWERS))
+        power = float(self.random.choice(_SCHEDULE.powers))
         sizes = (nets.bytes / max(1.0, nets.bytes.max(initial=0.0))) ** power
         modes: list[Floats] = []
         if 2 < count <= MOST_UNITS:
@@ -221,10 +225,13 @@ class PeakSearch(MultilevelSearch[Watched]):
             modes += [*slow_modes(weight, 2, within_parts=True)]
         modes += [self.random.random(count) for _ in range(2 - len(modes))]
         for finer, level in zip(levels[-2::-1], levels[:0:-1], strict=True):
-            modes = [smooth(finer.arrays.nets, mode[level.new_of], _SMOOTHINGS) for mode in modes]
+            modes = [
+                smooth(finer.arrays.nets, mode[level.new_of], _SCHEDULE.smoothings)
+                for mode in modes
+            ]
         first, second = (mode / max(np.abs(mode).max(initial=0.0), _LEAST) for mode in modes)
         angle = np.arctan2(second, first)
-        begins = self.random.uniform(0.0, 2.0 * np.pi, _RINGS)
+        begins = self.random.uniform(0.0, 2.0 * np.pi, _SCHEDULE.rings)
         return [first, *((angle + begin) % (2.0 * np.pi) for begin in begins)]
 
     def _segments(self, level: Level[Watched], position: Floats) -> Found:
@@ -248,8 +255,8 @@ class PeakSearch(MultilevelSearch[Watched]):
     def _cut(self, level: Level[Watched], order: Ints, sequence: Ints) -> tuple[Ints, float]:
         """The segment of every unit of ``order``, and by which share one may be above its cap."""
         held, moments = level.data.held, level.data.moments
-        for excess in _EXCESSES:
-            limit = (1.0 + excess) * _MARGIN * self.capacity
+        for excess in _SCHEDULE.excesses:
+            limit = (1.0 + excess) * _SCHEDULE.margin * self.capacity
             starts: dict[float, Ints] = {}
             for device in sequence:
                 if limit[device] not in starts:

@@ -12,13 +12,9 @@ from placer.solving.reduction.forced_transfer import forced_bytes
 from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.search.first_fit import first_placement
 from placer.solving.solution import SolverParameters, Status
+from placer.solving.transfer.schedule import SCHEDULE
 
 _SEARCH = "placer.solving.transfer.transfer_process:search_transfer"
-
-_INITIAL_SHARE = 0.1
-_INITIAL_MOST_SECONDS = 2.0
-_LEAST_CHILD_SECONDS = 1.0
-_MOST_RESERVED_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +41,15 @@ def solve_stage(
     """
     began = time.monotonic()
     problem = contract(units)
-    deadline -= min(time.monotonic() - began, _MOST_RESERVED_SHARE * max(0.0, deadline - began))
+    deadline -= min(
+        time.monotonic() - began, SCHEDULE.most_reserved_share * max(0.0, deadline - began)
+    )
     if cannot_fit(problem):
         return StageResult(status=Status.INFEASIBLE)
-    until = deadline if parameters.work_limit is not None else _initial_deadline(deadline)
+    now = time.monotonic()
+    until = deadline
+    if parameters.work_limit is None:
+        until = now + SCHEDULE.first_fit_share * max(0.0, deadline - now)
     known = [problem.project(hint) for hint in hints]
     start = first_placement(problem, known, until)
     if start is not None:
@@ -64,11 +65,6 @@ def solve_stage(
 def _is_fixed(problem: UnitProblem) -> bool:
     """Whether every unit has one device only."""
     return all(len(devices) == 1 for devices in problem.allowed)
-
-
-def _initial_deadline(deadline: float) -> float:
-    now = time.monotonic()
-    return now + min(_INITIAL_MOST_SECONDS, _INITIAL_SHARE * max(0.0, deadline - now))
 
 
 def cannot_fit(problem: UnitProblem) -> bool:
@@ -105,7 +101,7 @@ def _search(
     """The search from ``start`` and ``hints``; whatever happens to it, ``start`` is not lost."""
     left = deadline - time.monotonic()
     found = ChildResult(status=Status.UNKNOWN)
-    if left >= _LEAST_CHILD_SECONDS:
+    if left >= SCHEDULE.least_child_seconds:
         starts = [*([] if start is None else [start]), *hints]
         found = search_in_child(_SEARCH, problem, starts, parameters, left)
     candidates = [device_of for device_of in (start, found.device_of) if device_of is not None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.solution import Status
 from placer.solving.transfer.cp_sat import PlacementModel
 from placer.solving.transfer.minimum_cuts import BranchAndBound
+from placer.solving.transfer.schedule import SCHEDULE
 
 if TYPE_CHECKING:
     from placer.solving.transfer.transfer_search import TransferSearch
@@ -35,18 +35,18 @@ def search_transfer(
     search and simpler problems, then CP-SAT from the best on what it leaves to decide."""
     problem = problem.alone()
     known = _best_known(problem, hints, best)
-    if _is_cut(problem, known, best, effort, _FIRST_CUTS_SHARE):
+    if _is_cut(problem, known, best, effort, SCHEDULE.first_cuts_share):
         return
-    if problem.unit_count > _LEAST_SEARCHED_UNITS:
+    if problem.unit_count > SCHEDULE.least_searched_units:
         from placer.solving.transfer.transfer_search import TransferSearch
 
         starts = [*([known] if known else []), *hints]
         searcher = TransferSearch(problem, starts, effort.seed, best.keep)
         variables = (problem.unit_count + len(problem.nets)) * problem.device_count
-        share, ladder = next(shares for most, *shares in _TRANSFER_SHARES if variables <= most)
+        share, ladder = next(shares for most, *shares in SCHEDULE.shares if variables <= most)
         searcher.run(effort.until(share), effort.work_limit, effort.threads)
         known = _best_known(problem, hints, best)
-        if _is_cut(problem, known, best, effort, _CUTS_SHARE):
+        if _is_cut(problem, known, best, effort, SCHEDULE.cuts_share):
             return
         raise_bound(problem, searcher, best, replace(effort, deadline=effort.until(ladder)))
     known = _best_known(problem, hints, best)
@@ -112,7 +112,7 @@ def raise_bound(
 ) -> None:
     """The lower bounds that simpler problems prove, the simplest first, until one is too hard;
     their placements, made to fit, may be better than those known."""
-    for loss in _LOSSES:
+    for loss in SCHEDULE.losses:
         known = [] if searcher.best is None else searcher.best.device_of.tolist()
         if time.time() > effort.deadline or not known or not problem.is_feasible(known):
             return
@@ -123,7 +123,7 @@ def raise_bound(
             solver.parameters.optimize_with_core = True
         else:
             solver.parameters.subsolvers.extend(
-                _PROVERS if len(model.z) <= _MOST_SENT else _PROVERS[:1]
+                SCHEDULE.provers if len(model.z) <= SCHEDULE.most_sent else SCHEDULE.provers[:1]
             )
             solver.parameters.num_workers = len(solver.parameters.subsolvers)
         solver.best_bound_callback = functools.partial(_note_bound, model, best)
@@ -137,29 +137,3 @@ def raise_bound(
 
 def _note_bound(model: PlacementModel, best: BestSoFar, bound: float) -> None:
     best.raise_bound(model.lower_bound(bound))
-
-
-_LOSSES = (0.1, 0.03, 0.003, 0.0)
-"""The shares of its cost that the best placement may lose in simpler problems."""
-
-_PROVERS = ("core", "max_lp_sym", "quick_restart")
-"""CP-SAT's strategies for them: what has few different costs is proven fastest by cores of costs
-that cannot all be zero, what has many by linear relaxation; what plain search learns on the way
-brings both further than they come alone."""
-
-_MOST_SENT = 10_000
-"""Variables of sent nets with which a linear relaxation is solved in seconds."""
-
-_FIRST_CUTS_SHARE, _CUTS_SHARE = 0.1, 0.4
-"""Of the time that is left, for minimum cuts before and after the search."""
-
-_LEAST_SEARCHED_UNITS = 150
-_TRANSFER_SHARES = (
-    (4_000, 0.2, 0.6),
-    (40_000, 0.4, 0.6),
-    (120_000, 0.7, 0.6),
-    (sys.maxsize, 0.75, 1.0),
-)
-"""Up to so many variables of CP-SAT, the share of the time that the heuristic search gets, and of
-what is then left, the share for bounds from simpler problems; CP-SAT on the problem itself has the
-rest, which where it is large would not be enough for its presolve."""

@@ -14,9 +14,7 @@ from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 from placer.solving.search.recursive_bisection import bisect_recursively, finish, redraw, refine
 from placer.solving.search.unit_arrays import transfer_arrays
-
-_FRESH_SHARE = 0.1
-_REDRAWN_SHARE = 0.65
+from placer.solving.transfer.schedule import SCHEDULE
 
 
 class TransferSearch(MultilevelSearch[None]):
@@ -53,10 +51,10 @@ class TransferSearch(MultilevelSearch[None]):
     def step(self, deadline: float) -> None:
         """A placement from nothing, some devices of a good one drawn anew, or a cycle."""
         kind = self.random.random()
-        if not self.population or kind < _FRESH_SHARE:
+        if not self.population or kind < SCHEDULE.fresh_share:
             sizes = self.sizes(self.arrays)
             self.offer(bisect_recursively(self.arrays, sizes, self.random))
-        elif kind < _FRESH_SHARE + _REDRAWN_SHARE:
+        elif kind < SCHEDULE.fresh_share + SCHEDULE.redrawn_share:
             self.redraw()
         else:
             self.vary(deadline)

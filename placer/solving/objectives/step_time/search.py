@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -24,20 +24,25 @@ from placer.solving.objectives.throughput.search import load_arrays
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 
-_BASELINE_SHARE = 0.4
-_ROUND_SECONDS = 0.4
-"""Of annealing at one level before the next one has its turn."""
-
-_COUNTED_STEPS = 2_000
-"""Instead, where the same placement must come out every time."""
-
 _OTHERS = tuple(place for place in BASELINES.values() if place is not m_sct)
-_COOLED = 0.02
-_MOST_STEPS_PER_UNIT = 400
 
 
 Programs = tuple[Program, ...]
 Baseline = Callable[[PlacementProblem], Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSchedule:
+    """What :class:`StepSearch` begins with and anneals."""
+
+    baseline_share: float = 0.4  # of the time at most, for the baselines
+    round_seconds: float = 0.4  # at one level before the next has its turn
+    counted_steps: int = 2_000  # instead, where all must be the same every time
+    cooled: float = 0.02  # temperature at the end of a round
+    most_steps_per_unit: int = 400  # of a round
+
+
+_SCHEDULE = StepSchedule()
 
 
 def to_program(
@@ -80,7 +85,7 @@ def search_steps(step: StepProblem, hints: Hints, best: BestSoFar, effort: Effor
     """The least step time: baselines, then annealing of simulated steps."""
     best.raise_bound(step.least())
     search = StepSearch(step, hints, effort.seed, best.keep)
-    search.start(effort.until(_BASELINE_SHARE))
+    search.start(effort.until(_SCHEDULE.baseline_share))
     search.run(effort.deadline, effort.work_limit, effort.threads)
 
 
@@ -168,8 +173,8 @@ class StepSearch(MultilevelSearch[Programs]):
         started = time.perf_counter()
         heat = temperature * self.judge(level, device_of).value
         each = max(1e-6, time.perf_counter() - started) / len(programs)
-        budget = max(0.0, min(_ROUND_SECONDS, self.deadline - time.time()))
-        steps = _COUNTED_STEPS if self.counted else int(budget / each) + 1
+        budget = max(0.0, min(_SCHEDULE.round_seconds, self.deadline - time.time()))
+        steps = _SCHEDULE.counted_steps if self.counted else int(budget / each) + 1
         _, best, _, _ = anneal_step(
             programs[self.random.integers(len(programs))],
             units,
@@ -177,8 +182,8 @@ class StepSearch(MultilevelSearch[Programs]):
             device_of,
             free,
             self.next_seed(),
-            min(steps, _MOST_STEPS_PER_UNIT * len(free)),
-            (heat + 1e-300, _COOLED * heat + 1e-301),
+            min(steps, _SCHEDULE.most_steps_per_unit * len(free)),
+            (heat + 1e-300, _SCHEDULE.cooled * heat + 1e-301),
         )
         return best
 

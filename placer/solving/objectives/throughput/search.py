@@ -4,6 +4,7 @@ topological orders."""
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,19 +17,23 @@ from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 from placer.solving.search.unit_arrays import capacity_of, nets_of, units_of
 
-_MOST_SPLIT_UNITS = 700
-"""Segments of an order take seconds and memory that grow with the square of its length."""
 
-_ANNEALING_SHARE = 0.5
-_MOST_VARIABLES = 60_000
-"""Beyond, CP-SAT neither improves what annealing found nor proves much in a minute."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSchedule:
+    """What :class:`LoadSearch` cuts and anneals before CP-SAT."""
 
-_FIRST_ORDERS = 40
-_CYCLE_ORDERS = 5
-_FIRST_STEPS_PER_UNIT = 2_000
-_MOST_FIRST_STEPS = 200_000
-_STEPS_PER_UNIT = 20
-_POWERS = (8.0, 16.0, 32.0)
+    most_split_units: int = 700  # segments take their square in time and memory
+    annealing_share: float = 0.5  # of the time; CP-SAT has the rest
+    most_variables: int = 60_000  # beyond, CP-SAT proves little in a minute
+    first_orders: int = 40  # cut into segments at first
+    cycle_orders: int = 5  # cut in a cycle from nothing
+    first_steps_per_unit: int = 2_000  # of annealing small levels
+    most_first_steps: int = 200_000
+    steps_per_unit: int = 20  # of annealing large ones
+    powers: tuple[float, ...] = (8.0, 16.0, 32.0)  # of loads: how much the fullest device counts
+
+
+_SCHEDULE = LoadSchedule()
 
 
 def load_arrays(problem: LoadProblem) -> Arrays:
@@ -55,9 +60,9 @@ def search_loads(problem: LoadProblem, hints: Hints, best: BestSoFar, effort: Ef
 
     best.raise_bound(problem.least())
     variables = (problem.units.unit_count + len(problem.streams)) * problem.units.device_count
-    proves = variables <= _MOST_VARIABLES
+    proves = variables <= _SCHEDULE.most_variables
     search = LoadSearch(problem, hints, effort.seed, best.keep)
-    share = _ANNEALING_SHARE if proves else 1.0
+    share = _SCHEDULE.annealing_share if proves else 1.0
     search.run(effort.until(share), effort.work_limit, effort.threads)
     found = best.answer.device_of
     if proves and found is not None and time.time() < effort.deadline:
@@ -69,7 +74,7 @@ class LoadSearch(MultilevelSearch[None]):
 
     def __init__(self, problem: LoadProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
         super().__init__(load_arrays(problem), hints, seed, on_better)
-        for found in self._segments(self.finest, _FIRST_ORDERS):
+        for found in self._segments(self.finest, _SCHEDULE.first_orders):
             self.keep(found)
 
     def judge(self, level: Level[None], device_of: Ints) -> Found:
@@ -80,9 +85,9 @@ class LoadSearch(MultilevelSearch[None]):
 
     def improve(self, level: Level[None], device_of: Ints, free: Ints, temperature: float) -> Ints:
         """Annealing of a power mean of the loads."""
-        steps = min(_MOST_FIRST_STEPS, _FIRST_STEPS_PER_UNIT * len(free))
-        steps += _STEPS_PER_UNIT * len(free)
-        power = float(self.random.choice(_POWERS))
+        steps = min(_SCHEDULE.most_first_steps, _SCHEDULE.first_steps_per_unit * len(free))
+        steps += _SCHEDULE.steps_per_unit * len(free)
+        power = float(self.random.choice(_SCHEDULE.powers))
         _, best = anneal(level.arrays, device_of, free, self.next_seed(), steps, temperature, power)
         return best
 
@@ -93,13 +98,13 @@ class LoadSearch(MultilevelSearch[None]):
 
     def fresh(self, level: Level[None]) -> list[Found]:
         """One segment per device along some topological orders."""
-        return self._segments(level, _CYCLE_ORDERS)
+        return self._segments(level, _SCHEDULE.cycle_orders)
 
     def _segments(self, level: Level[None], orders: int) -> list[Found]:
         arrays = level.arrays
         pinned = arrays.units.allowed.sum(axis=1) == 1
         free = np.flatnonzero(~pinned)
-        if not 0 < len(free) <= _MOST_SPLIT_UNITS:
+        if not 0 < len(free) <= _SCHEDULE.most_split_units:
             return []
         widest = arrays.units.allowed[free].all(axis=0)
         found = []
