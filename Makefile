@@ -1,10 +1,14 @@
 # Two commands for a fresh machine: `make demo` and `make test`.  Both set up .venv first.
+# `make check` is for every change: all of `make test` but the slow tests.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO_DIR ?= demo-output
 
-.PHONY: demo test setup lint types contracts tests fuzz clean
+TESTS ?= tests
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+.PHONY: demo check test setup lint types contracts fast-tests tests fuzz clean
 
 setup: $(VENV)/.installed
 
@@ -14,11 +18,13 @@ $(VENV)/.installed: setup.cfg pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@echo 'compiling the search (once, under a minute)'
-	$(BIN)/python -m placer.solving.warm_up
+	$(BIN)/python -P -m placer.solving.warm_up
 	touch $@
 
 demo: setup
 	$(BIN)/python examples/demo.py --directory $(DEMO_DIR)
+
+check: setup lint types contracts fast-tests
 
 test: setup lint types contracts tests
 
@@ -32,8 +38,11 @@ types: setup
 contracts: setup
 	$(BIN)/lint-imports --no-cache
 
+fast-tests: setup
+	$(PYTEST) -m 'not slow' $(TESTS)
+
 tests: setup
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(PYTEST)
 
 # A thousand harmed files per format; see tests/fuzzing.  FUZZ="--formats graph --seed 1 --count 50"
 fuzz: setup

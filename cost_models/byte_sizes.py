@@ -18,6 +18,9 @@ def parse_bytes(size: str | int) -> int:
     Case does not matter, except that ``Gb`` and its like are refused because they read as bits.
     ``ValueError`` says what is wrong with the text: no number, a sign, an unknown or an ambiguous
     unit.
+
+    >>> parse_bytes("8GiB"), parse_bytes("8GB"), parse_bytes(512)
+    (8589934592, 8000000000, 512)
     """
     if isinstance(size, int) and not isinstance(size, bool):
         if size < 0:
@@ -56,6 +59,9 @@ def parse_reserve(reserve: str | int | None, limit_bytes: int) -> int:
 
     Percentages are of the cap.  ``None`` keeps nothing free.  ``ValueError`` if a term cannot be
     read or nothing would be left of the cap.
+
+    >>> parse_reserve("512MiB+5%", 8 * 2**30)
+    966367642
     """
     if reserve is None:
         return 0
@@ -77,7 +83,11 @@ def _term_bytes(term: str, limit_bytes: int) -> int:
 
 
 def format_bytes(size_bytes: int) -> str:
-    """The size as a person reads it, in binary units: ``"8.00 GiB"``, ``"512 B"``."""
+    """The size as a person reads it, in binary units: ``"8.00 GiB"``, ``"512 B"``.
+
+    >>> format_bytes(8 * 2**30), format_bytes(512)
+    ('8.00 GiB', '512 B')
+    """
     if abs(size_bytes) < 1024:
         return f"{size_bytes} B"
     scaled = float(size_bytes)

@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from cost_models import device_names
 from cost_models.byte_sizes import parse_bytes
 from cost_models.devices import Cluster, DevicePreset, DeviceProperties, Efficiency, Link, preset
+
+Table = Mapping[str, Any]
+"""A table of a TOML file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,7 @@ def read_task_addresses(path: Path) -> dict[str, dict[int, str]]:
     return found
 
 
-def _tables(path: Path) -> Mapping[str, Any]:
+def _tables(path: Path) -> Table:
     """The tables of the file, none but the known ones, each of the right kind."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -91,7 +94,7 @@ def _tables(path: Path) -> Mapping[str, Any]:
     return tables
 
 
-def _check_keys(row: Mapping[str, Any], known: set[str], where: str) -> None:
+def _check_keys(row: Table, known: set[str], where: str) -> None:
     unknown = sorted(set(row) - known)
     if unknown:
         raise ValueError(
@@ -99,7 +102,7 @@ def _check_keys(row: Mapping[str, Any], known: set[str], where: str) -> None:
         )
 
 
-def _toml_device(row: Mapping[str, Any], path: Path) -> DeviceDraft:
+def _toml_device(row: Table, path: Path) -> DeviceDraft:
     rates = {
         "peak_flops", "memory_bandwidth", "launch_seconds", "dispatch_seconds", "parallel_ops",
         "relative_error",
@@ -142,9 +145,7 @@ def _is_positive(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
-def _toml_links(
-    rows: Iterable[Mapping[str, Any]], names: set[str], path: Path
-) -> dict[tuple[str, str], Link]:
+def _toml_links(rows: Iterable[Table], names: set[str], path: Path) -> dict[tuple[str, str], Link]:
     """Links by (from, to), each also the other way round where that one is not given."""
     given: dict[tuple[str, str], Link] = {}
     for row in rows:
@@ -158,7 +159,7 @@ def _toml_links(
     return {(target, source): link for (source, target), link in given.items()} | given
 
 
-def _toml_link(row: Mapping[str, Any], where: str, ends: set[str]) -> Link:
+def _toml_link(row: Table, where: str, ends: set[str]) -> Link:
     _check_keys(row, {"bandwidth", "latency"} | ends, where)
     missing = sorted(({"bandwidth"} | ends) - set(row))
     if missing:
@@ -195,40 +196,52 @@ def cluster_toml(cluster: Cluster) -> str:
 
     The reserve is left out: it is given when a cluster is used.
     """
-    default = cluster.default_link
     tables = [
-        *(_device_table(device) for device in cluster.devices),
+        *(_device_tables(device) for device in cluster.devices),
         *(
-            f'[[link]]\nfrom = "{source}"\nto = "{target}"\n{_link_rates(link)}'
+            _table("[link]", {"from": source, "to": target, **_rates(link)})
             for (source, target), link in cluster.links.items()
         ),
-        f"[default_link]\n{_link_rates(default)}",
+        _table("default_link", _rates(cluster.default_link)),
     ]
     return "\n".join(tables)
 
 
-def _device_table(device: DeviceProperties) -> str:
-    model = f'model = "{device.model}"\n' if device.model else ""
-    return (
-        f'[[device]]\nname = "{device.name}"\ntype = "{device.type}"\n{model}'
-        f"memory = {device.memory_limit_bytes}\npeak_flops = {device.peak_flops}\n"
-        f"memory_bandwidth = {device.memory_bandwidth}\n"
-        f"launch_seconds = {device.launch_seconds}\n"
-        + (f"dispatch_seconds = {device.dispatch_seconds}\n" if device.dispatch_seconds else "")
-        + f"parallel_ops = {device.parallel_ops}\n"
-        + (f"relative_error = {device.relative_error}\n" if device.relative_error else "")
-        + "".join(_efficiency_table(kind, row) for kind, row in device.efficiency.items())
-    )
+def _device_tables(device: DeviceProperties) -> str:
+    """The table of a device, without what it does not have, and those of its efficiencies."""
+    values = {
+        "name": device.name,
+        "type": device.type,
+        "model": device.model or None,
+        "memory": device.memory_limit_bytes,
+        "peak_flops": device.peak_flops,
+        "memory_bandwidth": device.memory_bandwidth,
+        "launch_seconds": device.launch_seconds,
+        "dispatch_seconds": device.dispatch_seconds or None,
+        "parallel_ops": device.parallel_ops,
+        "relative_error": device.relative_error or None,
+    }
+    reached = [
+        _table(f"device.efficiency.{kind}", asdict(row)) for kind, row in device.efficiency.items()
+    ]
+    return "".join((_table("[device]", values), *reached))
 
 
-def _efficiency_table(kind: str, efficiency: Efficiency) -> str:
-    launch = efficiency.launch_seconds
-    return (
-        f"[device.efficiency.{kind}]\ncompute = {efficiency.compute}\n"
-        f"memory = {efficiency.memory}\n"
-        + ("" if launch is None else f"launch_seconds = {launch}\n")
-    )
+def _rates(link: Link) -> Table:
+    return {"bandwidth": link.bandwidth, "latency": link.latency}
 
 
-def _link_rates(link: Link) -> str:
-    return f"bandwidth = {link.bandwidth}\nlatency = {link.latency}\n"
+def _table(heading: str, values: Table) -> str:
+    """A table of TOML, without the keys that are ``None``.
+
+    >>> print(_table("[device]", {"name": "GPU:0", "model": None, "memory": 8}), end="")
+    [[device]]
+    name = "GPU:0"
+    memory = 8
+    """
+    rows = [
+        f'{key} = "{value}"\n' if isinstance(value, str) else f"{key} = {value}\n"
+        for key, value in values.items()
+        if value is not None
+    ]
+    return f"[{heading}]\n{''.join(rows)}"

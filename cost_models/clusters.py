@@ -48,6 +48,9 @@ def parse_cluster(
     the byte.
 
     ``ValueError`` says what cannot be read and what is known instead.
+
+    >>> [device.name for device in parse_cluster("2xA100-40GB,CPU:64GiB").devices]
+    ['GPU:0', 'GPU:1', 'CPU:0']
     """
     if spec.strip().endswith(".toml"):
         drafts, links, default = read_cluster_file(Path(spec.strip()))

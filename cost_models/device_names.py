@@ -2,7 +2,7 @@
 
 The grammar is that of ``tensorflow/core/util/device_name_utils.cc``: parts joined by ``/``, each
 ``job:NAME``, ``replica:N``, ``task:N``, ``device:TYPE:N``, or the legacy ``cpu:N`` and ``gpu:N``;
-``*`` leaves a part open.  Beside it a name may be written short (``GPU:0``) or as a number, which
+``*`` leaves a part open.  A name may also be written short (``GPU:0``) or as a number, which
 is a GPU.
 """
 
@@ -42,6 +42,9 @@ def parse(text: str | int) -> DeviceName:
     """The parts of a device name, full, partial or short; ``""`` leaves every part open.
 
     ``ValueError`` if the text is no device name.
+
+    >>> parse("/job:worker/device:GPU:*")
+    DeviceName(job='worker', replica=None, task=None, type='GPU', index=None)
     """
     name = str(text).strip()
     if isinstance(text, bool) or (isinstance(text, int) and text < 0):
@@ -129,6 +132,9 @@ def canonical(name: str | int | DeviceName) -> str:
 
     A missing number is 0 (``"cpu"`` is ``CPU:0``), a bare number is a GPU (``0`` is ``GPU:0``).
     ``ValueError`` if the text names no single device.
+
+    >>> canonical(0), canonical("cpu"), canonical("/job:worker/task:1/gpu:0")
+    ('GPU:0', 'CPU:0', '/job:worker/task:1/device:GPU:0')
     """
     device = _one_device(name)
     short = f"{device.type}:{device.index}"
@@ -142,12 +148,19 @@ def full_name(name: str | int | DeviceName) -> str:
     """The name as TensorFlow reports it: ``/job:localhost/replica:0/task:0/device:GPU:0``.
 
     ``ValueError`` if the text names no single device.
+
+    >>> full_name("GPU:1")
+    '/job:localhost/replica:0/task:0/device:GPU:1'
     """
     return str(_one_device(name))
 
 
 def merge(name: str | DeviceName, override: str | DeviceName) -> DeviceName:
-    """``name`` with every part that ``override`` sets; a new type without a number opens it."""
+    """``name`` with every part that ``override`` sets; a new type without a number opens it.
+
+    >>> str(merge("/job:worker/task:1/device:GPU:0", "CPU:0"))
+    '/job:worker/task:1/device:CPU:0'
+    """
     base = name if isinstance(name, DeviceName) else parse(name)
     over = override if isinstance(override, DeviceName) else parse(override)
     same_type = over.type is None or over.type == base.type
@@ -166,6 +179,9 @@ def matches(partial: str | int | DeviceName, full: str | int | DeviceName) -> bo
 
     ``full`` is completed first (localhost, replica 0, task 0), so ``"/job:localhost"`` is
     fulfilled by ``"GPU:0"``.  ``ValueError`` if one of them cannot be read.
+
+    >>> matches("GPU:*", "GPU:1"), matches("/job:localhost", "GPU:1"), matches("CPU:0", "GPU:1")
+    (True, True, False)
     """
     request = partial if isinstance(partial, DeviceName) else parse(partial)
     device = _one_device(full)

@@ -116,12 +116,13 @@ class DevicePreset:
 def presets() -> Mapping[str, DevicePreset]:
     """All known device models by name, read from ``data/devices.toml`` at the first call."""
     text = (Path(__file__).parent / "data" / "devices.toml").read_text(encoding="utf-8")
-    return MappingProxyType({name: _preset(name, row) for name, row in tomllib.loads(text).items()})
+    return MappingProxyType(
+        {name: _preset(name, **row) for name, row in tomllib.loads(text).items()}
+    )
 
 
-def _preset(name: str, row: Mapping[str, Any]) -> DevicePreset:
-    rates = {key: value for key, value in row.items() if key != "memory"}
-    memory_bytes = parse_bytes(row["memory"]) if "memory" in row else None
+def _preset(name: str, *, memory: str | None = None, **rates: Any) -> DevicePreset:
+    memory_bytes = None if memory is None else parse_bytes(memory)
     return DevicePreset(model=name, memory_bytes=memory_bytes, **rates)
 
 
@@ -129,6 +130,9 @@ def preset(name: str) -> DevicePreset:
     """The preset called ``name``, whatever its case.
 
     ``ValueError`` names the closest presets and lists all of them.
+
+    >>> preset("a100-40gb").model
+    'A100-40GB'
     """
     by_folded_name = {known.casefold(): found for known, found in presets().items()}
     if name.casefold() in by_folded_name:

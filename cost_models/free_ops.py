@@ -92,6 +92,9 @@ def free_category(op_type: str) -> str | None:
 
     A dataset op (``MapDataset``, ``PrefetchDatasetV2``) makes a handle; its elements are made
     when an iterator asks for them.
+
+    >>> free_category("Reshape"), free_category("MapDataset"), free_category("MatMul")
+    ('alias', 'handle', None)
     """
     if _DATASET.search(op_type):
         return "handle"

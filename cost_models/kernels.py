@@ -1,10 +1,9 @@
 """Where can an op run, and which of its arguments stay in host memory?
 
-The answer comes from a registry of kernels: a snapshot of TensorFlow's own
-(``data/kernels.json``, written by ``placer.extraction.graph_defs.kernel_snapshot``), or one that is
-given. Kernels are chosen as ``FindKernelRegistration`` of
-``tensorflow/core/framework/op_kernel.cc`` does, host memory as ``MemoryTypesForNode`` of
-``memory_types.cc`` does.
+The answer comes from a registry of kernels: a snapshot of TensorFlow's own (``data/kernels.json``,
+written by ``benchmarks/inputs/kernel_snapshot.py``), or one that is given.  Kernels are chosen as
+``FindKernelRegistration`` of ``tensorflow/core/framework/op_kernel.cc`` does, host memory as
+``MemoryTypesForNode`` of ``memory_types.cc`` does.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -67,14 +65,12 @@ class Argument:
 class OpKernels:
     """All kernels of one op type by device type (``CPU``, ``GPU``, ``DEFAULT``).
 
-    ``defaults`` are the op definition's defaults of the attributes that kernels constrain,
-    ``attributes`` all those that decide which kernel an op gets.
+    ``defaults`` are the op definition's defaults of the attributes that kernels constrain.
     """
 
     inputs: tuple[Argument, ...] = ()
     outputs: tuple[Argument, ...] = ()
     defaults: Mapping[str, object] = field(default_factory=dict)
-    attributes: tuple[str, ...] = ()
     kernels: Mapping[str, tuple[Kernel, ...]] = field(default_factory=dict)
 
 
@@ -89,7 +85,6 @@ class KernelRegistry:
         self._values = [frozenset(values) for values in document["values"]]
         self._rows: Mapping[str, Mapping[str, Any]] = document["ops"]
         self._read: dict[str, OpKernels] = {}
-        self._gpu_kernels: dict[object, KernelMatch | None] = {}
 
     def __iter__(self) -> Iterator[str]:
         """The op types with a kernel, in alphabetical order."""
@@ -104,25 +99,6 @@ class KernelRegistry:
             self._read[op_type] = self._op_kernels(self._rows[op_type])
         return self._read[op_type]
 
-    def gpu_kernel(self, info: OpInfo) -> KernelMatch | None:
-        """As the function; ops that differ in nothing that decides are looked up once."""
-        if info.op not in self:
-            return None
-        key = self._deciding(info)
-        if key not in self._gpu_kernels:
-            self._gpu_kernels[key] = _match_on_gpu(info, self)
-        return self._gpu_kernels[key]
-
-    def _deciding(self, info: OpInfo) -> object:
-        """What an op's kernel depends on: its type, some of its attributes, and all dtypes."""
-        attributes = [info.attributes.get(name) for name in self[info.op].attributes]
-        return (
-            info.op,
-            tuple([tuple(value) if isinstance(value, list) else value for value in attributes]),
-            tuple([tensor.dtype for tensor in info.inputs]),
-            tuple([tensor.dtype for tensor in info.outputs]),
-        )
-
     def _op_kernels(self, row: Mapping[str, Any]) -> OpKernels:
         inputs, outputs = _arguments(row.get("in", "")), _arguments(row.get("out", ""))
         kernels = {
@@ -130,15 +106,10 @@ class KernelRegistry:
             for device in ("CPU", "GPU", "DEFAULT")
             if device in row
         }
-        arguments = (*inputs, *outputs)
-        deciding = {_LABEL}.union(*[k.constraints for k in chain.from_iterable(kernels.values())])
-        deciding.update([argument.number_attribute for argument in arguments])
-        deciding.update([argument.list_attribute for argument in arguments])
         return OpKernels(
             inputs=inputs,
             outputs=outputs,
             defaults=row.get("defaults", {}),
-            attributes=tuple(deciding - {""}),
             kernels=kernels,
         )
 
@@ -174,12 +145,20 @@ def snapshot() -> KernelRegistry:
 
 
 def known(op_type: str, registry: KernelRegistry | None = None) -> bool:
-    """Does the op type have a kernel on any device?"""
+    """Does the op type have a kernel on any device?
+
+    >>> known("MatMul"), known("MyOp")
+    (True, False)
+    """
     return op_type in (registry or snapshot())
 
 
 def only_on_accelerators(op_type: str, registry: KernelRegistry | None = None) -> bool:
-    """Does the op type have kernels, but none on a CPU whatever its dtypes (``CudnnRNN``)?"""
+    """Does the op type have kernels, but none on a CPU whatever its dtypes (``CudnnRNN``)?
+
+    >>> only_on_accelerators("CudnnRNN"), only_on_accelerators("MatMul")
+    (True, False)
+    """
     registry = registry or snapshot()
     return op_type in registry and registry[op_type].kernels.keys().isdisjoint(("CPU", "DEFAULT"))
 
@@ -194,11 +173,11 @@ def gpu_kernel(info: OpInfo, registry: KernelRegistry | None = None) -> KernelMa
 
     Strings and resources are always in host memory.  The ops that call functions (``While``,
     ``PartitionedCall``, ...) keep int32 there too, as TensorFlow does.
+
+    >>> gpu_kernel(OpInfo(op="NoOp"))
+    KernelMatch(host_inputs=frozenset(), host_outputs=frozenset())
     """
-    return (registry or snapshot()).gpu_kernel(info)
-
-
-def _match_on_gpu(info: OpInfo, registry: KernelRegistry) -> KernelMatch | None:
+    registry = registry or snapshot()
     kernel = _find("GPU", info, registry)
     if kernel is None:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,7 +12,7 @@ class OpCost:
 
     ``flops`` counts a fused multiply-add as two.  ``bytes_accessed`` is what is read plus what is
     written in memory.  ``output_bytes`` has one entry per output, ``None`` where the tensor has no
-    size that a shape tells (strings, variants, resources) or its shape is unknown.
+    size that follows from a shape (strings, variants, resources) or its shape is unknown.
     ``temporary_bytes`` live only while the op runs; ``persistent_bytes`` live from step to step
     (variables, constants).  ``inaccurate`` says that an unknown shape or a missing rule had to be
     guessed, ``unmodelled`` that the op type has no cost rule and only its bytes are counted.
@@ -58,3 +58,19 @@ class OpCost:
             return self.op_type, self.family
         of_type, of_family = f"{self.op_type}-{self.variant}", f"{self.family}-{self.variant}"
         return of_type, self.op_type, of_family, self.family
+
+
+def with_measured(
+    costs: Mapping[str, OpCost], seconds: Mapping[str, float], device_type: str = ""
+) -> dict[str, OpCost]:
+    """``costs`` with measured times: ``seconds`` of one execution, by op name.
+
+    They hold on devices of ``device_type``, by default on all, and change neither flops nor bytes.
+    Names that are not among ``costs`` are left out.
+    """
+    found = dict(costs)
+    for name, value in seconds.items():
+        if name in found:
+            known = {**found[name].measured_seconds, device_type: value}
+            found[name] = replace(found[name], measured_seconds=known)
+    return found

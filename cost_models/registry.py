@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
 
 from cost_models.free_ops import free_category
 from cost_models.op_cost import OpCost
-from cost_models.op_info import OpInfo, TensorProperties
+from cost_models.op_info import OpInfo, TensorProperties, ask_once
 from cost_models.state_size import persistent_bytes
 from cost_models.tensor_size import counted_bytes, element_bytes, is_known, tensor_bytes
 
@@ -26,9 +26,10 @@ class Work:
 
     ``flops`` counts a fused multiply-add as two.  ``bytes_accessed`` is what is read plus what is
     written; ``None`` means every input once and every output once.  ``temporary_bytes`` live only
-    while the op runs.  ``output_bytes`` gives sizes that the shapes do not tell, by output number;
-    for ``pieces``, ``packed_bytes``, ``variant`` and ``family`` (by default the module of the rule)
-    see :class:`~cost_models.op_cost.OpCost`.  ``inaccurate`` says that no shape tells the work.
+    while the op runs.  ``output_bytes`` gives sizes that do not follow from the shapes, by output
+    number; for ``pieces``, ``packed_bytes``, ``variant`` and ``family`` (by default the module of
+    the rule) see :class:`~cost_models.op_cost.OpCost`.  ``inaccurate`` says that the work follows
+    from no shape.
     """
 
     flops: int = 0
@@ -41,6 +42,9 @@ class Work:
     variant: str = ""
     inaccurate: bool = False
 
+
+FMA_FLOPS = 2
+"""A fused multiply-add counts two, as in TensorFlow's ``flops_registry.py``."""
 
 Rule = Callable[[OpInfo], Work]
 """A cost rule sees the op's type, attributes, shapes and dtypes, never the graph.
@@ -75,13 +79,21 @@ def _load_rules() -> None:
 
 
 def has_rule(op_type: str) -> bool:
-    """Is there a cost rule for ``op_type``?"""
+    """Is there a cost rule for ``op_type``?
+
+    >>> has_rule("MatMul"), has_rule("Reshape")
+    (True, False)
+    """
     _load_rules()
     return op_type in _RULES
 
 
 def is_modelled(op_type: str) -> bool:
-    """Is ``op_type`` costed by a rule or free on purpose?"""
+    """Is ``op_type`` costed by a rule or free on purpose?
+
+    >>> is_modelled("MatMul"), is_modelled("Reshape"), is_modelled("MyOp")
+    (True, True, False)
+    """
     return has_rule(op_type) or free_category(op_type) is not None
 
 
@@ -122,6 +134,11 @@ def op_cost(info: OpInfo) -> OpCost:
     )
 
 
+def estimate(ops: Mapping[str, OpInfo]) -> dict[str, OpCost]:
+    """The cost of every op by name; ops with one ``OpInfo`` between them are costed once."""
+    return dict(zip(ops, ask_once(op_cost, ops.values()), strict=True))
+
+
 def _apply_rule(rule: Rule, info: OpInfo) -> Work | None:
     """What ``rule`` answers, ``None`` where it fails: files hold ops that no kernel would take."""
     try:
@@ -149,15 +166,12 @@ def _family(rule: Rule | None) -> str:
 
 def _free_cost(info: OpInfo) -> OpCost:
     """No work: the sizes of the outputs, and what a variable or constant keeps."""
-    sizes = tuple(map(tensor_bytes, info.outputs))
-    return _cost_without_work(info.op, sizes, persistent_bytes(info))
-
-
-@lru_cache(maxsize=4096)
-def _cost_without_work(op_type: str, sizes: tuple[int | None, ...], kept: int | None) -> OpCost:
-    """Half of the ops of a graph are free, and few of them differ in more than their names."""
+    kept = persistent_bytes(info)
     return OpCost(
-        output_bytes=sizes, persistent_bytes=kept or 0, inaccurate=kept is None, op_type=op_type
+        output_bytes=tuple(map(tensor_bytes, info.outputs)),
+        persistent_bytes=kept or 0,
+        inaccurate=kept is None,
+        op_type=info.op,
     )
 
 

@@ -50,5 +50,8 @@ def transfer_seconds(size_bytes: int | None, link: Link) -> float:
 
     A tensor without a size (``None``: a string, a variant, an unknown shape) takes the latency;
     who adds up times must say how many there were.
+
+    >>> transfer_seconds(1_000_000, Link(bandwidth=1e9, latency=0.0))
+    0.001
     """
     return link.latency + (size_bytes or 0) / link.bandwidth

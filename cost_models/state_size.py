@@ -21,6 +21,9 @@ def persistent_bytes(info: OpInfo) -> int | None:
 
     A ``TemporaryVariable`` keeps nothing: it is destroyed within the step, its bytes are those
     of its output.  A table's size is not in the graph; it counts 0.
+
+    >>> persistent_bytes(OpInfo(op="VariableV2", attributes={"dtype": "float32", "shape": (2, 3)}))
+    24
     """
     if info.op in _VARIABLES or info.op in _ACCUMULATORS:
         return _attribute_bytes(info.attributes.get("dtype"), info.attributes.get("shape"))

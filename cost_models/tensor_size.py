@@ -44,7 +44,7 @@ _ELEMENT_BYTES = {
     "int2": 1,
     "uint2": 1,
     "float4_e2m1fn": 1,
-    # No shape tells how much these hold.
+    # How much these hold follows from no shape.
     "string": None,
     "variant": None,
     "resource": None,
@@ -59,6 +59,9 @@ def element_bytes(dtype: str) -> int | None:
     """Bytes of one element in memory, ``None`` for strings, variants and resources.
 
     ``ValueError`` if TensorFlow has no such dtype.
+
+    >>> element_bytes("float32"), element_bytes("string")
+    (4, None)
     """
     try:
         return _ELEMENT_BYTES[dtype]
@@ -70,22 +73,38 @@ def element_bytes(dtype: str) -> int | None:
 
 
 def is_known(shape: Shape) -> bool:
-    """Are the rank and every dimension known?"""
+    """Are the rank and every dimension known?
+
+    >>> is_known((8, 128)), is_known((None, 128)), is_known(None)
+    (True, False, False)
+    """
     return shape is not None and None not in shape
 
 
 def tensor_bytes(properties: TensorProperties) -> int | None:
-    """Bytes of the tensor, ``None`` where its shape is not fully known or does not tell."""
+    """Bytes of the tensor, ``None`` where its shape is not fully known or says nothing of it.
+
+    >>> tensor_bytes(TensorProperties(dtype="float32", shape=(8, 128)))
+    4096
+    """
     return _bytes(properties.dtype, properties.shape) if is_known(properties.shape) else None
 
 
 def element_count(properties: TensorProperties) -> int:
-    """Number of elements, unknown dimensions and an unknown rank taken as 1."""
+    """Number of elements, unknown dimensions and an unknown rank taken as 1.
+
+    >>> element_count(TensorProperties(dtype="float32", shape=(None, 128)))
+    128
+    """
     return _count(properties.shape)
 
 
 def counted_shape(shape: Shape) -> tuple[int, ...]:
-    """The dimensions, unknown ones taken as 1; an unknown rank is a scalar."""
+    """The dimensions, unknown ones taken as 1; an unknown rank is a scalar.
+
+    >>> counted_shape((None, 128)), counted_shape(None)
+    ((1, 128), ())
+    """
     if shape is None:
         return ()
     return tuple([1 if dimension is None else dimension for dimension in shape])

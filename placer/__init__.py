@@ -6,11 +6,15 @@ Nothing heavy is imported here; each name below loads its module at first use.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False
+"""As in typing, which ``python -m placer`` would look for in the current directory first."""
+
 if TYPE_CHECKING:
+    from typing import Any
+
     from placer.application import ClusterSession as ClusterSession
     from placer.application import apply as apply
     from placer.application import connect_cluster as connect_cluster

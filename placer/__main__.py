@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import os
 import sys
+
+if __name__ == "__main__" and "-m" in sys.orig_argv and not sys.flags.safe_path:
+    # the current directory stands first where modules are looked for: only this package is there
+    if sys.path[0] == os.path.dirname(os.path.dirname(__file__)):
+        import cost_models  # noqa: F401 (found there, and no longer looked for)
+    del sys.path[0]
+
+import atexit
+import gc
 from typing import TYPE_CHECKING
 
 from placer.errors import PlacerError
@@ -41,11 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = build_parser().parse_args(argv)
     except SystemExit as stop:  # argparse has printed the help or the error
         return stop.code if isinstance(stop.code, int) else 0
-    from placer.beside import copies_allowed
     from placer.commands.terminal import logs, native_logs
 
     try:
-        with copies_allowed(), native_logs(arguments), logs(arguments):
+        with native_logs(arguments), logs(arguments):
             arguments.run(arguments)
             sys.stdout.flush()
     except PlacerError as error:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from placer.problem.conflict import Conflict
 
 
 class PlacerError(Exception):
@@ -36,9 +38,9 @@ class InfeasibleError(PlacerError):
 
     exit_code = 5
 
-    def __init__(self, message: str, conflict: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, message: str, conflict: Conflict | None = None) -> None:
         super().__init__(message)
-        self.conflict = dict(conflict or {})
+        self.conflict = conflict
 
 
 class NoSolutionError(PlacerError):

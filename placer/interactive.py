@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 
 def summary_text(result: Any, width: int) -> str:
     """A result as text of ``width`` columns."""
-    from placer.rendering.text import summaries
+    from placer.rendering.results import render_result
 
-    return summaries.summary_text(result, width)
+    return render_result(result, "text", width=width)
 
 
 def page(result: Plan | Report) -> str:
     """A plan or a report as one HTML file that needs nothing else."""
-    from placer.rendering.html.page import render_plan_page, render_report_page
+    from placer.rendering.html.page import render_page
 
-    return render_plan_page(result) if isinstance(result, Plan) else render_report_page(result)
+    return render_page(result)
 
 
 def notebook_html(result: Plan | Report) -> str:
     """What a notebook shows of a plan or a report."""
-    from placer.rendering.html.notebook import plan_in_notebook, report_in_notebook
+    from placer.rendering.html.notebook import in_notebook
 
-    return plan_in_notebook(result) if isinstance(result, Plan) else report_in_notebook(result)
+    return in_notebook(result)
 
 
 def conflict_sentence(plan: Plan) -> str:
     """Why nothing fits."""
     from placer.rendering.text.conflict_text import conflict_text
 
-    return conflict_text(plan.conflict or {})
+    return conflict_text(plan.conflict) if plan.conflict else ""
 
 
 def bind(plan: Plan, model: Any, *, strict: bool) -> AbstractContextManager[BoundModel]:

@@ -107,8 +107,8 @@ def run_task(
 class Child:
     """A fresh interpreter that waits for its one request.
 
-    ``ahead`` names modules that it imports before, ``package.module:function`` a function that it
-    calls: what can be loaded while this process is busy.  It ends with this process at the latest.
+    ``ahead`` names functions that it calls before, as ``package.module:function``: what can be
+    loaded while this process is busy.  It ends with this process at the latest.
     """
 
     def __init__(
@@ -134,10 +134,6 @@ class Child:
             pass_fds=[channel.fileno()],
             start_new_session=True,
         )
-
-    def is_alive(self) -> bool:
-        """Whether it can still be asked."""
-        return self._process.poll() is None
 
     def ask(self, task: str, request: object, time_limit_seconds: float) -> Outcome:
         """As :func:`run_task`; the process and its files are gone then."""
@@ -170,14 +166,16 @@ class Child:
         self.end_group()
         _, status, usage = os.wait4(self._process.pid, 0)
         code = self._process.returncode = os.waitstatus_to_exitcode(status)
-        self._log.seek(0)
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - 4 * _LAST_CHARACTERS))
         words = self._log.read().decode(errors="replace")[-_LAST_CHARACTERS:].strip()
-        ended = f"ended with status {code}" if code >= 0 else f"was ended by signal {-code}"
-        reason = f"its process {ended}" + (f"; it last said: {words}" if words else "")
         if exceeded_seconds is not None:
-            reason = f"it took more than {exceeded_seconds:g} seconds"
+            ending, reason = Ending.LATE, f"it took more than {exceeded_seconds:g} seconds"
+        else:
+            how = f"ended with status {code}" if code >= 0 else f"was ended by signal {-code}"
+            reason = f"its process {how}" + (f"; it last said: {words}" if words else "")
+            ending = Ending.DIED
         return Outcome(
-            ending=Ending.DIED if exceeded_seconds is None else Ending.LATE,
+            ending=ending,
             answer=told,
             reason=reason,
             last_words=words,
@@ -247,10 +245,7 @@ def serve(descriptor: int, parent: int, ahead: Sequence[str]) -> NoReturn:
     channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
     for name in ahead:
-        module, _, function = name.partition(":")
-        found = importlib.import_module(module)
-        if function:
-            getattr(found, function)()
+        _find(name)()
     try:
         task, request = pickle.load(channel.makefile("rb"))
     except EOFError:  # nobody will ask

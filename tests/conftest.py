@@ -13,6 +13,27 @@ from hypothesis import settings
 settings.register_profile("placer", deadline=None)  # a busy machine is no failure
 settings.load_profile("placer")
 
+SLOW_FOLDERS = ("application", "examples", "extraction/division", "fuzzing", "strategies")
+"""Here most tests run TensorFlow programs or commands in processes of their own; slow tests
+elsewhere are marked one by one."""
+
+
+def _in_slow_folder(path: Path) -> bool:
+    return any(path.is_relative_to(Path(__file__).parent / name) for name in SLOW_FOLDERS)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Without slow tests, these folders are not even imported: TensorFlow and Keras take long."""
+    without_slow = config.option.markexpr == "not slow"
+    return True if without_slow and _in_slow_folder(collection_path) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks every test of a slow folder."""
+    for item in items:
+        if _in_slow_folder(item.path):
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="session")
 def test_data() -> Path:

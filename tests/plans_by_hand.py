@@ -15,39 +15,36 @@ from placer.plan.report import (
     ModelFacts,
     Report,
 )
+from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, SolverAnswer
 from placer.prediction.metrics import LiveBuffer
+from placer.problem.conflict import CapInConflict, Conflict, Fix, OpsInConflict
 
 MIB = 1 << 20
 
 
-def device_row(name: str, **changes: Any) -> dict[str, Any]:
+def device_row(name: str, **changes: Any) -> PlannedDevice:
     """A row of ``devices``: cap 100 MiB, peak 60 MiB, unless ``changes`` say otherwise."""
-    row = {
-        "name": name,
-        "type": name.partition(":")[0],
-        "model": "",
-        "memory_limit_bytes": 100 * MIB,
-        "usable_bytes": 100 * MIB,
-        "resident_bytes": 40 * MIB,
-        "peak_memory_bytes": 60 * MIB,
-        "spilled_bytes": 0,
-        "busy_seconds": 0.002,
-    }
-    return row | changes
+    row = PlannedDevice(
+        name=name,
+        type=name.partition(":")[0],
+        model="",
+        memory_limit_bytes=100 * MIB,
+        usable_bytes=100 * MIB,
+        resident_bytes=40 * MIB,
+        peak_memory_bytes=60 * MIB,
+        spilled_bytes=0,
+        busy_seconds=0.002,
+    )
+    return replace(row, **changes)
 
 
 def transfer_row(
     tensor: str, source: str, target: str, size: int | None, kind: str
-) -> dict[str, Any]:
+) -> PlannedTransfer:
     """A row of ``transfers``."""
-    return {
-        "tensor": tensor,
-        "from": source,
-        "to": target,
-        "bytes": size,
-        "kind": kind,
-        "memory": "device",
-    }
+    return PlannedTransfer(
+        tensor=tensor, source=source, target=target, bytes=size, kind=kind, memory="device"
+    )
 
 
 def small_plan(**changes: Any) -> Plan:
@@ -78,23 +75,23 @@ def small_plan(**changes: Any) -> Plan:
             transfer_row("b:0", "GPU:1", "CPU:0", 128, "fetch"),
             transfer_row("^a", "GPU:0", "GPU:1", 4, "control"),
         ),
-        metrics={
-            "transfer_bytes": 3 * MIB + 1024,
-            "transfer_count": 2,
-            "fetch_bytes": 128,
-            "step_seconds": 0.0041,
-            "bottleneck_seconds": 0.002,
-            "critical_path_seconds": 0.004,
-        },
-        solver={
-            "status": "OPTIMAL",
-            "objective": "transfer",
-            "value": 3 * MIB + 1024,
-            "lower_bound": 3 * MIB + 1024,
-            "relative_gap": 0.0,
-            "seconds": 1.5,
-            "seed": 0,
-        },
+        metrics=PlanMetrics(
+            transfer_bytes=3 * MIB + 1024,
+            transfer_count=2,
+            fetch_bytes=128,
+            step_seconds=0.0041,
+            bottleneck_seconds=0.002,
+            critical_path_seconds=0.004,
+        ),
+        solver=SolverAnswer(
+            status="OPTIMAL",
+            objective="transfer",
+            value=3 * MIB + 1024,
+            lower_bound=3 * MIB + 1024,
+            relative_gap=0.0,
+            seconds=1.5,
+            seed=0,
+        ),
         tensorflow_version="2.21.0",
         tool_version="0.1.0",
     )
@@ -109,29 +106,34 @@ def infeasible_plan() -> Plan:
         placement={},
         variables={},
         transfers=(),
-        metrics=dict.fromkeys(small_plan().metrics),
-        solver=small_plan().solver
-        | {"status": "INFEASIBLE", "value": None, "lower_bound": None, "relative_gap": None},
-        conflict={
-            "reason": "overfull",
-            "caps": [{"device": "GPU:0", "usable_bytes": 100 * MIB}],
-            "pins": [
-                {
-                    "request": "--pin 'a*=GPU:0'",
-                    "devices": ["GPU:0"],
-                    "ops": ["a", "ab"],
-                    "op_count": 2,
-                    "bytes": 70 * MIB,
-                }
-            ],
-            "groups": [{"ops": ["w", "x"], "op_count": 2, "bytes": 40 * MIB}],
-            "devices": ["GPU:0"],
-            "needed_bytes": 120 * MIB,
-            "usable_bytes": 100 * MIB,
-            "other_bytes": 10 * MIB,
-            "is_smallest": True,
-            "fixes": [{"kind": "caps", "change": "--max-memory GPU:0=125829120", "note": ""}],
-        },
+        metrics=PlanMetrics(),
+        solver=replace(
+            small_plan().solver,
+            status="INFEASIBLE",
+            value=None,
+            lower_bound=None,
+            relative_gap=None,
+        ),
+        conflict=Conflict(
+            reason="overfull",
+            caps=(CapInConflict(device="GPU:0", usable_bytes=100 * MIB),),
+            pins=(
+                OpsInConflict(
+                    request="--pin 'a*=GPU:0'",
+                    devices=("GPU:0",),
+                    ops=("a", "ab"),
+                    op_count=2,
+                    bytes=70 * MIB,
+                ),
+            ),
+            groups=(OpsInConflict(ops=("w", "x"), op_count=2, bytes=40 * MIB),),
+            devices=("GPU:0",),
+            needed_bytes=120 * MIB,
+            usable_bytes=100 * MIB,
+            other_bytes=10 * MIB,
+            is_smallest=True,
+            fixes=(Fix(kind="caps", change="--max-memory GPU:0=125829120", note=""),),
+        ),
     )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from graphs_by_hand import draw, draw_cluster, draw_costs
 from plans_by_hand import device_row, small_plan
 
+from placer.graph.name_scopes import build_scope_tree
 from placer.graph.op_graph import Variable
-from placer.graph.scope_tree import build_scope_tree
 from placer.plan.plan import Plan
 from placer.prediction import predict
 from placer.prediction.metrics import Metrics, Transfer

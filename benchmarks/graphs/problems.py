@@ -24,8 +24,8 @@ from equal_devices import on_devices
 from graphs import GRAPHS, BenchmarkGraph, application, image, transformer, write_graph
 
 from placer.pipeline.formulation import formulate
-from placer.pipeline.pipeline import Options, constraints_of, extract_program, read_cluster
-from placer.prediction import estimate_costs
+from placer.pipeline.workload import read_workload
+from placer.plan.request import Options
 from placer.problem.placement_problem import PlacementProblem, to_json
 
 
@@ -80,11 +80,7 @@ BUILT = (
 
 def problem_of(source: Any, options: Options) -> PlacementProblem:
     """The problem of a model on one device that holds anything, all ops free to be anywhere."""
-    extraction = extract_program(source, options)
-    costs = estimate_costs(extraction.graph)
-    cluster = read_cluster("1xA100-80GB,CPU:1TiB", options)
-    constraints = constraints_of(extraction, cluster, options)
-    problem = formulate(extraction.graph, costs, cluster, constraints)
+    problem = formulate(read_workload(source, "1xA100-80GB,CPU:1TiB", options)).problem
     weights = list(problem.resident_bytes)
     for tensor in problem.tensors:
         weights[tensor.producer] += tensor.bytes

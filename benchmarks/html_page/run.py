@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "rendering"))
+sys.path.insert(0, str(ROOT / "tests"))
 
 WRITE = """
 import sys

@@ -28,11 +28,11 @@ from placer.prediction.memory.lifetimes import find_lifetimes
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import PeakRange
 from placer.prediction.orders.possible_steps import PossibleSteps
-from placer.prediction.orders.recorded_orders import recorded_order, taken_branches
 from placer.prediction.step.loop_bodies import lay_out_control_flow
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from graphs import build_apart
+from recorded_orders import recorded_order, taken_branches
 
 HERE = Path(__file__).parent
 DEVICE = "CPU:0"

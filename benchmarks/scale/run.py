@@ -79,30 +79,32 @@ class Phases(logging.Handler):
 def measure(name: str, limits: list[float], percent: int, folder: Path) -> dict[str, Any]:
     """One row: a plan under each time limit, with the seconds of posing the problem, of the
     search, and of predicting and writing down."""
-    from placer.pipeline import pipeline
+    from placer.pipeline.formulation import constraints_of
+    from placer.pipeline.placement import place_workload
+    from placer.pipeline.preparation import prepare
     from placer.plan.request import Options
     from placer.prediction import predict
 
     model = next(folder.glob(f"{file_name(name)}-b*.pb"))
     outputs = tuple(json.loads(model.with_suffix(".json").read_text())["outputs"])
     wanted = Options(outputs=outputs, spill="never")
-    work = pipeline.prepare(model, MACHINE, wanted)
-    together = pipeline.constraints_of(work.extraction, work.cluster, wanted).first_choice
-    metrics = predict(work.extraction.graph, work.costs, together, work.cluster)
+    work = prepare(model, MACHINE, wanted)
+    together = constraints_of(work).first_choice
+    metrics = predict(work.graph, work.costs, together, work.cluster)
     peak = max(peak.high_bytes for name, peak in metrics.peaks.items() if "GPU" in name)
     cap = peak * percent // (100 * DEVICES)
     wanted = replace(wanted, max_memory={number: cap for number in range(DEVICES)})
-    cluster = pipeline.read_cluster(MACHINE, wanted)
     del metrics
     runs = []
     phases = Phases()
-    logging.getLogger(pipeline.__name__).addHandler(phases)
-    logging.getLogger(pipeline.__name__).setLevel(logging.INFO)
+    logger = logging.getLogger("placer.pipeline")
+    logger.addHandler(phases)
+    logger.setLevel(logging.INFO)
     for limit in limits:
         phases.begun.clear()
         started = time.perf_counter()
         asked = replace(wanted, time_limit=limit)
-        plan = pipeline.place_extraction(work.extraction, work.costs, cluster, asked)
+        plan = place_workload(work.on(MACHINE, asked))
         ended = time.perf_counter()
         moments = [started, *phases.begun, ended]
         runs.append(
@@ -110,15 +112,15 @@ def measure(name: str, limits: list[float], percent: int, folder: Path) -> dict[
                 "limit": limit,
                 "seconds": ended - started,
                 "phases": [after - before for before, after in pairwise(moments)],
-                "status": plan.solver["status"],
-                "transfer_bytes": plan.metrics.get("transfer_bytes") if plan.placement else None,
+                "status": plan.solver.status,
+                "transfer_bytes": plan.metrics.transfer_bytes,
             }
         )
     usage = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     own, child = (each.ru_maxrss * 1024 for each in usage)
     return {
         "name": name,
-        "ops": len(work.extraction.graph.ops),
+        "ops": len(work.graph.ops),
         "own_bytes": own,
         "child_bytes": child,
         "runs": runs,

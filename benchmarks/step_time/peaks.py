@@ -42,7 +42,8 @@ from cost_models.device_names import canonical
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.graph.order import predecessors, sort_topologically
-from placer.pipeline.pipeline import Workload, prepare
+from placer.pipeline.preparation import prepare
+from placer.pipeline.workload import Workload
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.step.step_layout import Effect
 
@@ -61,7 +62,7 @@ Span = tuple[int, int]
 
 def explain(row: Mapping[str, Any], path: Path, work: Workload) -> dict[str, Peaks]:
     """The peak bytes by device under each of ``RULES``, and by ``grappler``."""
-    graph, host = work.extraction.graph, work.cluster.host.name
+    graph, host = work.graph, work.cluster.host.name
     placement = {**row["placements"]["placer"], **dict.fromkeys(graph.feeds, host)}
     found = trace(path, work.extraction, work.cluster, placement)
     spans: dict[str, Span] = {}

@@ -139,7 +139,7 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
 
     from cost_models.device_names import canonical, full_name
     from placer.application.measuring.grappler_costs import executions, meta_graph, named_device
-    from placer.extraction.graph_defs.scratch_graphs import fill_shape
+    from placer.extraction.graph_defs.protobufs import fill_shape
     from placer.extraction.reading.loading import load_program
 
     program = load_program(request["path"], **request["choice"])

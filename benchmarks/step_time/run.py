@@ -26,8 +26,10 @@ from cases import CASES, DEVICES, MACHINE, Case, find_model
 from referee import judge, seconds_of_ops
 from tables import tables
 
-from cost_models.estimation import with_measured
-from placer.pipeline.pipeline import Workload, constraints_of, prepare, read_cluster
+from cost_models.op_cost import with_measured
+from placer.pipeline.formulation import constraints_of
+from placer.pipeline.preparation import prepare
+from placer.pipeline.workload import Workload
 from placer.plan.request import Options
 from placer.prediction import predict
 from placer.prediction.memory.live_moments import working_set_bytes
@@ -52,8 +54,8 @@ def cell(
         clear_devices=True,
     )
     work = workload(path, wanted, arguments.costs)
-    constraints = constraints_of(work.extraction, work.cluster, wanted)
-    graph, costs = work.extraction.graph, work.costs
+    constraints = constraints_of(work)
+    graph, costs = work.graph, work.costs
     alone = predict(graph, costs, constraints.first_choice, work.cluster)
     peak = max(alone.peaks[d.name].high_bytes for d in work.cluster.devices if d.type == "GPU")
     if percent:
@@ -63,8 +65,8 @@ def cell(
         least = max(heaviest, *working_set_bytes(graph, costs).values())
         cap = max(peak * percent // (100 * DEVICES), least * LEAST_PERCENT // 100)
         wanted = replace(wanted, max_memory={number: cap for number in range(DEVICES)})
-        work = replace(work, cluster=read_cluster(MACHINE, wanted))
-    found = compare_workload(work, wanted)
+        work = work.on(MACHINE, wanted)
+    found = compare_workload(work)
     placements = {s.name: dict(s.placement) for s in found.strategies if s.placement}
     return {
         "placements": placements,

@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from math import prod
 
 from cost_models.op_info import OpInfo, TensorProperties
-from cost_models.registry import Rule, Work, bytes_touched, cost_rule
+from cost_models.registry import FMA_FLOPS, Rule, Work, bytes_touched, cost_rule
 from cost_models.tensor_size import counted_bytes, counted_shape, element_bytes, element_count
-
-_FMA_FLOPS = 2
 
 _WORKING_SET_BYTES = 30 << 20
 """The L3 cache that the CPU kernels assume when they choose how many images to unfold at once."""
@@ -50,12 +48,12 @@ class _Convolution:
     @property
     def flops(self) -> int:
         """Two per filter element that an output channel sees, for every output element."""
-        return _FMA_FLOPS * element_count(self.result) * prod(self.filter_shape[:-1])
+        return FMA_FLOPS * element_count(self.result) * prod(self.filter_shape[:-1])
 
     @property
     def depthwise_flops(self) -> int:
         """As ``flops``, but an output channel sees one input channel."""
-        return _FMA_FLOPS * element_count(self.result) * prod(self.filter_shape[:-2])
+        return FMA_FLOPS * element_count(self.result) * prod(self.filter_shape[:-2])
 
     @property
     def unfolded_bytes(self) -> int:

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from cost_models.op_info import OpInfo
-from cost_models.registry import Work, cost_rule
+from cost_models.registry import FMA_FLOPS, Work, cost_rule
 from cost_models.tensor_size import counted_bytes, counted_shape, element_bytes
 
-_FMA_FLOPS = 2
 _ELLIPSIS = "..."
 
 
@@ -34,14 +33,18 @@ def einsum_work(info: OpInfo) -> Work:
         copied = _copied_by_reduction(info, labels[0], result) if labels else 0
         return Work(flops=prod(sizes.values()), temporary_bytes=copied)
     return Work(
-        flops=_FMA_FLOPS * prod(sizes.values()),
+        flops=FMA_FLOPS * prod(sizes.values()),
         temporary_bytes=_copied_bytes(info, labels, result, sizes),
     )
 
 
 def parse_equation(equation: str) -> tuple[list[str], str]:
     """The operands' labels and the output's; an equation without an arrow gets numpy's output:
-    the labels that occur once, sorted, after the ellipsis."""
+    the labels that occur once, sorted, after the ellipsis.
+
+    >>> parse_equation("bij,bjk->bik"), parse_equation("ij,jk")
+    ((['bij', 'bjk'], 'bik'), (['ij', 'jk'], 'ik'))
+    """
     left, arrow, right = equation.replace(" ", "").partition("->")
     operands = left.split(",")
     if arrow:

@@ -1,7 +1,7 @@
-"""What a program reads and writes besides tensors: iterators, summaries, checkpoints.
+"""What a program reads and writes in addition to tensors: iterators, summaries, checkpoints.
 
-What a dataset does to make an element, and what a disk takes, no shape tells: these costs count
-the tensors that pass, and are inaccurate.
+What a dataset does to make an element, and what a disk takes, follows from no shape: these costs
+count the tensors that pass, and are inaccurate.
 """
 
 from __future__ import annotations

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from cost_models.op_info import OpInfo
-from cost_models.registry import Work, cost_rule
+from cost_models.registry import FMA_FLOPS, Work, cost_rule
 from cost_models.tensor_size import counted_shape, element_count
-
-_FMA_FLOPS = 2
 
 
 @cost_rule("MatMul SparseMatMul QuantizedMatMul BatchMatMul BatchMatMulV2 BatchMatMulV3")
 def matmul_work(info: OpInfo) -> Work:
     """``2 * k * (elements of the output)``, k being the contracted dimension of the first input."""
-    return Work(flops=_FMA_FLOPS * _contracted(info) * element_count(info.outputs[0]))
+    return Work(flops=FMA_FLOPS * _contracted(info) * element_count(info.outputs[0]))
 
 
 @cost_rule("_FusedMatMul")
@@ -21,7 +19,7 @@ def fused_matmul_work(info: OpInfo) -> Work:
     fused = info.attributes.get("fused_ops", ())
     steps = len(fused) if isinstance(fused, tuple | list) else 0
     count = element_count(info.outputs[0])
-    return Work(flops=(_FMA_FLOPS * _contracted(info) + steps) * count)
+    return Work(flops=(FMA_FLOPS * _contracted(info) + steps) * count)
 
 
 @cost_rule("SparseTensorDenseMatMul")
@@ -29,7 +27,7 @@ def sparse_dense_matmul_work(info: OpInfo) -> Work:
     """``2 * nnz * n``: every stored value meets one row (or column, if adjoint) of the matrix."""
     values = element_count(info.inputs[1])
     columns = counted_shape(info.outputs[0].shape)[-1:] or (1,)
-    return Work(flops=_FMA_FLOPS * values * columns[0])
+    return Work(flops=FMA_FLOPS * values * columns[0])
 
 
 def _contracted(info: OpInfo) -> int:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from cost_models.op_info import OpInfo, TensorProperties
-from cost_models.registry import Work, cost_rule
+from cost_models.registry import FMA_FLOPS, Work, cost_rule
 from cost_models.tensor_size import counted_shape, element_count
-
-_FMA_FLOPS = 2
 
 _LSTM_GATE_FLOPS = 25
 """Per unit: four biases, three sigmoids (3 each), two tanh, and the cell of about ten."""
@@ -46,7 +44,7 @@ def _lstm_flops(x: TensorProperties, weights: TensorProperties) -> int:
     *_, width = counted_shape(x.shape) or (1,)
     rows = element_count(x) // max(1, width)
     units = (counted_shape(weights.shape) or (1,))[-1] // 4
-    return rows * (_FMA_FLOPS * element_count(weights) + _LSTM_GATE_FLOPS * units)
+    return rows * (FMA_FLOPS * element_count(weights) + _LSTM_GATE_FLOPS * units)
 
 
 @cost_rule("GRUBlockCell")
@@ -64,12 +62,12 @@ def gru_cell_gradient_work(info: OpInfo) -> Work:
 def _gru_flops(info: OpInfo, factor: int) -> int:
     batch, units = (*counted_shape(info.inputs[1].shape), 1, 1)[:2]
     weights = element_count(info.inputs[2]) + element_count(info.inputs[3])
-    return factor * batch * (_FMA_FLOPS * weights + _GRU_GATE_FLOPS * units)
+    return factor * batch * (FMA_FLOPS * weights + _GRU_GATE_FLOPS * units)
 
 
 @cost_rule("CudnnRNN CudnnRNNV2 CudnnRNNV3")
 def cudnn_work(info: OpInfo) -> Work:
-    """Every parameter meets every row of every step once; gates are small beside that."""
+    """Every parameter meets every row of every step once; gates are small compared with that."""
     return Work(flops=_cudnn_flops(info))
 
 
@@ -91,4 +89,4 @@ def cudnn_layout_work(_info: OpInfo) -> Work:
 def _cudnn_flops(info: OpInfo) -> int:
     """From input [time, batch, in] and one vector of all parameters."""
     time, batch = (*counted_shape(info.inputs[0].shape), 1, 1)[:2]
-    return _FMA_FLOPS * time * batch * element_count(info.inputs[3])
+    return FMA_FLOPS * time * batch * element_count(info.inputs[3])

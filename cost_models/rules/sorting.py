@@ -40,7 +40,7 @@ def search_work(info: OpInfo) -> Work:
     NonMaxSuppressionV5 NonMaxSuppressionWithOverlaps
 """)
 def suppression_work(info: OpInfo) -> Work:
-    """A heap of the boxes, and each box held against the boxes selected so far, at most so many
+    """A heap of the boxes, and each box compared with the boxes selected so far, at most so many
     as may be selected (unknown: as there are boxes)."""
     boxes = (counted_shape(info.inputs[0].shape) or (1,))[0]
     selected = min(boxes, _scalar(info, 2, boxes))

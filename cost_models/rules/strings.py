@@ -1,7 +1,7 @@
 """Strings, on the host: a string is 24 bytes in its tensor (``TString``), and content elsewhere.
 
-No shape tells how long the content is, so these costs are inaccurate: each string that is read or
-written counts its 24 bytes and a short content.
+The length of the content follows from no shape, so these costs are inaccurate: each string that is
+read or written counts its 24 bytes and a short content.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ from placer.commands import options
 if TYPE_CHECKING:
     import argparse
 
-    from placer.questions.comparison import Comparison
-
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command to the parser."""
@@ -38,31 +36,12 @@ def run(arguments: argparse.Namespace) -> None:
     the comparison is printed if the solver has no placement, and what the pipeline raises.
     """
     from placer.commands.place import all_options, require_placement
-    from placer.commands.terminal import emit, progress, style
-    from placer.files import check_writable
+    from placer.commands.terminal import progress, require_writable, show
 
-    if arguments.output:
-        check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     from placer.questions.comparison import compare
 
     with progress(f"comparing strategies for {arguments.model}", arguments):
         found = compare(arguments.model, arguments.devices, **all_options(arguments))
-    emit(_render(found, arguments.format, **style(to_file=bool(arguments.output))), arguments)
+    show(found, arguments)
     require_placement(found.plan)
-
-
-def _render(found: Comparison, format_name: str, *, width: int, colour: bool) -> str:
-    from functools import partial
-
-    from placer.rendering.json_text import comparison_json
-    from placer.rendering.text.comparison_text import comparison_blocks, comparison_csv
-    from placer.rendering.text.formats import render
-
-    return render(
-        partial(comparison_blocks, found),
-        format_name,
-        width=width,
-        colour=colour,
-        json=partial(comparison_json, found),
-        csv=partial(comparison_csv, found),
-    )

@@ -24,11 +24,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(arguments: argparse.Namespace) -> None:
     """Asks TensorFlow and prints both tables.  Raises ``UsageError`` for an existing file."""
-    from placer.commands.terminal import emit, progress, style
-    from placer.files import check_writable
+    from placer.commands.terminal import emit, progress, require_writable, style
 
-    if arguments.output:
-        check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     from cost_models.devices import presets
     from placer.application.devices.local_devices import find_local_devices
 

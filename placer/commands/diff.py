@@ -37,11 +37,11 @@ def run(arguments: argparse.Namespace) -> None:
 
     Raises ``UsageError`` for a plan and a model, plans of different models, or an existing file.
     """
-    from placer.commands.terminal import emit, progress, style
-    from placer.files import check_writable
+    from dataclasses import replace
 
-    if arguments.output:
-        check_writable(arguments.output, force=arguments.force)
+    from placer.commands.terminal import progress, require_writable, show
+
+    require_writable(arguments)
     plans = [_is_plan(path) for path in (arguments.before, arguments.after)]
     if plans[0] != plans[1]:
         plan, model = arguments.before, arguments.after
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise UsageError(f"{plan} is a plan and {model} is none: compare two plans or two models")
     with progress(f"comparing {arguments.before} and {arguments.after}", arguments):
         found = _compare(arguments, are_plans=plans[0])
-    emit(_render(found, arguments, **style(to_file=bool(arguments.output))), arguments)
+    show(replace(found, before=arguments.before, after=arguments.after), arguments)
 
 
 def _is_plan(path: str) -> bool:
@@ -64,20 +64,3 @@ def _compare(arguments: argparse.Namespace, *, are_plans: bool) -> Difference:
     if are_plans:
         return diff_plans(Plan.load(arguments.before), Plan.load(arguments.after))
     return diff_models(arguments.before, arguments.after, **options.program_options(arguments))
-
-
-def _render(found: Difference, arguments: argparse.Namespace, *, width: int, colour: bool) -> str:
-    from functools import partial
-
-    from placer.rendering.json_text import to_json
-    from placer.rendering.text.difference_text import difference_blocks, difference_csv
-    from placer.rendering.text.formats import render
-
-    return render(
-        partial(difference_blocks, found, arguments.before, arguments.after),
-        arguments.format,
-        width=width,
-        colour=colour,
-        json=partial(to_json, found),
-        csv=partial(difference_csv, found),
-    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from placer.commands import options
 
@@ -37,56 +38,42 @@ def run(arguments: argparse.Namespace) -> None:
 
     Raises ``UsageError`` for a plan that is none or of another model, or an op that is not in it.
     """
-    from placer.commands.terminal import progress
+    from placer.commands.terminal import progress, show
     from placer.plan.plan import Plan
+    from placer.questions.explanation import explain
 
     plan = Plan.load(arguments.plan)
-    changes = {} if arguments.costs is None else {"costs": options.read_costs(arguments.costs)}
+    if not plan.fits:
+        _explain_conflict(plan, arguments)
+        return
+    changes = options.cost_changes(arguments)
     with progress(f"explaining {arguments.plan}", arguments):
-        if not plan.fits:
-            blocks, data = _explain_conflict(plan, arguments, changes)
-        elif arguments.op:
-            blocks, data = _explain_op(plan, arguments, changes)
-        else:
-            blocks, data = _explain_plan(plan, arguments, changes)
-    _show(blocks, data, arguments)
+        found = explain(plan, arguments.op, arguments.model, **changes)
+    show(found, arguments)
 
 
-def _explain_op(plan: Plan, arguments: argparse.Namespace, changes: dict[str, Any]) -> Any:
-    from placer.questions.explanation import explain_op
-    from placer.rendering.text.explanation_text import op_blocks
-
-    found = explain_op(plan, arguments.op, arguments.model, **changes)
-    return lambda width: op_blocks(found, width), found
-
-
-def _explain_plan(plan: Plan, arguments: argparse.Namespace, changes: dict[str, Any]) -> Any:
-    from placer.questions.explanation import explain_plan
-    from placer.rendering.text.explanation_text import plan_explanation_blocks
-
-    found = explain_plan(plan, arguments.model, **changes)
-    return lambda width: plan_explanation_blocks(plan, found, width), found
-
-
-def _explain_conflict(plan: Plan, arguments: argparse.Namespace, changes: dict[str, Any]) -> Any:
+def _explain_conflict(plan: Plan, arguments: argparse.Namespace) -> None:
+    """Prints why nothing fits, and what would."""
+    from placer.commands.terminal import progress, style
     from placer.questions.fixes import find_fixes
-    from placer.rendering.text.explanation_text import conflict_blocks
 
-    fixes = find_fixes(plan, arguments.model, time_limit=arguments.time_limit, **changes)
-    rows = [fix.row for fix in fixes]
-    conflict = None if plan.conflict is None else {**plan.conflict, "fixes": rows}
-    data = {"status": plan.solver["status"], "conflict": conflict, "fixes": rows}
-    return lambda width: conflict_blocks(plan, fixes, width), data
-
-
-def _show(document: Any, data: Any, arguments: argparse.Namespace) -> None:
-    from placer.commands.terminal import style
-
+    changes = options.cost_changes(arguments)
+    with progress(f"explaining {arguments.plan}", arguments):
+        fixes = find_fixes(plan, arguments.model, time_limit=arguments.time_limit, **changes)
     if arguments.format == "json":
+        from dataclasses import replace
+
+        from placer.problem.conflict import fix_to_json
         from placer.rendering.json_text import to_json
 
+        rows = tuple(fix.row for fix in fixes)
+        conflict = None if plan.conflict is None else replace(plan.conflict, fixes=rows).to_json()
+        told = [fix_to_json(row) for row in rows]
+        data = {"status": plan.solver.status, "conflict": conflict, "fixes": told}
         sys.stdout.write(to_json(data))
         return
+    from placer.rendering.text.explanation_text import conflict_blocks
     from placer.rendering.text.formats import render
 
+    document = partial(conflict_blocks, plan, fixes)
     sys.stdout.write(render(document, arguments.format, **style()))

@@ -6,21 +6,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from placer.commands import option_values, options
+from placer.rendering.exports.formats import FORMATS
 
 if TYPE_CHECKING:
     import argparse
 
     from placer.plan.plan import Plan
-
-KINDS = (
-    "html",
-    "trace",
-    "tensorboard",
-    "graphml",
-    "dot",
-    "model-explorer",
-    "model-explorer-data",
-)
 
 MOST_NODES = 300
 """Nodes of a graph file that a person can still look at."""
@@ -28,18 +19,19 @@ MOST_NODES = 300
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command to the parser."""
+    what = "; ".join(f"{name}: {known.what}" for name, known in FORMATS.items())
+    folders = ", ".join(name for name, known in FORMATS.items() if known.folder)
+    collapsed = " and ".join(name for name, known in FORMATS.items() if known.collapses)
     parser = commands.add_parser(
         "export",
-        help="a plan for other tools: HTML, Perfetto, TensorBoard, GraphML, DOT",
+        help=f"a plan for other tools: {', '.join(FORMATS)}",
         description="Write what PLAN predicts in a format of another tool.  The model is read "
         "again, from where it was unless --model says otherwise; its fingerprint must be the "
-        "plan's.  html: one page for any browser; trace: ui.perfetto.dev; tensorboard: a folder "
-        "for tensorboard --logdir; graphml, dot: the graph, its scopes collapsed; model-explorer: "
-        "the graph with every op; model-explorer-data: node data for it.",
+        f"plan's.  {what}.",
     )
     parser.add_argument("plan", metavar="PLAN", help="plan.json of placer place")
-    parser.add_argument("--to", required=True, choices=KINDS, help="the format")
-    options.add_output(parser, "the file (tensorboard: folder)")
+    parser.add_argument("--to", required=True, choices=tuple(FORMATS), help="the format")
+    options.add_output(parser, f"the file ({folders}: folder)")
     parser.add_argument("--model", metavar="MODEL", help="the model, if it is not where it was")
     parser.add_argument("--costs", metavar="FILE", help="measured op times, as for placer place")
     parser.add_argument(
@@ -47,7 +39,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         type=option_values.positive,
         default=MOST_NODES,
         metavar="N",
-        help=f"nodes of graphml and dot at most ({MOST_NODES})",
+        help=f"nodes of {collapsed} at most ({MOST_NODES})",
     )
     options.add_verbosity(parser)
     parser.set_defaults(run=run)
@@ -64,46 +56,27 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.files import check_writable
     from placer.plan.plan import Plan
 
-    check_writable(
-        arguments.output, force=arguments.force, may_be_folder=arguments.to == "tensorboard"
-    )
+    known = FORMATS[arguments.to]
+    check_writable(arguments.output, force=arguments.force, may_be_folder=known.folder)
     plan = Plan.load(arguments.plan)
-    if not plan.placement and arguments.to != "html":
+    if not plan.placement and not known.whole_plan:
+        others = ", ".join(f"--to {name}" for name, other in FORMATS.items() if other.whole_plan)
         raise UsageError(
-            f"{arguments.plan} has no placement ({plan.solver['status']}): there is nothing to "
-            f"draw as {arguments.to}; --to html and placer explain show why"
+            f"{arguments.plan} has no placement ({plan.solver.status}): there is nothing to "
+            f"draw as {arguments.to}; {others} and placer explain show why"
         )
     with progress(f"exporting {arguments.plan}", arguments):
-        _export(plan, arguments)
+        plan = _with_step(plan, arguments)
+        nodes, force = arguments.nodes, arguments.force
+        known.write(plan, arguments.output, most_nodes=nodes, force=force)
     if not arguments.quiet:
         sys.stdout.write(f"{arguments.to} written to {arguments.output}\n")
 
 
-def _export(plan: Plan, arguments: argparse.Namespace) -> None:
-    """Reads the model again and writes the file."""
-    from placer.files import write_text
+def _with_step(plan: Plan, arguments: argparse.Namespace) -> Plan:
+    """``plan`` with its step predicted again from the model, if it has a placement."""
+    if not plan.placement:
+        return plan
     from placer.questions.saved_plans import with_step
 
-    if plan.placement:
-        changes = {} if arguments.costs is None else {"costs": options.read_costs(arguments.costs)}
-        plan = with_step(plan, arguments.model, **changes)
-    if arguments.to == "html":
-        plan.to_html(arguments.output, force=arguments.force)
-        return
-    assert plan.step is not None
-    step = plan.step()
-    if arguments.to == "tensorboard":
-        from placer.application.measuring.event_files import write_event_file
-
-        write_event_file(step, arguments.output, force=arguments.force)
-        return
-    from placer.rendering.exports import graphs, model_explorer, trace
-
-    writers = {
-        "trace": lambda: trace.trace_json(step),
-        "graphml": lambda: graphs.graphml(step, arguments.nodes),
-        "dot": lambda: graphs.dot(step, arguments.nodes),
-        "model-explorer": lambda: model_explorer.model_explorer(step),
-        "model-explorer-data": lambda: model_explorer.node_data(step),
-    }
-    write_text(arguments.output, writers[arguments.to](), force=arguments.force)
+    return with_step(plan, arguments.model, **options.cost_changes(arguments))

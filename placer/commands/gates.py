@@ -79,21 +79,21 @@ def check_baseline(plan: Plan, baseline: tuple[Plan, float] | None) -> list[str]
     if baseline is None or not plan.placement:
         return []
     before, share = baseline
-    known = {row["name"]: row["peak_memory_bytes"] for row in before.devices}
+    peaks = before.peak_bytes
     figures: list[tuple[str, float | None, float | None, Callable[..., str]]] = [
-        (f"the peak of {row['name']}", known.get(row["name"]), row["peak_memory_bytes"], _bytes)
-        for row in plan.devices
-        if row["name"] in known
+        (f"the peak of {name}", peaks[name], peak, _bytes)
+        for name, peak in plan.peak_bytes.items()
+        if name in peaks
     ]
-    for key, name, shown in (
-        ("transfer_bytes", "the transfer", _bytes),
-        ("step_seconds", "the predicted step", _seconds),
-    ):
-        figures.append((name, before.metrics[key], plan.metrics[key], shown))
+    then, now = before.metrics, plan.metrics
+    figures += [
+        ("the transfer", then.transfer_bytes, now.transfer_bytes, _bytes),
+        ("the predicted step", then.step_seconds, now.step_seconds, _seconds),
+    ]
     return [
-        f"{name} is {shown(now)}, in the baseline {shown(then)} (more than +{share:.1%})"
-        for name, then, now, shown in figures
-        if then is not None and now is not None and now > then * (1 + share)
+        f"{name} is {shown(after)}, in the baseline {shown(known)} (more than +{share:.1%})"
+        for name, known, after, shown in figures
+        if known is not None and after is not None and after > known * (1 + share)
     ]
 
 
@@ -114,10 +114,10 @@ def _asked(device: str) -> str:
 def check_limits(plan: Plan, limits: Mapping[str, int]) -> list[str]:
     """What is above its limit, in sentences."""
     return [
-        f"{device['name']} is predicted to peak at {format_bytes(device['peak_memory_bytes'])}, "
-        f"the limit is {format_bytes(limits[device['name']])}"
-        for device in plan.devices
-        if device["name"] in limits and (device["peak_memory_bytes"] or 0) > limits[device["name"]]
+        f"{name} is predicted to peak at {format_bytes(peak)}, "
+        f"the limit is {format_bytes(limits[name])}"
+        for name, peak in plan.peak_bytes.items()
+        if name in limits and peak > limits[name]
     ]
 
 
@@ -140,7 +140,7 @@ def count_codes(plan: Plan) -> dict[str, int]:
     """How many ops or tensors each warning of a plan counts."""
     counts: dict[str, int] = {}
     for row in plan.warnings:
-        counts[row["code"]] = counts.get(row["code"], 0) + row["count"]
+        counts[row.code] = counts.get(row.code, 0) + row.count
     return counts
 
 

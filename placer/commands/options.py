@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, TypedDict
 
 from placer.commands import option_values
 
@@ -295,7 +295,24 @@ def add_fallback(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def choice_options(arguments: argparse.Namespace) -> dict[str, Any]:
+class ChoiceOptions(TypedDict):
+    """What chooses the program in a file, as the pipeline names it."""
+
+    tag_set: str | None
+    signature: str | None
+    outputs: tuple[str, ...] | None
+    allow_unsafe_keras: bool
+
+
+class BindingOptions(ChoiceOptions):
+    """What binds its shapes, too."""
+
+    batch_size: int | None
+    shapes: dict[str, tuple[int | str | None, ...]] | None
+    dims: dict[str, int] | None
+
+
+def choice_options(arguments: argparse.Namespace) -> ChoiceOptions:
     """The options of :func:`add_choice_options` as the pipeline names them."""
     return {
         "tag_set": arguments.tag_set,
@@ -305,7 +322,7 @@ def choice_options(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def program_options(arguments: argparse.Namespace) -> dict[str, Any]:
+def program_options(arguments: argparse.Namespace) -> dict[str, object]:
     """The options of :func:`add_model_options` as the pipeline names them."""
     return {
         **binding_options(arguments),
@@ -314,7 +331,7 @@ def program_options(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def binding_options(arguments: argparse.Namespace) -> dict[str, Any]:
+def binding_options(arguments: argparse.Namespace) -> BindingOptions:
     """What chooses and binds the program, as the pipeline names it."""
     return {
         **choice_options(arguments),
@@ -333,7 +350,12 @@ def read_costs(path: str | None) -> Any:
     return MeasuredCosts.load(path)
 
 
-def device_options(arguments: argparse.Namespace) -> dict[str, Any]:
+def cost_changes(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The costs of ``--costs`` in place of those that a plan was made with."""
+    return {} if arguments.costs is None else {"costs": read_costs(arguments.costs)}
+
+
+def device_options(arguments: argparse.Namespace) -> dict[str, str | None]:
     """The options of :func:`add_device_options`, without the devices themselves."""
     return {
         "max_memory": ",".join(arguments.max_memory) or None,
@@ -341,7 +363,7 @@ def device_options(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def search_options(arguments: argparse.Namespace) -> dict[str, Any]:
+def search_options(arguments: argparse.Namespace) -> dict[str, object]:
     """The options of :func:`add_search_options` as the pipeline names them."""
     return {
         "objective": arguments.objective,

@@ -44,12 +44,10 @@ def run(arguments: argparse.Namespace) -> None:
     the plan is written, ``GateError`` if a gate tripped, and what the pipeline raises.
     """
     from placer.commands import gates
-    from placer.commands.terminal import progress
+    from placer.commands.terminal import progress, require_writable
     from placer.extraction.process.child_process import start_ahead
-    from placer.files import check_writable
 
-    if arguments.output:
-        check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     limits = find_limits(arguments)
     baseline = gates.read_baseline(arguments)
     start_ahead()
@@ -99,22 +97,9 @@ def find_limits(arguments: argparse.Namespace) -> dict[str, int]:
 def _show(plan: Plan, arguments: argparse.Namespace) -> None:
     """Prints the plan in the format asked for."""
     from placer.commands.terminal import style
-    from placer.rendering.text.formats import render, to_csv
-    from placer.rendering.text.plan_text import whole_plan_blocks
+    from placer.rendering.results import render_result
 
-    if arguments.format == "json":
-        sys.stdout.write(plan.to_json())
-        return
-    if arguments.format == "csv":
-        sys.stdout.write(to_csv(("op", "device"), plan.placement.items()))
-        return
-    if arguments.format == "html":
-        from placer.rendering.html.page import render_plan_page
-
-        sys.stdout.write(render_plan_page(plan))
-        return
-    shown = render(lambda width: whole_plan_blocks(plan, width), arguments.format, **style())
-    sys.stdout.write(shown)
+    sys.stdout.write(render_result(plan, arguments.format, **style()))
     if arguments.output and arguments.format == "text":
         sys.stdout.write(f"\nPlan written to {arguments.output}\n")
 
@@ -126,13 +111,13 @@ def require_placement(plan: Plan) -> None:
     """
     plan.raise_for_conflict()
     if plan.placement and not plan.fits:
-        over = [row["message"] for row in plan.warnings if row["code"] == "peak_over_cap"]
+        over = [row.message for row in plan.warnings if row.code == "peak_over_cap"]
         raise NoSolutionError(
             f"no placement within the caps was found, and none is proven impossible: in the best "
             f"one {'; '.join(over)}; the plan says which caps would do"
         )
     if not plan.placement:
         raise NoSolutionError(
-            f"no placement was found in {plan.solver['seconds']:.0f} s, and none is proven "
+            f"no placement was found in {plan.solver.seconds:.0f} s, and none is proven "
             "impossible: give more time with --time-limit, or more memory"
         )

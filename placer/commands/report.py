@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from placer.plan.plan import Plan
     from placer.plan.report import Report
-    from placer.questions.batch_sizes import Sweep
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -41,12 +40,10 @@ def run(arguments: argparse.Namespace) -> None:
     """
     from placer.commands import gates
     from placer.commands.place import all_options, find_limits, require_placement
-    from placer.commands.terminal import emit, progress, style
+    from placer.commands.terminal import progress, require_writable, show
     from placer.extraction.process.child_process import start_ahead
-    from placer.files import check_writable
 
-    if arguments.output:
-        check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     _require_devices(arguments)
     limits = find_limits(arguments)
     start_ahead()
@@ -54,13 +51,11 @@ def run(arguments: argparse.Namespace) -> None:
         _sweep(arguments)
         return
     baseline = gates.read_baseline(arguments)
-    from placer.commands.preloading import load_meanwhile
     from placer.pipeline.pipeline import report
 
-    load_meanwhile("placer.rendering.text.report_text", "cost_models.rules", "cost_models.kernels")
     with progress(f"analysing {arguments.model}", arguments):
         found = report(arguments.model, arguments.devices, **all_options(arguments))
-    emit(_render(found, arguments.format, **style(to_file=bool(arguments.output))), arguments)
+    show(found, arguments)
     if found.plan is not None:
         require_placement(found.plan)
     _check_gates(found, arguments.fail_on, limits, baseline)
@@ -69,7 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _sweep(arguments: argparse.Namespace) -> None:
     """Several batch sizes side by side.  Raises ``UsageError`` for gates, which need one size."""
     from placer.commands.place import all_options
-    from placer.commands.terminal import emit, progress, style
+    from placer.commands.terminal import progress, show
     from placer.questions.batch_sizes import sweep
 
     if arguments.format == "html":
@@ -80,24 +75,7 @@ def _sweep(arguments: argparse.Namespace) -> None:
     sizes = wanted.pop("batch_size")
     with progress(f"analysing {arguments.model} at {len(sizes)} batch sizes", arguments):
         found = sweep(arguments.model, sizes, arguments.devices, **wanted)
-    emit(_render_sweep(found, arguments.format, **style(to_file=bool(arguments.output))), arguments)
-
-
-def _render_sweep(found: Sweep, format_name: str, *, width: int, colour: bool) -> str:
-    from functools import partial
-
-    from placer.rendering.json_text import sweep_json
-    from placer.rendering.text.formats import render
-    from placer.rendering.text.sweep_text import sweep_blocks, sweep_csv
-
-    return render(
-        partial(sweep_blocks, found),
-        format_name,
-        width=width,
-        colour=colour,
-        json=partial(sweep_json, found),
-        csv=partial(sweep_csv, found),
-    )
+    show(found, arguments)
 
 
 def _require_devices(arguments: argparse.Namespace) -> None:
@@ -113,30 +91,6 @@ def _require_devices(arguments: argparse.Namespace) -> None:
     ):
         if getattr(arguments, flag) and not arguments.devices:
             raise UsageError(f"--{flag.replace('_', '-')} needs --devices, such as 2xA100-40GB")
-
-
-def _render(report: Report, format_name: str, *, width: int, colour: bool) -> str:
-    from functools import partial
-
-    from placer.rendering.json_text import report_json
-    from placer.rendering.text.formats import render
-    from placer.rendering.text.report_text import report_blocks, report_csv
-
-    return render(
-        partial(report_blocks, report),
-        format_name,
-        width=width,
-        colour=colour,
-        json=partial(report_json, report),
-        csv=partial(report_csv, report),
-        html=partial(_page, report),
-    )
-
-
-def _page(report: Report) -> str:
-    from placer.rendering.html.page import render_report_page
-
-    return render_report_page(report)
 
 
 def _check_gates(

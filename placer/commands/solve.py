@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from placer.commands import option_values, options
 from placer.errors import InfeasibleError, NoSolutionError, UsageError
@@ -66,14 +66,13 @@ def run(arguments: argparse.Namespace) -> None:
     """
     from dataclasses import replace
 
-    from placer.commands.terminal import progress
-    from placer.files import check_writable, write_text
+    from placer.commands.terminal import progress, require_writable
+    from placer.files import write_text
     from placer.rendering.json_text import to_json
     from placer.solving.solution import SolverParameters, Status
     from placer.solving.solver import solve
 
-    if arguments.output:
-        check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     problem = read_problem(Path(arguments.problem))
     if arguments.objective:
         problem = replace(problem, objective=arguments.objective)
@@ -128,24 +127,21 @@ def read_problem(path: Path) -> PlacementProblem:
     return problem
 
 
-def describe(problem: PlacementProblem, solution: Solution) -> dict[str, Any]:
+def describe(problem: PlacementProblem, solution: Solution) -> dict[str, object]:
     """The solution as what JSON can hold: the unit of ``value`` and ``lower_bound`` is bytes for
     transfer, seconds for the other objectives."""
-    gap = None
-    if solution.value is not None and solution.lower_bound is not None:
-        gap = (solution.value - solution.lower_bound) / solution.value if solution.value else 0.0
     return {
         "schema": "placer.solution/1",
         "objective": problem.objective,
         "status": solution.status.value,
         "value": solution.value,
         "lower_bound": solution.lower_bound,
-        "relative_gap": gap,
+        "relative_gap": solution.relative_gap,
         "seconds": solution.seconds,
         "spilled_bytes": solution.spilled_bytes,
         "placement": problem.placement(solution.device_of) if solution.device_of else {},
         "warnings": [{"code": code, "message": text} for code, text in solution.warnings],
-        "conflict": dict(solution.conflict),
+        "conflict": solution.conflict.to_json() if solution.conflict else {},
     }
 
 

@@ -9,8 +9,6 @@ from placer.commands import options
 if TYPE_CHECKING:
     import argparse
 
-    from placer.questions.strategies import Alternatives
-
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the command to the parser."""
@@ -38,33 +36,14 @@ def run(arguments: argparse.Namespace) -> None:
     ``NoSolutionError`` after the table is printed if nothing fits; and what the pipeline raises.
     """
     from placer.commands.place import all_options
-    from placer.commands.terminal import emit, progress, style
+    from placer.commands.terminal import progress, require_writable, show
     from placer.errors import NoSolutionError
-    from placer.files import check_writable
 
-    if arguments.output:
-        check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     from placer.questions.strategies import compare_strategies
 
     with progress(f"comparing strategies for {arguments.model}", arguments):
         found = compare_strategies(arguments.model, arguments.devices, **all_options(arguments))
-    emit(_render(found, arguments.format, **style(to_file=bool(arguments.output))), arguments)
+    show(found, arguments)
     if found.recommended is None:
         raise NoSolutionError("no strategy was found to fit; see the table")
-
-
-def _render(found: Alternatives, format_name: str, *, width: int, colour: bool) -> str:
-    from functools import partial
-
-    from placer.rendering.json_text import alternatives_json
-    from placer.rendering.text.formats import render
-    from placer.rendering.text.strategies_text import alternatives_blocks, alternatives_csv
-
-    return render(
-        partial(alternatives_blocks, found),
-        format_name,
-        width=width,
-        colour=colour,
-        json=partial(alternatives_json, found),
-        csv=partial(alternatives_csv, found),
-    )

@@ -11,9 +11,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from placer.files import write_text
+from placer.files import check_writable, write_text
 
 if TYPE_CHECKING:
     import argparse
@@ -26,7 +26,14 @@ MESSAGE_WIDTH = 40
 """Columns for what a command does: a long path leaves room for the stage and the time."""
 
 
-def style(*, to_file: bool = False) -> dict[str, Any]:
+class Style(TypedDict):
+    """How a text is rendered."""
+
+    width: int
+    colour: bool
+
+
+def style(*, to_file: bool = False) -> Style:
     """``width`` and ``colour`` for rendering; no colours into files, pipes and dumb terminals,
     or where ``NO_COLOR`` is set (https://no-color.org)."""
     if to_file:
@@ -34,6 +41,21 @@ def style(*, to_file: bool = False) -> dict[str, Any]:
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     columns = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
     return {"width": columns, "colour": sys.stdout.isatty() and not plain}
+
+
+def require_writable(arguments: argparse.Namespace) -> None:
+    """Raises ``UsageError`` if ``--output`` is given and may not be written."""
+    if arguments.output:
+        check_writable(arguments.output, force=arguments.force)
+
+
+def show(found: Any, arguments: argparse.Namespace) -> None:
+    """Writes a result, in the format asked for, to ``--output`` where that is given, else to
+    stdout."""
+    from placer.rendering.results import render_result
+
+    shape = style(to_file=bool(getattr(arguments, "output", None)))
+    emit(render_result(found, arguments.format, **shape), arguments)
 
 
 def emit(text: str, arguments: argparse.Namespace) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from placer.commands import options
 from placer.errors import UsageError
@@ -63,12 +63,11 @@ def run(arguments: argparse.Namespace) -> None:
     unexplained differences, ``GateError`` if a gate tripped.
     """
     from placer.commands import gates
-    from placer.commands.terminal import emit, progress, style
+    from placer.commands.terminal import emit, progress, require_writable, style
     from placer.files import check_writable
     from placer.plan.plan import Plan
 
-    if arguments.output:
-        check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     plan = Plan.load(arguments.plan) if arguments.plan else None
     if arguments.record:
         if plan is None:
@@ -110,7 +109,7 @@ def _render(found: Verification, arguments: argparse.Namespace, *, width: int, c
     return render_verification(found, arguments.model, width=width, colour=colour)
 
 
-def _read_inputs(path: str) -> dict[str, Any]:
+def _read_inputs(path: str) -> dict[str, object]:
     """Arrays by name.  Raises ``UsageError`` if the file is missing or no ``.npz``."""
     import numpy
 

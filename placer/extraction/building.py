@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from cost_models.op_info import OpInfo, Shape, TensorProperties
 from placer.extraction.colocation import find_colocation_groups
 from placer.extraction.graph_defs.flat_nodes import Alike
-from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions
+from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions, decoded
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.raw_program import dtype_name, shape_of
+from placer.extraction.graph_defs.protobufs import dtype_name, shape_of
 from placer.extraction.graph_defs.tensor_states import TensorState
-from placer.extraction.op_columns import Bodies, ClosedOps, Parcel, find_structure, open_ops
 from placer.extraction.shapes.shape_inference import BodyShapes, GraphShapes
-from placer.graph.op_graph import ColocationGroup, OpGraph
+from placer.graph.op_graph import ColocationGroup, Op, OpGraph
+from placer.graph.tensor_names import full_tensor, split_tensor
 
 BodyName = tuple[str, tuple[TensorState, ...]]
+Bodies = Mapping[str, tuple[str, ...]]
+
+_NO_BODIES: Bodies = {}
 
 _DROPPED = frozenset({"_class", "_output_shapes", DEVICES_ATTRIBUTE})
 
@@ -30,25 +34,15 @@ class GraphBuilder:
         self.attributes: dict[tuple[str | bytes, ...], dict[str, object]] = {}
         self.attributes_of = Alike(self._attributes)
         self.infos: dict[tuple[int, ...], OpInfo] = {}
-        self.defaults: dict[str, dict[str, object]] = {}
         self.body_names: dict[BodyName, str] = {}
         self.functions: dict[str, OpGraph] = {}
 
-    def build(
-        self,
-        program: FlatProgram,
-        shapes: GraphShapes,
-        structure: Parcel,
-        groups: Iterable[ColocationGroup],
-    ) -> OpGraph:
-        """The OpGraph of ``program`` with the given shapes, structure and colocation groups."""
-        bodies = self._bodies(shapes)
-        infos = self._infos(program.graph_def.node, shapes)
-        make_ops = ClosedOps if structure.is_closed else open_ops
+    def build(self, program: FlatProgram, shapes: GraphShapes) -> OpGraph:
+        """The OpGraph of ``program`` with the given shapes."""
         return OpGraph(
-            ops=make_ops(structure, infos, bodies),
+            ops=self._ops(program.graph_def.node, program.origins, shapes),
             feeds=(
-                *(item.tensor.partition(":")[0] for item in program.inputs),
+                *(item.op for item in program.inputs),
                 *program.captured_constants,
             ),
             fetches=tuple(dict.fromkeys(tensor for _, tensor in program.outputs)),
@@ -56,7 +50,7 @@ class GraphBuilder:
             functions=dict(self.functions),
             variables=program.variables,
             colocation_groups=(
-                *groups,
+                *find_colocation_groups(program.graph_def, shapes.types),
                 *(ColocationGroup(ops=ops, reasons=("pieces",)) for ops in program.twins),
             ),
             fingerprint=program.fingerprint,
@@ -75,16 +69,47 @@ class GraphBuilder:
     def _build_body(self, analysed: BodyShapes) -> OpGraph:
         """The OpGraph of one body; its arguments are its feeds."""
         body, shapes = analysed.body, analysed.shapes
-        nodes = body.graph_def.node
-        structure = find_structure(nodes, shapes.types.contents, body.origins)
-        bodies = self._bodies(shapes)
         return OpGraph(
-            ops=structure.ops(self._infos(nodes, shapes), bodies),
+            ops=self._ops(body.graph_def.node, body.origins, shapes),
             feeds=body.arguments,
             fetches=body.outputs,
             targets=body.targets,
             colocation_groups=find_colocation_groups(body.graph_def, shapes.types),
         )
+
+    def _ops(
+        self, nodes: Sequence[Any], origins: Mapping[str, tuple[str, str]], shapes: GraphShapes
+    ) -> dict[str, Op]:
+        """The ops by name, in the order of ``nodes``; every name is one object, pickled once."""
+        bodies = self._bodies(shapes)
+        infos = self._infos(nodes, shapes)
+        names = {name: name for name in origins}
+        tensors: dict[str, str] = {}
+        devices = Alike(_device)
+
+        def tensor_of(reference: str) -> str:
+            found = tensors.get(reference)
+            if found is None:
+                found = full_tensor(reference)
+                found = tensors[reference] = tensors.setdefault(found, found)
+            return found
+
+        ops = {}
+        for node, info in zip(nodes, infos, strict=True):
+            name, given = names[node.name], tuple(node.input)
+            waits = bool(given) and given[-1][0] == "^"  # control inputs come last
+            ops[name] = Op(
+                name=name,
+                info=info,
+                inputs=tuple([tensor_of(text) for text in given if text[0] != "^"]),
+                control_inputs=tuple([names[text[1:]] for text in given if text[0] == "^"])
+                if waits
+                else (),
+                device=devices.of(node, shapes.types.contents.get(name)),
+                origin=origins[name],
+                bodies=bodies.get(name, _NO_BODIES),
+            )
+        return ops
 
     def _infos(self, nodes: Iterable[Any], shapes: GraphShapes) -> list[OpInfo]:
         """What cost rules see of the nodes."""
@@ -114,8 +139,8 @@ class GraphBuilder:
         """The outputs of every op; those that are alike have one tuple."""
         values: dict[str, dict[int, tuple[int, ...]]] = {}
         for tensor, value in shapes.values.items():
-            name, _, index = tensor.rpartition(":")
-            values.setdefault(name, {})[int(index)] = value
+            name, index = split_tensor(tensor)
+            values.setdefault(name, {})[index] = value
         alike: dict[tuple[object, ...], tuple[TensorProperties, ...]] = {}
         found = {}
         for name, known in shapes.shapes.items():
@@ -163,23 +188,17 @@ class GraphBuilder:
         return self.attributes[alike]
 
     def _plain_attributes(self, node: Any) -> dict[str, object]:
-        result = dict(self._default_attributes(node.op))
-        for key, value in node.attr.items():
-            plain = None if key in _DROPPED else plain_value(value)
-            if plain is not None:
-                result[key] = plain
-        return result
+        written = ((key, value) for key, value in node.attr.items() if key not in _DROPPED)
+        values = chain(self.definitions.defaults(node.op).items(), written)
+        plain = ((key, plain_value(value)) for key, value in values)
+        return {key: value for key, value in plain if value is not None}
 
-    def _default_attributes(self, op_type: str) -> dict[str, object]:
-        if op_type not in self.defaults:
-            definition = self.definitions.find(op_type)
-            plain = {
-                attr.name: plain_value(attr.default_value)
-                for attr in (definition.attr if definition else ())
-                if attr.HasField("default_value")
-            }
-            self.defaults[op_type] = {k: v for k, v in plain.items() if v is not None}
-        return self.defaults[op_type]
+
+def _device(node: Any) -> str:
+    """The device string of a node, or the devices of which it asks for one, ``""`` for none."""
+    if node.device or DEVICES_ATTRIBUTE not in node.attr:
+        return str(node.device)
+    return decoded(node.attr[DEVICES_ATTRIBUTE].s)
 
 
 def _text(value: bytes) -> str:

@@ -12,10 +12,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from placer.extraction.graph_defs.op_definitions import decoded
-from placer.extraction.graph_defs.state import TABLE_TYPES, VARIABLE_TYPES, resource_key
+from placer.extraction.graph_defs.protobufs import NodeDef
+from placer.extraction.graph_defs.state import resource_key
 from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
-from placer.extraction.graph_defs.v1_control_flow import ENTER_TYPES, SWITCH_TYPES, loop_members
+from placer.extraction.graph_defs.v1_control_flow import loop_members
 from placer.graph.op_graph import ColocationGroup
+from placer.graph.op_types import ENTERS, SWITCHES, TABLES, VARIABLES
+from placer.graph.tensor_names import data_inputs, op_of
 from placer.graph.union_find import UnionFind
 
 STRING_HANDLE_PREFIXES = ("TensorArray", "Stack", "Queue", "LookupTable", "Barrier", "Reader")
@@ -69,19 +72,19 @@ def find_colocation_groups(graph_def: Any, types: GraphTypes) -> tuple[Colocatio
             target = decoded(entry).removeprefix("loc:@")
             if entry.startswith(b"loc:@") and target in nodes:
                 groups.join(target, node.name, "_class")
-    for node in types.nodes_of(SWITCH_TYPES):
-        groups.join(node.input[0].partition(":")[0], node.name, "switch")
-    has_frames = not types.present.isdisjoint(ENTER_TYPES)
+    for node in types.nodes_of(SWITCHES):
+        groups.join(op_of(node.input[0]), node.name, "switch")
+    has_frames = not types.present.isdisjoint(ENTERS)
     for frame in loop_members(graph_def.node) if has_frames else ():
         for name in frame:
             groups.join(frame[0], name, "frame")
     return tuple(groups.groups(nodes))
 
 
-def _join_shared_handles(nodes: dict[str, Any], groups: _Groups) -> None:
+def _join_shared_handles(nodes: dict[str, NodeDef], groups: _Groups) -> None:
     first: dict[tuple[str, str, str], str] = {}
     for node in nodes.values():
-        if node.op in VARIABLE_TYPES or node.op in TABLE_TYPES:
+        if node.op in VARIABLES or node.op in TABLES:
             key = resource_key(node)
             owner = first.setdefault(key, node.name)
             if owner != node.name:
@@ -90,14 +93,13 @@ def _join_shared_handles(nodes: dict[str, Any], groups: _Groups) -> None:
 
 def _join_inputs(
     node: Any,
-    nodes: dict[str, Any],
+    nodes: dict[str, NodeDef],
     types: GraphTypes,
     groups: _Groups,
 ) -> None:
     expected = types.inputs[node.name]
-    data = [reference for reference in node.input if not reference.startswith("^")]
-    for number, reference in enumerate(data):
-        name = reference.partition(":")[0]
+    for number, reference in enumerate(data_inputs(node.input)):
+        name = op_of(reference)
         produced = types.of(reference)
         reason = None
         if produced.dtype == "resource":
@@ -128,6 +130,6 @@ def _resource_reason(node: Any) -> str:
     for prefix, reason in _REASONS:
         if node.op.startswith(prefix):
             return reason
-    if node.op in TABLE_TYPES or node.op.startswith("LookupTable"):
+    if node.op in TABLES or node.op.startswith("LookupTable"):
         return "table"
     return "queue" if "Queue" in node.op else "resource"

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.tensor_size import tensor_bytes
 from placer.extraction.graph_defs.program import ProgramInput
+from placer.extraction.graph_defs.protobufs import Warning_
 from placer.graph.op_graph import OpGraph
+from placer.graph.program_source import Bindings, ModelSource
 
 if TYPE_CHECKING:
     import networkx
-
-Warning_ = tuple[str, str, tuple[str, ...]]
-"""A code, a message, and the ops it is about."""
 
 
 class ProgramChoice(TypedDict):
@@ -27,13 +26,17 @@ class ProgramChoice(TypedDict):
     outputs: Sequence[str] | None
 
 
-class Bindings(TypedDict):
-    """What unknown dimensions are bound to: the batch, and shapes by the name of an input or op;
-    ``dims`` says which of these share a size."""
+def choice_of(model: ModelSource, **given: Any) -> ProgramChoice:
+    """Which program of its file ``model`` is, unless ``given`` says otherwise.
 
-    batch_size: int | None
-    shapes: Mapping[str, Sequence[int | None]]
-    dims: Mapping[str, Mapping[str, object]]
+    >>> choice_of({"tags": ["serve"], "signature": "f"}, outputs=["y"])
+    {'tag_set': 'serve', 'signature': 'f', 'outputs': ['y']}
+    """
+    return ProgramChoice(
+        tag_set=given.get("tag_set") or ",".join(model.get("tags") or ()) or None,
+        signature=given.get("signature") or model.get("signature") or None,
+        outputs=given.get("outputs") or model.get("outputs") or None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +52,7 @@ class Extraction:
     """
 
     graph: OpGraph
-    model: Mapping[str, Any]
+    model: ModelSource
     bindings: Bindings
     inputs: tuple[ProgramInput, ...] = ()
     outputs: tuple[tuple[str, str], ...] = ()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from placer.extraction.extraction import Bindings, Extraction, ProgramChoice
+from placer.extraction.extraction import Extraction, ProgramChoice
+from placer.graph.program_source import Bindings
 
 if TYPE_CHECKING:
     from placer.extraction.division.division import Division
+    from placer.extraction.process.requests import LiveSource
     from placer.extraction.shapes.dimensions import NamedShape
 
 TIME_LIMIT_SECONDS = 120.0
@@ -48,11 +50,11 @@ def extract(
     from placer.extraction.process.requests import (
         ExtractionRequest,
         FileSource,
-        LiveSource,
         memory_limit,
     )
     from placer.extraction.shapes.dimensions import resolve_shapes
 
+    # what is asked, as a child process takes it
     sizes, named = resolve_shapes(shapes, dims)
     bindings = Bindings(batch_size=batch_size, shapes=sizes, dims=named)
     choice = ProgramChoice(tag_set=tag_set, signature=signature, outputs=outputs)
@@ -66,15 +68,28 @@ def extract(
         )
         return run_extraction(request, time_limit_seconds)
 
+    # a file that the child can read, or something of this process
     if isinstance(source, str | os.PathLike):
         from placer.extraction.process.local_models import local_model
 
         with local_model(source, allow_unsafe_keras=allow_unsafe_keras, weights=False) as model:
             return model.describe(ask(FileSource(path=str(model.path), choice=choice)))
 
+    return _extract_live(source, choice, bindings, division, ask)
+
+
+def _extract_live(
+    source: Any,
+    choice: ProgramChoice,
+    bindings: Bindings,
+    division: Division | None,
+    ask: Callable[[LiveSource], Extraction],
+) -> Extraction:
+    """The extraction of what lives in this process; ``ask`` has a child analyse it."""
     from placer.extraction.divisibility.divisibility import with_inputs
     from placer.extraction.division.dividing import divided
     from placer.extraction.flat_program import analyse_program
+    from placer.extraction.process.requests import LiveSource
     from placer.extraction.reading.loading import load_program
     from placer.extraction.reading.portable_programs import pack_program
     from placer.extraction.shapes.binding import capture_states, needs_binding
@@ -82,9 +97,9 @@ def extract(
     program = load_program(source, **choice)
     captures = capture_states(program)
     if division is not None:
-        division = with_inputs(division, program, sizes)
+        division = with_inputs(division, program, bindings["shapes"])
         parts = pack_program(divided(program, division), captures)
         return ask(LiveSource(program=parts, whole=pack_program(program, captures)))
-    if not needs_binding(program) and not sizes:
+    if not needs_binding(program) and not bindings["shapes"]:
         return analyse_program(program, captures, **bindings)
     return ask(LiveSource(program=pack_program(program, captures)))

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from cost_models.op_info import TensorProperties
-from placer.beside import beside
 from placer.errors import ShapeError
 from placer.extraction.building import GraphBuilder
-from placer.extraction.colocation import find_colocation_groups
-from placer.extraction.extraction import Extraction, Warning_
+from placer.extraction.extraction import Extraction
 from placer.extraction.files.sources import file_hash, model_file
-from placer.extraction.graph_defs.fingerprint import fingerprint_graph
 from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.protobufs import Warning_
 from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import TensorState, is_known
 from placer.extraction.graph_defs.tensor_types import UNSIZED, GraphTypes
 from placer.extraction.graph_defs.v1_control_flow import find_contexts
-from placer.extraction.op_columns import Parcel, find_structure
 from placer.extraction.shapes.binding import Binding, bind_inputs
 from placer.extraction.shapes.shape_inference import GraphShapes, ShapeAnalysis
 from placer.extraction.shapes.stored_shapes import settle_reserve_spaces, stated_shapes
-from placer.graph.op_graph import ColocationGroup, OpGraph
+from placer.graph.op_graph import OpGraph
 from placer.graph.order import is_back_edge
+from placer.graph.program_source import ModelSource
+from placer.graph.tensor_names import op_of
 
 
 def analyse_program(
@@ -49,33 +46,19 @@ def analyse_program(
     ``before_inference`` is called when everything but inference has succeeded.  Raises
     :class:`UsageError` and :class:`ShapeError` for bindings that do not fit.
     """
+    # inputs as they are bound, ops as they are defined
     binding = bind_inputs(program, captures, batch_size=batch_size, shapes=shapes)
     definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
-    warnings = list(program.warnings)
-    if batch_size is not None and not binding.bound:
-        inputs = tuple(item.key for item in program.inputs)
-        message = (
-            f"batch size {batch_size} binds nothing: no input (and no element of a dataset) has "
-            "an unknown first dimension"
-        )
-        warnings.append(("unbound_batch", message, inputs))
-    before_inference()
+    unbound = [] if batch_size is None or binding.bound else _unbound_batch(program, batch_size)
     types = GraphTypes(program.graph_def.node, definitions, program.contents)
-    work = partial(_without_shapes, program, definitions, types)
-    with beside(work, ops=len(program.graph_def.node)) as without_shapes:
-        try:
-            found, problems = _find_shapes(program, binding, types, None if infer else reason)
-        except Exception:
-            without_shapes()  # which names what is wrong with the file
-            raise
-        check_tensors((tensor for _, tensor in program.outputs), types)
-        found = replace(found, shapes=settle_reserve_spaces(types, found.shapes))
-        fingerprint, structure, groups = without_shapes()
-    program = replace(program, fingerprint=fingerprint)
+    check_dtypes(program.graph_def.node, types)
+    check_tensors((tensor for _, tensor in program.outputs), types)
+    # shapes, and the graph with them
+    before_inference()
+    found, problems = _find_shapes(program, binding, types, None if infer else reason)
+    found = replace(found, shapes=settle_reserve_spaces(types, found.shapes))
     builder = GraphBuilder(definitions)
-    graph = builder.build(program, found, structure, groups)
-    warnings.extend(problems)
-    warnings.extend(_unknown_ops(program, definitions))
+    graph = builder.build(program, found)
     outputs = (tensor for info in builder.infos.values() for tensor in info.outputs)
     is_complete = not any(map(_is_lost, outputs))  # which needs no ops
     return Extraction(
@@ -90,24 +73,19 @@ def analyse_program(
         outputs=program.outputs,
         unknown=() if is_complete else tuple(unknown_tensors(graph)),
         unknown_roots=() if is_complete else tuple(unknown_roots(graph)),
-        warnings=tuple(warnings),
+        warnings=(*program.warnings, *unbound, *problems, *_unknown_ops(program, definitions)),
         ops_in_file=program.ops_in_file,
         functions_in_file=program.functions_in_file,
         tensorflow_version=_tensorflow_version(),
     )
 
 
-def _without_shapes(
-    program: FlatProgram, definitions: OpDefinitions, types: GraphTypes
-) -> tuple[str, Parcel, tuple[ColocationGroup, ...]]:
-    """The fingerprint of a program, the structure of its ops, and its colocation groups; raises
-    :class:`ModelError` if an input is not what its reader declares."""
-    check_dtypes(program.graph_def.node, types)
-    structure = find_structure(program.graph_def.node, program.contents, program.origins)
-    found = program.fingerprint or fingerprint_graph(
-        program.graph_def, definitions, program.contents
+def _unbound_batch(program: FlatProgram, batch_size: int) -> list[Warning_]:
+    message = (
+        f"batch size {batch_size} binds nothing: no input (and no element of a dataset) has "
+        "an unknown first dimension"
     )
-    return found, Parcel(structure), find_colocation_groups(program.graph_def, types)
+    return [("unbound_batch", message, tuple(item.key for item in program.inputs))]
 
 
 def _find_shapes(
@@ -152,12 +130,15 @@ def _infer(
     return found, warnings
 
 
-def _unbound(program: FlatProgram, binding: Binding) -> dict[str, TensorState]:
-    declared = {item.tensor.partition(":")[0]: item.shape for item in program.inputs}
-    return {
+def _infer_unbound(program: FlatProgram, binding: Binding, types: GraphTypes) -> GraphShapes:
+    """The shapes of the program with its inputs as they are declared."""
+    declared = {item.op: item.shape for item in program.inputs}
+    inputs = {
         name: replace(state, shape=declared.get(name, state.shape))
         for name, state in binding.inputs.items()
     }
+    analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
+    return analysis.analyse(program.graph_def, inputs, program.stored_shapes, types=types)[0]
 
 
 def _require_fitting_shapes(
@@ -168,10 +149,7 @@ def _require_fitting_shapes(
     In a branch of a v1 conditional that is no fault: these shapes may never take it.
     """
     contexts = find_contexts(program.graph_def.node)
-    analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
-    before, _ = analysis.analyse(
-        program.graph_def, _unbound(program, binding), program.stored_shapes, types=types
-    )
+    before = _infer_unbound(program, binding, types)
     for name, reason in found.refused.items():
         if name not in before.refused and not contexts[name].branches:
             raise ShapeError(
@@ -182,21 +160,19 @@ def _require_fitting_shapes(
 
 def _cannot_import(program: FlatProgram, binding: Binding, types: GraphTypes) -> bool:
     try:
-        analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
-        analysis.analyse(
-            program.graph_def, _unbound(program, binding), program.stored_shapes, types=types
-        )
+        _infer_unbound(program, binding, types)
     except ShapeError:
         return True
     return False
 
 
 def _unknown_ops(program: FlatProgram, definitions: OpDefinitions) -> Iterator[Warning_]:
-    unknown = [n for n in program.graph_def.node if not definitions.is_registered(n.op)]
+    op_types = {node.op for node in program.graph_def.node}
+    unknown = {op_type for op_type in op_types if not definitions.is_registered(op_type)}
     if unknown:
-        kinds = ", ".join(sorted({node.op for node in unknown}))
-        message = f"TensorFlow does not know {len(unknown)} ops of type {kinds}"
-        yield "unknown_op_type", message, tuple(node.name for node in unknown)
+        names = tuple(node.name for node in program.graph_def.node if node.op in unknown)
+        kinds = ", ".join(sorted(unknown))
+        yield "unknown_op_type", f"TensorFlow does not know {len(names)} ops of type {kinds}", names
 
 
 def unknown_tensors(graph: OpGraph) -> Iterator[str]:
@@ -247,15 +223,15 @@ def _roots(graph: OpGraph) -> Iterator[str]:
         arriving = (
             tensor
             for source, tensor in zip(op.inputs, op.info.inputs, strict=True)
-            if not is_back_edge(graph.ops[source.rpartition(":")[0]].op_type, op.op_type)
+            if not is_back_edge(graph.ops[op_of(source)].op_type, op.op_type)
         )
         if named and all(is_known(tensor.shape) for tensor in arriving):
             yield op.name
 
 
-def describe(program: FlatProgram) -> dict[str, Any]:
+def describe(program: FlatProgram) -> ModelSource:
     """What a plan says about its model."""
-    found: dict[str, Any] = {
+    found: ModelSource = {
         "path": program.path,
         "format": program.source_format,
         "signature": program.signature,

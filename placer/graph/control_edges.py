@@ -7,13 +7,14 @@ from dataclasses import replace
 
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
+from placer.graph.op_types import ENTERS, PLACEHOLDERS, SWITCHES, VARIABLES
 from placer.graph.order import predecessors, topological_order
 
 ControlEdge = tuple[str, str]
 """The op that runs before, the op that waits for it."""
 
-_CONDITIONAL = frozenset({"Switch", "RefSwitch", "_SwitchN", "Enter", "RefEnter"})
-_NEVER_RUN = frozenset({"Const", "Placeholder", "PlaceholderV2", "VarHandleOp", "VariableV2"})
+_CONDITIONAL = SWITCHES | ENTERS | {"_SwitchN"}
+_NEVER_RUN = PLACEHOLDERS | VARIABLES | {"Const"}
 
 
 def add_control_edges(graph: OpGraph, edges: Iterable[ControlEdge]) -> OpGraph:
@@ -68,8 +69,8 @@ def joinable_ops(graph: OpGraph) -> frozenset[str]:
     """
     conditional: set[str] = set()
     for op in graph.ops.values():
-        sources = [name.rpartition(":")[0] for name in op.inputs]
-        if op.op_type in _CONDITIONAL or not conditional.isdisjoint((*sources, *op.control_inputs)):
+        before = (*op.producers, *op.control_inputs)
+        if op.op_type in _CONDITIONAL or not conditional.isdisjoint(before):
             conditional.add(op.name)
     feeds = frozenset(graph.feeds)
     return frozenset(

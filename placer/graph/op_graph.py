@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cost_models.op_info import OpInfo, TensorProperties, ask_once
+from placer.graph.tensor_names import op_of
 
 if TYPE_CHECKING:
     import networkx
@@ -61,6 +62,11 @@ class Op:
     def op_type(self) -> str:
         """TensorFlow's op type, such as ``MatMul``."""
         return self.info.op
+
+    @property
+    def producers(self) -> list[str]:
+        """The ops that compute its inputs, input by input."""
+        return [tensor.partition(":")[0] for tensor in self.inputs]
 
     def output_name(self, index: int) -> str:
         """The name of output ``index``."""
@@ -175,8 +181,7 @@ class OpGraph:
         graph.add_nodes_from((op.name, {"op": op}) for op in self.ops.values())
         for op in self.ops.values():
             graph.add_edges_from(
-                (name.rpartition(":")[0], op.name, {"tensor": self.tensors[name]})
-                for name in op.inputs
+                (op_of(name), op.name, {"tensor": self.tensors[name]}) for name in op.inputs
             )
             graph.add_edges_from((name, op.name, {"tensor": None}) for name in op.control_inputs)
         return graph

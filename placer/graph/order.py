@@ -7,15 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from placer.errors import ModelError
 from placer.graph.op_graph import Op
+from placer.graph.op_types import MERGES, NEXT_ITERATIONS
 
-BACK_EDGE_SOURCES = frozenset({"NextIteration", "RefNextIteration"})
-BACK_EDGE_TARGETS = frozenset({"Merge", "RefMerge"})
 _MOST_OPS_SHOWN = 6
 
 
 def is_back_edge(producer_type: str, consumer_type: str) -> bool:
-    """Does an edge between these op types carry a value of a v1 loop's previous iteration?"""
-    return consumer_type in BACK_EDGE_TARGETS and producer_type in BACK_EDGE_SOURCES
+    """Does an edge between these op types carry a value of a v1 loop's previous iteration?
+
+    >>> is_back_edge("NextIteration", "Merge"), is_back_edge("Enter", "Merge")
+    (True, False)
+    """
+    return consumer_type in MERGES and producer_type in NEXT_ITERATIONS
 
 
 def predecessors(op: Op, ops: Mapping[str, Op]) -> list[str]:
@@ -24,18 +27,32 @@ def predecessors(op: Op, ops: Mapping[str, Op]) -> list[str]:
     The back edge of a v1 loop (``NextIteration`` to ``Merge``) carries the value of the previous
     iteration: it orders nothing and is left out.  Names that ``ops`` does not hold are left out.
     """
-    names: Iterable[str] = dict.fromkeys(
-        [name.rpartition(":")[0] for name in op.inputs] + list(op.control_inputs)
-    )
-    kind = op.op_type
-    if kind not in BACK_EDGE_TARGETS:
-        return [name for name in names if name in ops]
-    return [name for name in names if name in ops and not is_back_edge(ops[name].op_type, kind)]
+    names = [name for name in dict.fromkeys((*op.producers, *op.control_inputs)) if name in ops]
+    if op.op_type not in MERGES:
+        return names
+    return [name for name in names if not is_back_edge(ops[name].op_type, op.op_type)]
 
 
 def topological_order(ops: Mapping[str, Op]) -> tuple[str, ...]:
     """The names of ``ops``, producers first; see :func:`sort_topologically`."""
     return sort_topologically({name: predecessors(op, ops) for name, op in ops.items()})
+
+
+def order_by_sources(
+    op_types: Mapping[str, str], sources: Mapping[str, Iterable[str]]
+) -> tuple[str, ...]:
+    """As :func:`topological_order`, of ops given by their types and the ops that each reads.
+
+    >>> order_by_sources({"y": "Relu", "x": "Const"}, {"y": ["x"], "x": []})
+    ('x', 'y')
+    """
+    before = {}
+    for name, kind in op_types.items():
+        found = [source for source in dict.fromkeys(sources[name]) if source in op_types]
+        if kind in MERGES:
+            found = [source for source in found if not is_back_edge(op_types[source], kind)]
+        before[name] = found
+    return sort_topologically(before)
 
 
 def sort_topologically(before: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
@@ -47,6 +64,9 @@ def sort_topologically(before: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     loops out.
 
     Kahn, "Topological sorting of large networks", doi:10.1145/368996.369025.
+
+    >>> sort_topologically({"c": ["b"], "b": ["a"], "a": []})
+    ('a', 'b', 'c')
     """
     if _is_topological(before):
         return tuple(before)

@@ -7,6 +7,10 @@ class UnionFind:
     """Disjoint sets of names; a name that was never joined is a set of its own.
 
     Tarjan, "Efficiency of a good but not linear set union algorithm", doi:10.1145/321879.321884.
+
+    >>> sets = UnionFind()
+    >>> sets.union("a", "b"), sets.root("b"), sets.root("c")
+    ('a', 'a', 'c')
     """
 
     def __init__(self) -> None:

@@ -8,30 +8,25 @@ from dataclasses import replace
 from typing import Any
 
 from cost_models.devices import Cluster
-from cost_models.estimation import with_measured
-from cost_models.op_cost import OpCost
+from cost_models.op_cost import OpCost, with_measured
 from placer.errors import UsageError
 from placer.extraction import Extraction
-from placer.plan.measured_costs import GRAPPLER, Costs, MeasuredCosts
+from placer.plan.measured_costs import GRAPPLER, MeasuredCosts
+from placer.plan.request import Options
 from placer.prediction import estimate_costs
 
 
 def cost_ops(
-    source: Any,
-    extraction: Extraction,
-    cluster: Cluster,
-    costs: Costs = None,
-    trip_count: int | None = None,
-    allow_unsafe_keras: bool = False,
+    source: Any, extraction: Extraction, cluster: Cluster, wanted: Options
 ) -> tuple[dict[str, OpCost], Extraction]:
     """The cost of every op, and the extraction with what has to be said about that.
 
     Bytes are always those of the cost rules; so are the seconds of ops that were not measured.
     Raises :class:`UsageError` for costs of another graph, or that name no op of this one.
     """
-    graph = extraction.graph
+    graph, costs = extraction.graph, wanted.costs
     calibrated = any(device.efficiency for device in cluster.devices)
-    found = estimate_costs(graph, trip_count, in_place=calibrated)
+    found = estimate_costs(graph, wanted.trip_count, in_place=calibrated)
     if costs is None:
         return found, extraction
     by_type: Mapping[str, Mapping[str, float]]
@@ -39,7 +34,7 @@ def cost_ops(
         from placer.application.measuring.grappler_costs import grappler_seconds
 
         by_type = grappler_seconds(
-            source, extraction, cluster, allow_unsafe_keras=allow_unsafe_keras
+            source, extraction, cluster, allow_unsafe_keras=wanted.allow_unsafe_keras
         )
     else:
         by_type = _measured_seconds(extraction, costs)
@@ -90,7 +85,7 @@ def _measured_seconds(
 
 
 def _check_bindings(measured: MeasuredCosts, extraction: Extraction, source: str) -> None:
-    """Nothing, if unknown dimensions were bound to the same sizes.  Raises ``UsageError``."""
+    """Raises ``UsageError`` if unknown dimensions were bound to other sizes."""
     for key in ("batch_size", "shapes"):
         then, now = measured.bindings.get(key), extraction.bindings.get(key)
         if measured.bindings and _plain(then) != _plain(now):

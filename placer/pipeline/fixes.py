@@ -1,27 +1,37 @@
 """The smallest changes of a request that has no placement under which it has one.
 
-Every change is asked for, and placed, before it is told.
+The problem says what it does not rule out (:mod:`placer.solving.conflicts.fixes`); here each change
+is asked for, and placed, before anybody reads of it.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-from cost_models.byte_sizes import format_bytes
+from cost_models.byte_sizes import format_bytes, parse_reserve
 from cost_models.clusters import parse_cluster
 from cost_models.devices import presets
 from placer.errors import PlacerError
+from placer.pipeline.placement import place_workload
+from placer.pipeline.preparation import prepare
+from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.plan.request import Options
+from placer.problem.conflict import Conflict, Fix
 from placer.problem.constraints import pin_request
 from placer.problem.grouping import GRADIENTS, together_request
 from placer.problem.placement_problem import NEVER_SPILL
+
+_LOG = logging.getLogger(__name__)
+
+CHANGES_SECONDS = 10.0
+"""At most, for what would fit where nothing does, if the time limit leaves so much."""
 
 LEAST_STEP = 1.02
 """Caps and the best of them that is known not to do are this close when the search ends."""
@@ -41,52 +51,65 @@ Attempt = Callable[[str | Path, Options], Plan]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fix:
-    """A change of the request under which there is a placement.
+class PlacedFix(Fix):
+    """A fix with the ``plan`` that shows it."""
 
-    ``kind`` is ``caps``, ``devices``, ``batch``, ``pin``, ``group`` or ``spill``; ``change`` is
-    what to ask for instead, as an option of the command line; ``note`` says how near to the least
-    it is.  ``plan`` is the placement that shows it.
-    """
-
-    kind: str
-    change: str
-    note: str
     plan: Plan
 
     @property
-    def row(self) -> dict[str, str]:
+    def row(self) -> Fix:
         """The change as a plan keeps it."""
-        return {"kind": self.kind, "change": self.change, "note": self.note}
+        return Fix(kind=self.kind, change=self.change, note=self.note)
 
 
-def find_changes(
+def with_fixes(plan: Plan, workload: Workload, devices: str | Path, deadline: float) -> Plan:
+    """``plan`` with what would fit, if it is proven that nothing does."""
+    if plan.conflict is None or plan.solver.status != "INFEASIBLE":
+        return plan
+    _LOG.info("searching what would fit")
+    until = min(deadline, time.monotonic() + CHANGES_SECONDS)
+    attempt = placements_of(workload)
+    found = placed_fixes(attempt, devices, workload.wanted, plan.conflict, until)
+    fixes = tuple(fix.row for fix in found)
+    return replace(plan, conflict=replace(plan.conflict, fixes=fixes))
+
+
+def placements_of(workload: Workload) -> Attempt:
+    """Places ``workload`` on other devices or with other options; for another batch size its
+    source is read again."""
+
+    def attempt(devices: str | Path, wanted: Options) -> Plan:
+        if wanted.batch_size == workload.wanted.batch_size:
+            return place_workload(workload.on(devices, wanted))
+        return place_workload(prepare(workload.source, devices, wanted))
+
+    return attempt
+
+
+def placed_fixes(
     attempt: Attempt,
     devices: str | Path,
     wanted: Options,
-    conflict: Mapping[str, Any],
+    conflict: Conflict | None,
     deadline: float,
-) -> list[Fix]:
+) -> list[PlacedFix]:
     """What was found until ``deadline`` (of ``time.monotonic()``): each single request (to spill, a
     pin less) that is enough to drop, or the fewest; the least cap of one device, and of all in
     conflict; the next larger devices; the largest batch.
 
-    ``conflict`` is that of :func:`placer.solving.conflicts.conflict.explain_conflict`: what cannot
-    help is not tried.
+    ``conflict`` is that of the problem, if it is proven infeasible: what cannot help is not tried.
     """
-    search = _Search(attempt, devices, wanted, conflict, deadline)
-    steps = (search.requests, search.caps, search.larger_devices, search.batch)
-    return [fix for step in steps for fix in step()]
+    trials = _Trials(attempt, devices, wanted, deadline)
+    conflict = conflict or Conflict()
+    steps = (trials.requests(conflict), trials.caps(conflict), trials.larger_devices())
+    return [*(fix for step in steps for fix in step), *trials.batch()]
 
 
-class _Search:
+class _Trials:
+    """Placements of a request with something changed, each in a share of the time."""
+
     def __init__(
-        self,
-        attempt: Attempt,
-        devices: str | Path,
-        wanted: Options,
-        conflict: Mapping[str, Any],
-        deadline: float,
+        self, attempt: Attempt, devices: str | Path, wanted: Options, deadline: float
     ) -> None:
         self.attempt = attempt
         self.devices = devices
@@ -95,9 +118,6 @@ class _Search:
         share = (deadline - time.monotonic()) / _TRIALS
         self.trial_seconds = min(_MOST_TRIAL_SECONDS, max(_LEAST_TRIAL_SECONDS, share))
         self.cluster = parse_cluster(str(devices), wanted.max_memory, wanted.reserve)
-        self.known = [row for row in conflict.get("fixes", ()) if isinstance(row, Mapping)]
-        asked = [*conflict.get("pins", ()), *conflict.get("groups", ())]
-        self.blamed = [row["request"] for row in asked if row.get("request")]
 
     @property
     def is_over(self) -> bool:
@@ -105,6 +125,8 @@ class _Search:
 
     def place(self, wanted: Options, devices: str | Path | None = None) -> Plan | None:
         """A placement that fits; ``None`` if there was none in a short time."""
+        if self.is_over:
+            return None
         limited = replace(wanted, time_limit=min(wanted.time_limit, self.trial_seconds))
         try:
             plan = self.attempt(devices or self.devices, limited)
@@ -112,67 +134,65 @@ class _Search:
             return None
         return plan if plan.fits else None
 
-    def requests(self) -> Iterator[Fix]:
+    def requests(self, conflict: Conflict) -> Iterator[PlacedFix]:
         """What could be enough as far as the problem tells; if none of it is, each request in
         conflict, and at last all of them."""
-        likely = [tuple(row["requests"]) for row in self.known if row.get("requests")]
-        singles = [(name,) for name in self.blamed or self._asked()]
-        everything = [tuple(name for (name,) in singles)] if len(singles) > 1 else []
+        rows = (*conflict.pins, *conflict.groups)
+        blamed = [row.request for row in rows if row.request] or self._asked()
+        likely = [fix.requests for fix in conflict.fixes if fix.requests]
         tried: set[tuple[str, ...]] = set()
-        for trials in (likely, singles, everything):
-            found = False
-            for names in trials:
-                fix = None if names in tried or self.is_over else self._without(names)
-                tried.add(names)
-                if fix is not None:
-                    found = True
-                    yield fix
+        for trials in (likely, [(name,) for name in blamed], [tuple(blamed)]):
+            names = [names for names in trials if names and names not in tried]
+            tried.update(names)
+            found = [fix for fix in map(self._without, names) if fix is not None]
+            yield from found
             if found:
                 return
 
     def _asked(self) -> list[str]:
         """Everything that was asked for and can be dropped."""
         wanted = self.wanted
-        names = [pin_request("--pin", *pin) for pin in wanted.pins.items()]
-        names += [pin_request("--pin-type", *pin) for pin in wanted.pin_types.items()]
-        names += [together_request(glob) for glob in wanted.keep_together]
-        return names + ([NEVER_SPILL] if wanted.spill == "never" else [])
+        return [
+            *(pin_request("--pin", *pin) for pin in wanted.pins.items()),
+            *(pin_request("--pin-type", *pin) for pin in wanted.pin_types.items()),
+            *map(together_request, wanted.keep_together),
+            *([NEVER_SPILL] if wanted.spill == "never" else []),
+        ]
 
-    def _without(self, names: Sequence[str]) -> Fix | None:
+    def _without(self, names: Sequence[str]) -> PlacedFix | None:
         """The request without some of what it asks for, if that has a placement."""
-        wanted, dropped = self.wanted, set(names)
-        changes, kinds = [f"without {name}" for name in names], {"pin"}
-        fewer = replace(
-            wanted,
-            pins=_less(wanted.pins, "--pin", dropped),
-            pin_types=_less(wanted.pin_types, "--pin-type", dropped),
-            keep_together=tuple(
-                glob for glob in wanted.keep_together if together_request(glob) not in dropped
-            ),
-            colocate_gradients=wanted.colocate_gradients and GRADIENTS not in dropped,
-        )
-        if any(name.startswith(_DEVICE_STRING) for name in dropped):
-            changes = [c for c, name in zip(changes, names, strict=True) if name in self._asked()]
-            if wanted.device_function is None:
-                fewer, changes = replace(fewer, clear_devices=True), [*changes, "--clear-devices"]
-            else:
-                fewer = replace(fewer, device_function=None)
-                changes.append("without the device function")
-        if NEVER_SPILL in dropped:
-            fewer = replace(fewer, spill="auto")
-            changes = ["--spill auto", *(c for c in changes if not c.endswith(NEVER_SPILL))]
-            kinds = {"spill"}
-        elif fewer.pins == wanted.pins and fewer.keep_together != wanted.keep_together:
-            kinds = {"group"}
+        fewer, changes = self.wanted, []
+        for name in sorted(names, key=lambda n: (n != NEVER_SPILL, n.startswith(_DEVICE_STRING))):
+            fewer, change = self._drop(fewer, name)
+            changes.append(change)
         plan = self.place(fewer)
         if plan is None:
             return None
-        return Fix(kind=min(kinds), change=" ".join(changes), note="", plan=plan)
+        are_groups = all(name in map(together_request, self.wanted.keep_together) for name in names)
+        kind = "spill" if NEVER_SPILL in names else "group" if are_groups else "pin"
+        return PlacedFix(kind=kind, change=" ".join(dict.fromkeys(changes)), note="", plan=plan)
 
-    def caps(self) -> Iterator[Fix]:
+    def _drop(self, wanted: Options, name: str) -> tuple[Options, str]:
+        """``wanted`` without one request, and how to ask for that."""
+        if name == NEVER_SPILL:
+            return replace(wanted, spill="auto"), "--spill auto"
+        if name.startswith(_DEVICE_STRING) and self.wanted.device_function is not None:
+            return replace(wanted, device_function=None), "without the device function"
+        if name.startswith(_DEVICE_STRING):
+            return replace(wanted, clear_devices=True), "--clear-devices"
+        fewer = replace(
+            wanted,
+            pins=_less(wanted.pins, "--pin", name),
+            pin_types=_less(wanted.pin_types, "--pin-type", name),
+            keep_together=tuple(g for g in wanted.keep_together if together_request(g) != name),
+            colocate_gradients=wanted.colocate_gradients and name != GRADIENTS,
+        )
+        return fewer, f"without {name}"
+
+    def caps(self, conflict: Conflict) -> Iterator[PlacedFix]:
         """The least caps, of one device and of several, with a placement: from those on that the
         problem does not rule out."""
-        rows = [dict(row["caps"]) for row in self.known if row.get("caps")]
+        rows = [fix.caps for fix in conflict.fixes if fix.caps]
         accelerators = {d.name: d.usable_bytes for d in self.cluster.devices if d.type != "CPU"}
         host = {self.cluster.host.name: self.cluster.host.usable_bytes}
         for least in rows or [accelerators or host]:
@@ -180,39 +200,34 @@ class _Search:
             if found is not None:
                 yield found
 
-    def _least_factor(self, least: Mapping[str, int]) -> Fix | None:
+    def _least_factor(self, least: Mapping[str, int]) -> PlacedFix | None:
         """The caps ``least`` times a factor as near to one as was found to be enough."""
-        best: tuple[float, Plan] | None = None
-        low = 0.0
+        low, best = 0.0, None
         for factor in _FACTORS:
-            plan = None if self.is_over else self.place(self._with_caps(least, factor))
-            if plan is not None:
-                best = factor, plan
+            best = self.place(self._with_caps(least, factor))
+            if best is not None:
                 break
             low = factor
-        while best is not None and low and best[0] > low * LEAST_STEP and not self.is_over:
-            middle = (low * best[0]) ** 0.5
+        if best is None:
+            return None
+        while low and factor > low * LEAST_STEP and not self.is_over:
+            middle = (low * factor) ** 0.5
             plan = self.place(self._with_caps(least, middle))
             if plan is None:
                 low = middle
             else:
-                best = middle, plan
-        if best is None:
-            return None
-        factor, plan = best
-        caps = self._limits(least, factor)
+                factor, best = middle, plan
         given = {device.name: device.memory_limit_bytes for device in self.cluster.devices}
-        sizes = [
-            f"{name} {format_bytes(caps[name])} for {format_bytes(given[name])}" for name in least
-        ]
+        caps = self._limits(least, factor)
+        sizes = [f"{n} {format_bytes(caps[n])} for {format_bytes(given[n])}" for n in least]
         tried = f"{low / factor:.1%} of it" if low else "less"
         note = f"{', '.join(sizes)}; no placement was found for {tried}"
-        change = "--max-memory " + ",".join(f"{name}={size}" for name, size in caps.items())
-        return Fix(kind="caps", change=change, note=note, plan=plan)
+        change = f"--max-memory {self._with_caps(least, factor).max_memory}"
+        return PlacedFix(kind="caps", change=change, note=note, plan=best)
 
     def _with_caps(self, usable: Mapping[str, int], factor: float) -> Options:
-        caps: Mapping[int | str, int | str] = dict(self._limits(usable, factor).items())
-        return replace(self.wanted, max_memory=caps)
+        caps = self._limits(usable, factor).items()
+        return replace(self.wanted, max_memory=",".join(f"{name}={size}" for name, size in caps))
 
     def _limits(self, usable: Mapping[str, int], factor: float) -> dict[str, int]:
         """What to ask for in place of the caps that were asked for: as they were, but with
@@ -223,16 +238,14 @@ class _Search:
             for device in self.cluster.devices
             if device.name in usable or (asked and (device.type != "CPU" or host))
         }
-        for _ in range(64):  # percentages are reserved of the cap itself: this converges
-            cluster = parse_cluster(str(self.devices), dict(limits.items()), self.wanted.reserve)
-            left = {device.name: device.usable_bytes for device in cluster.devices}
-            missing = {name: int(size * factor) - left[name] for name, size in usable.items()}
-            if all(size <= 0 for size in missing.values()):
-                break
-            limits |= {name: limits[name] + max(0, size) for name, size in missing.items()}
+        for name, size in usable.items():
+            reserve = None if name == self.cluster.host.name else self.wanted.reserve
+            for _ in range(64):  # percentages are reserved of the cap itself: this converges
+                least = int(size * factor) + parse_reserve(reserve, limits[name])
+                limits[name] = max(limits[name], least)
         return limits
 
-    def larger_devices(self) -> Iterator[Fix]:
+    def larger_devices(self) -> Iterator[PlacedFix]:
         """The accelerators of the next larger model with which there is a placement."""
         models = {d.model: d.memory_limit_bytes for d in self.cluster.devices if d.type != "CPU"}
         spec = str(self.devices)
@@ -248,12 +261,12 @@ class _Search:
         for _, other in sizes if model else ():
             item = rf"((?:^|,)\s*(?:\d+[xX])?){re.escape(model)}(?![\w-])"
             devices = re.sub(item, rf"\g<1>{other}", spec)
-            plan = None if self.is_over or devices == spec else self.place(self.wanted, devices)
+            plan = None if devices == spec else self.place(self.wanted, devices)
             if plan is not None:
-                yield Fix(kind="devices", change=f"--devices {devices}", note="", plan=plan)
+                yield PlacedFix(kind="devices", change=f"--devices {devices}", note="", plan=plan)
                 return
 
-    def batch(self) -> Iterator[Fix]:
+    def batch(self) -> Iterator[PlacedFix]:
         """The largest batch size with a placement."""
         given = self.wanted.batch_size
         if given is None or given < 2:
@@ -268,12 +281,8 @@ class _Search:
                 low, best = middle, plan
         if best is not None:
             note = f"no placement was found for {high}" if high < given else f"{given} has none"
-            yield Fix(kind="batch", change=f"--batch-size {low}", note=note, plan=best)
+            yield PlacedFix(kind="batch", change=f"--batch-size {low}", note=note, plan=best)
 
 
-def _less(pins: Mapping[str, str], flag: str, dropped: set[str]) -> dict[str, str]:
-    return {
-        glob: device
-        for glob, device in pins.items()
-        if pin_request(flag, glob, device) not in dropped
-    }
+def _less(pins: Mapping[str, str], flag: str, dropped: str) -> dict[str, str]:
+    return {g: device for g, device in pins.items() if pin_request(flag, g, device) != dropped}

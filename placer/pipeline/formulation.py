@@ -1,28 +1,29 @@
-"""From a graph, its costs, a cluster and constraints to the bare placement problem."""
+"""The problem of a workload: where each op may run, and the numbers that a solver sees."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
+from placer.graph.control_edges import ControlEdge, add_control_edges
 from placer.graph.op_graph import Op, OpGraph
+from placer.graph.op_types import ENTERS
+from placer.pipeline.workload import Workload
 from placer.prediction.memory.live_moments import moment_finder, working_set_bytes
-from placer.prediction.memory.timelines import StepMemory, predict_memory
+from placer.prediction.memory.timelines import predict_memory
 from placer.prediction.metrics import MemoryTimeline
-from placer.prediction.orders.execution_orders import (
-    executor_orders,
-    peaks_along,
-    ranges_of_peaks,
-    uses_accelerator,
-)
-from placer.prediction.orders.possible_lifetimes import PossibleLifetimes, find_possible_lifetimes
-from placer.prediction.orders.possible_steps import PossibleSteps
-from placer.problem.constraints import Constraints
+from placer.prediction.orders.execution_orders import executor_orders, uses_accelerator
+from placer.problem.constraints import ConstraintOptions, Constraints, find_constraints
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.problem.requests import confine
-from placer.solving.caps.reservation import DevicePeak
+from placer.solving.orders.memory_order import order_for_memory
+from placer.solving.orders.placed_order import FREE
+
+_LOG = logging.getLogger(__name__)
 
 STRETCH_COUNT = 16
 """The fullest moment of each stretch of the step becomes a row of every device's cap."""
@@ -32,7 +33,72 @@ WIDEST_COUNT = 48
 """So do the moments of this many ops, if they take that share of the smallest cap alone."""
 
 
-def formulate(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formulation:
+    """A workload as a problem; ``graph`` is its graph with the ``control_edges`` that a placement
+    is searched with."""
+
+    workload: Workload
+    control_edges: tuple[ControlEdge, ...]
+    graph: OpGraph
+    constraints: Constraints
+    problem: PlacementProblem
+
+
+def formulate(workload: Workload) -> Formulation:
+    """Where each op of ``workload`` may run, and the problem of choosing."""
+    wanted = workload.wanted
+    edges = _low_memory_edges(workload)
+    graph = add_control_edges(workload.graph, edges)
+    constraints = constraints_of(workload.with_graph(graph))
+    problem = build_problem(
+        graph,
+        workload.costs,
+        workload.cluster,
+        constraints,
+        objective=wanted.objective,
+        spill=wanted.spill,
+    )
+    return Formulation(
+        workload=workload,
+        control_edges=edges,
+        graph=graph,
+        constraints=constraints,
+        problem=problem,
+    )
+
+
+def constraints_of(workload: Workload) -> Constraints:
+    """Where each op may run, by kernels, colocation and what was asked for."""
+    graph, wanted = workload.graph, workload.wanted
+    asks = wanted.device_function
+    if asks is not None:
+        ops = {name: replace(op, device=asks(op) or "") for name, op in graph.ops.items()}
+        graph = replace(graph, ops=ops)
+    return find_constraints(
+        graph,
+        workload.cluster,
+        ConstraintOptions(
+            pins=wanted.pins,
+            pin_types=wanted.pin_types,
+            keep_together=wanted.keep_together,
+            clear_devices=wanted.clear_devices and asks is None,
+            colocate_gradients=wanted.colocate_gradients,
+        ),
+    )
+
+
+def _low_memory_edges(workload: Workload) -> tuple[ControlEdge, ...]:
+    """The control edges for the lowest peaks if every op were on the device it would rather be on;
+    none if the order is free."""
+    if workload.wanted.order == FREE:
+        return ()
+    _LOG.info("searching an order with low memory")
+    placement = constraints_of(workload).first_choice
+    return order_for_memory(workload.graph, workload.costs, placement, workload.cluster).edges
+
+
+def build_problem(
     graph: OpGraph,
     costs: Mapping[str, OpCost],
     cluster: Cluster,
@@ -52,7 +118,7 @@ def formulate(
     capacity = tuple(device.usable_bytes for device in cluster.devices)
     group, allowed, spillable = _group_arrays(constraints, number, device_names)
     widths = working_set_bytes(graph, costs)
-    loops = any(op.op_type in ("Enter", "RefEnter") for op in graph.ops.values())
+    loops = any(op.op_type in ENTERS for op in graph.ops.values())
     certain = tuple(0 if loops else _certain_width(graph.ops[name], widths) for name in names)
     allowed, homeless = _wide_enough(
         allowed,
@@ -102,62 +168,6 @@ def formulate(
         colocation=confinement.colocation,
         working_set_bytes=certain,
     )
-
-
-class StepPeaks:
-    """The peaks of placements along the orders that a step may run in."""
-
-    def __init__(
-        self, graph: OpGraph, costs: Mapping[str, OpCost], problem: PlacementProblem
-    ) -> None:
-        self.graph, self.costs, self.problem = graph, costs, problem
-        self.number = {name: index for index, name in enumerate(problem.op_names)}
-        self.host = problem.device_names[problem.host]
-        accelerated = uses_accelerator(problem.device_names)
-        self.steps = PossibleSteps(graph, costs, accelerated=accelerated)
-        # A moment is one of the ops that are placed: of a loop as a whole.
-        laid_out = bool(self.steps.owner)
-        self.orders = (
-            executor_orders(graph, accelerated=accelerated) if laid_out else self.steps.orders
-        )
-        self.moments_along: dict[int, Callable[[str], dict[str, int]]] = {}
-
-    def __call__(self, device_of: Sequence[int]) -> tuple[DevicePeak, ...]:
-        """The highest predicted peak of every device, given one device number per op, with the
-        moment of the peak where that exceeds the device's cap."""
-        names, placement = self.problem.device_names, self.problem.placement(device_of)
-        step = self.steps.memory(placement, names, self.host)
-        along = peaks_along(step, self.steps.orders)
-        ranges = ranges_of_peaks(step, along)
-        if self.steps.owner:
-            step = StepMemory(self.graph, self.costs, placement, names, self.host)
-            along = peaks_along(step, self.orders)
-        return tuple(
-            DevicePeak(
-                peak_bytes=ranges[name].high_bytes,
-                moment=self._moment(name, step, along) if ranges[name].high_bytes > cap else {},
-            )
-            for name, cap in zip(names, self.problem.capacity_bytes, strict=True)
-        )
-
-    def possible_lifetimes(self) -> PossibleLifetimes:
-        """The buffers of the step along the same orders, for placements that are not known yet."""
-        names = self.problem.device_names
-        allowed = {
-            name: [names[device] for device in devices]
-            for name, devices in zip(self.problem.op_names, self.problem.allowed, strict=True)
-        }
-        return find_possible_lifetimes(self.steps, allowed, self.host)
-
-    def _moment(
-        self, name: str, step: StepMemory, along: Sequence[Mapping[str, int]]
-    ) -> dict[int, int]:
-        """What is needed when the device called ``name`` peaks, along the worst order for it."""
-        worst = max(range(len(self.orders)), key=lambda index: along[index][name])
-        if worst not in self.moments_along:
-            self.moments_along[worst] = moment_finder(self.graph, self.costs, self.orders[worst])
-        at_op = step.timelines(self.orders[worst])[name].peak_op
-        return _numbered(self.moments_along[worst](at_op), self.number)
 
 
 def _certain_width(op: Op, widths: Mapping[str, int]) -> int:

@@ -5,13 +5,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cost_models.devices import Cluster, DeviceProperties
 from cost_models.op_cost import OpCost
+from placer.errors import ShapeError
 from placer.graph.name_scopes import scope_of
 from placer.graph.op_graph import Op, OpGraph, Variable
-from placer.plan.plan import Plan
+from placer.graph.op_types import READ_VARIABLE
+from placer.graph.tensor_names import split_tensor
+from placer.pipeline.formulation import constraints_of
+from placer.pipeline.placement import place_workload
+from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
+from placer.pipeline.workload import Workload, require_known_shapes
 from placer.plan.report import (
     ComputeFacts,
     Hotspot,
@@ -22,6 +30,7 @@ from placer.plan.report import (
     Report,
     UnknownShape,
 )
+from placer.plan.request import describe_request
 from placer.prediction.memory.live_moments import working_set_bytes
 from placer.prediction.memory.roles import find_roles
 from placer.prediction.metrics import MemoryTimeline, Metrics, Schedule
@@ -38,77 +47,40 @@ HOTSPOT_COUNT = 10
 _DEEPEST_SCOPE = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory:
-    """What is in a program, whatever a step of it takes; see
-    :class:`~placer.plan.report.Report`."""
-
-    model: ModelFacts
-    weight_bytes: int
-    optimizer_state_bytes: int
-    constant_bytes: int
-    widest_op: str
-    widest_op_bytes: int
-    largest_group: IndivisibleGroup | None
-    no_gpu_kernel: Mapping[str, int]
-    unmodelled: Mapping[str, int]
-    unknown_share: float
+def predict_together(workload: Workload) -> PredictedPlacement:
+    """A step with everything on one device, feeds and host-only kernels aside."""
+    free = replace(workload.wanted, pins={}, pin_types={}, keep_together=(), clear_devices=True)
+    constraints = constraints_of(replace(workload, wanted=free))
+    return predict_placement(workload, constraints.first_choice)
 
 
-def take_inventory(extraction: Extraction, costs: Mapping[str, OpCost]) -> Inventory:
-    """The part of a report that no prediction is needed for."""
-    graph = extraction.graph
-    weights = sum(costs[handle].persistent_bytes for handle in {v.handle for v in graph.variables})
-    optimizer_state = sum(
-        costs[handle].persistent_bytes for handle in find_roles(graph).optimizer_state
-    )
-    widths = working_set_bytes(graph, costs)
-    widest = max(widths, key=widths.__getitem__, default="")
-    return Inventory(
+def analyse(workload: Workload, together: PredictedPlacement) -> Report:
+    """The report on a workload; ``together`` predicts everything on one device."""
+    graph, costs, extraction = workload.graph, workload.costs, workload.extraction
+    return Report(
         model=_model_facts(extraction, costs),
-        weight_bytes=weights - optimizer_state,
-        optimizer_state_bytes=optimizer_state,
-        constant_bytes=sum(cost.persistent_bytes for cost in costs.values()) - weights,
-        widest_op=widest,
-        widest_op_bytes=widths.get(widest, 0),
+        memory=_memory_facts(graph, costs, together.metrics),
+        compute=_compute_facts(workload, together.metrics),
         largest_group=_largest_group(graph, costs),
         no_gpu_kernel=_no_gpu_kernel(graph),
         unmodelled=_count_types(op for op in graph.ops.values() if costs[op.name].unmodelled),
-        unknown_share=extraction.unknown_share,
-    )
-
-
-def analyse(
-    extraction: Extraction,
-    costs: Mapping[str, OpCost],
-    metrics: Metrics,
-    plan: Plan | None = None,
-    *,
-    inventory: Inventory | None = None,
-    reference: str = "",
-    calibration_error: float = 0.0,
-) -> Report:
-    """The report on an extracted program.
-
-    ``metrics`` are predicted with everything on one device (feeds and host-only kernels aside),
-    which ``reference`` names for people and which was off by ``calibration_error`` when it was
-    calibrated (0: it was not); ``plan`` is the placement on the devices asked for; ``inventory``
-    is that of the same program and costs, if it was taken already.
-    """
-    graph = extraction.graph
-    there = inventory or take_inventory(extraction, costs)
-    return Report(
-        model=there.model,
-        memory=_memory_facts(there, metrics),
-        compute=_compute_facts(graph, costs, metrics, reference, calibration_error),
-        largest_group=there.largest_group,
-        no_gpu_kernel=there.no_gpu_kernel,
-        unmodelled=there.unmodelled,
         unknown_shapes=tuple(_unknown_shapes(extraction)),
-        unknown_share=there.unknown_share,
+        unknown_share=extraction.unknown_share,
         warnings=tuple((code, message) for code, message, _ in extraction.warnings),
-        plan=plan,
+        step=together.step,
     )
+
+
+def with_placement(found: Report, workload: Workload, devices: str | Path) -> Report:
+    """The report with the plan for ``devices``, or with why shapes prevent one."""
+    try:
+        require_known_shapes(workload.extraction)
+    except ShapeError as error:
+        return replace(found, warnings=(*found.warnings, ("not_placed", f"not placed: {error}")))
+    plan = place_workload(workload, explains=True)
+    if plan.conflict is not None:  # a report tries no other requests
+        plan = replace(plan, conflict=replace(plan.conflict, fixes=()))
+    return replace(found, plan=replace(plan, request=describe_request(devices, workload.wanted)))
 
 
 def _model_facts(extraction: Extraction, costs: Mapping[str, OpCost]) -> ModelFacts:
@@ -135,13 +107,13 @@ def _model_facts(extraction: Extraction, costs: Mapping[str, OpCost]) -> ModelFa
 
 
 def _input_facts(graph: OpGraph, item: ProgramInput) -> InputFacts:
-    name, _, index = item.tensor.partition(":")
+    name, index = split_tensor(item.tensor)
     op = graph.ops.get(name)
     return InputFacts(
         key=item.key,
         dtype=item.dtype,
         declared_shape=item.shape,
-        bound_shape=op.info.outputs[int(index or 0)].shape if op else item.shape,
+        bound_shape=op.info.outputs[index].shape if op else item.shape,
     )
 
 
@@ -160,14 +132,21 @@ def _parameter_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, i
     return dict(sums.most_common())
 
 
-def _memory_facts(there: Inventory, metrics: Metrics) -> MemoryFacts:
+def _memory_facts(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics) -> MemoryFacts:
+    handles = {variable.handle for variable in graph.variables}
+    weights = sum(costs[handle].persistent_bytes for handle in handles)
+    optimizer_state = sum(
+        costs[handle].persistent_bytes for handle in find_roles(graph).optimizer_state
+    )
+    widths = working_set_bytes(graph, costs)
+    widest = max(widths, key=widths.__getitem__, default="")
     timeline = max(metrics.timelines.values(), key=lambda found: found.peak_bytes)
     peak = metrics.peaks[timeline.device]
     largest = sorted(timeline.live_at_peak, key=lambda buffer: (-buffer.bytes, buffer.op))
     return MemoryFacts(
-        weight_bytes=there.weight_bytes,
-        optimizer_state_bytes=there.optimizer_state_bytes,
-        constant_bytes=there.constant_bytes,
+        weight_bytes=weights - optimizer_state,
+        optimizer_state_bytes=optimizer_state,
+        constant_bytes=sum(cost.persistent_bytes for cost in costs.values()) - weights,
         peak_bytes=timeline.peak_bytes,
         peak_op=timeline.peak_op,
         low_bytes=peak.low_bytes,
@@ -176,8 +155,8 @@ def _memory_facts(there: Inventory, metrics: Metrics) -> MemoryFacts:
         bytes_at_peak=timeline.peak_by_kind(),
         scopes_at_peak=_telling_bytes(timeline),
         largest_at_peak=tuple(largest[:HOTSPOT_COUNT]),
-        widest_op=there.widest_op,
-        widest_op_bytes=there.widest_op_bytes,
+        widest_op=widest,
+        widest_op_bytes=widths.get(widest, 0),
     )
 
 
@@ -191,13 +170,9 @@ def _telling_bytes(timeline: MemoryTimeline) -> dict[str, int]:
     return dict(list(found.items())[:HOTSPOT_COUNT])
 
 
-def _compute_facts(
-    graph: OpGraph,
-    costs: Mapping[str, OpCost],
-    metrics: Metrics,
-    reference: str,
-    calibration_error: float,
-) -> ComputeFacts:
+def _compute_facts(workload: Workload, metrics: Metrics) -> ComputeFacts:
+    graph, costs = workload.graph, workload.costs
+    reference = _reference(workload.cluster)
     op_types: dict[str, list[str]] = {}
     for op in graph.ops.values():
         op_types.setdefault(op.op_type, []).append(op.name)
@@ -211,13 +186,18 @@ def _compute_facts(
         bytes_accessed=whole.bytes_accessed,
         step_seconds=metrics.schedule.step_seconds,
         busy_seconds=whole.seconds,
-        reference=reference,
+        reference=reference.model or reference.name,
         by_op_type=_hotspots(op_types, costs, seconds),
         by_scope=_hotspots(_telling_scopes(seconds), costs, seconds),
         unmodelled_share=unmodelled / whole.seconds if whole.seconds else 0.0,
         inaccurate_share=share,
-        relative_error=calibration_error + share if calibration_error else None,
+        relative_error=reference.relative_error + share if reference.relative_error else None,
     )
+
+
+def _reference(cluster: Cluster) -> DeviceProperties:
+    """The device that everything is reported on."""
+    return next((d for d in cluster.devices if d.type != "CPU"), cluster.host)
 
 
 def _hotspots(
@@ -308,7 +288,7 @@ def _indivisible(
 def _working_bytes(op: Op, cost: OpCost) -> int:
     """Temporaries, and the outputs that have a buffer of their own: not those of variables and
     constants (they are resident), of reads of a variable, and of what hands its input on."""
-    if cost.persistent_bytes or op.op_type == "ReadVariableOp":
+    if cost.persistent_bytes or op.op_type == READ_VARIABLE:
         return cost.temporary_bytes
     return cost.temporary_bytes + sum(
         size or 0

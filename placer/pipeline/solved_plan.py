@@ -3,177 +3,142 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-from cost_models.devices import Cluster
-from cost_models.op_cost import OpCost
 from placer import __version__
-from placer.extraction import Extraction
+from placer.pipeline.formulation import Formulation
+from placer.pipeline.predicted_placement import PredictedPlacement
+from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
-from placer.prediction.metrics import Metrics
-from placer.problem.constraints import Constraints
-from placer.problem.placement_problem import PlacementProblem
-from placer.solving.solution import Solution, SolverParameters
-
-METRICS = (
-    "transfer_bytes",
-    "transfer_count",
-    "fetch_bytes",
-    "step_seconds",
-    "bottleneck_seconds",
-    "critical_path_seconds",
+from placer.plan.rows import (
+    PlanMetrics,
+    PlannedDevice,
+    PlannedTransfer,
+    PlanWarning,
+    SolverAnswer,
 )
-"""Keys of ``Plan.metrics``, all ``None`` where nothing was placed: unknown is not zero."""
+from placer.prediction.metrics import Metrics
+from placer.solving.solution import Solution
 
 _OPS_PER_WARNING = 20
 
 
 def assemble_plan(
-    extraction: Extraction,
-    cluster: Cluster,
-    costs: Mapping[str, OpCost],
-    constraints: Constraints,
-    problem: PlacementProblem,
-    solution: Solution,
-    metrics: Metrics | None,
-    parameters: SolverParameters,
+    formulation: Formulation, solution: Solution, predicted: PredictedPlacement | None
 ) -> Plan:
-    """The plan for ``solution``; without a placement (``metrics is None``) its tables are empty."""
-    graph = extraction.graph
-    placement = {} if solution.device_of is None else problem.placement(solution.device_of)
+    """The plan for ``solution``; without a placement (``predicted is None``) its tables are
+    empty."""
+    workload, extraction = formulation.workload, formulation.workload.extraction
+    placement = predicted.placement if predicted else {}
     return Plan(
-        model=dict(extraction.model),
-        bindings=dict(extraction.bindings),
-        devices=tuple(_device_rows(cluster, placement, costs, constraints, metrics)),
+        model=extraction.model.copy(),
+        bindings=extraction.bindings.copy(),
+        devices=tuple(_devices(formulation, predicted)),
         placement=placement,
-        variables={v.name: placement[v.handle] for v in graph.variables} if placement else {},
-        transfers=tuple(_transfer_rows(metrics)) if metrics else (),
-        metrics=_metric_values(metrics) if metrics else dict.fromkeys(METRICS),
-        solver=_solver_values(problem, solution, parameters),
-        unmodelled=_unmodelled(extraction, costs),
-        warnings=tuple(_warning_rows(extraction, constraints, solution)),
-        conflict=dict(solution.conflict) or None,
+        variables={v.name: placement[v.handle] for v in workload.graph.variables}
+        if placement
+        else {},
+        transfers=tuple(_transfers(predicted.metrics)) if predicted else (),
+        metrics=_metrics(predicted.metrics) if predicted else PlanMetrics(),
+        solver=_answer(formulation, solution),
+        unmodelled=_unmodelled(workload),
+        warnings=tuple(_warnings(formulation, solution)),
+        conflict=solution.conflict,
+        control_edges=predicted.control_edges if predicted else (),
         tensorflow_version=extraction.tensorflow_version,
         tool_version=__version__,
+        step=predicted.step if predicted else None,
     )
 
 
-def _device_rows(
-    cluster: Cluster,
-    placement: Mapping[str, str],
-    costs: Mapping[str, OpCost],
-    constraints: Constraints,
-    metrics: Metrics | None,
-) -> list[dict[str, Any]]:
-    spilled = _spilled_bytes(placement, costs, constraints)
-    rows = []
+def _devices(
+    formulation: Formulation, predicted: PredictedPlacement | None
+) -> Iterator[PlannedDevice]:
+    cluster = formulation.workload.cluster
     for device in cluster.devices:
-        timeline = metrics.timelines[device.name] if metrics else None
-        peak = metrics.peaks[device.name] if metrics else None
-        rows.append(
-            {
-                "name": device.name,
-                "type": device.type,
-                "model": device.model,
-                "memory_limit_bytes": device.memory_limit_bytes,
-                "usable_bytes": device.usable_bytes,
-                "resident_bytes": timeline.resident_bytes if timeline else None,
-                "peak_memory_bytes": peak.high_bytes if peak else None,
-                "peak_expected_bytes": peak.expected_bytes if peak else None,
-                "peak_low_bytes": peak.low_bytes if peak else None,
-                "spilled_bytes": (spilled if device.name == cluster.host.name else 0)
-                if timeline
-                else None,
-                "busy_seconds": metrics.schedule.busy_seconds[device.name] if metrics else None,
-            }
+        known = PlannedDevice(
+            name=device.name,
+            type=device.type,
+            model=device.model,
+            memory_limit_bytes=device.memory_limit_bytes,
+            usable_bytes=device.usable_bytes,
         )
-    return rows
+        if predicted is None:
+            yield known
+            continue
+        metrics = predicted.metrics
+        peak = metrics.peaks[device.name]
+        is_host = device.name == cluster.host.name
+        yield replace(
+            known,
+            resident_bytes=metrics.timelines[device.name].resident_bytes,
+            peak_memory_bytes=peak.high_bytes,
+            peak_expected_bytes=peak.expected_bytes,
+            peak_low_bytes=peak.low_bytes,
+            spilled_bytes=_spilled_bytes(formulation, predicted.placement) if is_host else 0,
+            busy_seconds=metrics.schedule.busy_seconds[device.name],
+        )
 
 
-def _spilled_bytes(
-    placement: Mapping[str, str], costs: Mapping[str, OpCost], constraints: Constraints
-) -> int:
+def _spilled_bytes(formulation: Formulation, placement: Mapping[str, str]) -> int:
     """Resident bytes of groups that sit on a device they use only when spilled."""
+    costs, constraints = formulation.workload.costs, formulation.constraints
     return sum(
         costs[op].persistent_bytes
         for group, devices in zip(constraints.groups, constraints.group_devices, strict=True)
         for op in group.ops
-        if placement and devices and placement[op] not in devices
+        if devices and placement[op] not in devices
     )
 
 
-def _transfer_rows(metrics: Metrics) -> list[dict[str, Any]]:
-    return [
-        {
-            "tensor": transfer.tensor,
-            "from": transfer.source,
-            "to": transfer.target,
-            "bytes": transfer.bytes,
-            "kind": transfer.kind,
-            "memory": transfer.memory,
-        }
-        for transfer in metrics.transfers
-    ]
-
-
-def _metric_values(metrics: Metrics) -> dict[str, Any]:
-    return {
-        "transfer_bytes": metrics.bytes_of("data", "feed"),
-        "transfer_count": sum(t.kind in ("data", "feed") for t in metrics.transfers),
-        "fetch_bytes": metrics.bytes_of("fetch"),
-        "step_seconds": metrics.schedule.step_seconds,
-        "bottleneck_seconds": metrics.schedule.bottleneck_seconds,
-        "critical_path_seconds": metrics.schedule.critical_path_seconds,
-    }
-
-
-def _solver_values(
-    problem: PlacementProblem, solution: Solution, parameters: SolverParameters
-) -> dict[str, Any]:
-    return {
-        "status": solution.status.value,
-        "objective": problem.objective,
-        "value": solution.value,
-        "lower_bound": solution.lower_bound,
-        "relative_gap": _relative_gap(solution),
-        "seconds": solution.seconds,
-        "seed": parameters.seed,
-    }
-
-
-def _relative_gap(solution: Solution) -> float | None:
-    """(value - bound) / value, as CP-SAT and MIP solvers define it; ``None``: none proven."""
-    if solution.value is None or solution.lower_bound is None:
-        return None
-    return (solution.value - solution.lower_bound) / solution.value if solution.value else 0.0
-
-
-def _unmodelled(extraction: Extraction, costs: Mapping[str, OpCost]) -> dict[str, int]:
-    return dict(
-        Counter(op.op_type for op in extraction.graph.ops.values() if costs[op.name].unmodelled)
-    )
-
-
-def _warning_rows(
-    extraction: Extraction, constraints: Constraints, solution: Solution
-) -> list[dict[str, Any]]:
-    with_ops = [*extraction.warnings, *constraints.warnings]
-    rows: list[dict[str, Any]] = [
-        {"code": code, "message": message, "count": max(1, len(ops)), "ops": list(ops)}
-        for code, message, ops in with_ops
-    ]
-    if extraction.unknown:
-        rows.append(
-            {
-                "code": "unknown_shape",
-                "message": "the shapes of these tensors are unknown; their bytes are not counted",
-                "count": len(extraction.unknown),
-                "ops": list(extraction.unknown),
-            }
+def _transfers(metrics: Metrics) -> Iterator[PlannedTransfer]:
+    for transfer in metrics.transfers:
+        yield PlannedTransfer(
+            tensor=transfer.tensor,
+            source=transfer.source,
+            target=transfer.target,
+            bytes=transfer.bytes,
+            kind=transfer.kind,
+            memory=transfer.memory,
         )
-    rows += [
-        {"code": code, "message": message, "count": 1, "ops": []}
-        for code, message in solution.warnings
-    ]
-    return [{**row, "ops": row["ops"][:_OPS_PER_WARNING]} for row in rows]
+
+
+def _metrics(metrics: Metrics) -> PlanMetrics:
+    return PlanMetrics(
+        transfer_bytes=metrics.bytes_of("data", "feed"),
+        transfer_count=sum(t.kind in ("data", "feed") for t in metrics.transfers),
+        fetch_bytes=metrics.bytes_of("fetch"),
+        step_seconds=metrics.schedule.step_seconds,
+        bottleneck_seconds=metrics.schedule.bottleneck_seconds,
+        critical_path_seconds=metrics.schedule.critical_path_seconds,
+    )
+
+
+def _answer(formulation: Formulation, solution: Solution) -> SolverAnswer:
+    return SolverAnswer(
+        status=solution.status.value,
+        objective=formulation.problem.objective,
+        value=solution.value,
+        lower_bound=solution.lower_bound,
+        relative_gap=solution.relative_gap,
+        seconds=solution.seconds,
+        seed=formulation.workload.wanted.seed,
+    )
+
+
+def _unmodelled(workload: Workload) -> dict[str, int]:
+    ops, costs = workload.graph.ops.values(), workload.costs
+    return dict(Counter(op.op_type for op in ops if costs[op.name].unmodelled))
+
+
+def _warnings(formulation: Formulation, solution: Solution) -> Iterator[PlanWarning]:
+    extraction = formulation.workload.extraction
+    found = [*extraction.warnings, *formulation.constraints.warnings]
+    if extraction.unknown:
+        message = "the shapes of these tensors are unknown; their bytes are not counted"
+        found.append(("unknown_shape", message, extraction.unknown))
+    found += [(code, message, ()) for code, message in solution.warnings]
+    for code, message, ops in found:
+        first = tuple(ops[:_OPS_PER_WARNING])
+        yield PlanWarning(code=code, message=message, count=max(1, len(ops)), ops=first)

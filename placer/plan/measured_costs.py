@@ -6,11 +6,12 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from placer.errors import UsageError
 from placer.files import write_text
+from placer.graph.program_source import Bindings, ModelSource
+from placer.plan.schemas import load_schema, read_kept, require_fit
 
 SCHEMA = "placer.costs/1"
 
@@ -28,11 +29,11 @@ class MeasuredCosts:
 
     ops: Mapping[str, Mapping[str, float]]
     device_type: str = "CPU"
-    model: Mapping[str, Any] = field(default_factory=dict)
-    bindings: Mapping[str, Any] = field(default_factory=dict)
+    model: ModelSource = field(default_factory=ModelSource)
+    bindings: Bindings = field(default_factory=Bindings)
     step: Mapping[str, float] = field(default_factory=dict)
-    configuration: Mapping[str, Any] = field(default_factory=dict)
-    machine: Mapping[str, Any] = field(default_factory=dict)
+    configuration: Mapping[str, int] = field(default_factory=dict)
+    machine: Mapping[str, str | int] = field(default_factory=dict)
     tensorflow_version: str = ""
     tool_version: str = ""
 
@@ -42,10 +43,8 @@ class MeasuredCosts:
         return {name: float(times["median_seconds"]) for name, times in self.ops.items()}
 
     def check_graph(self, fingerprint: str, source: str) -> None:
-        """Nothing, if the times are of the graph with this fingerprint.
-
-        Raises ``UsageError`` if they are of another one; a file without a fingerprint fits any.
-        """
+        """Raises ``UsageError`` if the times are of a graph with another fingerprint; a file
+        without one fits any."""
         own = self.model.get("fingerprint") or fingerprint
         if own != fingerprint:
             raise UsageError(
@@ -69,12 +68,9 @@ class MeasuredCosts:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MeasuredCosts:
         """The costs in a file.  Raises ``UsageError`` if there is none or it is not one."""
-        source = os.fspath(path)
+        source, text = os.fspath(path), read_kept(path, "costs")
         try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse)
-        except OSError as error:
-            told = error.strerror or error
-            raise UsageError(f"cannot read the costs {source}: {told}") from error
+            data = json.loads(text, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"{source} cannot be read as JSON: {error}") from error
         _check_schema(data, source)
@@ -82,12 +78,9 @@ class MeasuredCosts:
         return cls(**data)
 
 
-def costs_schema() -> dict[str, Any]:
+def costs_schema() -> dict[str, object]:
     """The JSON Schema (draft 2020-12) of ``costs.json``, as shipped with the package."""
-    schema: dict[str, Any] = json.loads(
-        Path(__file__).with_name("costs.schema.json").read_text(encoding="utf-8")
-    )
-    return schema
+    return load_schema("costs")
 
 
 def _refuse(constant: str) -> float:
@@ -96,20 +89,14 @@ def _refuse(constant: str) -> float:
 
 
 def _check_schema(data: Any, source: str) -> None:
-    """Nothing, if ``data`` fits the schema of this version.  Raises ``UsageError``."""
+    """Raises ``UsageError`` unless ``data`` fits the schema of this version."""
     found = data.get("schema") if isinstance(data, dict) else None
     if found != SCHEMA:
         raise UsageError(
             f'{source} is no costs file: its "schema" is {found!r}, not "{SCHEMA}"; write one with '
             f"placer profile"
         )
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import best_match
-
-    error = best_match(Draft202012Validator(costs_schema()).iter_errors(data))
-    if error is not None:
-        place = "/".join(str(step) for step in error.absolute_path) or "the top level"
-        raise UsageError(f"{source} does not fit the schema {SCHEMA} at {place}: {error.message}")
+    require_fit(data, "costs", SCHEMA, source)
 
 
 GRAPPLER = "grappler"

@@ -6,12 +6,21 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placer.errors import InfeasibleError, UsageError
 from placer.files import write_text
+from placer.graph.program_source import Bindings, ModelSource
 from placer.plan.results import Page, interactive
+from placer.plan.rows import (
+    PlanMetrics,
+    PlannedDevice,
+    PlannedTransfer,
+    PlanWarning,
+    SolverAnswer,
+)
+from placer.plan.schemas import load_schema, read_kept, require_fit
+from placer.problem.conflict import Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,17 +43,17 @@ class Plan(Page):
     ``step`` predicts one step op by op, for pictures; a plan out of a file has none.
     """
 
-    model: Mapping[str, Any]
-    bindings: Mapping[str, Any]
-    devices: tuple[Mapping[str, Any], ...]
+    model: ModelSource
+    bindings: Bindings
+    devices: tuple[PlannedDevice, ...]
     placement: Mapping[str, str]
     variables: Mapping[str, str]
-    transfers: tuple[Mapping[str, Any], ...]
-    metrics: Mapping[str, Any]
-    solver: Mapping[str, Any]
+    transfers: tuple[PlannedTransfer, ...]
+    metrics: PlanMetrics
+    solver: SolverAnswer
     unmodelled: Mapping[str, int] = field(default_factory=dict)
-    warnings: tuple[Mapping[str, Any], ...] = ()
-    conflict: Mapping[str, Any] | None = None
+    warnings: tuple[PlanWarning, ...] = ()
+    conflict: Conflict | None = None
     control_edges: tuple[tuple[str, str], ...] = ()
     request: Mapping[str, Any] = field(default_factory=dict)
     tensorflow_version: str = ""
@@ -57,14 +66,14 @@ class Plan(Page):
     def fits(self) -> bool:
         """There is a placement, and its predicted peaks are within all caps (a plan with status
         ``UNKNOWN`` may hold one that breaks some)."""
-        return bool(self.placement) and self.solver["status"] in ("OPTIMAL", "FEASIBLE")
+        return bool(self.placement) and self.solver.status in ("OPTIMAL", "FEASIBLE")
 
     def raise_for_conflict(self) -> None:
         """Nothing, unless it is proven that nothing fits.
 
         Raises :class:`~placer.errors.InfeasibleError`, which says why and carries ``conflict``.
         """
-        if self.solver["status"] != "INFEASIBLE":
+        if self.solver.status != "INFEASIBLE":
             return
         why = interactive().conflict_sentence(self)
         raise InfeasibleError(f"no placement fits (proven): {why}", self.conflict)
@@ -72,13 +81,13 @@ class Plan(Page):
     @property
     def peak_bytes(self) -> dict[str, int]:
         """The highest predicted peak by device; empty where nothing is placed."""
-        peaks = {row["name"]: row["peak_memory_bytes"] for row in self.devices}
+        peaks = {device.name: device.peak_memory_bytes for device in self.devices}
         return {name: peak for name, peak in peaks.items() if peak is not None}
 
     @property
     def over_bytes(self) -> dict[str, int]:
         """What the peaks exceed their caps by, of the devices where they do."""
-        caps = {row["name"]: row["usable_bytes"] for row in self.devices}
+        caps = {device.name: device.usable_bytes for device in self.devices}
         return over_caps(self.peak_bytes, caps)
 
     @property
@@ -104,8 +113,8 @@ class Plan(Page):
 
     def __repr__(self) -> str:
         """One line; :meth:`summary` has the rest."""
-        figures = f"{len(self.placement)} ops, {self.metrics['transfer_bytes']} bytes transferred"
-        return f"<Plan {self.solver['status']}: {figures if self.placement else 'no placement'}>"
+        figures = f"{len(self.placement)} ops, {self.metrics.transfer_bytes} bytes transferred"
+        return f"<Plan {self.solver.status}: {figures if self.placement else 'no placement'}>"
 
     def to_json(self) -> str:
         """The content of ``plan.json``: sorted keys, one line per op, a newline at the end."""
@@ -114,6 +123,8 @@ class Plan(Page):
             for item in fields(self)
             if item.metadata.get("in_file", True)
         }
+        if self.conflict is not None:
+            data["conflict"] = self.conflict.to_json()
         text = json.dumps(
             {"schema": SCHEMA, **data}, sort_keys=True, indent=1, allow_nan=False, default=dict
         )
@@ -129,8 +140,13 @@ class Plan(Page):
         data = _parse(text, source)
         _check_schema(data, source)
         del data["schema"]
-        for key in ("devices", "transfers", "warnings"):
-            data[key] = tuple(data[key])
+        data["metrics"] = PlanMetrics.read(data["metrics"])
+        data["solver"] = SolverAnswer.read(data["solver"])
+        data["devices"] = tuple(PlannedDevice.read(row) for row in data["devices"])
+        data["transfers"] = tuple(PlannedTransfer.read(row) for row in data["transfers"])
+        data["warnings"] = tuple(PlanWarning.read(row) for row in data["warnings"])
+        if data["conflict"] is not None:
+            data["conflict"] = Conflict.from_json(data["conflict"])
         edges = data.get("control_edges", ())
         data["control_edges"] = tuple((before, after) for before, after in edges)
         return cls(**data)
@@ -145,14 +161,7 @@ class Plan(Page):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """The plan in a file.  Raises ``UsageError`` if there is none or it is not one."""
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except OSError as error:
-            told = error.strerror or error
-            raise UsageError(f"cannot read the plan {os.fspath(path)}: {told}") from error
-        except UnicodeDecodeError as error:
-            raise UsageError(f"cannot read the plan {os.fspath(path)}: no text, {error}") from error
-        return cls.from_json(text, source=os.fspath(path))
+        return cls.from_json(read_kept(path, "plan"), source=os.fspath(path))
 
 
 def over_caps(peak_bytes: Mapping[str, int], caps: Mapping[str, int]) -> dict[str, int]:
@@ -160,12 +169,9 @@ def over_caps(peak_bytes: Mapping[str, int], caps: Mapping[str, int]) -> dict[st
     return {name: peak - caps[name] for name, peak in peak_bytes.items() if peak > caps[name]}
 
 
-def plan_schema() -> dict[str, Any]:
+def plan_schema() -> dict[str, object]:
     """The JSON Schema (draft 2020-12) of ``plan.json``, as shipped with the package."""
-    schema: dict[str, Any] = json.loads(
-        Path(__file__).with_name("plan.schema.json").read_text(encoding="utf-8")
-    )
-    return schema
+    return load_schema("plan")
 
 
 def _parse(text: str, source: str) -> dict[str, Any]:
@@ -183,7 +189,7 @@ def _parse(text: str, source: str) -> dict[str, Any]:
 
 
 def _check_schema(data: Mapping[str, Any], source: str) -> None:
-    """Nothing, if ``data`` is a plan of this version's schema.  Raises ``UsageError``."""
+    """Raises ``UsageError`` unless ``data`` is a plan of this version's schema."""
     kind, _, version = str(data["schema"]).partition("/")
     if kind != "placer.plan":
         raise UsageError(f"{source} is no plan: it is a {data['schema']} document, not {SCHEMA}")
@@ -193,10 +199,4 @@ def _check_schema(data: Mapping[str, Any], source: str) -> None:
             f"{data.get('tool_version') or '(unknown version)'}; this placer reads {SCHEMA}: "
             "upgrade graph-placer, or make the plan again with this version"
         )
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import best_match
-
-    error = best_match(Draft202012Validator(plan_schema()).iter_errors(data))
-    if error is not None:
-        place = "/".join(str(step) for step in error.absolute_path) or "the top level"
-        raise UsageError(f"{source} does not fit the schema {SCHEMA} at {place}: {error.message}")
+    require_fit(data, "plan", SCHEMA, source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from cost_models.op_info import Shape
 from placer.plan.plan import Plan
@@ -108,6 +108,7 @@ class ComputeFacts:
     may be off: what the device was off when it was calibrated, and that share.
     """
 
+    IN_JSON: ClassVar = ("arithmetic_intensity",)
     flops: int
     bytes_accessed: int
     step_seconds: float
@@ -164,6 +165,7 @@ class Report(Page):
     one step with everything on the reference device, op by op, for pictures.
     """
 
+    SCHEMA: ClassVar = "placer.report/1"
     model: ModelFacts
     memory: MemoryFacts
     compute: ComputeFacts

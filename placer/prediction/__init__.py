@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from placer.prediction.costs.op_costs import estimate_costs as estimate_costs
-    from placer.prediction.memory.live_moments import live_moment as live_moment
     from placer.prediction.memory.live_moments import moment_finder as moment_finder
     from placer.prediction.memory.timelines import predict_memory as predict_memory
     from placer.prediction.orders.possible_steps import predict_peak_ranges as predict_peak_ranges
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "estimate_costs": "costs.op_costs",
-    "live_moment": "memory.live_moments",
     "moment_finder": "memory.live_moments",
     "predict": "prediction",
     "predict_memory": "memory.timelines",

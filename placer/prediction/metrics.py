@@ -79,7 +79,7 @@ class MemoryTimeline:
 class PeakRange:
     """The peak of one device over the orders that a step may run in.
 
-    ``expected_bytes`` is the median; ``high_bytes`` is what caps are held against.
+    ``expected_bytes`` is the median; ``high_bytes`` is what a cap has to hold.
     """
 
     low_bytes: int

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
+from placer.graph.name_scopes import ScopeTree, build_scope_tree
 from placer.graph.op_graph import OpGraph
-from placer.graph.scope_tree import ScopeTree, build_scope_tree
+from placer.graph.tensor_names import source_of, split_tensor
 from placer.prediction.memory.lifetimes import find_lifetimes
 from placer.prediction.memory.roles import find_roles
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import Metrics, Transfer
-from placer.processes import collection_paused
 
 KINDS = (
     "weights",
@@ -93,7 +93,6 @@ class PredictedStep:
     scopes: ScopeTree
 
 
-@collection_paused()
 def describe_step(
     graph: OpGraph,
     costs: Mapping[str, OpCost],
@@ -136,8 +135,8 @@ def _edges(graph: OpGraph, number: Mapping[str, int]) -> list[tuple[Edge, ...]]:
     """What every op reads and waits for."""
     found = []
     for op in graph.ops.values():
-        pairs = (tensor.rpartition(":") for tensor in op.inputs)
-        read = [Edge(producer=number[name], index=int(index)) for name, _, index in pairs]
+        pairs = map(split_tensor, op.inputs)
+        read = [Edge(producer=number[name], index=index) for name, index in pairs]
         waits = [Edge(producer=number[name], index=-1) for name in op.control_inputs]
         found.append((*read, *waits))
     return found
@@ -188,7 +187,7 @@ def _sent(
     found = []
     for transfer in metrics.transfers:
         control = transfer.kind == "control"
-        producer = transfer.tensor[1:] if control else transfer.tensor.rpartition(":")[0]
+        producer = source_of(transfer.tensor)
         readers = waiting.get(producer, ()) if control else graph.tensors[transfer.tensor].consumers
         start, finish = metrics.schedule.transfer_seconds[
             transfer.tensor, transfer.target, transfer.memory

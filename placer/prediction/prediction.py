@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
-from placer.beside import beside
 from placer.graph.op_graph import OpGraph
 from placer.prediction.memory.timelines import StepMemory, checked_order
 from placer.prediction.metrics import Metrics
@@ -21,9 +20,6 @@ from placer.prediction.step.routes import find_routes
 from placer.prediction.times.schedule import schedule_along
 from placer.prediction.transfers import largest_first, list_transfers
 from placer.processes import collection_paused
-
-_ORDERS_OF_A_SCHEDULE = 3
-"""The times of a step take as long to find as the peaks along so many orders."""
 
 
 @collection_paused()
@@ -44,23 +40,16 @@ def predict(
     names = [device.name for device in cluster.devices]
     if order is None:
         steps = PossibleSteps(graph, costs, accelerated=uses_accelerator(names))
-        with beside(lambda: steps.orders, ops=len(graph.ops)) as found:
-            step = steps.memory(placement, names, host)
-            orders = found()
+        step, orders = steps.memory(placement, names, host), steps.orders
     else:
         step = StepMemory(graph, costs, placement, names, host)
         orders = [checked_order(graph, order)]
-
-    here = max(len(orders) - _ORDERS_OF_A_SCHEDULE, 0) // 2
-    with beside(lambda: peaks_along(step, orders[here:], here), ops=len(graph.ops)) as others:
-        routes = step.routes if step.graph is graph else find_routes(graph, placement, host)
-        transfers = tuple(list_transfers(graph, costs, routes, host))
-        schedule = schedule_along(graph, costs, routes, transfers, cluster)
-        _ = step.roles  # of which the timelines will tell
-        peaks = [*peaks_along(step, orders[:here]), *others()]
+    routes = step.routes if step.graph is graph else find_routes(graph, placement, host)
+    transfers = tuple(list_transfers(graph, costs, routes, host))
+    peaks = peaks_along(step, orders)
     return Metrics(
         transfers=largest_first(transfers),
         timelines=step.timelines(typical_order(orders, peaks)),
         peaks=ranges_of_peaks(step, peaks),
-        schedule=schedule,
+        schedule=schedule_along(graph, costs, routes, transfers, cluster),
     )

@@ -1,6 +1,6 @@
 """The score of a placement of a :class:`~placer.problem.placement_problem.PlacementProblem`.
 
-Recomputed from the definition alone, so that what a solver says can be held against it.
+Recomputed from the definition alone, so that a solver's own figures can be checked.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def transfer_bytes(problem: PlacementProblem, device_of: Sequence[int]) -> int:
 
 
 def _check(problem: PlacementProblem, device_of: Sequence[int]) -> None:
-    """Nothing, or ``ValueError`` if the placement is not one of this problem."""
+    """Raises ``ValueError`` unless the placement is one of this problem."""
     if len(device_of) != len(problem.op_names):
         raise ValueError(f"{len(device_of)} devices given for {len(problem.op_names)} ops")
     for name, device in zip(problem.op_names, device_of, strict=True):

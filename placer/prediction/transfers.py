@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
+from placer.graph.tensor_names import split_tensor
 from placer.prediction.metrics import Transfer
 from placer.prediction.step.routes import Place, Routes, find_routes, is_cpu
 
@@ -46,25 +47,17 @@ def list_transfers(
     """The transfers along ``routes`` in graph order."""
     feeds = frozenset(graph.feeds)
     sent = _sent_tensors(graph, routes)
-    for tensor, place in sent:
-        producer, _, index = tensor.rpartition(":")
+    fetched = [(tensor, (host, "host")) for tensor in _fetched_tensors(graph, routes, host, sent)]
+    for number, (tensor, place) in enumerate((*sent, *fetched)):
+        producer, index = split_tensor(tensor)
+        kind = "feed" if producer in feeds else "data"
         yield Transfer(
             tensor=tensor,
             source=routes.home[tensor][0],
             target=place[0],
-            bytes=costs[producer].output_bytes[int(index)],
-            kind="feed" if producer in feeds else "data",
+            bytes=costs[producer].output_bytes[index],
+            kind=kind if number < len(sent) else "fetch",
             memory=place[1],
-        )
-    for tensor in _fetched_tensors(graph, routes, host, sent):
-        producer, _, index = tensor.rpartition(":")
-        yield Transfer(
-            tensor=tensor,
-            source=routes.home[tensor][0],
-            target=host,
-            bytes=costs[producer].output_bytes[int(index)],
-            kind="fetch",
-            memory="host",
         )
     for name, target in _sent_signals(graph, routes):
         yield Transfer(

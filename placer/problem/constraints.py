@@ -20,7 +20,6 @@ from cost_models.devices import Cluster
 from placer.errors import UsageError
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
 from placer.problem.grouping import asked_groups, merged_groups
-from placer.processes import collection_paused
 
 Warning_ = tuple[str, str, tuple[str, ...]]
 """A code, a message, and the ops it is about."""
@@ -93,7 +92,6 @@ class Constraints:
         }
 
 
-@collection_paused()
 def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOptions) -> Constraints:
     """The constraints of ``graph`` on ``cluster``.
 

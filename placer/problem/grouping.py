@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cost_models.tensor_size import tensor_bytes
 from placer.errors import UsageError
 from placer.graph.op_graph import ColocationGroup, OpGraph
+from placer.graph.tensor_names import op_of
 from placer.graph.union_find import UnionFind
 from placer.problem.gradients import gradient_groups
 
@@ -99,8 +100,8 @@ def _returned(graph: OpGraph, restrictions: Mapping[str, Restriction]) -> Iterat
     """What only hands a fetched tensor on, as every function does with its results, each with the
     op that gives it: apart from it, it could only send a tensor away that comes back."""
     for name in graph.fetches:
-        op = graph.ops[name.rpartition(":")[0]]
+        op = graph.ops[op_of(name)]
         if op.op_type == "Identity" and op.inputs and not restrictions[op.name].code:
-            producer = op.inputs[0].rpartition(":")[0]
+            producer = op_of(op.inputs[0])
             if producer in graph.ops and name not in graph.consumers:
                 yield ColocationGroup(ops=(producer, op.name), reasons=("returned",))

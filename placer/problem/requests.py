@@ -3,7 +3,7 @@ what kernels and colocation demand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from placer.problem.constraints import Constraints
@@ -32,6 +32,7 @@ def confine(
     """
     unconfined: list[tuple[int, ...]] = [()] * len(op_number)
     confined: dict[tuple[str, str, tuple[str, ...]], list[int]] = {}
+    # per group: who sends it where, then where each of its ops may follow
     for members, allowed in zip(constraints.groups, constraints.group_devices, strict=True):
         restrictions = [constraints.restrictions[name] for name in members.ops]
         elsewhere: list[tuple[str, ...]] = []
@@ -47,36 +48,27 @@ def confine(
             more = [] if own.code in _HARD else [d for d in elsewhere if not set(d) & set(free)]
             devices = dict.fromkeys((*free, *(name for d in more for name in d)))
             unconfined[op_number[name]] = tuple(sorted(device_number[name] for name in devices))
+    # requests in numbers: one per pin or device string, one per --keep-together
+    pins = [
+        Request(name=name, kind=kind, ops=tuple(ops), devices=_numbers(devices, device_number))
+        for (kind, name, devices), ops in confined.items()
+    ]
+    together = [
+        Request(name=name, kind=TOGETHER, groups=tuple(_numbers(g.ops, op_number) for g in groups))
+        for name, groups in constraints.asked_groups.items()
+    ]
+    group_of = {name: n for n, group in enumerate(constraints.own_groups) for name in group.ops}
     return Confinement(
-        requests=(*_pins(confined, device_number), *_together(constraints, op_number)),
+        requests=(*pins, *together),
         unconfined=tuple(unconfined),
-        colocation=_numbered(constraints, op_number) if constraints.asked_groups else (),
+        colocation=tuple(group_of[name] for name in op_number) if together else (),
     )
+
+
+def _numbers(names: Iterable[str], number_of: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(number_of[name] for name in names)
 
 
 def _holds(devices: Sequence[str], allowed: Sequence[str]) -> bool:
     """Whether the group kept to a device string, which gives way to whatever contradicts it."""
     return bool(allowed) and set(devices).issuperset(allowed)
-
-
-def _pins(
-    confined: Mapping[tuple[str, str, tuple[str, ...]], Sequence[int]],
-    device_number: Mapping[str, int],
-) -> Iterator[Request]:
-    for (kind, name, devices), ops in confined.items():
-        numbers = tuple(device_number[device] for device in devices)
-        yield Request(name=name, kind=kind, ops=tuple(ops), devices=numbers)
-
-
-def _together(constraints: Constraints, op_number: Mapping[str, int]) -> Iterator[Request]:
-    for name, groups in constraints.asked_groups.items():
-        numbers = tuple(tuple(op_number[op] for op in group.ops) for group in groups)
-        yield Request(name=name, kind=TOGETHER, groups=numbers)
-
-
-def _numbered(constraints: Constraints, op_number: Mapping[str, int]) -> tuple[int, ...]:
-    group = [0] * len(op_number)
-    for number, members in enumerate(constraints.own_groups):
-        for name in members.ops:
-            group[op_number[name]] = number
-    return tuple(group)

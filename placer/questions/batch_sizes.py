@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from placer.pipeline.pipeline import REFERENCE_DEVICE, read_cluster
+from placer.pipeline.pipeline import REFERENCE_DEVICE
 from placer.pipeline.pipeline import report as report_model
+from placer.pipeline.workload import read_cluster
 from placer.plan.report import Report
 from placer.plan.request import Options
 from placer.plan.results import Summarised
@@ -23,6 +24,7 @@ class SweepRow:
     everything on one device; with them, ``peak_bytes`` are by device, and ``transfer_bytes`` and
     ``step_seconds`` those of the placement.  ``flops`` is the work of a step."""
 
+    IN_JSON: ClassVar = ("samples_per_second",)
     batch_size: int
     fits: bool
     peak_bytes: Mapping[str, int]
@@ -42,12 +44,13 @@ class Sweep(Summarised):
     """The rows, and the largest batch size that fits: ``largest_fitting`` fits (``None``: none was
     found), ``smallest_failing`` is the least that was tried and does not (``None``: all fit)."""
 
-    model: Mapping[str, Any]
+    SCHEMA: ClassVar = "placer.sweep/1"
+    model: Mapping[str, str]
     caps: Mapping[str, int]
     rows: tuple[SweepRow, ...]
     largest_fitting: int | None
     smallest_failing: int | None
-    reports: tuple[Report, ...] = field(default=(), repr=False)
+    reports: tuple[Report, ...] = field(default=(), repr=False, metadata={"in_file": False})
 
 
 def sweep(
@@ -106,10 +109,10 @@ class _Trials:
             batch_size=batch_size,
             fits=plan.fits,
             peak_bytes=plan.peak_bytes,
-            step_seconds=plan.metrics["step_seconds"] or 0.0,
+            step_seconds=plan.metrics.step_seconds or 0.0,
             flops=found.compute.flops,
-            transfer_bytes=plan.metrics["transfer_bytes"],
-            status=plan.solver["status"],
+            transfer_bytes=plan.metrics.transfer_bytes,
+            status=plan.solver.status,
         )
 
 

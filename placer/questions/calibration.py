@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cost_models.calibration import KindFit, Sample, fit_device, slowed
 from cost_models.clusters import HOST, parse_cluster
+from cost_models.device_fit import KindFit, Sample, fit_device, slowed
 from cost_models.devices import DeviceProperties
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
@@ -45,7 +45,7 @@ class Calibration:
             f"# Median error: {self.median_error:.0%} of an op, {self.step_error:.0%} of a step.\n"
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The figures that are printed, as plain data."""
         return {
             "schema": "placer.calibration/1",

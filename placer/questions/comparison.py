@@ -1,25 +1,29 @@
-"""Strategies side by side: what others would do with a model, and what the solver does."""
+"""Placements side by side: what every baseline makes of a model, and what the solver does."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from cost_models.device_names import matches
 from placer.errors import UsageError
 from placer.graph.op_graph import Op
-from placer.pipeline.formulation import StepPeaks
-from placer.pipeline.pipeline import Workload, place_extraction, prepare
-from placer.pipeline.posing import pose
+from placer.graph.program_source import Bindings, ModelSource
+from placer.pipeline.formulation import formulate
+from placer.pipeline.placement import place_workload
+from placer.pipeline.predicted_placement import predict_placement
+from placer.pipeline.preparation import prepare
+from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
 from placer.plan.request import DeviceFunction, Options
 from placer.plan.results import Summarised
-from placer.prediction import predict
+from placer.prediction.orders.step_peaks import StepPeaks
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES
 from placer.solving.caps.tightening import BASELINE_SECONDS, solve_under_peaks
+from placer.solving.orders.placed_order import FREE
 from placer.solving.solution import SolverParameters
 from placer.solving.solver import solve
 
@@ -30,15 +34,16 @@ _IGNORES_CAPS = ("tensorflow-default",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Strategy:
-    """One way to place the model.
+class ComparedPlacement:
+    """What the solver, a baseline or a device function makes of the model: one row.
 
     ``peak_bytes`` are the highest predicted peaks by device, ``over_bytes`` what they exceed the
     caps by (only devices that do).  ``placement`` gives the device of every op; it is empty, and
-    all figures are ``None``, where the strategy has no placement: ``note`` says why.
+    all figures are ``None``, where there is no placement: ``note`` says why.
     ``lower_bound`` is proven for the objective compared (the solver's only).
     """
 
+    IN_JSON: ClassVar = ("fits",)
     name: str
     note: str = ""
     placement: Mapping[str, str] = field(default_factory=dict, metadata={"in_file": False})
@@ -58,16 +63,17 @@ class Strategy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(Summarised):
-    """Strategies for one model on the same devices; ``plan`` is what the solver found.
+    """Placements of one model on the same devices; ``plan`` is what the solver found.
 
-    ``caps`` are the usable bytes by device.
+    ``strategies`` are the rows, called so in JSON; ``caps`` are the usable bytes by device.
     """
 
-    model: Mapping[str, Any]
-    bindings: Mapping[str, Any]
+    SCHEMA: ClassVar = "placer.comparison/1"
+    model: ModelSource
+    bindings: Bindings
     objective: str
     caps: Mapping[str, int]
-    strategies: tuple[Strategy, ...]
+    strategies: tuple[ComparedPlacement, ...]
     plan: Plan
 
 
@@ -81,25 +87,25 @@ def compare(
     """What the solver and every baseline make of ``source`` on ``devices``.
 
     ``functions`` are device functions of the user's own by name.  If the graph has device strings,
-    they are compared as ``expert-annotation``; unless ``clear_devices``, all strategies keep them.
+    they are compared as ``expert-annotation``; unless ``clear_devices``, all baselines keep them.
     ``options`` and errors as for :func:`placer.pipeline.pipeline.place`.
     """
     wanted = Options(**options)
     taken = sorted({OURS, EXPERT, *BASELINES} & set(functions or ()))
     if taken:
         raise UsageError(f"{taken[0]!r} is the name of a strategy already; choose another")
-    return compare_workload(prepare(source, devices, wanted), wanted, functions)
+    return compare_workload(prepare(source, devices, wanted), functions)
 
 
 def compare_workload(
-    workload: Workload, wanted: Options, functions: Mapping[str, DeviceFunction] | None = None
+    workload: Workload, functions: Mapping[str, DeviceFunction] | None = None
 ) -> Comparison:
     """As :func:`compare`, of a program whose costs are known already."""
-    work = (workload.extraction, workload.costs, workload.cluster)
-    own = _own(workload, wanted, functions or {})  # looked at first, since they may be wrong
-    posed = pose(*work, wanted)
-    others = [*(_baseline(name, posed[1], workload) for name in BASELINES), *own]
-    plan = place_extraction(*work, wanted, posed=posed)
+    wanted = workload.wanted
+    own = _own(workload, functions or {})  # looked at first, since they may be wrong
+    formulation = formulate(replace(workload, wanted=replace(wanted, order=FREE)))
+    others = [*(_baseline(name, formulation.problem, workload) for name in BASELINES), *own]
+    plan = place_workload(workload, formulation if wanted.order == FREE else None)
     return Comparison(
         model=plan.model,
         bindings=plan.bindings,
@@ -110,91 +116,80 @@ def compare_workload(
     )
 
 
-def _ours(plan: Plan) -> Strategy:
-    status = plan.solver["status"]
+def _ours(plan: Plan) -> ComparedPlacement:
+    status = plan.solver.status
     if not plan.placement:
-        return Strategy(name=OURS, note=f"no placement: {status}")
-    return Strategy(
+        return ComparedPlacement(name=OURS, note=f"no placement: {status}")
+    return ComparedPlacement(
         name=OURS,
         note="proven best" if status == "OPTIMAL" else "",
         placement=plan.placement,
-        transfer_bytes=plan.metrics["transfer_bytes"],
-        transfer_count=plan.metrics["transfer_count"],
-        step_seconds=plan.metrics["step_seconds"],
-        bottleneck_seconds=plan.metrics["bottleneck_seconds"],
+        transfer_bytes=plan.metrics.transfer_bytes,
+        transfer_count=plan.metrics.transfer_count,
+        step_seconds=plan.metrics.step_seconds,
+        bottleneck_seconds=plan.metrics.bottleneck_seconds,
         peak_bytes=plan.peak_bytes,
         over_bytes=plan.over_bytes,
-        lower_bound=plan.solver["lower_bound"],
+        lower_bound=plan.solver.lower_bound,
     )
 
 
-def _own(
-    workload: Workload, wanted: Options, functions: Mapping[str, DeviceFunction]
-) -> list[Strategy]:
+def _own(workload: Workload, functions: Mapping[str, DeviceFunction]) -> list[ComparedPlacement]:
     """The expert who annotated the graph, and the user's functions."""
-    graph = workload.extraction.graph
-    annotated = any(op.device for op in graph.ops.values())
+    annotated = any(op.device for op in workload.graph.ops.values())
     experts = {EXPERT: _own_device} if annotated else {}
-    return [
-        _followed(name, function, workload, wanted)
-        for name, function in {**experts, **functions}.items()
-    ]
+    named = {**experts, **functions}
+    return [_followed(name, function, workload) for name, function in named.items()]
 
 
-def _followed(name: str, function: DeviceFunction, workload: Workload, wanted: Options) -> Strategy:
+def _followed(name: str, function: DeviceFunction, workload: Workload) -> ComparedPlacement:
     """What TensorFlow makes of a device function under soft placement."""
-    _, problem = pose(
-        workload.extraction,
-        workload.costs,
-        workload.cluster,
-        replace(wanted, device_function=function),
-    )
+    wanted = replace(workload.wanted, device_function=function, order=FREE)
+    problem = formulate(replace(workload, wanted=wanted)).problem
     device_of = BASELINES["tensorflow-default"](problem)
-    graph = workload.extraction.graph
     asked = [
         (function(op), problem.device_names[d])
-        for op, d in zip(graph.ops.values(), device_of, strict=True)
+        for op, d in zip(workload.graph.ops.values(), device_of, strict=True)
     ]
     moved = sum(bool(wish) and not matches(wish, device) for wish, device in asked)
     note = f"{moved:,} ops are not where it asks: no kernel, fed, or colocated" if moved else ""
-    return _strategy(name, device_of, problem, workload, note)
+    return _row(name, device_of, problem, workload, note)
 
 
 def _own_device(op: Op) -> str:
     return "" if "|" in op.device else op.device  # TensorFlow knows no choice among several
 
 
-def _baseline(name: str, problem: PlacementProblem, workload: Workload) -> Strategy:
+def _baseline(name: str, problem: PlacementProblem, workload: Workload) -> ComparedPlacement:
     """The baseline; where its first placement peaks over a cap, tried again with less room."""
     solution = solve(problem, solver=name)
     if solution.device_of is None:
-        return Strategy(name=name, note="; ".join(text for _, text in solution.warnings))
-    found = _strategy(name, solution.device_of, problem, workload)
+        return ComparedPlacement(name=name, note="; ".join(text for _, text in solution.warnings))
+    found = _row(name, solution.device_of, problem, workload)
     if found.fits or name in _IGNORES_CAPS:
         return found
-    finder = StepPeaks(workload.extraction.graph, workload.costs, problem)
+    finder = StepPeaks(workload.graph, workload.costs, problem)
     parameters = SolverParameters(time_limit_seconds=BASELINE_SECONDS)
     tightened = solve_under_peaks(problem, finder, parameters, solver=name)
     if tightened.device_of is None:
         return found
-    return _strategy(name, tightened.device_of, problem, workload)
+    return _row(name, tightened.device_of, problem, workload)
 
 
-def _strategy(
+def _row(
     name: str,
     device_of: Sequence[int],
     problem: PlacementProblem,
     workload: Workload,
     note: str = "",
-) -> Strategy:
+) -> ComparedPlacement:
     """The predicted figures of a placement."""
-    graph = workload.extraction.graph
     placement = problem.placement(device_of)
-    metrics = predict(graph, workload.costs, placement, workload.cluster)
+    metrics = predict_placement(workload, placement).metrics
     peaks = {name: metrics.peaks[name].high_bytes for name in problem.device_names}
     caps = dict(zip(problem.device_names, problem.capacity_bytes, strict=True))
     sent = [t for t in metrics.transfers if t.kind in ("data", "feed")]
-    return Strategy(
+    return ComparedPlacement(
         name=name,
         note=note,
         placement=placement,

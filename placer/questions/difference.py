@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
-from placer.pipeline.pipeline import extract_program, report_extraction
+from placer.pipeline.model_report import analyse, predict_together
+from placer.pipeline.pipeline import REFERENCE_DEVICE
+from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.plan.results import Summarised
@@ -40,6 +42,8 @@ class Difference(Summarised):
     ``same_graph`` says whether the fingerprints agree.
     """
 
+    before: str = field(default="before", metadata={"in_file": False})
+    after: str = field(default="after", metadata={"in_file": False})
     kind: str
     same_graph: bool
     figures: tuple[Change, ...]
@@ -77,18 +81,16 @@ def diff_models(before: Any, after: Any, **options: Any) -> Difference:
     """What model ``after`` has more or less than ``before``, each analysed with ``options`` as for
     :func:`placer.pipeline.pipeline.report`."""
     wanted = Options(**options)
-    first, second = (extract_program(source, wanted) for source in (before, after))
-    sources = ((before, first), (after, second))
-    reports = [report_extraction(source, found, None, wanted) for source, found in sources]
-    pair = (first.graph, second.graph)
-    names = [set(graph.ops) for graph in pair]
+    works = [read_workload(source, REFERENCE_DEVICE, wanted) for source in (before, after)]
+    reports = [analyse(work, predict_together(work)) for work in works]
+    first, second = (work.graph for work in works)
     return Difference(
         kind="models",
-        same_graph=first.graph.fingerprint == second.graph.fingerprint,
+        same_graph=first.fingerprint == second.fingerprint,
         figures=tuple(_model_figures(*reports)),
-        only_before=tuple(op for op in pair[0].ops if op not in names[1]),
-        only_after=tuple(op for op in pair[1].ops if op not in names[0]),
-        changed=tuple(_changed(*pair)),
+        only_before=tuple(op for op in first.ops if op not in second.ops),
+        only_after=tuple(op for op in second.ops if op not in first.ops),
+        changed=tuple(_changed(first, second)),
     )
 
 
@@ -102,7 +104,7 @@ def _plan_figures(before: Plan, after: Plan) -> Iterator[Change]:
             after=after.metrics.get(key),
         )
     peaks = [plan.peak_bytes for plan in (before, after)]
-    for device in dict.fromkeys(row["name"] for plan in (before, after) for row in plan.devices):
+    for device in dict.fromkeys(row.name for plan in (before, after) for row in plan.devices):
         yield Change(
             name=f"peak {device}",
             unit="bytes",
@@ -119,8 +121,8 @@ def _moved(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tupl
 
 def _transfers(plan: Plan) -> dict[str, None]:
     """Transfers largest first, as text."""
-    rows = sorted(plan.transfers, key=lambda row: -(row["bytes"] or 0))
-    return {f"{row['tensor']} {row['from']} -> {row['to']}": None for row in rows}
+    rows = sorted(plan.transfers, key=lambda row: -(row.bytes or 0))
+    return {f"{row.tensor} {row.source} -> {row.target}": None for row in rows}
 
 
 def _model_figures(before: Any, after: Any) -> Iterator[Change]:

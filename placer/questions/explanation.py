@@ -5,18 +5,21 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from placer.errors import UsageError
 from placer.graph.control_edges import add_control_edges
 from placer.graph.op_graph import OpGraph
-from placer.pipeline.pipeline import Workload, prepare
-from placer.pipeline.posing import constraints_of
+from placer.graph.tensor_names import op_of
+from placer.pipeline.formulation import constraints_of
+from placer.pipeline.predicted_placement import predict_placement
+from placer.pipeline.preparation import prepare
+from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
-from placer.plan.request import Options, requested_options
+from placer.plan.request import requested_options
 from placer.plan.results import Summarised
-from placer.prediction import predict
+from placer.plan.rows import PlannedTransfer
 from placer.prediction.metrics import Metrics
 from placer.problem.constraints import Constraints
 
@@ -65,20 +68,21 @@ class OpExplanation(Summarised):
     group_reasons: tuple[str, ...]
     resident_bytes: int
     binding_op: str = ""
-    received: tuple[Mapping[str, Any], ...] = ()
-    sent: tuple[Mapping[str, Any], ...] = ()
+    received: tuple[PlannedTransfer, ...] = ()
+    sent: tuple[PlannedTransfer, ...] = ()
     moves: tuple[Move, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanExplanation:
+class PlanExplanation(Summarised):
     """What holds the ops of a plan: by device, how many ops are there for which reason (the codes
     of :class:`OpExplanation`), with their resident bytes; and for the largest transfers why their
     two ends are apart, as (row, producer's code, codes of the ops that read it there)."""
 
+    plan: Plan = field(metadata={"in_file": False}, repr=False)
     ops: Mapping[str, Mapping[str, int]]
     resident_bytes: Mapping[str, Mapping[str, int]]
-    transfers: tuple[tuple[Mapping[str, Any], str, tuple[str, ...]], ...]
+    transfers: tuple[tuple[PlannedTransfer, str, tuple[str, ...]], ...]
 
 
 def explain(
@@ -102,11 +106,11 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
     another model.
     """
     op = _known_op(plan, name)
-    workload, wanted = reopen(plan, source, **changes)
-    constraints = constraints_of(workload.extraction, workload.cluster, wanted)
+    workload = reopen(plan, source, **changes)
+    constraints = constraints_of(workload)
     group = next(i for i, members in enumerate(constraints.groups) if op in members.ops)
     members = constraints.groups[group]
-    graph, costs = workload.extraction.graph, workload.costs
+    graph, costs = workload.graph, workload.costs
     device = plan.placement[op]
     code, reason, binding = _reason(op, device, group, constraints)
     readers = {name for name in graph.ops[op].inputs}
@@ -122,8 +126,8 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
         group_ops=tuple(sorted(members.ops, key=lambda o: -costs[o].persistent_bytes)),
         group_reasons=members.reasons,
         resident_bytes=sum(costs[member].persistent_bytes for member in members.ops),
-        received=tuple(t for t in plan.transfers if t["tensor"] in readers and t["to"] == device),
-        sent=tuple(t for t in plan.transfers if t["tensor"] in outputs),
+        received=tuple(t for t in plan.transfers if t.tensor in readers and t.target == device),
+        sent=tuple(t for t in plan.transfers if t.tensor in outputs),
         moves=tuple(_moves(plan, members.ops, group, constraints, workload)),
     )
 
@@ -133,26 +137,27 @@ def explain_plan(
 ) -> PlanExplanation:
     """What holds the ops of ``plan`` where they are; arguments and errors as for
     :func:`explain_op`."""
-    workload, wanted = reopen(plan, source, **changes)
-    constraints = constraints_of(workload.extraction, workload.cluster, wanted)
+    workload = reopen(plan, source, **changes)
+    constraints = constraints_of(workload)
     codes = {
         op: _reason(op, plan.placement[op], number, constraints)[0]
         for number, members in enumerate(constraints.groups)
         for op in members.ops
     }
-    counts: dict[str, Counter[str]] = {row["name"]: Counter() for row in plan.devices}
-    resident: dict[str, Counter[str]] = {row["name"]: Counter() for row in plan.devices}
+    counts: dict[str, Counter[str]] = {row.name: Counter() for row in plan.devices}
+    resident: dict[str, Counter[str]] = {row.name: Counter() for row in plan.devices}
     for op, device in plan.placement.items():
         counts[device][codes[op]] += 1
         resident[device][codes[op]] += workload.costs[op].persistent_bytes
     return PlanExplanation(
+        plan=plan,
         ops={device: dict(found.most_common()) for device, found in counts.items()},
         resident_bytes={device: dict(found.most_common()) for device, found in resident.items()},
-        transfers=tuple(_crossings(plan, workload.extraction.graph, codes, transfer_count)),
+        transfers=tuple(_crossings(plan, workload.graph, codes, transfer_count)),
     )
 
 
-def reopen(plan: Plan, source: Any = None, **changes: Any) -> tuple[Workload, Options]:
+def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
     """The workload that ``plan`` was made for, as its request says.
 
     Raises :class:`UsageError` if the plan does not say enough, or the model is another one.
@@ -165,21 +170,19 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> tuple[Workload, Op
             f"the plan does not say {missing}: give the model (--model), or make the plan again "
             "with this version"
         )
-    wanted = requested_options({**plan.request, **changes})
-    workload = prepare(source, devices, wanted)
-    found, known = workload.extraction.graph.fingerprint, plan.model["fingerprint"]
+    workload = prepare(source, devices, requested_options({**plan.request, **changes}))
+    found, known = workload.graph.fingerprint, plan.model["fingerprint"]
     if found != known:
         raise UsageError(
             f"the plan is of another model: its fingerprint is {known[:12]}, that of {source} is "
             f"{found[:12]}; name the right one with --model"
         )
-    ordered = add_control_edges(workload.extraction.graph, plan.control_edges)
-    return replace(workload, extraction=replace(workload.extraction, graph=ordered)), wanted
+    return workload.with_graph(add_control_edges(workload.graph, plan.control_edges))
 
 
 def _known_op(plan: Plan, name: str) -> str:
     """The op called ``name``: an op, one of its outputs, or a variable's handle."""
-    for candidate in (name, name.rpartition(":")[0]):
+    for candidate in (name, op_of(name)):
         if candidate in plan.placement:
             return candidate
     ends = [op for op in plan.placement if op.endswith(f"/{name}")]
@@ -240,7 +243,7 @@ def _moves(
 
 
 def _predict(placement: Mapping[str, str], workload: Workload) -> Metrics:
-    return predict(workload.extraction.graph, workload.costs, placement, workload.cluster)
+    return predict_placement(workload, placement).metrics
 
 
 def _refusal(members: Sequence[str], device: str, constraints: Constraints) -> str:
@@ -253,11 +256,11 @@ def _refusal(members: Sequence[str], device: str, constraints: Constraints) -> s
 
 def _crossings(
     plan: Plan, graph: OpGraph, codes: Mapping[str, str], count: int
-) -> Iterator[tuple[Mapping[str, Any], str, tuple[str, ...]]]:
-    rows = [row for row in plan.transfers if row["kind"] in ("data", "feed")]
-    for row in sorted(rows, key=lambda row: -(row["bytes"] or 0))[:count]:
-        tensor = graph.tensors.get(row["tensor"])
+) -> Iterator[tuple[PlannedTransfer, str, tuple[str, ...]]]:
+    rows = [row for row in plan.transfers if row.kind in ("data", "feed")]
+    for row in sorted(rows, key=lambda row: -(row.bytes or 0))[:count]:
+        tensor = graph.tensors.get(row.tensor)
         if tensor is None:
             continue
-        there = [op for op in tensor.consumers if plan.placement[op] == row["to"]]
+        there = [op for op in tensor.consumers if plan.placement[op] == row.target]
         yield row, codes[tensor.producer], tuple(dict.fromkeys(codes[op] for op in there))

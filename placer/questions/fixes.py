@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from placer.pipeline.fixes import Fix, find_changes
-from placer.pipeline.pipeline import place_extraction, place_once, placements_of
+from placer.pipeline.fixes import PlacedFix, placed_fixes, placements_of
+from placer.pipeline.placement import place_workload
+from placer.pipeline.preparation import try_placing
 from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.questions.explanation import reopen
@@ -17,7 +18,7 @@ from placer.strategies.requests import fewest_parts
 
 def find_fixes(
     plan: Plan, source: Any = None, *, time_limit: float = 120.0, **changes: Any
-) -> list[Fix]:
+) -> list[PlacedFix]:
     """The smallest changes that make the request of an infeasible ``plan`` fit: to spill, a pin
     less, the smallest caps, larger devices, the largest batch.
 
@@ -25,14 +26,12 @@ def find_fixes(
     for :func:`placer.questions.explanation.reopen`.
     """
     deadline = time.monotonic() + time_limit
-    workload, wanted = reopen(plan, source, **changes)
-    source = source if source is not None else plan.model["path"]
-    conflict: Mapping[str, Any] = {}
-    if plan.solver["status"] == "INFEASIBLE":  # what the solver knows beyond what a plan keeps
-        work = (workload.extraction, workload.costs, workload.cluster)
-        conflict = place_extraction(*work, wanted, explains=True).conflict or {}
-    attempt = placements_of(source, workload, wanted)
-    return find_changes(attempt, plan.request["devices"], wanted, conflict, deadline)
+    workload = reopen(plan, source, **changes)
+    conflict = None
+    if plan.solver.status == "INFEASIBLE":  # what the solver knows beyond what a plan keeps
+        conflict = place_workload(workload, explains=True).conflict
+    devices, attempt = plan.request["devices"], placements_of(workload)
+    return placed_fixes(attempt, devices, workload.wanted, conflict, deadline)
 
 
 def fewest_pieces(
@@ -48,7 +47,7 @@ def fewest_pieces(
     """
     wanted = Options(**options)
     return fewest_parts(
-        lambda pieces: place_once(build(pieces), devices, wanted, explains=False),
+        lambda pieces: try_placing(build(pieces), devices, wanted),
         most,
         devices=str(devices),
         advice="add devices, raise a cap, or allow more pieces (most=)",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
+from placer.pipeline.predicted_placement import predict_placement
 from placer.plan.plan import Plan
-from placer.prediction import predict
+from placer.plan.rows import PlanWarning
 from placer.prediction.metrics import Metrics
-from placer.prediction.predicted_step import describe_step
 from placer.questions.explanation import reopen
 
 _TOLERANCE = 1e-9
@@ -25,20 +24,18 @@ def with_step(plan: Plan, source: Any = None, **changes: Any) -> Plan:
     Raises :class:`~placer.errors.UsageError` if the plan does not say enough or is of another
     model.
     """
-    workload, _ = reopen(plan, source, **changes)
-    graph = workload.extraction.graph
-    metrics = predict(graph, workload.costs, plan.placement, workload.cluster)
-    step = partial(describe_step, graph, workload.costs, plan.placement, workload.cluster, metrics)
-    return replace(plan, step=step, warnings=(*plan.warnings, *_differences(plan, metrics)))
+    predicted = predict_placement(reopen(plan, source, **changes), plan.placement)
+    warnings = (*plan.warnings, *_differences(plan, predicted.metrics))
+    return replace(plan, step=predicted.step, warnings=warnings)
 
 
-def _differences(plan: Plan, metrics: Metrics) -> list[dict[str, Any]]:
+def _differences(plan: Plan, metrics: Metrics) -> list[PlanWarning]:
     """A warning if step or peaks are predicted otherwise than the plan has them."""
-    was, now = plan.metrics["step_seconds"], metrics.schedule.step_seconds
+    was, now = plan.metrics.step_seconds or 0.0, metrics.schedule.step_seconds
     peaks = [
-        row["name"]
-        for row in plan.devices
-        if row["peak_memory_bytes"] != metrics.peaks[row["name"]].high_bytes
+        device.name
+        for device in plan.devices
+        if device.peak_memory_bytes != metrics.peaks[device.name].high_bytes
     ]
     if abs(now - was) <= _TOLERANCE * was and not peaks:
         return []
@@ -48,4 +45,4 @@ def _differences(plan: Plan, metrics: Metrics) -> list[dict[str, Any]]:
         + ": the plan was made with other costs, devices or another version; figures are the "
         "plan's, pictures are predicted now"
     )
-    return [{"code": "predicted_again", "message": message, "count": 1, "ops": []}]
+    return [PlanWarning(code="predicted_again", message=message)]

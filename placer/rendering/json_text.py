@@ -1,74 +1,35 @@
-"""Reports as JSON: stable, sorted keys, bytes and seconds as plain numbers."""
+"""Results as JSON: stable, sorted keys, bytes and seconds as plain numbers."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from placer.plan.report import Report
-    from placer.questions.batch_sizes import Sweep
-    from placer.questions.comparison import Comparison
-    from placer.questions.strategies import Alternatives
-
-REPORT_SCHEMA = "placer.report/1"
-COMPARISON_SCHEMA = "placer.comparison/1"
-SWEEP_SCHEMA = "placer.sweep/1"
-STRATEGIES_SCHEMA = "placer.strategies/1"
-
-
-def report_json(report: Report) -> str:
-    """The report as JSON text; a plan in it is what ``plan.json`` would hold."""
-    data = _plain(report)
-    data["compute"]["arithmetic_intensity"] = report.compute.arithmetic_intensity
-    if report.plan is not None:
-        data["plan"] = json.loads(report.plan.to_json())
-    return to_json({"schema": REPORT_SCHEMA, **data})
-
-
-def comparison_json(comparison: Comparison) -> str:
-    """The comparison as JSON text; the plan in it is what ``plan.json`` would hold."""
-    data = _plain(comparison)
-    for row, strategy in zip(data["strategies"], comparison.strategies, strict=True):
-        row["fits"] = strategy.fits
-    data["plan"] = json.loads(comparison.plan.to_json())
-    return to_json({"schema": COMPARISON_SCHEMA, **data})
-
-
-def alternatives_json(found: Alternatives) -> str:
-    """The strategies as JSON text."""
-    data = _plain(found)
-    for row, alternative in zip(data["rows"], found.rows, strict=True):
-        row["fits"] = alternative.fits
-    return to_json({"schema": STRATEGIES_SCHEMA, **data})
-
-
-def sweep_json(sweep: Sweep) -> str:
-    """The sweep as JSON text, without the reports behind it."""
-    data = _plain(sweep)
-    del data["reports"]
-    for row, found in zip(data["rows"], sweep.rows, strict=True):
-        row["samples_per_second"] = found.samples_per_second
-    return to_json({"schema": SWEEP_SCHEMA, **data})
+from placer.plan.plan import Plan
 
 
 def to_json(value: Any) -> str:
-    """Any frozen dataclass, mapping or sequence as JSON text with sorted keys."""
+    """Any record, mapping or sequence as JSON text with sorted keys.
+
+    A plan is what ``plan.json`` would hold.  Of a record these are its fields (but those with
+    ``in_file`` false in their metadata), the properties that its type names in ``IN_JSON``, and its
+    ``SCHEMA`` where it has one.
+    """
     return json.dumps(_plain(value), sort_keys=True, indent=1, allow_nan=False) + "\n"
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses and mappings as dicts, sequences as lists, the rest as it is."""
-    if is_dataclass(value):
-        return {
-            item.name: _plain(getattr(value, item.name))
-            for item in fields(value)
-            if item.metadata.get("in_file", True)
-        }
+    if isinstance(value, Plan):
+        return json.loads(value.to_json())
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
+    if is_dataclass(value):
+        names = [item.name for item in fields(value) if item.metadata.get("in_file", True)]
+        names += getattr(value, "IN_JSON", ())
+        schema = {"schema": value.SCHEMA} if hasattr(value, "SCHEMA") else {}
+        return schema | {name: _plain(getattr(value, name)) for name in names}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value

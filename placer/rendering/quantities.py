@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 _CALLS = re.compile(r"^((Stateful)?PartitionedCall(_\d+)?/)+")
 _DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _SECONDS_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
-def format_bytes(size_bytes: int | None) -> str:
+def format_bytes(size_bytes: float | None) -> str:
     """``"97.8 MiB"``: bytes in binary units with three digits, ``"unknown"`` for ``None``."""
     if size_bytes is None:
         return "unknown"
@@ -60,6 +61,11 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def known(value: Any, render: Callable[[Any], str]) -> str:
+    """The rendered value, ``"-"`` for ``None``."""
+    return "-" if value is None else render(value)
+
+
 def format_share(part: float, whole: float) -> str:
     """``"12.3%"``: the share of ``part`` in ``whole``, ``"-"`` if there is no whole."""
     return f"{part / whole:.1%}" if whole > 0 else "-"
@@ -76,6 +82,11 @@ def drop_calls(name: str) -> str:
     """An op name without the call nodes at its front, which every exported model has:
     ``"…/conv1/Conv2D"`` for ``"StatefulPartitionedCall/conv1/Conv2D"``."""
     return _CALLS.sub("…/", name)
+
+
+def share_of_cap(peak_bytes: int | None, cap_bytes: int) -> str:
+    """The share of a cap that a peak takes, ``"-"`` where nothing was placed."""
+    return known(peak_bytes, lambda peak: format_share(peak, cap_bytes))
 
 
 def shorten(name: str, width: int) -> str:

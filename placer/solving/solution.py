@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any
+from dataclasses import dataclass
 
+from placer.problem.conflict import Conflict
 from placer.problem.placement_problem import PlacementProblem
-
-
-class Status(str, Enum):
-    """Why the solver stopped, in the words of CP-SAT."""
-
-    OPTIMAL = "OPTIMAL"
-    FEASIBLE = "FEASIBLE"
-    INFEASIBLE = "INFEASIBLE"
-    UNKNOWN = "UNKNOWN"
+from placer.problem.status import Status as Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +16,7 @@ class SolverParameters:
     time_limit_seconds: float = 30.0
     seed: int = 0
     workers: int = 0
-    """CP-SAT workers; 0 takes one per core, and eight at least: each is a strategy of its own."""
+    """CP-SAT workers; 0 takes one per core, and eight at least: each runs another subsolver."""
     work_limit: int | None = None
     """Cycles of each heuristic search and deterministic seconds of CP-SAT.  With one worker the
     answer then depends on the problem and the seed alone, unless the time limit comes first."""
@@ -52,5 +42,12 @@ class Solution:
     spilled_bytes: int = 0
     seconds: float = 0.0
     warnings: tuple[tuple[str, str], ...] = ()
-    conflict: Mapping[str, Any] = field(default_factory=dict)
+    conflict: Conflict | None = None
     unsolvable: PlacementProblem | None = None
+
+    @property
+    def relative_gap(self) -> float | None:
+        """(value - bound) / value, as CP-SAT and MIP solvers define it; ``None``: none proven."""
+        if self.value is None or self.lower_bound is None:
+            return None
+        return (self.value - self.lower_bound) / self.value if self.value else 0.0

@@ -1,27 +1,37 @@
-"""Gradients of several towers, averaged into one per variable."""
+"""Gradients of several parts, averaged into one per variable, and applied."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 Pairs = list[tuple[Any, Any]]
 
 
-def average_gradients(towers: Sequence[Pairs], weights: Sequence[Any]) -> Pairs:
-    """One (variable, gradient) per variable: the sum over towers of weight x gradient.
+def average_gradients(parts: Sequence[Pairs], weights: Sequence[Any]) -> Pairs:
+    """One (variable, gradient) per variable: the sum over parts of weight x gradient.
 
-    A weight ``None`` is one.  Sparse gradients stay sparse if they are so in every tower that has
-    one (rows with the same index are for the optimizer to add, as within one tower); a tower
+    A weight ``None`` is one.  Sparse gradients stay sparse if they are so in every part that has
+    one (rows with the same index are for the optimizer to add, as within one part); a part
     without a gradient adds nothing, and a variable without any is left out.
     """
     found: dict[int, tuple[Any, list[Any]]] = {}
-    for pairs, weight in zip(towers, weights, strict=True):
+    for pairs, weight in zip(parts, weights, strict=True):
         for variable, gradient in pairs:
             _, terms = found.setdefault(id(variable), (variable, []))
             if gradient is not None:
                 terms.append(_scaled(gradient, weight))
     return [(variable, _sum(terms)) for variable, terms in found.values() if terms]
+
+
+def apply_gradients(
+    optimizer: Any, pairs: Pairs, clip: Callable[[list[Any]], list[Any]] | None
+) -> None:
+    """Updates the variables, once ``clip`` has seen all gradients."""
+    kept, gradients = [variable for variable, _ in pairs], [gradient for _, gradient in pairs]
+    if clip is not None:
+        gradients = clip(gradients)
+    optimizer.apply_gradients(zip(gradients, kept, strict=True))
 
 
 def _scaled(gradient: Any, weight: Any) -> Any:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from placer.errors import UsageError
-from placer.extraction.graph_defs.loop_reads import LOOP_TYPES
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE
+from placer.graph.op_types import LOOPS
+from placer.strategies.gradients import Pairs, apply_gradients
 
 REDUCTIONS = ("mean", "sum")
 COMBINATIONS = ("concat", "mean", "sum")
@@ -18,6 +20,45 @@ HOST = "/device:CPU:0"
 
 Function = Callable[..., Any]
 """From the tensors of a batch to a loss, or (loss, outputs)."""
+
+Clip = Callable[[list[Any]], list[Any]] | None
+"""From the averaged gradients to those to apply."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DividedStep:
+    """What every part of a batch runs, and how the parts become one step again; see
+    :func:`placer.strategies.towers.data_parallel`.
+
+    Raises :class:`UsageError` for a word that is none.
+    """
+
+    function: Function
+    optimizer: Any
+    variables: Sequence[Any] | None
+    reduction: str
+    clip: Clip
+    outputs: Any
+
+    def __post_init__(self) -> None:
+        import tensorflow as tf
+
+        _require_word(self.reduction, REDUCTIONS, "reduction")
+        for word in tf.nest.flatten(self.outputs):
+            _require_word(word, COMBINATIONS, "outputs")
+
+    def shares(self, weights: Sequence[Any]) -> Sequence[Any]:
+        """What the gradients of each part count for: its share of the examples, ``None`` for
+        one."""
+        return weights if self.reduction == "mean" else [None] * len(weights)
+
+    def update(
+        self, losses: Sequence[Any], outputs: Sequence[Any], pairs: Pairs, weights: Sequence[Any]
+    ) -> Any:
+        """The loss of the whole batch, or (loss, outputs), once the gradients are applied."""
+        apply_gradients(self.optimizer, pairs, self.clip)
+        loss = combine(self.reduction, losses, weights)
+        return loss if outputs[0] is None else (loss, combine(self.outputs, outputs, weights))
 
 
 def converted(function: Function) -> Function:
@@ -29,9 +70,17 @@ def converted(function: Function) -> Function:
     return found
 
 
+def traced(step: Function, input_signature: Sequence[Any] | None) -> Any:
+    """The ``tf.function`` of a step whose user code is converted already; XLA would erase
+    placement."""
+    import tensorflow as tf
+
+    return tf.function(step, autograph=False, input_signature=input_signature, jit_compile=False)
+
+
 def run_backward(
     function: Function, part: tuple[Any, ...], variables: Sequence[Any] | None
-) -> tuple[Any, Any, list[tuple[Any, Any]]]:
+) -> tuple[Any, Any, Pairs]:
     """Loss, outputs (``None`` if there are none) and (variable, gradient) pairs of one part.
 
     ``variables`` are by default all trainable ones that are read.  Raises :class:`UsageError` for
@@ -50,6 +99,14 @@ def run_backward(
     if not wanted:
         raise UsageError("the loss depends on no trainable variable: nothing to train")
     return loss, outputs, list(zip(wanted, tape.gradient(loss, wanted), strict=True))
+
+
+def shares_of(sizes: Sequence[Any]) -> list[Any]:
+    """The share of the examples that each part has (float32)."""
+    import tensorflow as tf
+
+    total = tf.cast(tf.add_n([tf.convert_to_tensor(size) for size in sizes]), tf.float32)
+    return [tf.cast(size, tf.float32) / total for size in sizes]
 
 
 def combine(how: Any, found: Sequence[Any], weights: Sequence[Any]) -> Any:
@@ -88,11 +145,16 @@ def variables_free() -> Iterator[None]:
     import tensorflow as tf
 
     def free(op: Any) -> str:
-        touches = any(tensor.dtype == tf.resource for tensor in (*op.inputs, *op.outputs))
-        return "" if touches else str(op.device)
+        return "" if _touches_variable(op) else str(op.device)
 
     with tf.compat.v1.device(free):
         yield
+
+
+def _touches_variable(op: Any) -> bool:
+    import tensorflow as tf
+
+    return any(tensor.dtype == tf.resource for tensor in (*op.inputs, *op.outputs))
 
 
 def ask_for_one(op: Any, devices: Sequence[str]) -> None:
@@ -100,26 +162,14 @@ def ask_for_one(op: Any, devices: Sequence[str]) -> None:
 
     Loops do nevertheless: they are given the values of the variables that they read.
     """
-    import tensorflow as tf
     from tensorflow.core.framework import attr_value_pb2
 
-    touches = any(tensor.dtype == tf.resource for tensor in (*op.inputs, *op.outputs))
-    if not touches or op.type in LOOP_TYPES:
+    if not _touches_variable(op) or op.type in LOOPS:
         names = "|".join(devices).encode()
         op._set_attr(DEVICES_ATTRIBUTE, attr_value_pb2.AttrValue(s=names))
 
 
-def known_word(word: str, words: Sequence[str], name: str) -> str:
-    """``word``, if it is one of ``words``; :class:`UsageError` with what ``name`` can be."""
+def _require_word(word: str, words: Sequence[str], name: str) -> None:
+    """Raises :class:`UsageError` with what ``name`` can be if ``word`` is none of ``words``."""
     if word not in words:
         raise UsageError(f"{name} is {word!r}; it can be {', '.join(words)}")
-    return word
-
-
-def known_combinations(outputs: Any) -> Any:
-    """``outputs``, if every word in the structure is one of :data:`COMBINATIONS`."""
-    import tensorflow as tf
-
-    for word in tf.nest.flatten(outputs):
-        known_word(word, COMBINATIONS, "outputs")
-    return outputs

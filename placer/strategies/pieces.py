@@ -8,7 +8,7 @@ A training step adds its gradients up and updates once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,13 +17,14 @@ from placer.strategies.batches import count_examples, split_batch, split_sizes
 from placer.strategies.gradients import Pairs, average_gradients
 from placer.strategies.parts import (
     HOST,
-    REDUCTIONS,
+    Clip,
+    DividedStep,
     Function,
     combine,
     converted,
-    known_combinations,
-    known_word,
     run_backward,
+    shares_of,
+    traced,
 )
 
 
@@ -35,7 +36,7 @@ def micro_batches(
     optimizer: Any = None,
     variables: Sequence[Any] | None = None,
     reduction: str = "mean",
-    clip: Callable[[list[Any]], list[Any]] | None = None,
+    clip: Clip = None,
     outputs: Any = "concat",
     input_signature: Sequence[Any] | None = None,
 ) -> Any:
@@ -56,28 +57,26 @@ def micro_batches(
         raise UsageError(f"a batch cannot be run in {pieces} pieces; one or more")
     if in_flight < 1:
         raise UsageError(f"{in_flight} pieces cannot be in flight; one or more")
-    known_word(reduction, REDUCTIONS, "reduction")
-    known_combinations(outputs)
-    run = converted(function)
+    divided = DividedStep(
+        function=converted(function),
+        optimizer=optimizer,
+        variables=variables,
+        reduction=reduction,
+        clip=clip,
+        outputs=outputs,
+    )
 
     def step(*batch: Any) -> Any:
         with tf.device(HOST):
             sizes = split_sizes(count_examples(batch), pieces)
-            total = tf.cast(tf.add_n([tf.convert_to_tensor(size) for size in sizes]), tf.float32)
-            weights = [tf.cast(size, tf.float32) / total for size in sizes]
+            weights = shares_of(sizes)
         parts = split_batch(batch, sizes)
         if optimizer is None:
-            return combine(outputs, _forward(run, parts, pieces, in_flight), weights)
-        shares = weights if reduction == "mean" else [None] * pieces
-        losses, given, pairs = _backward(run, parts, variables, shares, in_flight)
-        kept, averaged = [variable for variable, _ in pairs], [gradient for _, gradient in pairs]
-        if clip is not None:
-            averaged = clip(averaged)
-        optimizer.apply_gradients(zip(averaged, kept, strict=True))
-        loss = combine(reduction, losses, weights)
-        return loss if given[0] is None else (loss, combine(outputs, given, weights))
+            found = _forward(divided.function, parts, pieces, in_flight)
+            return combine(outputs, found, weights)
+        return divided.update(*_backward(divided, parts, weights, in_flight), weights)
 
-    return tf.function(step, autograph=False, input_signature=input_signature, jit_compile=False)
+    return traced(step, input_signature)
 
 
 def _forward(
@@ -92,17 +91,13 @@ def _forward(
 
 
 def _backward(
-    run: Function,
-    parts: Iterator[tuple[Any, ...]],
-    variables: Any,
-    shares: Sequence[Any],
-    in_flight: int,
+    step: DividedStep, parts: Iterator[tuple[Any, ...]], weights: Sequence[Any], in_flight: int
 ) -> tuple[list[Any], list[Any], Pairs]:
     """Losses and outputs of the parts, and their gradients, added up part by part."""
     losses, outputs, total, ended = list[Any](), list[Any](), Pairs(), list[Any]()
-    for share in shares:
+    for share in step.shares(weights):
         with _piece(ended, in_flight):
-            loss, output, pairs = run_backward(run, _next(parts), variables)
+            loss, output, pairs = run_backward(step.function, _next(parts), step.variables)
             total = average_gradients([total, pairs], [None, share])
         losses.append(loss)
         outputs.append(output)

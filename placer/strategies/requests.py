@@ -56,36 +56,38 @@ def read_strategy(text: str) -> StrategyRequest:
     return StrategyRequest(kind=kind, parts=None if automatic else int(count))
 
 
+def with_default_parts(asked: StrategyRequest, cluster: Cluster) -> StrategyRequest:
+    """``asked`` with the number of parts that it makes on ``cluster``, unless trials show it."""
+    if asked.parts is not None or tries_several(asked):
+        return asked
+    count = len(part_devices(cluster))
+    return replace(asked, parts=PIECES_PER_STAGE * count if asked.kind == PIPELINE else count)
+
+
 def choose_plan(
-    text: str, cluster: Cluster, examples: int | None, attempt: Callable[[str], Plan]
+    asked: StrategyRequest, cluster: Cluster, examples: int | None, attempt: Callable[[str], Plan]
 ) -> Plan:
-    """The plan for the strategy called ``text``, its parts chosen where it names no number.
+    """The plan with the best number of parts for a strategy that :func:`tries_several`.
 
     ``attempt`` places by a strategy that names one; the batch has so many ``examples``.  Raises
     :class:`UsageError` for a strategy that needs other devices, :class:`NoSolutionError` if no
     number of micro-batches fits.
     """
-    asked, count = read_strategy(text), len(part_devices(cluster))
-    if asked.parts is not None:
-        return attempt(str(asked))
     if asked.kind == MICRO_BATCHES:
         most = min(examples or MOST_PARTS, MOST_PARTS)
         return fewest_parts(lambda parts: attempt(f"{MICRO_BATCHES}:{parts}"), most)[1]
-    if asked.kind == HYBRID:
-        plans = [attempt(f"{HYBRID}:{parts}") for parts in hybrid_towers(count)]
-        return min(plans, key=lambda plan: (not plan.fits, _step_seconds(plan)))
-    parts = PIECES_PER_STAGE * count if asked.kind == PIPELINE else count
-    return attempt(str(replace(asked, parts=parts)))
+    plans = [attempt(f"{HYBRID}:{parts}") for parts in hybrid_towers(len(part_devices(cluster)))]
+    return min(plans, key=lambda plan: (not plan.fits, _step_seconds(plan)))
 
 
 def tries_several(asked: StrategyRequest) -> bool:
-    """Whether :func:`choose_plan` looks for the best number of parts."""
+    """Whether only plans show how many parts are best."""
     return asked.parts is None and asked.kind in (MICRO_BATCHES, HYBRID)
 
 
 def _step_seconds(plan: Plan) -> float:
-    found = plan.metrics["step_seconds"]
-    return float("inf") if found is None else float(found)
+    found = plan.metrics.step_seconds
+    return float("inf") if found is None else found
 
 
 def fewest_parts(

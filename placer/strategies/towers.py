@@ -11,39 +11,25 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 from cost_models.device_names import canonical, full_name
 from placer.errors import UsageError
-from placer.extraction.graph_defs.loop_reads import LOOP_TYPES
+from placer.graph.op_types import LOOPS
 from placer.strategies.batches import count_examples, split_batch, split_sizes
-from placer.strategies.gradients import average_gradients
+from placer.strategies.gradients import apply_gradients, average_gradients
 from placer.strategies.parts import (
     HOST,
-    REDUCTIONS,
+    Clip,
+    DividedStep,
     ask_for_one,
     combine,
     converted,
-    known_combinations,
-    known_word,
     run_backward,
+    shares_of,
+    traced,
     variables_free,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Request:
-    """What every tower runs, and how the towers become one step again."""
-
-    function: Callable[..., Any]
-    groups: tuple[tuple[str, ...], ...]
-    optimizer: Any
-    variables: Sequence[Any] | None
-    reduction: str
-    clip: Callable[[list[Any]], list[Any]] | None
-    outputs: Any
-    split: bool
 
 
 def data_parallel(
@@ -53,7 +39,7 @@ def data_parallel(
     optimizer: Any = None,
     variables: Sequence[Any] | None = None,
     reduction: str = "mean",
-    clip: Callable[[list[Any]], list[Any]] | None = None,
+    clip: Clip = None,
     outputs: Any = "concat",
     split: bool = True,
     input_signature: Sequence[Any] | None = None,
@@ -87,24 +73,22 @@ def data_parallel(
     to be smaller than the number of towers (``tf.errors.InvalidArgumentError`` if that shows when
     the step runs).
     """
-    import tensorflow as tf
-
-    request = _Request(
+    groups = _known_groups(devices)
+    divided = DividedStep(
         function=converted(function),
-        groups=_known_groups(devices),
         optimizer=optimizer,
         variables=variables,
-        reduction=known_word(reduction, REDUCTIONS, "reduction"),
+        reduction=reduction,
         clip=clip,
-        outputs=known_combinations(outputs),
-        split=split,
+        outputs=outputs,
     )
 
     def step(*batch: Any) -> Any:
         with variables_free():
-            return _run(request, batch)
+            parts, weights = _parts(batch, len(groups), split=split)
+            return _run(divided, groups, parts, weights)
 
-    return tf.function(step, autograph=False, input_signature=input_signature, jit_compile=False)
+    return traced(step, input_signature)
 
 
 def asynchronous_towers(
@@ -113,7 +97,7 @@ def asynchronous_towers(
     *,
     optimizer: Any,
     variables: Sequence[Any] | None = None,
-    clip: Callable[[list[Any]], list[Any]] | None = None,
+    clip: Clip = None,
     input_signature: Sequence[Any] | None = None,
 ) -> tuple[Any, ...]:
     """One ``tf.function`` for every one of ``devices``, each a training step of its own on the same
@@ -125,8 +109,6 @@ def asynchronous_towers(
     ``UserWarning`` says so.  A smaller learning rate is the usual remedy (X. Lian et al., NeurIPS
     2015).  Raises :class:`UsageError` as :func:`data_parallel` does.
     """
-    import tensorflow as tf
-
     groups, run = _known_groups(devices), converted(function)
     warnings.warn(
         f"{len(groups)} towers update without waiting for each other: gradients may be up to "
@@ -141,58 +123,54 @@ def asynchronous_towers(
             with variables_free():
                 with _tower(group):
                     loss, output, pairs = run_backward(run, batch, variables)
-                pairs = average_gradients([pairs], [None])
-                kept, found = [each for each, _ in pairs], [gradient for _, gradient in pairs]
-                found = found if clip is None else clip(found)
-                optimizer.apply_gradients(zip(found, kept, strict=True))
+                apply_gradients(optimizer, average_gradients([pairs], [None]), clip)
             return loss if output is None else (loss, output)
 
-        return tf.function(
-            step, autograph=False, input_signature=input_signature, jit_compile=False
-        )
+        return traced(step, input_signature)
 
     return tuple(tower(group) for group in groups)
 
 
-def _run(request: _Request, batch: tuple[Any, ...]) -> Any:
+def _run(
+    divided: DividedStep,
+    groups: Sequence[tuple[str, ...]],
+    parts: Sequence[tuple[Any, ...]],
+    weights: Sequence[Any],
+) -> Any:
     """The whole step, as it is traced."""
-    parts, weights = _parts(request, batch)
-    if request.optimizer is None:
-        found = [_forward(request, group, part) for group, part in _towers(request, parts)]
-        return combine(request.outputs, found, weights)
+    # inference: every tower runs its part
+    if divided.optimizer is None:
+        found = []
+        for group, part in zip(groups, parts, strict=True):
+            with _tower(group):
+                found.append(divided.function(*part))
+        return combine(divided.outputs, found, weights)
+    # training: every tower has its gradients, and the average of them updates once
     losses, outputs, gradients = [], [], []
-    for group, part in _towers(request, parts):
+    for group, part in zip(groups, parts, strict=True):
         with _tower(group):
-            loss, output, gradient = run_backward(request.function, part, request.variables)
+            loss, output, pairs = run_backward(divided.function, part, divided.variables)
         losses.append(loss)
         outputs.append(output)
-        gradients.append(gradient)
-    shares = weights if request.reduction == "mean" else [None] * len(parts)
-    pairs = average_gradients(gradients, shares)
-    kept, averaged = [variable for variable, _ in pairs], [gradient for _, gradient in pairs]
-    if request.clip is not None:
-        averaged = request.clip(averaged)
-    request.optimizer.apply_gradients(zip(averaged, kept, strict=True))
-    loss = combine(request.reduction, losses, weights)
-    if outputs[0] is None:
-        return loss
-    return loss, combine(request.outputs, outputs, weights)
+        gradients.append(pairs)
+    averaged = average_gradients(gradients, divided.shares(weights))
+    return divided.update(losses, outputs, averaged, weights)
 
 
-def _parts(request: _Request, batch: tuple[Any, ...]) -> tuple[list[tuple[Any, ...]], list[Any]]:
-    """The arguments of every tower, and its share of the examples (float32)."""
+def _parts(
+    batch: tuple[Any, ...], count: int, *, split: bool
+) -> tuple[list[tuple[Any, ...]], list[Any]]:
+    """The arguments of every tower, and its share of the examples."""
     import tensorflow as tf
 
-    count = len(request.groups)
     with tf.device(HOST):
-        if request.split:
+        if split:
             sizes = split_sizes(count_examples(batch), count)
             parts = list(split_batch(batch, sizes))
         else:
             parts = _given_parts(batch, count)
             sizes = [count_examples(part) for part in parts]
-        total = tf.cast(tf.add_n([tf.convert_to_tensor(size) for size in sizes]), tf.float32)
-        return parts, [tf.cast(size, tf.float32) / total for size in sizes]
+        return parts, shares_of(sizes)
 
 
 def _given_parts(batch: tuple[Any, ...], count: int) -> list[tuple[Any, ...]]:
@@ -204,17 +182,6 @@ def _given_parts(batch: tuple[Any, ...], count: int) -> list[tuple[Any, ...]]:
                 f"{count} towers; it is {'no sequence' if found is None else f'of {found}'}"
             )
     return list(zip(*batch, strict=True))
-
-
-def _towers(
-    request: _Request, parts: Sequence[tuple[Any, ...]]
-) -> Iterator[tuple[tuple[str, ...], tuple[Any, ...]]]:
-    return zip(request.groups, parts, strict=True)
-
-
-def _forward(request: _Request, group: tuple[str, ...], part: tuple[Any, ...]) -> Any:
-    with _tower(group):
-        return request.function(*part)
 
 
 @contextmanager
@@ -229,7 +196,7 @@ def _tower(group: tuple[str, ...]) -> Iterator[None]:
     with scope, tf.device(group[0]) if len(group) == 1 else nullcontext():
         yield
     for op in graph.get_operations()[known:]:
-        if op.type in LOOP_TYPES or (len(group) > 1 and op.type != "Placeholder"):
+        if op.type in LOOPS or (len(group) > 1 and op.type != "Placeholder"):
             ask_for_one(op, short)  # what is captured, a placeholder, comes from outside
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from placer.application.devices.node_kernels import has_kernel
-from placer.application.placing.function_bodies import function_attributes
 from placer.application.placing.shared_variables import touched_handles
+from placer.extraction.graph_defs.op_definitions import called_functions
+from placer.plan.rows import PlannedTransfer
 
 
 def cut_placement(program, devices):
@@ -42,7 +43,7 @@ def runs_on_gpu(node, program):
     """Whether the op and every op of the bodies it runs has a GPU kernel; captures may be there."""
     if node.name in program.captures:
         return node.name in {v.handle for v in program.variables if v.dtype != "resource"}
-    called = {function.name for function in function_attributes(node)}
+    called = {function.name for _, function in called_functions(node)}
     bodies = [f for f in program.graph_def.library.function if f.signature.name in called]
     inner = [n for body in bodies for n in body.node_def]
     return has_kernel(node, "GPU:0") and all(runs_on_gpu(n, program) for n in inner)
@@ -65,7 +66,7 @@ def expected_transfers(program, placement):
         if device != "CPU:0":
             kinds.setdefault((tensor, device, "CPU:0"), "fetch")
     return [
-        {"tensor": t, "from": a, "to": b, "bytes": None, "kind": kind, "memory": "device"}
+        PlannedTransfer(tensor=t, source=a, target=b, bytes=None, kind=kind, memory="device")
         for (t, a, b), kind in kinds.items()
     ]
 

@@ -1,6 +1,6 @@
 """What is wrong with a request or a file is one message with what to do, and the right exit code.
 
-The process that reads models is left out (``tests/extraction/test_extracting.py`` has it): its
+The process that reads models is left out (``tests/extraction/test_extractor.py`` has it): its
 work is done here, so that each case takes no second.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import sys
 
 import pytest
 
@@ -46,11 +45,7 @@ def here(monkeypatch):
         return Outcome(ending=Ending.ANSWERED, answer=found)
 
     monkeypatch.setattr(reading_tasks, "limit_memory", lambda *_: None)
-    monkeypatch.setattr(reading_tasks.gc, "disable", lambda: None)
     monkeypatch.setattr(child_process, "_ask", answer)
-    limit = sys.getrecursionlimit()
-    yield
-    sys.setrecursionlimit(limit)
 
 
 @pytest.fixture

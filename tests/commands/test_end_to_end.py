@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from placer.__main__ import main
 from placer.errors import ShapeError
-from placer.pipeline.pipeline import require_known_shapes
+from placer.pipeline.workload import require_known_shapes
 from placer.plan.plan import Plan, plan_schema
 
 CAPS = ["--devices", "2xGPU", "--max-memory", "GPU:*=300KiB"]
@@ -96,6 +96,7 @@ def test_the_plan_is_valid_and_fits(plan_path):
     assert plan_path.read_text() == Plan.load(plan_path).to_json()
 
 
+@pytest.mark.slow
 def test_what_is_applied_is_what_runs(saved_model, plan_path, tmp_path, capsys):
     """The placed model runs as planned, and the unplaced one with the plan does too."""
     placed = tmp_path / "placed"
@@ -110,6 +111,7 @@ def test_what_is_applied_is_what_runs(saved_model, plan_path, tmp_path, capsys):
     assert found["mismatches"] == []
 
 
+@pytest.mark.slow
 def test_caps_that_nothing_fits_exit_5_with_the_reason(saved_model, tmp_path, capsys):
     """Without spilling, 100 KiB a GPU is proven too little, and the plan says what would fit."""
     path = tmp_path / "plan.json"
@@ -119,4 +121,4 @@ def test_caps_that_nothing_fits_exit_5_with_the_reason(saved_model, tmp_path, ca
     plan = Plan.load(path)
     assert plan.solver["status"] == "INFEASIBLE"
     assert plan.conflict is not None
-    assert plan.conflict["fixes"]
+    assert plan.conflict.fixes

@@ -9,7 +9,7 @@ import pytest
 from steps_by_hand import drawn_plan
 
 from placer.__main__ import main
-from placer.commands.export import KINDS
+from placer.rendering.exports.formats import FORMATS, ExportFormat
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def plan_path(saved_model, tmp_path_factory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FORMATS)
 def test_every_format_is_written_once(plan_path, tmp_path, kind, capsys, monkeypatch):
     """The file appears, and is not overwritten without being told so.
 
@@ -37,6 +37,25 @@ def test_every_format_is_written_once(plan_path, tmp_path, kind, capsys, monkeyp
     assert main(argv) == 2
     assert "--force" in capsys.readouterr().err
     assert main([*argv, "--force"]) == 0
+
+
+def op_names(step) -> str:
+    """A format of our own: the names of the ops, one per line."""
+    return "\n".join(step.ops)
+
+
+def test_a_format_is_one_function_and_one_line(plan_path, tmp_path, monkeypatch, capsys):
+    """The command and its help know it then."""
+    known = ExportFormat("the names of the ops", f"{__name__}:op_names")
+    monkeypatch.setitem(FORMATS, "names", known)
+    assert main(["export", "--help"]) == 0
+    assert "names: the names of the ops" in " ".join(capsys.readouterr().out.split())
+    monkeypatch.setattr(
+        "placer.questions.saved_plans.with_step", lambda plan, *_, **__: drawn_plan()
+    )
+    out = tmp_path / "names.txt"
+    assert main(["export", str(plan_path), "--to", "names", "-o", str(out), "-q"]) == 0
+    assert out.read_text().splitlines() == list(drawn_plan().step().ops)
 
 
 def test_predicted_again_is_what_the_plan_says(plan_path, tmp_path):

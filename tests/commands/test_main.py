@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from plans_by_hand import MIB, infeasible_plan, small_plan, small_report
@@ -14,6 +15,7 @@ from placer.__main__ import main
 from placer.commands.examples import EXAMPLES
 from placer.commands.parser import build_parser
 from placer.plan.plan import Plan
+from placer.plan.rows import PlanWarning
 
 _COSTS = '{"schema": "placer.costs/1", "device_type": "CPU", "ops": %s}'
 
@@ -265,9 +267,7 @@ def test_an_infeasible_plan_is_written_all_the_same(pipeline, tmp_path, capsys, 
 
 def test_no_placement_in_time_exits_6(pipeline, capsys):
     """Without a placement and without a proof, the advice is more time."""
-    solver = infeasible_plan().solver | {"status": "UNKNOWN"}
-    from dataclasses import replace
-
+    solver = replace(infeasible_plan().solver, status="UNKNOWN")
     pipeline.result = replace(infeasible_plan(), solver=solver, conflict=None)
     assert main(["place", "model", "--devices", "2xT4"]) == 6
     assert "--time-limit" in capsys.readouterr().err
@@ -298,7 +298,7 @@ def test_fail_over_is_a_gate_on_the_predicted_peak(pipeline, capsys, limit, code
 def test_fail_on_is_a_gate_on_what_was_found(pipeline, capsys, gate, message):
     """Each gate trips on its own finding, and on no other."""
     warnings = tuple(
-        {"code": code, "message": "", "count": count, "ops": []}
+        PlanWarning(code=code, message="", count=count)
         for code, count in (("unknown_shape", 2), ("device_string_ignored", 5))
     )
     pipeline.result = small_plan(unmodelled={"Odd": 3}, warnings=warnings)
@@ -334,10 +334,9 @@ def test_report_as_json_is_sorted_and_carries_the_plan(pipeline, capsys):
 
 def test_a_plan_over_its_caps_is_no_solution(pipeline, tmp_path, capsys):
     """Its placement is written for a look, the exit code is 6, and the message has the numbers."""
-    over = {"code": "peak_over_cap", "message": "GPU:1 peaks at 120 MiB", "count": 1, "ops": []}
-    pipeline.result = small_plan(
-        solver=small_plan().solver | {"status": "UNKNOWN"}, warnings=(over,)
-    )
+    over = PlanWarning(code="peak_over_cap", message="GPU:1 peaks at 120 MiB")
+    unknown = replace(small_plan().solver, status="UNKNOWN")
+    pipeline.result = small_plan(solver=unknown, warnings=(over,))
     path = tmp_path / "plan.json"
     assert main(["place", "model", "--devices", "2xT4", "-o", str(path)]) == 6
     assert "GPU:1 peaks at 120 MiB" in capsys.readouterr().err

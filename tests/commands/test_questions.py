@@ -32,6 +32,7 @@ def test_plans_remember_what_was_asked(plan_path):
     assert request["batch_size"] == 8
 
 
+@pytest.mark.slow
 def test_compare_prints_a_row_per_strategy(saved_model, capsys):
     """In Markdown, for a pull request; the baselines are those that placer solve knows."""
     assert main(["compare", str(saved_model), *CAPS, "--format", "csv"]) == 0
@@ -52,6 +53,7 @@ def test_explain_answers_for_an_op_and_for_the_plan(plan_path, capsys):
     assert main(["explain", str(plan_path), "no-such-op", "-q"]) == 2
 
 
+@pytest.mark.slow
 def test_explained_changes_of_an_infeasible_request_work(saved_model, tmp_path, capsys):
     """The caps and the batch size that are printed are asked for, and have a placement."""
     path = tmp_path / "none.json"
@@ -74,6 +76,7 @@ def test_a_plan_against_itself_and_against_a_model(plan_path, saved_model, capsy
     assert "compare two plans or two models" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_growth_over_a_baseline_trips_the_gate(saved_model, plan_path, tmp_path, capsys):
     """The same request passes; against a baseline with less transfer it ends with 7."""
     gate = ["--fail-over", "+5%", "--baseline"]

@@ -214,7 +214,7 @@ def test_making_the_snapshot_again_gives_the_same_file(tmp_path):
     pytest.importorskip("tensorflow")
     from tensorflow.python.framework import versions
 
-    from placer.extraction.graph_defs.kernel_snapshot import main
+    from benchmarks.inputs.kernel_snapshot import main
 
     if snapshot().tensorflow_version != versions.VERSION:
         pytest.skip(f"the snapshot is of TensorFlow {snapshot().tensorflow_version}")

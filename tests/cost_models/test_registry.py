@@ -102,10 +102,10 @@ def test_rules_and_free_ops_are_named_as_tensorflow_names_them():
     """No name in either list is mistyped: all are op types of this TensorFlow, but for some
     combinations of the families whose names are put together."""
     pytest.importorskip("tensorflow")
-    from placer.extraction.graph_defs.kernel_snapshot import _op_definitions
+    from benchmarks.inputs.kernel_snapshot import op_definitions
 
     free = {op_type for types in FREE.values() for op_type in types.split()}
-    absent = (free | set(registry._RULES)) - set(_op_definitions())
+    absent = (free | set(registry._RULES)) - set(op_definitions())
     families = ("Apply", "SparseApply", "ResourceSparseApply", "ScatterNd", "ResourceScatterNd")
     assert [name for name in absent if not name.startswith((*families, "UnsortedSegment"))] == []
 

@@ -5,10 +5,9 @@ import pytest
 
 from cost_models.clusters import parse_cluster
 from cost_models.devices import DeviceProperties, Efficiency, Link
-from cost_models.estimation import estimate, with_measured
-from cost_models.op_cost import OpCost
+from cost_models.op_cost import OpCost, with_measured
 from cost_models.op_info import OpInfo, TensorProperties
-from cost_models.registry import op_cost
+from cost_models.registry import estimate, op_cost
 from cost_models.roofline import op_seconds, transfer_seconds
 
 DEVICE = DeviceProperties(

@@ -257,10 +257,10 @@ def test_rules_take_the_arguments_they_mean():
     """The input numbers in the rules are those of the op definitions: gradients of optimizers,
     filters, updates, weights."""
     pytest.importorskip("tensorflow")
+    from benchmarks.inputs.kernel_snapshot import op_definitions
     from cost_models.rules.optimizers import _PREFIXES, UPDATES
-    from placer.extraction.graph_defs.kernel_snapshot import _op_definitions
 
-    definitions = _op_definitions()
+    definitions = op_definitions()
     for op_type, arguments in ARGUMENTS.items():
         for number, name in arguments.items():
             assert definitions[op_type].input_arg[number].name == name, op_type

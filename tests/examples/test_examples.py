@@ -60,6 +60,15 @@ def test_the_stages_can_be_used_one_by_one(saved_model, tmp_path, monkeypatch, c
     assert solution["value"] <= names["solution"].value
 
 
+def test_the_page_on_extraction_shows_what_its_example_prints():
+    """One line for each op; remarks stand behind two blanks."""
+    page = (EXAMPLES.parent / "docs" / "extraction.md").read_text()
+    code, shown = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", page, re.DOTALL).groups()
+    script = [sys.executable, "-c", code]
+    printed = subprocess.run(script, capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines() == [line.partition("  ")[0] for line in shown.splitlines()]
+
+
 def test_hotspots_name_what_is_alive_at_the_peak(saved_model):
     """Kinds add up to the peak, and weights are the largest part of a small dense model."""
     memory = load("memory_hotspots").find_hotspots(saved_model, batch_size=8)

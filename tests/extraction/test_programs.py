@@ -154,6 +154,7 @@ def test_stored_shapes_are_used_where_they_say_more_and_distrusted_where_they_co
     assert shapes == {"wrong": (4, 4), "custom": (3, 4), "y": (3, 4)}
 
 
+@pytest.mark.slow
 def test_a_sequential_keras_model_is_a_program():
     """Keras 3's Sequential has no attribute ``input``; its one input is bound by batch size."""
     import keras

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placer.graph.scope_tree import build_scope_tree
+from placer.graph.name_scopes import build_scope_tree
 
 parts = st.text("ab", max_size=2)
 op_names = st.lists(st.lists(parts, min_size=1, max_size=4).map("/".join), max_size=12)

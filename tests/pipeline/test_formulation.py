@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cost_models.clusters import parse_cluster
-from placer.pipeline.formulation import StepPeaks, formulate
-from placer.prediction import predict_memory, predict_peak_ranges
+from placer.pipeline.formulation import build_problem
+from placer.prediction import predict_memory
 from placer.prediction.memory.live_moments import working_set_bytes
+from placer.prediction.orders.step_peaks import StepPeaks
 from placer.prediction.scoring import score
 from placer.problem.constraints import ConstraintOptions, find_constraints
 from placer.solving.conflicts.conflict import explain_conflict
@@ -22,7 +23,7 @@ from placer.solving.solver import solve
 def problem_of(graph, costs, devices, **options):
     cluster = parse_cluster(devices)
     constraints = find_constraints(graph, cluster, ConstraintOptions(**options))
-    return formulate(graph, costs, cluster, constraints)
+    return build_problem(graph, costs, cluster, constraints)
 
 
 def test_the_score_of_a_problem_is_the_transfer_of_the_graph():
@@ -52,20 +53,6 @@ def test_a_moment_at_which_everything_fits_restricts_nothing():
     tight = problem_of(graph, costs, "CPU:0:1300,CPU:1:1000")
     number = tight.op_names.index("wide")
     assert {number: 1200} in tight.live_bytes
-
-
-def test_peaks_are_those_of_the_prediction():
-    """The finder gives the high figures of the placement, and moments where caps are broken."""
-    graph = draw("a -> b -> c", bytes=400)
-    costs = draw_costs(graph)
-    problem = problem_of(graph, costs, "CPU:0:700,CPU:1:900")
-    device_of = (0, 0, 1)
-    ranges = predict_peak_ranges(graph, costs, problem.placement(device_of), problem.device_names)
-    peaks = StepPeaks(graph, costs, problem)(device_of)
-    assert [peak.peak_bytes for peak in peaks] == [
-        ranges[name].high_bytes for name in problem.device_names
-    ]
-    assert [sum(peak.moment.values()) for peak in peaks] == [800, 0]
 
 
 def test_no_row_claims_more_than_the_high_peak():
@@ -113,9 +100,9 @@ def test_an_op_too_wide_for_every_device_is_proven_infeasible():
     solution = solve(problem, SolverParameters(time_limit_seconds=5.0))
     assert solution.status is Status.INFEASIBLE
     conflict = explain_conflict(problem)
-    assert [row["device"] for row in conflict["caps"]] == ["CPU:0", "CPU:1"]
-    assert (conflict["reason"], conflict["ops"]) == ("too_large", ["c"])
-    assert (conflict["needed_bytes"], conflict["usable_bytes"]) == (1200, 1100)
+    assert [row.device for row in conflict.caps] == ["CPU:0", "CPU:1"]
+    assert (conflict.reason, conflict.ops) == ("too_large", ("c",))
+    assert (conflict.needed_bytes, conflict.usable_bytes) == (1200, 1100)
 
 
 def test_what_fits_does_not_count_resident_bytes_twice():
@@ -124,7 +111,7 @@ def test_what_fits_does_not_count_resident_bytes_twice():
     graph = draw("w=Const -> b", bytes={"w": 800, "b": 100})
     costs = draw_costs(graph, persistent_bytes={"w": 800})
     problem = problem_of(graph, costs, "CPU:0:500,CPU:1:500")
-    fixes = [row["caps"] for row in explain_conflict(problem)["fixes"]]
+    fixes = [row.caps for row in explain_conflict(problem).fixes]
     assert {"CPU:1": 900} in fixes
     assert solve(problem_of(graph, costs, "CPU:0:500,CPU:1:900")).status is Status.OPTIMAL
 
@@ -137,7 +124,7 @@ def test_an_op_too_wide_for_the_accelerator_goes_to_the_host():
     assert problem.allowed[problem.op_names.index("c")] == (problem.host,)
     cluster = parse_cluster(devices)
     constraints = find_constraints(graph, cluster, ConstraintOptions())
-    never = formulate(graph, costs, cluster, constraints, spill="never")
+    never = build_problem(graph, costs, cluster, constraints, spill="never")
     assert solve(never).status is Status.INFEASIBLE
 
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import sys
+from dataclasses import replace
 
 import pytest
 from graphs_by_hand import draw, draw_costs
 
+from cost_models.clusters import parse_cluster
 from cost_models.op_info import TensorProperties
-from placer import beside
 from placer.extraction import Extraction
 from placer.extraction.graph_defs.program import ProgramInput
 from placer.graph.op_graph import Variable
-from placer.pipeline.model_report import analyse
-from placer.pipeline.pipeline import report_extraction
+from placer.pipeline import model_report
+from placer.pipeline.predicted_placement import PredictedPlacement
+from placer.pipeline.workload import Workload
 from placer.plan.request import Options
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline, Metrics, PeakRange, Schedule
-from placer.prediction.step import loop_bodies
-from placer.prediction.step.control_flow import TripCount
 
 
 def _extraction(graph, **changes):
@@ -31,6 +29,21 @@ def _extraction(graph, **changes):
         "ops_in_file": 40,
     }
     return Extraction(**(facts | changes))
+
+
+def analyse(extraction, costs, metrics, calibration_error=0.0):
+    """The report on a program whose step on a GPU is predicted to take this."""
+    cluster = parse_cluster("GPU:1GiB")
+    devices = [replace(device, relative_error=calibration_error) for device in cluster.devices]
+    workload = Workload(
+        source="model.pb",
+        wanted=Options(),
+        extraction=extraction,
+        costs=costs,
+        cluster=replace(cluster, devices=tuple(devices)),
+    )
+    together = PredictedPlacement(placement={}, control_edges=(), metrics=metrics, step=None)
+    return model_report.analyse(workload, together)
 
 
 def _metrics(graph, seconds, timelines=()):
@@ -93,8 +106,6 @@ def test_the_model_is_counted_from_the_graph():
 def test_a_variable_of_unknown_shape_is_counted_apart():
     """Its elements are not taken for zero without saying so."""
     graph = draw("w=VarHandleOp -> b", dtypes={"w": "resource"})
-    from dataclasses import replace
-
     unknown = Variable(name="v", handle="w", dtype="float32", shape=(None, 2))
     graph = replace(graph, variables=(unknown,))
     model = analyse(_extraction(graph), draw_costs(graph), _metrics(graph, {})).model
@@ -201,8 +212,6 @@ def test_what_has_no_gpu_kernel_is_found_in_bodies_too():
 
 def test_unmodelled_and_unknown_are_listed_with_their_op_types():
     """Neither is folded into the totals: both are lists of their own."""
-    from dataclasses import replace
-
     graph = _chain(functions={"body": draw("i=Placeholder -> o")})
     costs = draw_costs(graph)
     costs["deep/one/a"] = replace(costs["deep/one/a"], unmodelled=True)
@@ -224,8 +233,6 @@ def test_unmodelled_and_unknown_are_listed_with_their_op_types():
 
 def test_ops_of_unknown_work_widen_the_band_of_the_step():
     """The error of a calibrated device, and the share of the time that is not fully known."""
-    from dataclasses import replace
-
     graph = _chain()
     costs = draw_costs(graph)
     costs["deep/one/a"] = replace(costs["deep/one/a"], inaccurate=True)
@@ -239,8 +246,6 @@ def test_ops_of_unknown_work_widen_the_band_of_the_step():
 @pytest.mark.parametrize("shape", [None, (None,)])
 def test_unbound_inputs_keep_their_open_shape(shape):
     """The bound shape is what the analysed graph has, unknown dimensions included."""
-    from dataclasses import replace
-
     graph = draw("x=Placeholder -> b")
     info = graph.ops["x"].info
     opened = replace(info, outputs=(TensorProperties(dtype="float32", shape=shape),))
@@ -248,39 +253,3 @@ def test_unbound_inputs_keep_their_open_shape(shape):
     graph = replace(graph, ops=ops)
     model = analyse(_extraction(graph), draw_costs(graph), _metrics(graph, {})).model
     assert model.inputs[0].bound_shape == shape
-
-
-@pytest.mark.skipif(
-    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2,
-    reason="a process is copied on Linux with two cores only",
-)
-def test_a_report_is_the_same_whether_the_process_is_copied_or_not(monkeypatch):
-    """Inventory, orders and most of the peaks are found in copies, of a graph whose loop is laid
-    out: the report is the one that the process makes alone, its step too.
-
-    x, w --> a --> b --> loop (three times) --> y
-    """
-    monkeypatch.setattr(
-        loop_bodies, "find_trip_count", lambda _op, _graph: TripCount(count=3, exact=True)
-    )
-    body = draw("i=Placeholder -> next=MatMul", bytes=400, feeds=["i"], fetches=["next:0"])
-    condition = draw("i=Placeholder -> any=Any", feeds=["i"], fetches=["any:0"])
-    graph = draw(
-        "x=Placeholder, w=Const -> a -> deep/b=Relu -> loop=While -> y=Identity",
-        bytes={"x": 8, "w": 80, "a": 400, "deep/b": 400, "loop": 400, "y": 400},
-        feeds=["x"],
-        fetches=["y:0"],
-        bodies={"loop": {"cond": ("condition",), "body": ("body",)}},
-        functions={"condition": condition, "body": body},
-    )
-    extraction = _extraction(graph)
-    alone = report_extraction("model.pb", extraction, None, Options())
-    copies = []
-    fork = os.fork
-    monkeypatch.setattr(beside, "FEWEST_OPS", 1)
-    monkeypatch.setattr(os, "fork", lambda: copies.append(fork()) or copies[-1])
-    with beside.copies_allowed():
-        helped = report_extraction("model.pb", extraction, None, Options())
-        assert len(copies) == (3 if beside._has_room() else 0)
-    assert helped == alone
-    assert helped.step() == alone.step()

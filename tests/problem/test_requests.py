@@ -12,12 +12,11 @@ from small_problems import best_by_enumeration
 
 from cost_models.clusters import parse_cluster
 from placer.graph.op_graph import OpGraph
-from placer.pipeline.formulation import formulate
+from placer.pipeline.formulation import build_problem
 from placer.problem.constraints import ConstraintOptions, find_constraints
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.conflicts.conflict import checker
+from placer.solving.conflicts.conflict import find_conflict
 from placer.solving.conflicts.elements import Elements
-from placer.solving.conflicts.smallest_conflict import smallest_conflict
 
 
 def problem_of(
@@ -27,7 +26,7 @@ def problem_of(
     cluster = parse_cluster(devices)
     constraints = find_constraints(graph, cluster, ConstraintOptions(**options))
     costs = draw_costs(graph, persistent_bytes=resident or {})
-    return formulate(graph, costs, cluster, constraints, spill=spill)
+    return build_problem(graph, costs, cluster, constraints, spill=spill)
 
 
 def requests_of(problem: PlacementProblem) -> dict[str, tuple[str, set[str], set[str]]]:
@@ -114,8 +113,7 @@ def test_everything_together_is_what_the_solver_sees():
     found = {True: 0, False: 0}
     for seed in range(300):
         problem = random_request(seed)
-        elements = Elements(problem)
-        conflict = smallest_conflict(len(elements.all), checker(elements), time.monotonic() + 10.0)
+        conflict = find_conflict(Elements(problem), time.monotonic() + 10.0)
         is_infeasible = best_by_enumeration(problem) is None
         assert (conflict is not None) == is_infeasible, seed
         found[is_infeasible] += 1

@@ -27,6 +27,7 @@ def counted(monkeypatch) -> list[int]:
     return sizes
 
 
+@pytest.mark.slow
 def test_the_largest_batch_is_the_last_that_fits(saved_model, counted):
     """It fits the cap by its own report, the next one does not, and few sizes had to be tried."""
     found = sweep(saved_model, [8, 64], "GPU:2MiB", spill="never", time_limit=2.0)

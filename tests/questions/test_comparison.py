@@ -10,12 +10,12 @@ from functools import partial
 import pytest
 from questions.conftest import CAPS
 
-import placer.pipeline.pipeline
+import placer.pipeline.placement
 import placer.questions.comparison
 from placer.errors import UsageError
 from placer.pipeline.pipeline import place
-from placer.questions.comparison import EXPERT, OURS, Comparison, Strategy, compare
-from placer.rendering.json_text import comparison_json
+from placer.questions.comparison import EXPERT, OURS, ComparedPlacement, Comparison, compare
+from placer.rendering.json_text import to_json
 from placer.rendering.text.comparison_text import comparison_blocks, comparison_csv
 from placer.rendering.text.formats import render
 from placer.solving.baselines import BASELINES
@@ -29,12 +29,12 @@ def found(network) -> Comparison:
         "halves": lambda op: "/GPU:1" if "layer_0" in op.name else "/GPU:0",
     }
     with pytest.MonkeyPatch.context() as patch:
-        posed = []
-        for module in (placer.questions.comparison, placer.pipeline.pipeline):
-            counted = partial(_counted, module.pose, posed)
-            patch.setattr(module, "pose", counted)
+        formulated = []
+        for module in (placer.questions.comparison, placer.pipeline.placement):
+            counted = partial(_counted, module.formulate, formulated)
+            patch.setattr(module, "formulate", counted)
         comparison = compare(network, **CAPS, functions=functions)
-    assert len(posed) == 1 + len(functions)  # the solver and all baselines see one problem
+    assert len(formulated) == 1 + len(functions)  # the solver and all baselines see one problem
     return comparison
 
 
@@ -43,10 +43,11 @@ def _counted(function, calls, *arguments):
     return function(*arguments)
 
 
-def strategies(found: Comparison) -> dict[str, Strategy]:
+def strategies(found: Comparison) -> dict[str, ComparedPlacement]:
     return {strategy.name: strategy for strategy in found.strategies}
 
 
+@pytest.mark.slow
 def test_every_strategy_has_a_row_and_the_solver_is_first(found):
     """The solver, all baselines, then the functions of the user."""
     assert [s.name for s in found.strategies] == [OURS, *BASELINES, "all-on-one", "halves"]
@@ -131,7 +132,7 @@ def test_all_formats_carry_the_same_figures(found):
     markdown = render(lambda w: comparison_blocks(found, w), "markdown", width=80, colour=False)
     assert "| Strategy | Fits |" in markdown
     rows = list(csv.DictReader(io.StringIO(comparison_csv(found))))
-    data = json.loads(comparison_json(found))
+    data = json.loads(to_json(found))
     assert data["schema"] == "placer.comparison/1"
     for row, strategy, entry in zip(rows, found.strategies, data["strategies"], strict=True):
         assert row["strategy"] == entry["name"] == strategy.name

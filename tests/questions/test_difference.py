@@ -18,12 +18,12 @@ plans of the same graph
 
 Figure                   Before     After  Difference
 ─────────────────────────────────────────────────────────────
-transfer bytes         3.00 MiB  4.00 MiB   +1.00 MiB  +33.3%
-transfer count                2         2           0
-fetch bytes               128 B     128 B           0
-step seconds            4.10 ms   2.10 ms    -2.00 ms  -48.8%
 bottleneck seconds      2.00 ms   2.00 ms           0
 critical path seconds   4.00 ms   4.00 ms           0
+fetch bytes               128 B     128 B           0
+step seconds            4.10 ms   2.10 ms    -2.00 ms  -48.8%
+transfer bytes         3.00 MiB  4.00 MiB   +1.00 MiB  +33.3%
+transfer count                2         2           0
 peak GPU:0             60.0 MiB  60.0 MiB           0
 peak GPU:1             90.0 MiB  90.0 MiB           0
 peak CPU:0             1.00 KiB  1.00 KiB           0
@@ -48,12 +48,12 @@ x:0 CPU:0 -> GPU:1
 def moved_plan():
     """The small plan with ``a`` on GPU:1, where ``x`` is fed too."""
     plan = small_plan()
-    rows = [row for row in plan.transfers if not row["tensor"].endswith(("a:0", "^a"))]
+    rows = [row for row in plan.transfers if not row.tensor.endswith(("a:0", "^a"))]
     return replace(
         plan,
         placement={**plan.placement, "a": "GPU:1"},
         transfers=(*rows, transfer_row("x:0", "CPU:0", "GPU:1", MIB, "feed")),
-        metrics={**plan.metrics, "transfer_bytes": 4 * MIB + 1024, "step_seconds": 0.0021},
+        metrics=replace(plan.metrics, transfer_bytes=4 * MIB + 1024, step_seconds=0.0021),
     )
 
 
@@ -69,7 +69,12 @@ def test_a_plan_does_not_differ_from_itself():
 def test_what_moved_is_told():
     """The op, its transfers, and the figures that changed."""
     found = diff_plans(small_plan(), moved_plan())
-    text = render(lambda w: difference_blocks(found, "a", "b", w), "text", width=80, colour=False)
+    text = render(
+        lambda w: difference_blocks(replace(found, before="a", after="b"), w),
+        "text",
+        width=80,
+        colour=False,
+    )
     assert text == MOVED
     assert "moved,a,GPU:0,GPU:1" in difference_csv(found).splitlines()
 

@@ -12,7 +12,7 @@ from placer.questions.explanation import explain_op, explain_plan
 from placer.questions.fixes import find_fixes
 from placer.rendering.text.explanation_text import (
     conflict_blocks,
-    op_blocks,
+    op_explanation_blocks,
     plan_explanation_blocks,
 )
 from placer.rendering.text.formats import render
@@ -109,9 +109,12 @@ def test_explanations_have_a_text(plan, network):
     op = explain_op(plan, op_named(plan, "layer_0/product"), network)
     whole = explain_plan(plan, network)
     assert op.summary(width=50) == render(
-        lambda w: op_blocks(op, w), "text", width=50, colour=False
+        lambda w: op_explanation_blocks(op, w), "text", width=50, colour=False
     )
-    for document in (lambda w: op_blocks(op, w), lambda w: plan_explanation_blocks(plan, whole, w)):
+    for document in (
+        lambda w: op_explanation_blocks(op, w),
+        lambda w: plan_explanation_blocks(whole, w),
+    ):
         text = render(document, "text", width=50, colour=False)
         assert max(map(len, text.splitlines())) <= 50
         assert render(document, "markdown", width=50, colour=False)
@@ -141,17 +144,18 @@ def test_printed_changes_really_fit(network):
     assert caps in told.replace("\n", "")
 
 
+@pytest.mark.slow
 def test_an_infeasible_plan_says_what_is_in_conflict_and_what_would_fit(network):
     """Two pins fill GPU:0 beyond its cap; the third has nothing to do with it.  Either of the two
     is enough to drop, and a larger cap is enough; each is asked for again."""
     pins = {"*layer_0*": "GPU:0", "*layer_1*": "GPU:0", "*layer_2*": "GPU:1"}
     request = {"devices": "2xGPU:300KiB", "spill": "never", "time_limit": 8.0}
     plan = place(network, **request, pins=pins)
-    assert plan.conflict["reason"] == "overfull"
-    assert [row["device"] for row in plan.conflict["caps"]] == ["GPU:0"]
-    blamed = [row["request"] for row in plan.conflict["pins"]]
+    assert plan.conflict.reason == "overfull"
+    assert [row.device for row in plan.conflict.caps] == ["GPU:0"]
+    blamed = [row.request for row in plan.conflict.pins]
     assert sorted(blamed) == ["--pin '*layer_0*=GPU:0'", "--pin '*layer_1*=GPU:0'"]
-    changes = [fix["change"] for fix in plan.conflict["fixes"]]
+    changes = [fix.change for fix in plan.conflict.fixes]
     assert changes[:2] == [f"without {name}" for name in blamed]
     for glob in ("*layer_0*", "*layer_1*"):
         fewer = {name: device for name, device in pins.items() if name != glob}
@@ -168,15 +172,15 @@ def test_groups_of_the_user_and_device_strings_are_in_conflict_too(network):
     """All layers kept together fit no device; all of them on one by a device function neither."""
     request = {"devices": "2xGPU:300KiB", "spill": "never", "time_limit": 8.0}
     plan = place(network, **request, keep_together=("*layer_*",))
-    (row,) = plan.conflict["groups"]
-    assert row["request"] == "--keep-together '*layer_*'"
-    assert plan.conflict["fixes"][0]["change"] == "without --keep-together '*layer_*'"
+    (row,) = plan.conflict.groups
+    assert row.request == "--keep-together '*layer_*'"
+    assert plan.conflict.fixes[0].change == "without --keep-together '*layer_*'"
     plan = place(
         network, **request, device_function=lambda op: "/gpu:0" if "layer" in op.name else ""
     )
-    blamed = [row["request"] for row in plan.conflict["pins"]]
+    blamed = [row.request for row in plan.conflict.pins]
     assert blamed == ["the device string '/gpu:0'", "--spill never"]
-    changes = [fix["change"] for fix in plan.conflict["fixes"]]
+    changes = [fix.change for fix in plan.conflict.fixes]
     assert changes[0] == "without the device function"
     assert len(changes) > 1  # a larger cap, or to spill: as far as the time goes
 
@@ -185,7 +189,7 @@ def test_larger_devices_are_offered_where_models_were_named(network):
     """A reserve leaves 300 KiB of a T4; the next larger model is enough."""
     plan = place(network, "1xT4", spill="never", reserve="15359.7MiB", time_limit=8.0)
     assert plan.solver["status"] == "INFEASIBLE"
-    fixes = {row["kind"]: row["change"] for row in plan.conflict["fixes"]}
+    fixes = {row.kind: row.change for row in plan.conflict.fixes}
     devices = fixes["devices"].removeprefix("--devices ")
     assert devices != "1xT4"
     assert place(network, devices, spill="never", reserve="15359.7MiB", time_limit=8.0).fits

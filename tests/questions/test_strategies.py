@@ -10,9 +10,9 @@ import pytest
 
 import placer
 from placer.errors import UsageError
-from placer.questions.strategies import Alternative, Alternatives, compare_strategies
+from placer.questions.strategies import StrategyComparison, StrategyRow, compare_strategies
 from placer.rendering.text.formats import render
-from placer.rendering.text.strategies_text import alternatives_blocks, alternatives_csv
+from placer.rendering.text.strategies_text import strategies_blocks, strategies_csv
 
 BATCH, WIDTH = 1024, 512
 REQUEST = {"devices": "4xT4", "time_limit": 0.5}
@@ -34,7 +34,7 @@ def layers() -> tuple[Any, list[Any]]:
 
 
 @pytest.fixture(scope="module")
-def found(layers) -> Alternatives:
+def found(layers) -> StrategyComparison:
     """The strategies of the layers with an unknown batch size."""
     import tensorflow as tf
 
@@ -42,10 +42,11 @@ def found(layers) -> Alternatives:
     return compare_strategies(program, batch_size=BATCH, **REQUEST)
 
 
-def rows(found: Alternatives) -> dict[str, Alternative]:
+def rows(found: StrategyComparison) -> dict[str, StrategyRow]:
     return {row.name: row for row in found.rows}
 
 
+@pytest.mark.slow
 def test_every_strategy_that_can_be_built_has_a_row(found):
     """One placement, four towers, two of two devices, three sizes of micro-batches, a pipeline."""
     assert list(rows(found)) == [
@@ -87,8 +88,8 @@ def test_tables_carry_all_rows(found):
     text = found.summary(width=100)
     assert f"Recommended: {found.recommended}" in text
     assert "batch statistics" not in text  # a program that takes them is refused
-    assert render(lambda w: alternatives_blocks(found, w), "markdown", width=100, colour=False)
-    table = list(csv.DictReader(io.StringIO(alternatives_csv(found))))
+    assert render(lambda w: strategies_blocks(found, w), "markdown", width=100, colour=False)
+    table = list(csv.DictReader(io.StringIO(strategies_csv(found))))
     assert [row["name"] for row in table] == list(rows(found))
 
 

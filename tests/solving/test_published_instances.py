@@ -29,6 +29,7 @@ def test_a_published_instance_is_solved_to_proven_optimality() -> None:
     assert milliseconds(problem, solution.value) == pytest.approx(176.147, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_bottleneck_of_a_published_instance_is_proven() -> None:
     """BERT-L3 inference as a pipeline on three accelerators and a CPU: 21.908 ms, the optimum."""
     problem = read_instance(FOLDER / "throughput" / "op_bert_l-3_inference.json", "throughput")

@@ -231,6 +231,7 @@ def test_an_interrupted_solve_leaves_no_child_behind(
         os.kill(int(marker.read_text()), 0)
 
 
+@pytest.mark.slow
 def test_tensorflow_imported_first_does_not_crash_a_solve(tmp_path: Path) -> None:
     """OR-Tools dies in a process that imported TensorFlow before; a solve there does not, even
     beside files that shadow what the solver imports."""
@@ -297,6 +298,7 @@ def test_problems_survive_json() -> None:
         assert from_json(to_json(problem)) == problem
 
 
+@pytest.mark.slow
 def test_the_search_is_compiled_ahead_on_a_problem_of_its_own():
     """The sample is valid, large enough to be searched, and has a placement for every objective."""
     problem = sample_problem()

@@ -37,8 +37,8 @@ class DeviceMapping:
 
     @property
     def reference_device(self) -> str:
-        """Where the unplaced program runs for comparison: the host beside accelerators, one of
-        which could be too small for all of it; else where TensorFlow chooses (``""``)."""
+        """Where the unplaced program runs for comparison: the host if there are accelerators, one
+        of which could be too small for all of it; else where TensorFlow chooses (``""``)."""
         return full_name(HOST) if self.uses_accelerators else ""
 
     @property
@@ -69,6 +69,9 @@ def rehearsal_mapping(devices: Iterable[str]) -> DeviceMapping:
     """Logical CPU devices for ``devices``: CPU:0 itself, then accelerators, then further CPUs.
 
     ``ValueError`` if a name is no device name.
+
+    >>> dict(rehearsal_mapping(["GPU:0", "CPU:0"]).stand_ins)
+    {'CPU:0': 'CPU:0', 'GPU:0': 'CPU:1'}
     """
     names = sorted({canonical(device) for device in devices} - {HOST}, key=_rehearsal_order)
     return DeviceMapping(
@@ -82,7 +85,11 @@ def _rehearsal_order(device: str) -> tuple[bool, str, int, str, int]:
 
 
 def is_local(name: DeviceName) -> bool:
-    """Whether a device belongs to the process that feeds and fetches."""
+    """Whether a device belongs to the process that feeds and fetches.
+
+    >>> is_local(parse("GPU:0")), is_local(parse("/job:worker/task:0/device:GPU:0"))
+    (True, False)
+    """
     return name.job in (None, "localhost")
 
 

@@ -1,4 +1,4 @@
-"""GPU memory as the driver tells it (nvidia-ml-py, where installed); no GPU is initialised."""
+"""GPU memory as the driver reports it (nvidia-ml-py, where installed); no GPU is initialised."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def seen_by_cuda(gpus: Sequence[GpuMemory]) -> tuple[GpuMemory | None, ...]:
 
     CUDA numbers by speed, the driver by bus: numbers mean the same only with
     ``CUDA_DEVICE_ORDER=PCI_BUS_ID`` or where all GPUs are of one model.  ``None`` stands for a GPU
-    that cannot be told.
+    that cannot be identified.
     """
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     same_order = (

@@ -15,7 +15,7 @@ class PhysicalDevice:
     ``visible`` devices may be used by this process; ``logical`` are the names (``GPU:0``) that
     graphs know it by, several when it is divided, none when it is not visible.  ``model`` is
     what the driver calls it (``""`` for a CPU).  ``memory`` is what the driver says of a GPU's
-    (``None`` where it does not tell: nvidia-ml-py is not installed, or the GPU cannot be told).
+    (``None`` where it is unknown: nvidia-ml-py is not installed, or the GPU cannot be identified).
     """
 
     name: str
@@ -28,7 +28,7 @@ class PhysicalDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalDevices:
-    """What TensorFlow sees; ``host_memory_bytes`` is ``None`` where the system does not tell."""
+    """What TensorFlow sees; ``host_memory_bytes`` is ``None`` where the system does not say."""
 
     tensorflow_version: str
     physical: tuple[PhysicalDevice, ...] = field(default_factory=tuple)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -54,12 +54,14 @@ def configure_runtime(
         )
     if memory not in ("growth", "limit", "all"):
         raise UsageError(f"memory={memory!r} is none of 'growth', 'limit' and 'all'")
+    # settings that hold whatever the devices are
     tf.config.set_soft_device_placement(soft_placement)
     tf.debugging.set_log_device_placement(log_placement)
     if intra_op_threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(intra_op_threads)
     if inter_op_threads is not None:
         tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads)
+    # devices: one GPU divided, else those that are there, else a rehearsal
     gpus = tf.config.list_physical_devices("GPU")
     count = gpu_count(plan)
     if split_gpu and gpus and 0 < len(gpus) < count and not on_hardware:
@@ -119,11 +121,10 @@ def gpu_count(plan: Plan) -> int:
 
 
 def _cap(plan: Plan, index: int) -> int:
-    rows: dict[str, Mapping[str, Any]] = {row["name"]: row for row in plan.devices}
-    cap = rows.get(f"GPU:{index}", {}).get("memory_limit_bytes")
-    if cap is None:
+    caps = {device.name: device.memory_limit_bytes for device in plan.devices}
+    if f"GPU:{index}" not in caps:
         raise UsageError(f"the plan has no memory cap for GPU:{index}: use memory='growth'")
-    return int(cap)
+    return caps[f"GPU:{index}"]
 
 
 def _divided(plan: Plan, count: int) -> list[Any]:

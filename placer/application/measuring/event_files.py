@@ -12,6 +12,7 @@ from typing import Any
 
 from cost_models.device_names import full_name
 from placer.files import replaced
+from placer.graph.tensor_names import short_tensor
 from placer.prediction.predicted_step import PredictedStep
 
 TAG = "predicted step"
@@ -65,7 +66,7 @@ def _input(producer: str, index: int) -> str:
     """An input as a GraphDef writes it."""
     if index < 0:
         return f"^{producer}"
-    return f"{producer}:{index}" if index else producer
+    return short_tensor(producer, index)
 
 
 def _run_metadata(step: PredictedStep) -> Any:

@@ -8,22 +8,20 @@ is inside loops and branches it leaves out, so those keep the times of the cost 
 from __future__ import annotations
 
 import os
-import pickle
-import subprocess
-import sys
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cost_models.device_names import full_name
 from cost_models.devices import Cluster, DeviceProperties
 from placer.errors import PlacerError, UsageError
 from placer.extraction import Extraction
+from placer.extraction.extraction import ProgramChoice, choice_of
 from placer.extraction.process.local_models import local_model
+from placer.graph.program_source import Bindings
+from placer.processes import Ending, Tell, run_task
 
 TIME_LIMIT_SECONDS = 300.0
 
@@ -32,6 +30,24 @@ _GPU_FLOPS_PER_CYCLE = 128
 """What ``GetDeviceInfo`` of ``op_level_cost_estimator.cc`` takes a multiprocessor of that
 architecture to do: 64 cores with an FMA each.  The frequency is chosen to give the device's peak.
 """
+
+
+class DeviceRates(NamedTuple):
+    """What Grappler has to know of a device."""
+
+    peak_flops: float
+    memory_bandwidth: float
+    memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostRequest:
+    """The program in ``path``, and the device that stands for each device type."""
+
+    path: str
+    choice: ProgramChoice
+    bindings: Bindings
+    rates: Mapping[str, DeviceRates]
 
 
 def grappler_seconds(
@@ -45,61 +61,53 @@ def grappler_seconds(
     """
     if not isinstance(source, str | os.PathLike):
         raise UsageError("Grappler's costs are for models in files: save the program first")
+    # one device of each type, and the program as it was extracted
     devices: dict[str, DeviceProperties] = {}
     for device in cluster.devices:
         devices.setdefault(device.type, device)
-    model = extraction.model
-    choice = {
-        "tag_set": ",".join(model.get("tags") or ()) or None,
-        "signature": model.get("signature") or None,
-        "outputs": model.get("outputs") or None,
-    }
     with_bodies = {op.name for op in extraction.graph.ops.values() if op.bodies}
     rates = {
-        kind: (device.peak_flops, device.memory_bandwidth, device.memory_limit_bytes)
+        kind: DeviceRates(
+            peak_flops=device.peak_flops,
+            memory_bandwidth=device.memory_bandwidth,
+            memory_bytes=device.memory_limit_bytes,
+        )
         for kind, device in devices.items()
     }
+    # its ops but those with bodies, which Grappler does not look into
     with local_model(source, allow_unsafe_keras=allow_unsafe_keras, weights=False) as local:
-        found = _ask((os.fspath(local.path), choice, dict(extraction.bindings), rates))
+        found = _ask(
+            CostRequest(
+                path=os.fspath(local.path),
+                choice=choice_of(extraction.model),
+                bindings=extraction.bindings,
+                rates=rates,
+            )
+        )
     return {
         kind: {name: value for name, value in seconds.items() if name not in with_bodies}
         for kind, seconds in found.items()
     }
 
 
-def _ask(request: tuple[Any, ...]) -> dict[str, dict[str, float]]:
-    with tempfile.TemporaryDirectory(prefix="placer-grappler-") as folder:
-        files = [Path(folder) / name for name in ("request", "answer")]
-        files[0].write_bytes(pickle.dumps(request))
-        root = str(Path(__file__).resolve().parents[3])
-        environment = {**os.environ, "PYTHONPATH": root, "CUDA_VISIBLE_DEVICES": "-1"}
-        command = [sys.executable, "-P", "-m", __spec__.name, *map(str, files)]
-        try:
-            process = subprocess.run(
-                command,
-                env=environment,
-                capture_output=True,
-                timeout=TIME_LIMIT_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise PlacerError(f"Grappler took more than {TIME_LIMIT_SECONDS:g} s") from error
-        if not files[1].exists():
-            last = process.stderr.decode(errors="replace").strip()[-500:]
-            raise PlacerError(f"Grappler's process ended with {process.returncode}: {last}")
-        kind, content = pickle.loads(files[1].read_bytes())
-    if kind == "error":
-        raise PlacerError(str(content))
-    found: dict[str, dict[str, float]] = content
+def _ask(request: CostRequest) -> dict[str, dict[str, float]]:
+    hidden = {"CUDA_VISIBLE_DEVICES": "-1"}
+    outcome = run_task(f"{__name__}:answer", request, TIME_LIMIT_SECONDS, hidden)
+    if outcome.ending is not Ending.ANSWERED:
+        raise PlacerError(f"Grappler gave no costs: {outcome.reason}")
+    found: dict[str, dict[str, float]] = outcome.answer
     return found
 
 
-def predict(
-    source: str,
-    choice: Mapping[str, Any],
-    bindings: Mapping[str, Any],
-    rates: Mapping[str, Sequence[float]],
-) -> dict[str, dict[str, float]]:
+def answer(request: CostRequest, _: Tell) -> dict[str, dict[str, float]]:
+    """As :func:`predict`, with one error for the many classes of Grappler's own."""
+    try:
+        return predict(request)
+    except Exception as error:
+        raise PlacerError(f"Grappler cannot cost this graph: {error}"[:800]) from error
+
+
+def predict(request: CostRequest) -> dict[str, dict[str, float]]:
     """The prediction itself, in this process."""
     try:
         from tensorflow.python.grappler import cluster as grappler_cluster
@@ -111,12 +119,12 @@ def predict(
         ) from error
     from placer.extraction.reading.loading import load_program
 
-    program = load_program(source, **choice)
+    program = load_program(request.path, **request.choice)
     found = {}
-    for kind, device_rates in rates.items():
+    for kind, rates in request.rates.items():
         name = full_name(f"{kind}:0")
-        device = named_device(name, kind, *device_rates)
-        item = grappler_item.Item(meta_graph(program, bindings, partial(_always, name)))
+        device = named_device(name, kind, *rates)
+        item = grappler_item.Item(meta_graph(program, request.bindings, partial(_always, name)))
         cluster = grappler_cluster.Cluster(devices=[device], disable_timeline=False)
         _, _, stats = cluster.MeasureCosts(item)
         found[kind] = {node.name: node.seconds for node in executions(stats)}
@@ -181,38 +189,21 @@ def named_device(
     return device_properties_pb2.NamedDevice(name=name, properties=properties)
 
 
-def meta_graph(program: Any, bindings: Mapping[str, Any], device_of: Callable[[str], str]) -> Any:
+def meta_graph(program: Any, bindings: Bindings, device_of: Callable[[str], str]) -> Any:
     """The program as Grappler takes it: every op on the device (full name) that ``device_of``
     gives it, inputs with their bound shapes."""
     from tensorflow.core.protobuf import meta_graph_pb2
 
     from placer.application.running.generated_inputs import bound_shape
-    from placer.extraction.graph_defs.scratch_graphs import fill_shape
+    from placer.extraction.graph_defs.protobufs import fill_shape
 
     meta_graph = meta_graph_pb2.MetaGraphDef()
     meta_graph.graph_def.CopyFrom(program.graph_def)
-    shapes = {item.tensor.partition(":")[0]: bound_shape(item, bindings) for item in program.inputs}
+    shapes = {item.op: bound_shape(item, bindings) for item in program.inputs}
     for node in meta_graph.graph_def.node:
         node.device = device_of(node.name)
         if node.name in shapes and "shape" in node.attr:
             fill_shape(node.attr["shape"].shape, shapes[node.name])
-    ends = [tensor.partition(":")[0] for _, tensor in program.outputs]
     fetched = meta_graph.collection_def["train_op"]
-    fetched.node_list.value.extend([*ends, *program.targets])
+    fetched.node_list.value.extend([*program.output_ops, *program.targets])
     return meta_graph
-
-
-def main() -> None:
-    """Answers the request in the first file by the second."""
-    request, answer = (Path(name) for name in sys.argv[1:3])
-    try:
-        result: Any = "seconds", predict(*pickle.loads(request.read_bytes()))
-    except Exception as error:  # Grappler's own errors are of many classes
-        result = "error", f"Grappler cannot cost this graph: {error}"[:800]
-    partial = answer.with_suffix(".part")
-    partial.write_bytes(pickle.dumps(result))
-    partial.replace(answer)
-
-
-if __name__ == "__main__":
-    main()

@@ -15,15 +15,9 @@ to more than the processor time of a step, until they do not.
 from __future__ import annotations
 
 import os
-import pickle
 import platform
-import signal
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-import traceback
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,10 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from placer import __version__
+from placer.application.running.generated_inputs import Array
 from placer.errors import ModelError, PlacerError, UsageError
+from placer.extraction.extraction import ProgramChoice
+from placer.extraction.graph_defs.protobufs import all_nodes, copied
 from placer.extraction.process.local_models import local_model
 from placer.extraction.shapes.dimensions import resolve_shapes
+from placer.graph.program_source import Bindings
 from placer.plan.measured_costs import MeasuredCosts
+from placer.processes import Ending, Tell, run_task
 
 _LONG_SECONDS = 5e-4
 """An op is long if it takes a good part of the time slice that Linux gives a process."""
@@ -65,6 +64,15 @@ class ProfileOptions:
     seed: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRequest:
+    """The program in a file, and how to measure it."""
+
+    path: str
+    choice: ProgramChoice
+    options: ProfileOptions
+
+
 def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:
     """Measured times of every op of the model in ``source``, and of its step.
 
@@ -74,59 +82,41 @@ def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:
     Raises :class:`UsageError` for a wrong option, :class:`ModelError` for a model that cannot be
     read or does not run here, :class:`PlacerError` at the time limit.
     """
-    choice = {key: options.pop(key, None) for key in ("tag_set", "signature", "outputs")}
+    choice = ProgramChoice(
+        tag_set=options.pop("tag_set", None),
+        signature=options.pop("signature", None),
+        outputs=options.pop("outputs", None),
+    )
     allow_code = options.pop("allow_unsafe_keras", False)
     shapes, _ = resolve_shapes(options.pop("shapes", None), options.pop("dims", None))
     wanted = ProfileOptions(shapes=shapes, **options)
     if wanted.steps < 1 or wanted.threads < 1:
         raise UsageError("a profile needs at least one step and one thread")
-    with (
-        local_model(source, allow_unsafe_keras=allow_code, weights=False) as model,
-        tempfile.TemporaryDirectory(prefix="placer-profile-") as folder,
-    ):
-        files = [Path(folder) / name for name in ("request", "answer", "log")]
-        files[0].write_bytes(pickle.dumps((os.fspath(model.path), choice, wanted)))
-        status = _run(files, wanted)
-        if not files[1].exists():
-            last = files[2].read_text(errors="replace").strip()[-500:]
-            raise ModelError(f"the run ended with status {status}; its last words: {last}")
-        answer = pickle.loads(files[1].read_bytes())
-    if isinstance(answer, MeasuredCosts):
-        return replace(answer, model={**answer.model, "path": os.fspath(source)})
-    error, message = answer
-    raise error(message)
+    with local_model(source, allow_unsafe_keras=allow_code, weights=False) as model:
+        request = ProfileRequest(path=os.fspath(model.path), choice=choice, options=wanted)
+        limit = wanted.time_limit_seconds
+        outcome = run_task(f"{__name__}:measure", request, limit, _environment(wanted))
+    if outcome.ending is Ending.LATE:
+        raise PlacerError(
+            f"{wanted.steps} steps did not end within {limit:g} s; ask for fewer with --steps, or "
+            f"a smaller batch"
+        )
+    if outcome.ending is Ending.DIED:
+        raise ModelError(f"the model does not run here: {outcome.reason}")
+    found: MeasuredCosts = outcome.answer
+    return replace(found, model={**found.model, "path": os.fspath(source)})
 
 
-def _run(files: Sequence[Path], wanted: ProfileOptions) -> int:
-    """The exit status of the process that measures."""
-    root = str(Path(__file__).resolve().parents[3])
-    environment = {
-        **_KEEP_FREED_MEMORY,
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
+def _environment(wanted: ProfileOptions) -> dict[str, str]:
+    preset = {**_KEEP_FREED_MEMORY, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return {
+        **{name: os.environ.get(name, value) for name, value in preset.items()},
         "TF_ENABLE_ONEDNN_OPTS": str(int(wanted.onednn)),
         "CUDA_VISIBLE_DEVICES": "-1",
     }
-    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    command = [sys.executable, "-P", "-m", __spec__.name, *map(str, files[:2])]
-    with files[2].open("wb") as log:
-        child = subprocess.Popen(
-            command, env=environment, stdout=log, stderr=log, start_new_session=True
-        )
-        try:
-            return child.wait(wanted.time_limit_seconds)
-        except subprocess.TimeoutExpired as error:
-            raise PlacerError(
-                f"{wanted.steps} steps did not end within {wanted.time_limit_seconds:g} s; ask for "
-                f"fewer with --steps, or a smaller batch"
-            ) from error
-        finally:
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
 
 
-def measure(source: str, choice: Mapping[str, Any], wanted: ProfileOptions) -> MeasuredCosts:
+def measure(request: ProfileRequest, _: Tell) -> MeasuredCosts:
     """The measurement itself, in this process."""
     import tensorflow as tf
 
@@ -135,10 +125,13 @@ def measure(source: str, choice: Mapping[str, Any], wanted: ProfileOptions) -> M
     from placer.extraction.flat_program import describe
     from placer.extraction.reading.loading import load_program
 
-    program = load_program(source, **choice)
-    bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
+    # the program, and values for its inputs
+    wanted = request.options
+    program = load_program(request.path, **request.choice)
+    bindings: Bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
     values = input_values(program, None, bindings, wanted.seed)
     feeds = {item.tensor: values[item.key] for item in program.inputs}
+    # its steps in a session that runs one op after the other, none of them optimised away
     v1 = tf.compat.v1
     config = v1.ConfigProto(
         device_count={"CPU": 1},
@@ -153,13 +146,14 @@ def measure(source: str, choice: Mapping[str, Any], wanted: ProfileOptions) -> M
             graph_def = without_devices(program.graph_def)
             tf.graph_util.import_graph_def(graph_def, name="")
             invent_state(session, graph)
-            ends = [tensor.partition(":")[0] for _, tensor in program.outputs]
-            targets = [graph.get_operation_by_name(name) for name in (*ends, *program.targets)]
+            ends = (*program.output_ops, *program.targets)
+            targets = [graph.get_operation_by_name(name) for name in ends]
             seconds, traces = _steps(session, targets, feeds, wanted.steps)
     except tf.errors.OpError as error:
         raise ModelError(f"the model does not run here: {error.message.strip()[:500]}") from error
     except ValueError as error:
         raise ModelError(f"TensorFlow cannot import the graph: {str(error)[:500]}") from error
+    # times by op
     step = _step_times(seconds)
     processor_seconds = step["median_processor_seconds"] if wanted.threads == 1 else None
     ops = frozenset(node.name for node in program.graph_def.node)
@@ -188,17 +182,14 @@ def _keeps_freed_memory() -> bool:
 
 def without_devices(graph_def: Any) -> Any:
     """A copy of ``graph_def`` without device strings, its functions included."""
-    copy = type(graph_def)()
-    copy.CopyFrom(graph_def)
-    bodies = (function.node_def for function in copy.library.function)
-    for nodes in (copy.node, *bodies):
-        for node in nodes:
-            node.device = ""
+    copy = copied(graph_def)
+    for node in all_nodes(copy):
+        node.device = ""
     return copy
 
 
 def _steps(
-    session: Any, targets: Sequence[Any], feeds: Mapping[str, Any], count: int
+    session: Any, targets: Sequence[Any], feeds: Mapping[str, Array], count: int
 ) -> tuple[list[tuple[float, float]], list[dict[str, int]]]:
     """(wall-clock, processor) seconds of untraced steps, and nanoseconds by runtime name of as
     many traced ones, which take turns with them."""
@@ -280,34 +271,12 @@ def _step_times(seconds: Sequence[tuple[float, float]]) -> dict[str, float]:
     }
 
 
-def _machine() -> dict[str, Any]:
-    """Processor, cores and system, as far as the system tells."""
+def _machine() -> dict[str, str | int]:
+    """Processor, cores and system, as far as the system says."""
     model = platform.processor()
     information = Path("/proc/cpuinfo")
     if information.exists():
         rows = information.read_text(errors="replace").splitlines()
         named = [row.partition(":")[2].strip() for row in rows if row.startswith("model name")]
         model = named[0] if named else model
-    return {"processor": model, "cores": os.cpu_count(), "system": platform.system()}
-
-
-def main() -> None:
-    """Answers the request in the first file by the second: costs, or an error's class and text."""
-    request, answer = (Path(name) for name in sys.argv[1:3])
-    source, choice, wanted = pickle.loads(request.read_bytes())
-    try:
-        result: Any = measure(source, choice, wanted)
-    except PlacerError as error:
-        result = type(error), str(error)
-    except Exception:  # a fault of ours: told in full by the parent, not hidden
-        result = PlacerError, f"measuring failed unexpectedly:\n{traceback.format_exc()}"
-    partial = answer.with_suffix(".part")
-    partial.write_bytes(pickle.dumps(result))
-    partial.replace(answer)
-
-
-if __name__ == "__main__":
-    # Pickle names the classes by module, so both sides must import them from the same one.
-    from placer.application.measuring.profiling import main as run_main
-
-    run_main()
+    return {"processor": model, "cores": os.cpu_count() or 1, "system": platform.system()}

@@ -16,18 +16,17 @@ from typing import Any
 from cost_models.device_names import full_name, merge
 from placer.application.devices.device_mapping import HOST
 from placer.application.devices.node_kernels import has_kernel
-from placer.application.placing.function_bodies import function_attributes
-from placer.extraction.flattening.inlining import CALL_TYPES, INPUT_ANCHOR
-from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
+from placer.extraction.flattening.inlining import INPUT_ANCHOR
+from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute, called_functions
+from placer.extraction.graph_defs.protobufs import FunctionDef, dtype_number
+from placer.extraction.graph_defs.tensor_types import input_types
+from placer.graph.op_types import CALLS, CONTROL_FLOW
+from placer.graph.tensor_names import op_of
 
 CLONE_MARK = "_placed_"
 """Stands in the names of bodies that were cloned for a device, before a number."""
 
 LOWERED = "_lower_using_switch_merge"
-
-CONTROL_FLOW_TYPES = frozenset(
-    {"While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"}
-)
 
 
 class BodyPlacer:
@@ -36,7 +35,7 @@ class BodyPlacer:
     ``library`` holds the functions by name; ``clones`` fills with the placed ones.
     """
 
-    def __init__(self, library: Mapping[str, Any], taken: set[str]) -> None:
+    def __init__(self, library: Mapping[str, FunctionDef], taken: set[str]) -> None:
         self._library = library
         self._taken = taken | set(library)
         self._known: dict[tuple[str, str], str] = {}
@@ -44,7 +43,7 @@ class BodyPlacer:
 
     def place(self, node: Any, device: str) -> None:
         """Points the control-flow op ``node`` to bodies that run on ``device``."""
-        for function in function_attributes(node):
+        for _, function in called_functions(node):
             if function.name in self._library:
                 function.name = self._clone(function.name, device)
 
@@ -57,7 +56,7 @@ class BodyPlacer:
             clone.signature.name = new_name
             for node in clone.node_def:
                 node.device = self._device(node, device)
-                if node.op in CONTROL_FLOW_TYPES | CALL_TYPES:
+                if node.op in CONTROL_FLOW | CALLS:
                     self.place(node, device)
             self.clones.append(clone)
         return self._known[key]
@@ -65,9 +64,9 @@ class BodyPlacer:
     @staticmethod
     def _device(node: Any, device: str) -> str:
         """``device``, the host of its task where it has no kernel there, ``""`` for calls."""
-        if node.op in CALL_TYPES:
+        if node.op in CALLS:
             return ""
-        if node.op in CONTROL_FLOW_TYPES or has_kernel(node, device):
+        if node.op in CONTROL_FLOW or has_kernel(node, device):
             return device
         return full_name(merge(device, HOST))
 
@@ -86,36 +85,23 @@ def input_anchors(
 
     ``devices`` maps op names to device strings.  Ops that are not lowered need none.
     """
-    from tensorflow.core.framework import node_def_pb2, types_pb2
+    from tensorflow.core.framework import node_def_pb2
 
-    if node.op not in CONTROL_FLOW_TYPES or not attribute(node.attr, LOWERED).b:
+    if node.op not in CONTROL_FLOW or not attribute(node.attr, LOWERED).b:
         return
     anchors: dict[str, str] = {}
-    for number, dtype in enumerate(_input_types(node, definitions.find(node.op))):
+    for number, kind in enumerate(input_types(node, definitions) or ()):
         tensor = node.input[number]
-        producer = tensor.partition(":")[0]
+        producer = op_of(tensor)
         here = devices[node.name]
-        if dtype == types_pb2.DT_RESOURCE or devices.get(producer, here) == here:
+        if kind.dtype == "resource" or devices.get(producer, here) == here:
             continue
         if tensor not in anchors:
             anchors[tensor] = f"{node.name}/placer_input_{number}"
             anchor = node_def_pb2.NodeDef(
                 name=anchors[tensor], op="Identity", input=[tensor], device=here
             )
-            anchor.attr["T"].type = dtype
+            anchor.attr["T"].type = dtype_number(kind.dtype)
             anchor.attr[INPUT_ANCHOR].b = True
             yield anchor
         node.input[number] = anchors[tensor]
-
-
-def _input_types(node: Any, definition: Any) -> list[int]:
-    """The dtype numbers of the data inputs of a control-flow op."""
-    types: list[int] = []
-    for argument in definition.input_arg:
-        if argument.type_list_attr:
-            types.extend(node.attr[argument.type_list_attr].list.type)
-        else:
-            types.append(
-                node.attr[argument.type_attr].type if argument.type_attr else argument.type
-            )
-    return types

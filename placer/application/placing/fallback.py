@@ -20,12 +20,14 @@ from placer.errors import VerificationError
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.tensor_types import input_types
+from placer.graph.op_types import REF_VARIABLES
+from placer.graph.tensor_names import data_inputs, op_of
 
 if TYPE_CHECKING:
     from placer.plan.plan import Plan
+from placer.plan.rows import PlanWarning
 
 SHOWN = 5
-_REFERENCES = frozenset({"VariableV2", "Variable"})
 HARMLESS = frozenset(
     {"", "fed", "inside_control_flow", "fused", "replicated", "removed_by_optimiser"}
 )
@@ -56,7 +58,7 @@ def foresee_moves(program: FlatProgram, placement: Mapping[str, str]) -> tuple[M
 
     Fed values are left out: they arrive on the host whatever their placeholder asks for.
     """
-    fed = {item.tensor.partition(":")[0] for item in program.inputs} | set(program.captures)
+    fed = program.fed_ops | program.captures.keys()
     handles = _bound_handles(program)
     moves: dict[str, Move] = {}
     for node in program.graph_def.node:
@@ -81,18 +83,18 @@ def _bound_handles(program: FlatProgram) -> dict[str, list[str]]:
     TensorFlow 1 that it takes by reference (a read by value may be anywhere)."""
     nodes = {node.name: node for node in program.graph_def.node}
     found = {
-        op: [name for name in handles if nodes[name].op not in _REFERENCES]
+        op: [name for name in handles if nodes[name].op not in REF_VARIABLES]
         for op, handles in touched_handles(nodes.values())
     }
     definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
     for node in nodes.values():
-        data = [name.partition(":")[0] for name in node.input if not name.startswith("^")]
-        if any(nodes[name].op in _REFERENCES for name in data):
+        data = [op_of(name) for name in data_inputs(node.input)]
+        if any(nodes[name].op in REF_VARIABLES for name in data):
             expected = input_types(node, definitions) or ()
             found[node.name] = found.get(node.name, []) + [
                 name
                 for name, wanted in zip(data, expected, strict=False)
-                if wanted.is_ref and nodes[name].op in _REFERENCES
+                if wanted.is_ref and nodes[name].op in REF_VARIABLES
             ]
     return found
 
@@ -126,7 +128,7 @@ def _colocated(op: str, requested: str, handle: str, there: str) -> Move:
 
 
 def refuse_moves(moves: Iterable[Move], when: str) -> None:
-    """Nothing, if there are none.  Raises :class:`VerificationError` naming the first ones."""
+    """Raises :class:`VerificationError` naming the first of ``moves``, if there are any."""
     moves = tuple(moves)
     if moves:
         more = f"; and {len(moves) - SHOWN} more" if len(moves) > SHOWN else ""
@@ -144,14 +146,14 @@ def record_moves(plan: Plan, moves: Iterable[Move]) -> Plan:
     for move in moves:
         key = move.requested, move.actual, move.code.partition(":")[0]
         groups.setdefault(key, []).append(move.op)
-    rows = [
-        {
-            "code": "fallback",
-            "message": f"TensorFlow moves these ops from {requested} to {actual}: {code}",
-            "count": len(ops),
-            "ops": ops,
-        }
+    added = [
+        PlanWarning(
+            code="fallback",
+            message=f"TensorFlow moves these ops from {requested} to {actual}: {code}",
+            count=len(ops),
+            ops=tuple(ops),
+        )
         for (requested, actual, code), ops in groups.items()
     ]
-    kept = [row for row in plan.warnings if row["code"] != "fallback"]
-    return replace(plan, warnings=(*kept, *rows))
+    kept = [warning for warning in plan.warnings if warning.code != "fallback"]
+    return replace(plan, warnings=(*kept, *added))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from placer.application.placing.function_bodies import rename_functions
+from placer.extraction.graph_defs.op_definitions import called_functions
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.protobufs import Captures
+from placer.graph.tensor_names import source_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +27,8 @@ def find_ends(program: FlatProgram) -> FunctionEnds:
 
     Sinks are the ops that run for their side effects, and those that nothing else would keep.
     """
-    read = {n.lstrip("^").partition(":")[0] for node in program.graph_def.node for n in node.input}
-    read |= {tensor.partition(":")[0] for _, tensor in program.outputs}
-    read |= {item.tensor.partition(":")[0] for item in program.inputs} | set(program.captures)
+    read = {source_of(name) for node in program.graph_def.node for name in node.input}
+    read |= {*program.output_ops, *program.fed_ops, *program.captures}
     unread = [node.name for node in program.graph_def.node if node.name not in read]
     return FunctionEnds(
         inputs=tuple(item.tensor for item in program.inputs),
@@ -39,7 +40,7 @@ def find_ends(program: FlatProgram) -> FunctionEnds:
 def build_function(
     graph_def: Any,
     ends: FunctionEnds,
-    captures: Mapping[str, Any],
+    captures: Captures,
     original: Any = None,
     variables: Sequence[Any] = (),
 ) -> Any:
@@ -67,7 +68,7 @@ def build_function(
     return function
 
 
-def _once_each(graph_def: Any, captures: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _once_each(graph_def: Any, captures: Captures) -> Iterator[tuple[str, Any]]:
     """The captures; those of one tensor under several names are joined into the first, in place."""
     first: dict[int, str] = {}
     second: dict[str, str] = {}
@@ -105,7 +106,7 @@ def _forget_functions(names: Sequence[str]) -> None:
         context.remove_function(name)
 
 
-def _set_ends(graph: Any, ends: FunctionEnds, captures: Mapping[str, Any]) -> None:
+def _set_ends(graph: Any, ends: FunctionEnds, captures: Captures) -> None:
     """Declares which tensors of ``graph`` are inputs, captures and outputs."""
     from tensorflow.python.ops import handle_data_util
 
@@ -142,3 +143,23 @@ def _function_type(graph: Any, original: Any) -> Any:
     return function_type.FunctionType(
         signature.parameters.values(), captures, return_annotation=signature.output
     )
+
+
+def _rename_calls(nodes: Iterable[Any], new_names: Mapping[str, str]) -> None:
+    """Replaces function names in op types and attributes, in place."""
+    for node in nodes:
+        node.op = new_names.get(node.op, node.op)
+        for _, function in called_functions(node):
+            function.name = new_names.get(function.name, function.name)
+
+
+def rename_functions(graph_def: Any, new_names: Mapping[str, str]) -> None:
+    """Renames library functions and every reference to them, in place."""
+    library = graph_def.library
+    for function in library.function:
+        function.signature.name = new_names.get(function.signature.name, function.signature.name)
+        _rename_calls(function.node_def, new_names)
+    for gradient in library.gradient:
+        gradient.function_name = new_names.get(gradient.function_name, gradient.function_name)
+        gradient.gradient_func = new_names.get(gradient.gradient_func, gradient.gradient_func)
+    _rename_calls(graph_def.node, new_names)

@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from cost_models.device_names import full_name
-from placer.application.placing.control_flow_placement import (
-    CONTROL_FLOW_TYPES,
-    BodyPlacer,
-    input_anchors,
-)
+from placer.application.placing.control_flow_placement import BodyPlacer, input_anchors
 from placer.errors import UsageError
 from placer.extraction.graph_defs.added_control import add_control
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.protobufs import (
+    all_nodes,
+    copied,
+    file_content,
+    functions_by_name,
+)
 from placer.files import replaced
+from placer.graph.op_types import CONTROL_FLOW
 
 
 def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str, str]:
@@ -55,8 +58,7 @@ def order_program(program: FlatProgram, edges: Iterable[Sequence[str]]) -> FlatP
         added.setdefault(after, []).append(before)
     if not added:
         return program
-    graph_def = type(program.graph_def)()
-    graph_def.CopyFrom(program.graph_def)
+    graph_def = copied(program.graph_def)
     nodes = {node.name: node for node in graph_def.node}
     for after, names in added.items():
         for name in (after, *names):
@@ -73,7 +75,7 @@ def check_fingerprint(program: FlatProgram, plan: Any) -> None:
     """Raises :class:`UsageError` unless ``plan`` was made for ``program`` and places it."""
     if not plan.placement:
         raise UsageError(
-            f"the plan has no placement, its status is {plan.solver['status']}: plan.summary() "
+            f"the plan has no placement, its status is {plan.solver.status}: plan.summary() "
             f"says what contradicts"
         )
     wanted = plan.model.get("fingerprint", "")
@@ -103,7 +105,7 @@ def place_graph_def(program: FlatProgram, placement: Mapping[str, str]) -> Any:
     Bodies of control flow are cloned for each device they run on.  Raises :class:`UsageError` if
     the placement leaves ops out.
     """
-    library = {function.signature.name: function for function in program.graph_def.library.function}
+    library = functions_by_name(program.graph_def)
     bodies = BodyPlacer(library, set())
     definitions = OpDefinitions(program.stripped_ops, library.values())
     devices = full_devices(program, placement)
@@ -124,13 +126,12 @@ def placed_nodes(
 ) -> Iterator[Any]:
     """Copies of the flat nodes with their devices, input anchors before the ops that need them.
 
-    Control flow calls placed clones of its bodies, which are collected in ``bodies``.
+    Control flow calls placed clones of its bodies, which are added to ``bodies``.
     """
     for original in program.graph_def.node:
-        node = type(original)()
-        node.CopyFrom(original)
+        node = copied(original)
         node.device = devices[node.name]
-        if node.op in CONTROL_FLOW_TYPES:
+        if node.op in CONTROL_FLOW:
             bodies.place(node, node.device)
             yield from input_anchors(node, devices, definitions)
         yield node
@@ -140,7 +141,7 @@ def prune_library(graph_def: Any) -> None:
     """Drops library functions that no node refers to any more, in place."""
     from placer.extraction.graph_defs.flat_nodes import needed_library, referred_functions
 
-    library = {function.signature.name: function for function in graph_def.library.function}
+    library = functions_by_name(graph_def)
     referred = (name for node in graph_def.node for name in referred_functions(node, library))
     kept = needed_library(referred, library)
     graph_def.library.ClearField("function")
@@ -149,9 +150,8 @@ def prune_library(graph_def: Any) -> None:
 
 def map_graph_devices(graph_def: Any, translate: Callable[[str], str]) -> None:
     """Replaces every device string of a GraphDef and its library, in place."""
-    for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
-        for node in nodes:
-            node.device = translate(node.device)
+    for node in all_nodes(graph_def):
+        node.device = translate(node.device)
 
 
 def write_graph_def(graph_def: Any, out: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -159,11 +159,6 @@ def write_graph_def(graph_def: Any, out: str | os.PathLike[str], *, force: bool 
 
     Raises :class:`UsageError` if ``out`` exists and ``force`` is not given.
     """
-    from google.protobuf import text_format
-
-    text = Path(out).suffix == ".pbtxt"
-    content = (
-        text_format.MessageToString(graph_def).encode() if text else graph_def.SerializeToString()
-    )
+    content = file_content(graph_def, text=Path(out).suffix == ".pbtxt")
     with replaced(out, force=force) as file:
         file.write_bytes(content)

@@ -9,20 +9,26 @@ current, so they are the same files inside and outside of the block.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from placer.application.devices.device_mapping import HOST, configure_logical_cpus, process_mapping
-from placer.application.placing.captured_variables import captured_variables
-from placer.application.placing.derived_placement import derive_placement
+from placer.application.devices.node_kernels import has_kernel
 from placer.application.placing.graph_placement import planned_program
-from placer.application.placing.placed_function import PlacedFunction, copy_variable, place_function
+from placer.application.placing.placed_function import (
+    PlacedFunction,
+    captured_variables,
+    copy_variable,
+    place_function,
+)
+from placer.application.placing.shared_variables import touched_handles
 from placer.errors import UsageError
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.training_steps import batch_specs, keras_variables, trace_step
+from placer.graph.tensor_names import source_of
 
 if TYPE_CHECKING:
     from placer.plan.plan import Plan
@@ -38,8 +44,8 @@ def bind_model(plan: Plan, model: Any, *, strict: bool = False) -> Iterator[Boun
 
     ``plan`` is one of ``placer.training_step(model, data)``.  ``fit`` and ``train_on_batch`` run
     that step; ``evaluate`` and ``predict`` run their ops where the step has the same ones, and the
-    rest beside what it reads.  With ``strict`` TensorFlow may not move ops elsewhere.  XLA
-    (``jit_compile``) is off inside of the block, with a warning if the model asked for it.
+    rest on the devices of what it reads.  With ``strict`` TensorFlow may not move ops elsewhere.
+    XLA (``jit_compile``) is off inside of the block, with a warning if the model asked for it.
 
     Raises :class:`UsageError` for a model that is not compiled or runs eagerly, one under a
     ``tf.distribute`` strategy, and, at the first batch, for a plan of another model.
@@ -206,3 +212,36 @@ def _check_model(model: Any) -> None:
             f"{model.name!r} was built under a tf.distribute strategy, which copies its variables "
             "to several devices itself: build it without"
         )
+
+
+def derive_placement(
+    program: FlatProgram, planned: Mapping[str, str], held: Mapping[str, str]
+) -> dict[str, str]:
+    """A device for every op of ``program``, out of the placement ``planned`` of another program.
+
+    ``held`` are the devices of the captured variables by placeholder.  What touches a variable
+    runs where it lives; an op that the planned program has too runs where it does there; any
+    other follows its first placed input, a constant its first reader, and what has no kernel there
+    goes to the host.
+    """
+    nodes = program.graph_def.node
+    fixed = dict.fromkeys(program.fed_ops, HOST)
+    fixed |= held
+    for op, handles in touched_handles(nodes):
+        found = [held[name] for name in handles if name in held]
+        fixed |= {op: found[0]} if found else {}
+    placement = {n.name: fixed.get(n.name) or planned.get(n.name) for n in nodes}
+    for node in nodes:
+        placement[node.name] = placement[node.name] or _first(node.input, placement)
+    for node in reversed(nodes):
+        for name in map(source_of, node.input):
+            placement[name] = placement[name] or placement[node.name]
+    return {node.name: _possible(node, placement[node.name] or HOST, fixed) for node in nodes}
+
+
+def _first(references: Any, placement: Mapping[str, str | None]) -> str | None:
+    return next((placement[name] for name in map(source_of, references) if placement[name]), None)
+
+
+def _possible(node: Any, device: str, fixed: Mapping[str, str]) -> str:
+    return device if node.name in fixed or has_kernel(node, device) else HOST

@@ -18,11 +18,11 @@ from placer.application.devices.device_mapping import (
     process_mapping,
 )
 from placer.application.devices.runtime_settings import soft_placement
-from placer.application.placing.captured_variables import captured_variables
 from placer.application.placing.function_graphs import build_function, find_ends
 from placer.application.placing.graph_placement import map_graph_devices, place_graph_def
 from placer.errors import UsageError
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.protobufs import Captures, Tensor
 from placer.extraction.reading.live import concrete_function, is_keras_model, trace_keras_model
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class MovedVariable:
     copy: Any
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PlacedFunction:
     """A callable with the signature of the function it was made from.
 
@@ -49,26 +50,14 @@ class PlacedFunction:
     placement, a setting of the whole process, and put it back.
     """
 
-    def __init__(
-        self,
-        function: Any,
-        *,
-        program: FlatProgram,
-        plan: Plan,
-        original: Any,
-        captures: Mapping[str, Any],
-        moved: Sequence[MovedVariable],
-        mapping: DeviceMapping,
-        strict: bool = False,
-    ) -> None:
-        self.concrete_function = function
-        self.program = program
-        self.original = original
-        self.captures = captures
-        self.plan = plan
-        self.moved = tuple(moved)
-        self.mapping = mapping
-        self.strict = strict
+    concrete_function: Any
+    program: FlatProgram
+    plan: Plan
+    original: Any
+    captures: Captures
+    moved: tuple[MovedVariable, ...]
+    mapping: DeviceMapping
+    strict: bool = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the original returns for these arguments."""
@@ -118,12 +107,12 @@ def place_function(
         [variable.copy for variable in moved],
     )
     return PlacedFunction(
-        function,
+        concrete_function=function,
         program=program,
         plan=plan,
         original=original,
         captures=captures,
-        moved=moved,
+        moved=tuple(moved),
         mapping=mapping,
         strict=strict,
     )
@@ -186,6 +175,38 @@ def _move_variables(
     ]
 
 
+def captured_variables(program: FlatProgram, function: Any) -> list[Any]:
+    """The variables that ``function``, whose flat program is ``program``, captures, each once.
+
+    A function that hands ``variable.handle`` to a raw op (``ResourceSparseApplyAdagradV2``) holds
+    the handle and no ``tf.Variable``; such a handle gets a variable object of its own here.
+    """
+    known = {id(variable.handle): variable for variable in function.graph.variables}
+    for variable in program.variables:
+        handle = program.captures.get(variable.handle)
+        if handle is not None and variable.dtype != "resource" and id(handle) not in known:
+            known[id(handle)] = _variable_behind(handle, variable.name)
+    return list(known.values())
+
+
+def _variable_behind(handle: Any, name: str) -> Any:
+    """A variable object for the variable behind ``handle``."""
+    import tensorflow as tf
+    from tensorflow.python.ops import handle_data_util, resource_variable_ops
+
+    entry = handle_data_util.get_handle_data(handle).shape_and_type[0]
+    return resource_variable_ops.BaseResourceVariable(
+        trainable=False,
+        shape=tf.TensorShape(entry.shape),
+        dtype=tf.as_dtype(entry.dtype),
+        handle=handle,
+        name=name,
+        handle_name=name,
+        unique_id=name,
+        in_graph_mode=False,
+    )
+
+
 def copy_variable(variable: Any, device: str) -> Any:
     """A variable with the value of ``variable`` on ``device``."""
     import tensorflow as tf
@@ -202,7 +223,7 @@ def copy_variable(variable: Any, device: str) -> Any:
 
 def _new_captures(
     program: FlatProgram, moved: Sequence[MovedVariable], plan: Plan, mapping: DeviceMapping
-) -> dict[str, Any]:
+) -> dict[str, Tensor]:
     """What the placed function captures: copied variables, copied values, other resources."""
     import tensorflow as tf
 

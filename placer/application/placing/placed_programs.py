@@ -26,6 +26,7 @@ from placer.application.placing.saved_model import (
 )
 from placer.errors import UsageError
 from placer.extraction.division.dividing import planned
+from placer.extraction.extraction import choice_of
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.added_control import remove_added_control
 from placer.extraction.graph_defs.program import FlatProgram
@@ -70,17 +71,17 @@ def apply(
     """
     if isinstance(plan, str | os.PathLike):
         raise UsageError(f"the plan is {plan!r}; give a Plan: placer.Plan.load(path) reads one")
+    # a program of this process is placed as it is, a file is made local and written elsewhere
+    settings = {"force": force, "strict": strict, "rehearse": rehearse, **choice}
     if not isinstance(source, str | os.PathLike):
-        return _apply(source, plan, out, force=force, strict=strict, rehearse=rehearse, **choice)
+        return _apply(source, plan, out, **settings)
     if out is None:
         raise UsageError(
             f"a file is applied into another one: give the folder or file to write, as in "
             f"apply({str(source)!r}, plan, 'placed')"
         )
     with local_model(source, allow_unsafe_keras=allow_unsafe_keras) as model:
-        return _apply(
-            model.path, plan, out, force=force, strict=strict, rehearse=rehearse, **choice
-        )
+        return _apply(model.path, plan, out, **settings)
 
 
 def _apply(
@@ -94,7 +95,7 @@ def _apply(
     **choice: Any,
 ) -> Any:
     program = load_planned_program(source, plan, **choice)
-    _tell_moves(foresee_moves(program, plan.placement), strict=strict)
+    _report_moves(foresee_moves(program, plan.placement), strict=strict)
     stand_in = rehearsal_mapping(set(plan.placement.values())).stand_in if rehearse else None
     if program.source_format == "saved_model":
         assert out is not None
@@ -117,7 +118,7 @@ def _apply(
     return Path(out)
 
 
-def _tell_moves(moves: Sequence[Move], *, strict: bool) -> None:
+def _report_moves(moves: Sequence[Move], *, strict: bool) -> None:
     """Warns of ops that TensorFlow will move; refuses them if ``strict``."""
     if strict:
         refuse_moves(moves, "would move")
@@ -162,16 +163,5 @@ def load_planned_program(source: Any, plan: Plan, **choice: Any) -> FlatProgram:
 
     Raises :class:`UsageError` if the fingerprints differ.
     """
-    program = planned(load_program(source, **planned_choice(plan, choice)), plan)
+    program = planned(load_program(source, **choice_of(plan.model, **choice)), plan)
     return planned_program(program, plan)
-
-
-def planned_choice(plan: Any, choice: dict[str, Any]) -> dict[str, Any]:
-    """Tag set, signature and outputs: as given, else as ``plan`` says they were."""
-    model = {} if plan is None else plan.model
-    tags = ",".join(model.get("tags") or ())
-    return {
-        "tag_set": choice.get("tag_set") or tags or None,
-        "signature": choice.get("signature") or model.get("signature") or None,
-        "outputs": choice.get("outputs") or model.get("outputs") or None,
-    }

@@ -16,12 +16,7 @@ from typing import Any
 
 from cost_models.device_names import full_name
 from placer.application.devices.device_mapping import HOST
-from placer.application.placing.control_flow_placement import (
-    CLONE_MARK,
-    CONTROL_FLOW_TYPES,
-    BodyPlacer,
-)
-from placer.application.placing.function_bodies import function_attributes
+from placer.application.placing.control_flow_placement import CLONE_MARK, BodyPlacer
 from placer.application.placing.graph_placement import (
     full_devices,
     map_graph_devices,
@@ -32,20 +27,30 @@ from placer.application.placing.shared_variables import follow_variables, touche
 from placer.application.placing.signature_flattening import flatten_function
 from placer.errors import ModelError, UsageError
 from placer.extraction.files.sources import model_file, read_source
-from placer.extraction.flattening.inlining import CALL_TYPES
 from placer.extraction.graph_defs.added_control import (
     add_control,
     added_control,
     remove_added_control,
 )
-from placer.extraction.graph_defs.op_definitions import OpDefinitions
+from placer.extraction.graph_defs.op_definitions import (
+    OpDefinitions,
+    called_function,
+    called_functions,
+)
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.protobufs import (
+    FunctionDef,
+    Warning_,
+    all_nodes,
+    file_content,
+    functions_by_name,
+)
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.saved_functions import exported_function
 from placer.extraction.reading.signatures import choose_meta_graph
 from placer.files import replaced
-
-Warnings = tuple[tuple[str, str, tuple[str, ...]], ...]
+from placer.graph.op_types import CALLS, CONTROL_FLOW
+from placer.graph.tensor_names import op_of, source_of, split_tensor
 
 META_SUFFIX = ".meta"
 """What the name of a MetaGraphDef file ends in."""
@@ -58,7 +63,7 @@ def write_placed_saved_model(
     *,
     force: bool = False,
     translate: Callable[[str], str] | None = None,
-) -> Warnings:
+) -> tuple[Warning_, ...]:
     """Writes the SavedModel behind ``program`` with ``placement``; (code, message, ops) warnings.
 
     The signature of ``program`` becomes one flat function with a device on every op; other
@@ -129,8 +134,7 @@ def complete_program(
         for name in (op, *handles) if known else ():
             complete.setdefault(name, known[0])
     for node in whole.graph_def.node:
-        sources = [name.lstrip("^").partition(":")[0] for name in node.input]
-        devices = [complete[name] for name in sources if name in complete]
+        devices = [complete[name] for name in map(source_of, node.input) if name in complete]
         complete.setdefault(node.name, devices[0] if devices else HOST)
     edges = [(before, n.name) for n in program.graph_def.node for before in added_control(n)]
     return order_program(whole, edges), complete
@@ -149,8 +153,6 @@ def write_saved_model(
     describes the old graph and is left out; loaders do without it.  Raises :class:`UsageError` if
     ``folder`` is inside of ``source``.
     """
-    from google.protobuf import text_format
-
     if folder.resolve().is_relative_to(source.resolve()):
         raise UsageError(f"the output is inside of the model {source}: choose another folder")
     graph_file = model_file(source)
@@ -158,11 +160,7 @@ def write_saved_model(
     for entry in sorted(source.resolve().iterdir()):
         if entry.name not in (graph_file.name, "fingerprint.pb"):
             (bring or hard_link)(entry, folder / entry.name)
-    content = (
-        text_format.MessageToString(saved_model).encode()
-        if graph_file.suffix == ".pbtxt"
-        else saved_model.SerializeToString()
-    )
+    content = file_content(saved_model, text=graph_file.suffix == ".pbtxt")
     (folder / graph_file.name).write_bytes(content)
 
 
@@ -188,7 +186,7 @@ def _link_file(source: str, target: str) -> None:
 
 def place_meta_graph(
     meta_graph: Any, program: FlatProgram, placement: Mapping[str, str]
-) -> Warnings:
+) -> tuple[Warning_, ...]:
     """Writes ``placement`` into a MetaGraphDef, in place; returns warnings.
 
     Devices of an earlier placement that this one does not use go, and so do its control edges.
@@ -210,13 +208,11 @@ def _is_used(device: str, used: set[str]) -> bool:
 
 def _place_meta_graph(
     meta_graph: Any, program: FlatProgram, placement: Mapping[str, str]
-) -> Warnings:
+) -> tuple[Warning_, ...]:
     devices = full_devices(program, placement)
-    library = {f.signature.name: f for f in meta_graph.graph_def.library.function}
+    library = functions_by_name(meta_graph.graph_def)
     definitions = OpDefinitions(program.stripped_ops, library.values())
-    bodies = BodyPlacer(
-        {f.signature.name: f for f in program.graph_def.library.function}, set(library)
-    )
+    bodies = BodyPlacer(functions_by_name(program.graph_def), set(library))
     calls: dict[str, list[Any]] = {}
     for node in placed_nodes(program, devices, bodies, definitions):
         calls.setdefault(_outermost_call(node, program), []).append(node)
@@ -225,7 +221,7 @@ def _place_meta_graph(
         if call and program.signature:
             _flatten_call(meta_graph, library, call, nodes, program, definitions)
     meta_graph.graph_def.library.function.extend(bodies.clones)
-    joined = {tensor.partition(":")[0] for _, tensor in program.outputs}
+    joined = set(program.output_ops)
     _place_main_graph(
         meta_graph.graph_def, calls.get("", []), joined if program.division else set()
     )
@@ -235,8 +231,8 @@ def _place_meta_graph(
 
 def _drop_stale_clones(graph_def: Any) -> None:
     """Removes placed bodies of an earlier placement that nothing refers to any more, in place."""
-    nodes = [*graph_def.node, *(n for f in graph_def.library.function for n in f.node_def)]
-    used = {function.name for node in nodes for function in function_attributes(node)}
+    nodes = all_nodes(graph_def)
+    used = {function.name for node in nodes for _, function in called_functions(node)}
     kept = [
         function
         for function in graph_def.library.function
@@ -257,23 +253,23 @@ def _outermost_call(node: Any, program: FlatProgram) -> str:
 
 def _flatten_call(
     meta_graph: Any,
-    library: Mapping[str, Any],
+    library: Mapping[str, FunctionDef],
     call_name: str,
     nodes: list[Any],
     program: FlatProgram,
     definitions: OpDefinitions,
 ) -> None:
     call = next(node for node in meta_graph.graph_def.node if node.name == call_name)
-    function = library[call.attr["f"].func.name if call.op in CALL_TYPES else call.op]
+    function = library[called_function(call)]
     signature = meta_graph.signature_def[program.signature]
-    keys = {key: info.name for key, info in signature.outputs.items()}
+    ends = {key: split_tensor(info.name) for key, info in signature.outputs.items()}
     outputs = {
-        int(keys[key].partition(":")[2] or 0): tensor
+        ends[key][1]: tensor
         for key, tensor in program.outputs
-        if keys.get(key, "").partition(":")[0] == call_name
+        if key in ends and ends[key][0] == call_name
     }
-    read = {name.lstrip("^").partition(":")[0] for node in nodes for name in node.input}
-    read |= {tensor.partition(":")[0] for tensor in outputs.values()}
+    read = {source_of(name) for node in nodes for name in node.input}
+    read |= set(map(op_of, outputs.values()))
     sinks = [n.name for n in nodes if n.name in set(program.targets) or n.name not in read]
     flatten_function(function, call, nodes, outputs, sinks, definitions)
     call.device = ""
@@ -292,7 +288,7 @@ def _place_main_graph(graph_def: Any, placed: list[Any], joined: set[str]) -> No
             add_control(node, added_control(new))
         if new is not None and new.name in joined:
             node.CopyFrom(new)
-        elif new is not None and node.op in CONTROL_FLOW_TYPES:
+        elif new is not None and node.op in CONTROL_FLOW:
             node.input[:] = new.input
             node.attr.clear()
             node.attr.MergeFrom(new.attr)
@@ -300,7 +296,7 @@ def _place_main_graph(graph_def: Any, placed: list[Any], joined: set[str]) -> No
 
 
 def _place_bodies(
-    library: Mapping[str, Any], program: FlatProgram, devices: Mapping[str, str]
+    library: Mapping[str, FunctionDef], program: FlatProgram, devices: Mapping[str, str]
 ) -> None:
     """Writes devices into the bodies that the program was inlined from, for their other callers.
 
@@ -312,7 +308,7 @@ def _place_bodies(
         planned.setdefault(origin, devices[name])
     for function in {name for name, _ in planned if name}:
         for node in library[function].node_def:
-            if node.op not in CONTROL_FLOW_TYPES | CALL_TYPES | set(library):
+            if node.op not in CONTROL_FLOW | CALLS | set(library):
                 node.device = planned.get((function, node.name), node.device)
 
 

@@ -12,19 +12,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.flattening.inlining import CALL_TYPES
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.state import TABLE_TYPES, VARIABLE_TYPES, resource_key
+from placer.extraction.graph_defs.protobufs import Warning_
+from placer.extraction.graph_defs.state import resource_key
+from placer.extraction.reading.saved_functions import captured_tensors
 from placer.extraction.reading.signatures import INITIALISER_SIGNATURE
+from placer.graph.op_types import CALLS, ENTERS, LOOPS, SWITCHES, TABLES, VARIABLES
+from placer.graph.tensor_names import data_inputs, full_tensor, op_of
 
-_LOOP_TYPES = frozenset({"While", "StatelessWhile"})
-_PASSING_TYPES = frozenset({"Identity", "RefIdentity", "Enter", "RefEnter", "Switch", "RefSwitch"})
+_PASSING = ENTERS | SWITCHES | {"Identity", "RefIdentity"}
 
-Warnings = tuple[tuple[str, str, tuple[str, ...]], ...]
 ResourceKey = tuple[str, str, str]
 
 
-def follow_variables(meta_graph: Any, program: FlatProgram, devices: Mapping[str, str]) -> Warnings:
+def follow_variables(
+    meta_graph: Any, program: FlatProgram, devices: Mapping[str, str]
+) -> tuple[Warning_, ...]:
     """Writes the devices of placed variables wherever they matter, in place; returns warnings.
 
     ``devices`` maps the flat ops of ``program`` to full device names.
@@ -33,7 +36,7 @@ def follow_variables(meta_graph: Any, program: FlatProgram, devices: Mapping[str
     keys = {
         node.name: resource_key(node)
         for node in graph_def.node
-        if node.op in VARIABLE_TYPES or node.op in TABLE_TYPES
+        if node.op in VARIABLES or node.op in TABLES
     }
     planned = {keys[name]: device for name, device in devices.items() if name in keys}
     warnings = _place_companions(meta_graph, program, keys, planned)
@@ -48,7 +51,7 @@ def _is_handle(node: Any) -> bool:
 
     if node.op == "Placeholder":
         return bool(node.attr["dtype"].type == types_pb2.DT_RESOURCE)
-    return node.op in VARIABLE_TYPES or node.op in TABLE_TYPES
+    return node.op in VARIABLES or node.op in TABLES
 
 
 def _place_companions(
@@ -56,7 +59,7 @@ def _place_companions(
     program: FlatProgram,
     keys: Mapping[str, ResourceKey],
     planned: dict[ResourceKey, str],
-) -> Warnings:
+) -> tuple[Warning_, ...]:
     """Extends ``planned`` by variables that other signatures touch together with placed ones."""
     warnings = []
     for signature, ops in _other_signatures(meta_graph, program):
@@ -102,13 +105,13 @@ def touched_handles(nodes: Any) -> list[tuple[str, list[str]]]:
         if _is_handle(node):
             handle_of[f"{node.name}:0"] = node.name
             continue
-        tensors = [name if ":" in name else f"{name}:0" for name in node.input if name[0] != "^"]
+        tensors = [full_tensor(name) for name in data_inputs(node.input)]
         found = {number: handle_of[t] for number, t in enumerate(tensors) if t in handle_of}
         if found:
             touched.append((node.name, list(found.values())))
-        if node.op in _LOOP_TYPES:
+        if node.op in LOOPS:
             handle_of |= {f"{node.name}:{number}": handle for number, handle in found.items()}
-        elif found and node.op in _PASSING_TYPES:
+        elif found and node.op in _PASSING:
             handle_of |= {f"{node.name}:{number}": found[0] for number in (0, 1) if 0 in found}
     return touched
 
@@ -120,8 +123,8 @@ def _place_accesses(graph_def: Any, handle_devices: Mapping[str, str]) -> None:
     for name, device in handle_devices.items():
         nodes[name].device = device
     for node in graph_def.node:
-        for source in (name.partition(":")[0] for name in node.input):
-            if source in followers and node.op not in CALL_TYPES and not node.device:
+        for source in map(op_of, node.input):
+            if source in followers and node.op not in CALLS and not node.device:
                 node.device = handle_devices[source]
     for node in graph_def.node:
         for entry in node.attr["_class"].list.s if "_class" in node.attr else ():
@@ -132,15 +135,8 @@ def _place_accesses(graph_def: Any, handle_devices: Mapping[str, str]) -> None:
 
 def _place_objects(meta_graph: Any, handle_devices: Mapping[str, str]) -> None:
     """Devices of variables in the object graph, found through the functions that capture them."""
-    functions = meta_graph.object_graph_def.concrete_functions
     objects = meta_graph.object_graph_def.nodes
-    for call in meta_graph.graph_def.node:
-        name = call.attr["f"].func.name if call.op in CALL_TYPES else call.op
-        if name not in functions:
-            continue
-        bound = list(functions[name].bound_inputs)
-        captured = [tensor for tensor in call.input if not tensor.startswith("^")][-len(bound) :]
-        for object_id, tensor in zip(bound, captured, strict=False):
-            device = handle_devices.get(tensor.partition(":")[0])
-            if device and objects[object_id].WhichOneof("kind") == "variable":
-                objects[object_id].variable.device = device
+    for object_id, tensor in captured_tensors(meta_graph):
+        device = handle_devices.get(op_of(tensor))
+        if device and objects[object_id].WhichOneof("kind") == "variable":
+            objects[object_id].variable.device = device

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from placer.application.placing.function_bodies import BodyReferences
 from placer.errors import ModelError
 from placer.extraction.graph_defs.added_control import added_control, rename_added_control
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
+from placer.extraction.graph_defs.protobufs import copied
+from placer.graph.tensor_names import is_control, split_tensor
 
 
 def flatten_function(
@@ -34,7 +35,7 @@ def flatten_function(
     """
     prefix = f"{call.name}/"
     arguments: dict[str, str] = dict(zip(call.input, argument_names(function, call), strict=False))
-    references = BodyReferences(nodes, definitions)
+    references = _BodyReferences(nodes, definitions)
 
     def inner(tensor: str) -> str:
         bare = tensor.removeprefix("^")
@@ -80,8 +81,7 @@ def _results(
 
 
 def _body_node(node: Any, prefix: str, inner: Any, arguments: Mapping[str, str]) -> Any:
-    copy = type(node)()
-    copy.CopyFrom(node)
+    copy = copied(node)
     copy.name = node.name.removeprefix(prefix)
     copy.input[:] = [inner(name) for name in node.input]
     rename_added_control(copy, [inner(f"^{name}")[1:] for name in added_control(node)])
@@ -103,3 +103,34 @@ def _set_control_outputs(function: Any, names: Sequence[str]) -> None:
     for name in names:
         function.control_ret[name] = name
         function.signature.control_output.append(name)
+
+
+class _BodyReferences:
+    """Spells tensors of a GraphDef (``a``, ``a:1``) as a FunctionDef does: ``a:output_name:0``."""
+
+    def __init__(self, nodes: Iterable[Any], definitions: OpDefinitions) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self._definitions = definitions
+        self._outputs: dict[str, list[str]] = {}
+
+    def __call__(self, tensor: str) -> str:
+        """The body's spelling; :class:`ModelError` if the producer's op type is unknown."""
+        if is_control(tensor):
+            return tensor
+        producer, index = split_tensor(tensor)
+        if producer not in self._outputs:
+            self._outputs[producer] = self._output_names(self._nodes[producer])
+        return f"{producer}:{self._outputs[producer][index]}"
+
+    def _output_names(self, node: Any) -> list[str]:
+        definition = self._definitions.find(node.op)
+        if definition is None:
+            raise ModelError(
+                f"op type {node.op} of {node.name} is neither known to this TensorFlow nor "
+                f"described in the model; import the package that registers it first"
+            )
+        return [
+            f"{argument.name}:{position}"
+            for argument in definition.output_arg
+            for position in range(argument_length(argument, node.attr))
+        ]

@@ -13,9 +13,12 @@ from typing import Any
 
 from placer.errors import ModelError, UsageError
 
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_VALUE = "VARIABLE_VALUE"
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+VALUE = "VARIABLE_VALUE"
 SHOWN = 3
+
+Variables = dict[str, Any]
+"""Variables of TensorFlow or Keras, by key or path."""
 
 Progress = Callable[[int, int, str], None]
 
@@ -37,26 +40,27 @@ def read_checkpoint(
     progress: Progress | None = None,
 ) -> int:
     """As :func:`placer.load_checkpoint`, whose ``progress`` may also be a flag."""
-    import tensorflow as tf
-
     reader = _open(prefix)
     stored = _match(target, reader, str(prefix), partial=partial)
     show = progress or (lambda *_: None)
     total, done = sum(item.bytes for item in stored), 0
     for item in stored:
         show(done, total, item.key)
-        with tf.device("CPU:0"):
-            (value,) = tf.raw_ops.RestoreV2(
-                prefix=str(prefix),
-                tensor_names=[item.key],
-                shape_and_slices=[""],
-                dtypes=[item.variable.dtype],
-            )
-        item.variable.assign(value)
-        del value
+        item.variable.assign(stored_value(str(prefix), item.key, item.variable.dtype))
         done += item.bytes
     show(done, total, "")
     return done
+
+
+def stored_value(prefix: str, key: str, dtype: Any) -> Any:
+    """The value under ``key`` of the checkpoint ``prefix``, as a tensor on the host."""
+    import tensorflow as tf
+
+    with tf.device("CPU:0"):
+        (value,) = tf.raw_ops.RestoreV2(
+            prefix=prefix, tensor_names=[key], shape_and_slices=[""], dtypes=[dtype]
+        )
+    return value
 
 
 def _open(prefix: str | os.PathLike[str]) -> Any:
@@ -77,8 +81,8 @@ def _match(target: Any, reader: Any, prefix: str, *, partial: bool) -> list[Stor
     if isinstance(target, Mapping):
         keys = {name: variable for name, variable in target.items() if name in shapes}
         wanted = dict(target)
-        extra = sorted(set(shapes) - set(keys) - {_OBJECT_GRAPH})
-    elif _OBJECT_GRAPH in shapes:
+        extra = sorted(set(shapes) - set(keys) - {OBJECT_GRAPH})
+    elif OBJECT_GRAPH in shapes:
         keys, extra = _match_objects(target, reader)
         wanted = _all_variables(target)
     else:
@@ -89,10 +93,10 @@ def _match(target: Any, reader: Any, prefix: str, *, partial: bool) -> list[Stor
     found = {id(_tensorflow_variable(variable)) for variable in keys.values()}
     missing = sorted(name for name, v in wanted.items() if id(_tensorflow_variable(v)) not in found)
     if (missing or extra) and not partial:
-        told = [f"no value for {_listed(missing)}"] if missing else []
-        told += [f"values for {_listed(extra)}, which the model lacks"] if extra else []
+        misfits = [f"no value for {_listed(missing)}"] if missing else []
+        misfits += [f"values for {_listed(extra)}, which the model lacks"] if extra else []
         raise ModelError(
-            f"the checkpoint {prefix!r} does not fit the model: it has {' and '.join(told)}; "
+            f"the checkpoint {prefix!r} does not fit the model: it has {' and '.join(misfits)}; "
             f"nothing was loaded "
             f"(partial=True loads what both have)"
         )
@@ -118,7 +122,7 @@ def _checked(key: str, variable: Any, shape: list[int], dtype: Any) -> StoredVar
     return StoredVariable(key=key, variable=variable, bytes=math.prod(shape) * max(dtype.size, 1))
 
 
-def _match_objects(target: Any, reader: Any) -> tuple[dict[str, Any], list[str]]:
+def _match_objects(target: Any, reader: Any) -> tuple[Variables, list[str]]:
     """(variables by key, keys of values that no object of ``target`` has).
 
     The object graph in the file and that of ``target`` are walked side by side, edge by name, as
@@ -126,16 +130,16 @@ def _match_objects(target: Any, reader: Any) -> tuple[dict[str, Any], list[str]]
     """
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-    content = reader.get_tensor(_OBJECT_GRAPH)
+    content = reader.get_tensor(OBJECT_GRAPH)
     nodes = trackable_object_graph_pb2.TrackableObjectGraph.FromString(content).nodes
-    found: dict[str, Any] = {}
+    found: Variables = {}
     reached = {0: target}
     queue = [0]
     while queue:
         number = queue.pop(0)
         here = reached[number]
         for attribute in nodes[number].attributes:
-            if attribute.name == _VALUE and _is_variable(here):
+            if attribute.name == VALUE and _is_variable(here):
                 found[attribute.checkpoint_key] = here
         children = here._trackable_children()
         for child in nodes[number].children:
@@ -146,23 +150,20 @@ def _match_objects(target: Any, reader: Any) -> tuple[dict[str, Any], list[str]]
         attribute.checkpoint_key
         for node in nodes
         for attribute in node.attributes
-        if attribute.name == _VALUE and attribute.checkpoint_key not in found
+        if attribute.name == VALUE and attribute.checkpoint_key not in found
     ]
     return found, sorted(key for key in extra if not key.startswith("save_counter"))
 
 
-def _all_variables(target: Any) -> dict[str, Any]:
+def _all_variables(target: Any) -> Variables:
     """Every variable that ``target`` tracks, by its path."""
-    found: dict[str, Any] = {}
-    seen = {id(target)}
-    queue: list[tuple[str, Any]] = [("", target)]
-    for path, here in _walk(queue, seen):
-        if _is_variable(here):
-            found[path] = here
-    return {name: v for name, v in found.items() if name != "save_counter"}
+    tracked = _tracked(target)
+    return {path: v for path, v in tracked if _is_variable(v) and path != "save_counter"}
 
 
-def _walk(queue: list[tuple[str, Any]], seen: set[int]) -> Iterator[tuple[str, Any]]:
+def _tracked(target: Any) -> Iterator[tuple[str, Any]]:
+    """``target`` and every object that it tracks, by its path, the nearest first."""
+    queue, seen = [("", target)], {id(target)}
     while queue:
         path, here = queue.pop(0)
         yield path, here

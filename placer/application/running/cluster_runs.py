@@ -18,6 +18,7 @@ from cost_models.device_names import canonical
 from placer.application.devices.device_mapping import own_mapping
 from placer.application.placing.graph_placement import map_graph_devices
 from placer.errors import PlacerError, UsageError
+from placer.extraction.graph_defs.protobufs import copied
 
 CLIENT_JOB = "client"
 """This process in a session.  TensorFlow refuses the name ``localhost`` there."""
@@ -135,8 +136,7 @@ class ClusterSession:
         config.isolate_session_state = True
         if configure is not None:
             configure(config)
-        mine = type(graph_def)()
-        mine.CopyFrom(graph_def)
+        mine = copied(graph_def)
         map_graph_devices(mine, own_mapping((), host=session_host()).stand_in)
         self.graph = tf.Graph()
         with self.graph.as_default():
@@ -173,7 +173,7 @@ _masters: list[Any] = []
 
 
 def local_master(addresses: Addresses) -> tuple[str, Any]:
-    """(target, ClusterDef) of this process as the task of the job ``client`` beside ``addresses``.
+    """(target, ClusterDef) of this process as the task of a job ``client`` added to ``addresses``.
 
     The server is started once, and lives as long as the process.
     """

@@ -9,6 +9,7 @@ from typing import Any
 
 from placer.application.placing.function_graphs import FunctionEnds, build_function
 from placer.application.running.program_runs import Run, run_flat
+from placer.extraction.graph_defs.protobufs import Captures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,7 @@ def _revive(captured: CapturedValue) -> tuple[Any, Any]:
         return variable, variable.handle
 
 
-def stuck_captures(captures: Mapping[str, Any], variables: Sequence[Any]) -> tuple[str, ...]:
+def stuck_captures(captures: Captures, variables: Sequence[Any]) -> tuple[str, ...]:
     """The captures that cannot leave the process: resources besides ``variables``, variants."""
     import tensorflow as tf
 
@@ -73,7 +74,7 @@ def stuck_captures(captures: Mapping[str, Any], variables: Sequence[Any]) -> tup
 
 
 def capture_values(
-    captures: Mapping[str, Any], variables: Sequence[Any], devices: Mapping[str, str]
+    captures: Captures, variables: Sequence[Any], devices: Mapping[str, str]
 ) -> dict[str, CapturedValue]:
     """The captures as plain data; none may be stuck.
 

@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from placer.errors import UsageError
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
+from placer.graph.program_source import Bindings
 
 if TYPE_CHECKING:
     import numpy
+
+Array = Any
+"""A numpy array, or a tensor of TensorFlow."""
+
+Given = Mapping[str, Array] | Sequence[Array] | None
+"""Values of some inputs by key, or of all in order."""
 
 DEFAULT_DIMENSION = 8
 """An unknown dimension that is not the first one and that no binding names."""
@@ -17,8 +24,8 @@ DEFAULT_DIMENSION = 8
 
 def input_values(
     program: FlatProgram,
-    given: Mapping[str, Any] | Sequence[Any] | None = None,
-    bindings: Mapping[str, Any] | None = None,
+    given: Given = None,
+    bindings: Bindings | None = None,
     seed: int = 0,
 ) -> dict[str, numpy.ndarray[Any, Any]]:
     """An array for each input of ``program``, by key.
@@ -47,7 +54,7 @@ def input_values(
     }
 
 
-def _by_key(given: Mapping[str, Any] | Sequence[Any] | None, known: list[str]) -> Mapping[str, Any]:
+def _by_key(given: Given, known: list[str]) -> Mapping[str, Array]:
     import numpy
 
     if given is None or isinstance(given, Mapping):
@@ -79,12 +86,14 @@ def _checked(item: ProgramInput, value: Any) -> numpy.ndarray[Any, Any]:
         size in (None, there) for size, there in zip(sizes, found.shape, strict=True)
     )
     if not fits:
-        told = ", ".join("?" if size is None else str(size) for size in sizes)
-        raise UsageError(f"input {item.key!r} is given as {list(found.shape)}, and is [{told}]")
+        declared_text = ", ".join("?" if size is None else str(size) for size in sizes)
+        raise UsageError(
+            f"input {item.key!r} is given as {list(found.shape)}, and is [{declared_text}]"
+        )
     return found
 
 
-def bound_shape(item: ProgramInput, bindings: Mapping[str, Any]) -> tuple[int, ...]:
+def bound_shape(item: ProgramInput, bindings: Bindings) -> tuple[int, ...]:
     """The shape of an input with every dimension known."""
     asked = (bindings.get("shapes") or {}).get(item.key)
     declared = tuple(asked) if asked is not None else (item.shape or ())
@@ -97,8 +106,8 @@ def bound_shape(item: ProgramInput, bindings: Mapping[str, Any]) -> tuple[int, .
 
 def guesses(
     program: FlatProgram,
-    given: Mapping[str, Any] | Sequence[Any] | None,
-    bindings: Mapping[str, Any],
+    given: Given,
+    bindings: Bindings,
 ) -> str:
     """The inputs whose made-up values have dimensions that nothing states, in words."""
     named = _by_key(given, [item.key for item in program.inputs])
@@ -109,7 +118,7 @@ def guesses(
     )
 
 
-def _is_guessed(item: ProgramInput, bindings: Mapping[str, Any]) -> bool:
+def _is_guessed(item: ProgramInput, bindings: Bindings) -> bool:
     asked = (bindings.get("shapes") or {}).get(item.key)
     shape = item.shape if asked is None else asked
     if shape is None:

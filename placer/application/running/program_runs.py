@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from placer.application.running.cluster_runs import local_master
-from placer.application.running.generated_inputs import stand_in_weights
+from placer.application.running.generated_inputs import Array, stand_in_weights
 from placer.extraction.files.sources import read_source
-from placer.extraction.graph_defs.state import VARIABLE_TYPES
 from placer.extraction.reading.saved_functions import find_function
 from placer.extraction.reading.signatures import choose_meta_graph
+from placer.graph.op_types import VARIABLES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Run:
     """Outputs by key, the partitioned graphs, and where captured variables live (by the number of
     the function's argument).  ``notes`` say how the program was run where that is not obvious."""
 
-    outputs: Mapping[str, Any]
+    outputs: Mapping[str, Array]
     partition_graphs: Sequence[Any]
     variable_devices: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ def run_flat(
     """
     import tensorflow as tf
 
-    def call() -> dict[str, Any]:
+    def call() -> dict[str, Array]:
         arguments = [
             tf.constant(value, t.dtype) for value, t in zip(inputs, function.inputs, strict=False)
         ]
@@ -105,7 +105,7 @@ def run_flat(
     return _observed(function, call, optimised)
 
 
-def _observed(function: Any, call: Callable[[], Mapping[str, Any]], optimised: bool) -> Run:
+def _observed(function: Any, call: Callable[[], Mapping[str, Array]], optimised: bool) -> Run:
     """What ``call``, the first call of ``function``, gives and runs."""
     import tensorflow as tf
     from tensorflow.python.eager import context
@@ -141,7 +141,7 @@ def run_saved_model(
     path: Path,
     tags: Sequence[str],
     signature: str,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, Array],
     output_keys: Sequence[str],
     *,
     optimised: bool = False,
@@ -154,6 +154,7 @@ def run_saved_model(
     """
     import tensorflow as tf
 
+    # loaded, if need be without the records of an optimizer that is not here
     stored = (path / "variables" / "variables.index").exists()
     options = tf.saved_model.LoadOptions(
         experimental_variable_policy="save_variable_devices",
@@ -167,6 +168,7 @@ def run_saved_model(
             raise
         notes.append(drop_slot_records(path))
         loaded = tf.saved_model.load(str(path), tags=list(tags), options=options)
+    # its function, with weights, called once
     exported = signature in loaded.signatures
     function = (
         loaded.signatures[signature] if exported else _inner_function(loaded, path, tags, signature)
@@ -177,8 +179,8 @@ def run_saved_model(
         run = run_flat(function, list(inputs.values()), output_keys, optimised=optimised)
         return replace(run, notes=tuple(notes))
 
-    def call() -> Mapping[str, Any]:
-        result: Mapping[str, Any] = function(
+    def call() -> Mapping[str, Array]:
+        result: Mapping[str, Array] = function(
             **{key: tf.constant(value) for key, value in inputs.items()}
         )
         return result
@@ -230,7 +232,7 @@ def _invent_weights(variables: Sequence[Any]) -> str:
 class SessionRequest:
     """What a session feeds and fetches: arrays by tensor name, (key, tensor) pairs, op names."""
 
-    feeds: Mapping[str, Any]
+    feeds: Mapping[str, Array]
     fetches: Sequence[tuple[str, str]]
     targets: Sequence[str] = ()
     cpu_count: int = 1
@@ -241,27 +243,27 @@ class SessionRequest:
 
 def run_saved_model_session(path: Path, tags: Sequence[str], request: SessionRequest) -> Run:
     """One session run of a SavedModel, loaded and initialised as a session does it."""
-    import tensorflow as tf
-
-    v1 = tf.compat.v1
     stored = (path / "variables" / "variables.index").exists()
-    target, config = _config(request)
-    with tf.Graph().as_default() as graph, v1.Session(target, config=config) as session:
-        v1.saved_model.load(session, list(tags), str(path))
-        notes = () if stored else invent_state(session, graph)
-        return replace(_run_session(session, request), notes=notes)
+
+    def load(session: Any) -> tuple[str, ...]:
+        import tensorflow as tf
+
+        tf.compat.v1.saved_model.load(session, list(tags), str(path))
+        return () if stored else invent_state(session, session.graph)
+
+    return _run_session(load, request)
 
 
 def run_graph_session(graph_def: Any, request: SessionRequest) -> Run:
     """One session run of a GraphDef; variables get made-up values."""
-    import tensorflow as tf
 
-    v1 = tf.compat.v1
-    target, config = _config(request)
-    with tf.Graph().as_default() as graph, v1.Session(target, config=config) as session:
+    def load(session: Any) -> tuple[str, ...]:
+        import tensorflow as tf
+
         tf.graph_util.import_graph_def(graph_def, name="")
-        notes = invent_state(session, graph)
-        return replace(_run_session(session, request), notes=notes)
+        return invent_state(session, session.graph)
+
+    return _run_session(load, request)
 
 
 def _config(request: SessionRequest) -> tuple[str, Any]:
@@ -282,20 +284,23 @@ def _config(request: SessionRequest) -> tuple[str, Any]:
     return target, config
 
 
-def _run_session(session: Any, request: SessionRequest) -> Run:
+def _run_session(load: Callable[[Any], tuple[str, ...]], request: SessionRequest) -> Run:
+    """The run of a session in which ``load`` puts the graph and its state; it returns notes."""
     import tensorflow as tf
 
     v1 = tf.compat.v1
+    target, config = _config(request)
     metadata = v1.RunMetadata()
     options = v1.RunOptions(output_partition_graphs=True)
-    fetches = [tensor for _, tensor in request.fetches]
-    values, _ = session.run(
-        (fetches, list(request.targets)), dict(request.feeds), options, metadata
-    )
+    wanted = [tensor for _, tensor in request.fetches], list(request.targets)
+    with tf.Graph().as_default(), v1.Session(target, config=config) as session:
+        notes = load(session)
+        values, _ = session.run(wanted, dict(request.feeds), options, metadata)
     keys = [key for key, _ in request.fetches]
     return Run(
         outputs=dict(zip(keys, values, strict=True)),
         partition_graphs=list(metadata.partition_graphs),
+        notes=notes,
     )
 
 
@@ -303,7 +308,7 @@ def invent_state(session: Any, graph: Any) -> tuple[str, ...]:
     """Made-up values for every variable of a graph that comes without a checkpoint."""
     import tensorflow as tf
 
-    handles = [op for op in graph.get_operations() if op.type in VARIABLE_TYPES]
+    handles = [op for op in graph.get_operations() if op.type in VARIABLES]
     assigns, feeds = [], {}
     for number, op in enumerate(handles):
         dtype = tf.dtypes.as_dtype(op.get_attr("dtype"))

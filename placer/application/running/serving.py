@@ -20,6 +20,7 @@ from placer.application.devices.device_mapping import (
 from placer.application.placing.saved_model import map_devices, soft_link, write_saved_model
 from placer.errors import ModelError
 from placer.extraction.files.sources import read_source
+from placer.extraction.graph_defs.protobufs import all_nodes
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,8 +33,8 @@ def load_placed(
 ) -> Any:
     """What ``tf.saved_model.load`` gives for a placed SavedModel, variables on their devices.
 
-    TensorFlow leaves variables on the default device unless it is told to read their devices from
-    the file; this tells it.  Where the devices are absent, logical CPU devices stand in for them
+    TensorFlow leaves variables on the default device unless it is asked to read their devices from
+    the file, as is done here.  Where the devices are absent, logical CPU devices stand in for them
     (a rehearsal, with a warning) unless ``on_hardware``.
 
     Raises :class:`ModelError` if ``path`` is no SavedModel, :class:`UsageError` with
@@ -42,6 +43,7 @@ def load_placed(
     """
     import tensorflow as tf
 
+    # on the devices that the file names
     source = Path(path)
     saved_model = read_source(source)
     if saved_model.DESCRIPTOR.name != "SavedModel":
@@ -50,6 +52,7 @@ def load_placed(
     options = tf.saved_model.LoadOptions(experimental_variable_policy="save_variable_devices")
     if not mapping.rehearsed:
         return tf.saved_model.load(str(source), tags=tags, options=options)
+    # from a copy that names devices of this process
     _LOG.warning(
         "%s is rehearsed: %s",
         source,
@@ -78,9 +81,7 @@ def devices_in(saved_model: Any) -> set[str]:
     """The canonical names of all devices that a SavedModel names in full."""
     names: set[str] = set()
     for meta_graph in saved_model.meta_graphs:
-        nodes = [meta_graph.graph_def.node]
-        nodes += [function.node_def for function in meta_graph.graph_def.library.function]
-        names.update(node.device for group in nodes for node in group)
+        names.update(node.device for node in all_nodes(meta_graph.graph_def))
     found = set()
     for name in names - {""}:
         try:

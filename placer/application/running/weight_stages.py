@@ -19,12 +19,14 @@ from cost_models.op_info import TensorProperties
 from cost_models.tensor_size import tensor_bytes
 from placer.application.placing.function_graphs import FunctionEnds
 from placer.errors import UsageError
-from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
+from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.protobufs import dtype_number, fill_constant
+from placer.extraction.graph_defs.tensor_types import output_types
+from placer.graph.op_types import READ_VARIABLE
+from placer.graph.tensor_names import data_inputs, full_tensor, op_of, split_tensor
 
-_HANDLES = frozenset({"VarHandleOp"})
-_READS = frozenset({"ReadVariableOp"})
-_GATHERS = frozenset({"ResourceGather"})
+_HANDLE, _GATHER = "VarHandleOp", "ResourceGather"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,19 +78,19 @@ class _Cutter:
         self.nodes = {node.name: node for node in program.graph_def.node}
         self.sizes = variable_bytes(program)
         self.definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
-        self.fed = {item.tensor.partition(":")[0] for item in program.inputs}
+        self.fed = program.fed_ops
         self.pulled: set[str] = set()
         for name, node in self.nodes.items():
             sources = self._sources(node)
-            passes_on = not sources or node.op in _READS or node.op == "Identity"
+            passes_on = not sources or node.op in (READ_VARIABLE, "Identity")
             if name not in self.fed and passes_on and self.pulled.issuperset(sources):
                 self.pulled.add(name)
         self._check()
 
     def _check(self) -> None:
         for node in self.nodes.values():
-            handles = [name for name in node.input if name.partition(":")[0] in self.sizes]
-            if handles and node.op not in _READS | _GATHERS:
+            handles = [name for name in node.input if op_of(name) in self.sizes]
+            if handles and node.op not in (READ_VARIABLE, _GATHER):
                 raise UsageError(
                     f"{node.name} is a {node.op} on the variable {handles[0]}: only a program that "
                     "reads its variables and does nothing else with them runs a part at a time"
@@ -96,7 +98,7 @@ class _Cutter:
 
     def _sources(self, node: Any) -> list[str]:
         """The producers of what an op reads."""
-        return [name.partition(":")[0] for name in node.input if not name.startswith("^")]
+        return [op_of(name) for name in data_inputs(node.input)]
 
     def needs(self, name: str) -> dict[str, None]:
         """The pulled ops that an op reads, itself last."""
@@ -110,12 +112,12 @@ class _Cutter:
     def stages(self) -> list[WeightStage]:
         parts: list[dict[str, None]] = [{}]
         held: dict[str, None] = {}
-        ends = {tensor.partition(":")[0] for _, tensor in self.program.outputs}
+        ends = set(self.program.output_ops)
         for name, node in self.nodes.items():
             if name in self.fed or (name in self.pulled and name not in ends):
                 continue
             needed = self.needs(name)
-            weights = {op: None for op in needed if self.nodes[op].op in _HANDLES}
+            weights = {op: None for op in needed if self.nodes[op].op == _HANDLE}
             size = sum(self.sizes[handle] for handle in weights)
             if size > self.stage_bytes:
                 raise UsageError(
@@ -131,14 +133,14 @@ class _Cutter:
         return list(self._built(parts))
 
     def _built(self, parts: Sequence[Mapping[str, None]]) -> Iterator[WeightStage]:
-        wanted = {tensor if ":" in tensor else f"{tensor}:0" for _, tensor in self.program.outputs}
+        wanted = {full_tensor(tensor) for _, tensor in self.program.outputs}
         read_later: list[set[str]] = [set()] * (len(parts) + 1)
         read_later[len(parts)] = wanted
         for number in range(len(parts) - 1, -1, -1):
             read_later[number] = read_later[number + 1] | self._read(parts[number])
         for number, part in enumerate(parts):
-            outputs = {t for t in read_later[number + 1] if t.partition(":")[0] in part}
-            own = {t for t in outputs if t.partition(":")[0] not in self.pulled or t in wanted}
+            outputs = {t for t in read_later[number + 1] if op_of(t) in part}
+            own = {t for t in outputs if op_of(t) not in self.pulled or t in wanted}
             yield self._stage(part, tuple(sorted(own)))
 
     def _read(self, part: Mapping[str, None]) -> set[str]:
@@ -146,10 +148,8 @@ class _Cutter:
         return {
             tensor
             for name in part
-            for source in self.nodes[name].input
-            if not source.startswith("^")
-            for tensor in [source if ":" in source else f"{source}:0"]
-            if tensor.partition(":")[0] not in part
+            for tensor in map(full_tensor, data_inputs(self.nodes[name].input))
+            if op_of(tensor) not in part
         }
 
     def _stage(self, part: Mapping[str, None], outputs: tuple[str, ...]) -> WeightStage:
@@ -164,16 +164,14 @@ class _Cutter:
             ].type = self._dtype(tensor)
         for name in part:
             node = self.nodes[name]
-            if node.op in _HANDLES:
+            if node.op == _HANDLE:
                 self._add_weight(graph_def, name)
                 weights[name] = f"{name}/weights"
                 continue
             copy = graph_def.node.add()
             copy.CopyFrom(node)
             copy.device = ""
-            copy.input[:] = [
-                self._inner(source, inputs) for source in node.input if not source.startswith("^")
-            ]
+            copy.input[:] = [self._inner(tensor, inputs) for tensor in data_inputs(node.input)]
             self._take_weight(graph_def, copy)
         return WeightStage(
             graph_def=graph_def,
@@ -184,7 +182,7 @@ class _Cutter:
         )
 
     def _inner(self, source: str, inputs: Sequence[str]) -> str:
-        tensor = source if ":" in source else f"{source}:0"
+        tensor = full_tensor(source)
         if tensor in inputs:
             return _placeholder(tensor)
         return f"{source}/weights" if source in self.sizes else source
@@ -197,38 +195,27 @@ class _Cutter:
 
     def _take_weight(self, graph_def: Any, node: Any) -> None:
         """A read passes the weights on, a gather reads rows of them."""
-        if node.op in _READS:
+        if node.op == READ_VARIABLE:
             dtype = node.attr["dtype"].type
             node.op = "Identity"
             node.attr.clear()
             node.attr["T"].type = dtype
-        elif node.op in _GATHERS:
-            axis = graph_def.node.add(name=f"{node.name}/axis", op="Const")
-            axis.attr["dtype"].type = 3  # DT_INT32
-            axis.attr["value"].tensor.dtype = 3
-            axis.attr["value"].tensor.tensor_shape.SetInParent()
-            axis.attr["value"].tensor.int_val.append(0)
+        elif node.op == _GATHER:
+            axis = graph_def.node.add(name=f"{node.name}/axis")
+            fill_constant(axis, 0)
             dtype, indices = node.attr["dtype"].type, node.attr["Tindices"].type
             node.op = "GatherV2"
             node.attr.clear()
             node.attr["Tparams"].type = dtype
             node.attr["Tindices"].type = indices
-            node.attr["Taxis"].type = 3
+            node.attr["Taxis"].type = dtype_number("int32")
             node.input.append(axis.name)
 
     def _dtype(self, tensor: str) -> int:
         """The dtype number of a tensor, from the definition of its op."""
-        name, _, index = tensor.partition(":")
-        node = self.nodes[name]
-        types: list[int] = []
-        definition = self.definitions.find(node.op)
-        for argument in definition.output_arg if definition is not None else ():
-            if argument.type_list_attr:
-                types.extend(node.attr[argument.type_list_attr].list.type)
-                continue
-            kind = node.attr[argument.type_attr].type if argument.type_attr else argument.type
-            types.extend([kind] * argument_length(argument, node.attr))
-        return types[int(index)]
+        name, index = split_tensor(tensor)
+        types = output_types(self.nodes[name], self.definitions) or ()
+        return dtype_number(types[index].dtype)
 
 
 def _placeholder(tensor: str) -> str:

@@ -1,1 +1,1 @@
-"""What really ran, held against the plan."""
+"""What really ran, compared with the plan."""

@@ -8,27 +8,41 @@ from typing import Any
 
 from cost_models.device_names import canonical
 from placer.application.devices.device_mapping import DeviceMapping
-from placer.application.verifying.comparison import (
-    Comparison,
+from placer.application.verifying.difference_codes import (
+    PlannedRun,
     compare_ops,
     compare_outputs,
     compare_transfers,
 )
-from placer.application.verifying.partition_graphs import (
-    ActualTransfer,
-    Execution,
-    RuntimeNames,
-    read_execution,
-)
+from placer.application.verifying.partition_graphs import Execution, RuntimeNames, read_execution
 from placer.application.verifying.verification_process import RunResult
 from placer.application.verifying.verification_result import VariableRow, Verification
 from placer.errors import PlacerError
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.graph.op_types import LOOPS
+from placer.graph.tensor_names import op_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a program is run for a verification.
+
+    ``on_hardware`` forbids a rehearsal, ``strict`` switches soft placement off, ``optimised``
+    leaves graph optimisation on, ``seed`` is that of made-up inputs.  ``cluster`` are addresses of
+    servers by job and task, whose devices the placed program uses.
+    """
+
+    on_hardware: bool = False
+    strict: bool = False
+    optimised: bool = False
+    time_limit_seconds: float = 600.0
+    seed: int = 0
+    cluster: Mapping[str, Mapping[int, str]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A program that ran, and what it is held against.
+    """A program that ran, and what it is compared with.
 
     ``requested`` are canonical devices by flat op, ``names`` explains names at run time.
     ``session``: it runs in a session; ``applied``: the plan was applied for this run only.
@@ -74,12 +88,12 @@ def judge(
     graphs = [graph_pb2.GraphDef.FromString(content) for content in result.partition_graphs]
     execution = in_plan_devices(read_execution(graphs, names), mapping)
     held = {
-        names.arguments[number].rpartition(":")[0]: mapping.planned(device)
+        op_of(names.arguments[number]): mapping.planned(device)
         for number, device in result.variable_devices.items()
         if number < len(names.arguments)
     }
     execution = replace(execution, devices={**execution.devices, **held})
-    comparison = Comparison(
+    run = PlannedRun(
         program=program,
         requested=subject.requested,
         execution=execution,
@@ -87,8 +101,8 @@ def judge(
         optimised=optimised,
     )
     return Verification(
-        ops=compare_ops(comparison),
-        transfers=compare_transfers(comparison, None if plan is None else plan.transfers),
+        ops=compare_ops(run),
+        transfers=compare_transfers(run, None if plan is None else plan.transfers),
         variables=_variable_rows(program, subject.requested, execution),
         outputs=compare_outputs(result.placed_outputs, result.unplaced_outputs, exact=exact),
         rehearsed=mapping.rehearsed,
@@ -109,14 +123,8 @@ def in_plan_devices(execution: Execution, mapping: DeviceMapping) -> Execution:
             for name, devices in execution.inner_devices.items()
         },
         transfers=frozenset(
-            ActualTransfer(
-                tensor=item.tensor,
-                source=mapping.planned(item.source),
-                target=mapping.planned(item.target),
-                inside=item.inside,
-                fetch=item.fetch,
-            )
-            for item in execution.transfers
+            replace(t, source=mapping.planned(t.source), target=mapping.planned(t.target))
+            for t in execution.transfers
         ),
         fused=execution.fused,
     )
@@ -146,5 +154,5 @@ def loop_outputs(nodes: Any) -> dict[str, tuple[int, ...]]:
             if dtype != types_pb2.DT_RESOURCE
         )
         for node in nodes
-        if node.op in ("While", "StatelessWhile")
+        if node.op in LOOPS
     }

@@ -8,7 +8,7 @@ function uses resources that cannot leave it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,6 @@ from placer.application.devices.device_mapping import (
     process_mapping,
 )
 from placer.application.devices.runtime_settings import soft_placement
-from placer.application.placing.captured_variables import captured_variables
 from placer.application.placing.function_graphs import build_function, find_ends
 from placer.application.placing.graph_placement import (
     map_graph_devices,
@@ -30,6 +29,7 @@ from placer.application.placing.graph_placement import (
 )
 from placer.application.placing.placed_function import (
     PlacedFunction,
+    captured_variables,
     original_function,
     place_function,
     refuse_compilation,
@@ -40,16 +40,25 @@ from placer.application.running.function_runs import (
     restored,
     stuck_captures,
 )
-from placer.application.running.generated_inputs import input_values
+from placer.application.running.generated_inputs import Given, input_values
 from placer.application.running.program_runs import (
-    Run,
     hardware_like_constants,
     run_flat,
 )
-from placer.application.verifying.judgement import Subject, judge, loop_outputs, requested_devices
+from placer.application.verifying.judgement import (
+    RunOptions,
+    Subject,
+    judge,
+    loop_outputs,
+    requested_devices,
+)
 from placer.application.verifying.partition_graphs import RuntimeNames
-from placer.application.verifying.run_options import RunOptions
-from placer.application.verifying.verification_process import RunRequest, RunResult, run_in_child
+from placer.application.verifying.verification_process import (
+    RunRequest,
+    RunResult,
+    result_of_runs,
+    run_in_child,
+)
 from placer.application.verifying.verification_result import Verification
 from placer.errors import PlacerError, UsageError
 from placer.extraction.division.dividing import planned
@@ -63,9 +72,9 @@ if TYPE_CHECKING:
 def verify_live(
     source: Any,
     plan: Plan | None,
-    inputs: Mapping[str, Any] | Sequence[Any] | None,
+    inputs: Given,
     options: RunOptions,
-    outputs: tuple[str, ...] | None,
+    outputs: Sequence[str] | None,
 ) -> Verification:
     """The verification of a PlacedFunction, function or Keras model; see :func:`placer.verify`."""
     given = source if isinstance(source, PlacedFunction) else None
@@ -189,17 +198,7 @@ def _run_here(
         constants = hardware_like_constants() if mapping.rehearsed else nullcontext()
         with constants, soft_placement(not strict):
             placed = run_flat(fresh, values, keys, optimised=options.optimised)
-    return _result(unplaced, placed)
-
-
-def _result(unplaced: Run, placed: Run) -> RunResult:
-    return RunResult(
-        unplaced_outputs=unplaced.outputs,
-        placed_outputs=placed.outputs,
-        partition_graphs=tuple(graph.SerializeToString() for graph in placed.partition_graphs),
-        variable_devices=placed.variable_devices,
-        notes=placed.notes,
-    )
+    return result_of_runs(unplaced.outputs, placed)
 
 
 def _run_elsewhere(
@@ -211,6 +210,7 @@ def _run_elsewhere(
     options: RunOptions,
 ) -> RunResult:
     """Both runs in a fresh process, the function rebuilt from its flat graph and its values."""
+    # the values of what is captured, on the devices of the plan and on none
     program = subject.program
     plan = subject.plan if given is None else given.plan
     placement = subject.requested if plan is None else plan.placement
@@ -220,6 +220,7 @@ def _run_elsewhere(
     else:
         captures = capture_values(given.captures, given.variables, devices)
     nowhere = {name: replace(value, device="") for name, value in captures.items()}
+    # the function, unplaced and placed
     functions = [
         PortableFunction(
             graph_def=graph_def.SerializeToString(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,14 +22,20 @@ from placer.application.placing.saved_model import (
     soft_link,
     write_saved_model,
 )
-from placer.application.running.random_seeds import seed_random_ops
+from placer.application.running.generated_inputs import Array
 from placer.application.verifying.judgement import Subject, loop_outputs, requested_devices
 from placer.application.verifying.partition_graphs import RuntimeNames
 from placer.application.verifying.verification_process import RunRequest
 from placer.extraction.division.dividing import divided, planned
+from placer.extraction.extraction import ProgramChoice
 from placer.extraction.files.sources import read_source
+from placer.extraction.graph_defs.op_definitions import OpDefinitions
+from placer.extraction.graph_defs.protobufs import all_nodes, copied
 from placer.extraction.reading.loading import flatten, read_program
 from placer.extraction.reading.signatures import choose_meta_graph
+from placer.graph.tensor_names import data_inputs, full_tensor, op_of
+
+_SEEDS = ("seed", "seed2")
 
 
 class ModelFile:
@@ -38,10 +45,10 @@ class ModelFile:
     Raises :class:`UsageError` if the plan was made for another model.
     """
 
-    def __init__(self, path: Path, plan: Any, options: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, plan: Any, choice: ProgramChoice) -> None:
         self.path = path
         self.plan = plan
-        self.raw = read_program(path, **options)
+        self.raw = read_program(path, **choice)
         self.program = planned(flatten(self.raw), plan)
         if plan is not None:
             self.program = planned_program(self.program, plan)
@@ -64,7 +71,7 @@ class ModelFile:
 
     @property
     def subject(self) -> Subject:
-        """What a run of the model is held against."""
+        """What a run of the model is compared with."""
         return Subject(
             program=self.program,
             plan=self.plan,
@@ -103,8 +110,7 @@ class ModelFile:
 
     def _write(self, target: Path, translate: Callable[[str], str], *, place: bool) -> None:
         if self.is_saved_model:
-            message = type(self.message)()
-            message.CopyFrom(self.message)
+            message = copied(self.message)
             meta_graph = self._meta_graph(message)
             if place:
                 place_meta_graph(meta_graph, *complete_program(self.program, self.plan.placement))
@@ -114,12 +120,11 @@ class ModelFile:
         if place:
             graph_def = place_graph_def(self.program, self.plan.placement)
         else:
-            graph_def = type(self.raw.graph_def)()
-            graph_def.CopyFrom(self.raw.graph_def)
+            graph_def = copied(self.raw.graph_def)
         map_graph_devices(graph_def, translate)
         target.write_bytes(graph_def.SerializeToString())
 
-    def request(self, folder: Path, inputs: Mapping[str, Any]) -> RunRequest:
+    def request(self, folder: Path, inputs: Mapping[str, Array]) -> RunRequest:
         """The request to run the two copies in ``folder``."""
         eager = self.is_eager
         tensors = {item.key: item.tensor for item in self.program.inputs}
@@ -144,9 +149,32 @@ class ModelFile:
         if not self.is_eager:
             return names
         ends = [tensor for _, tensor in self.raw.outputs] or list(self.raw.targets)
-        call_name = ends[0].partition(":")[0]
+        call_name = op_of(ends[0])
         call = next(node for node in self.raw.graph_def.node if node.name == call_name)
-        arguments = tuple(
-            name if ":" in name else f"{name}:0" for name in call.input if not name.startswith("^")
-        )
+        arguments = tuple(map(full_tensor, data_inputs(call.input)))
         return replace(names, prefix=f"{call_name}/", arguments=arguments)
+
+
+def seed_random_ops(graph_def: Any) -> int:
+    """Gives every random op of a GraphDef and its library that has no seed one, in place; how many.
+
+    A random op with ``seed`` and ``seed2`` of 0 starts from the clock
+    (``core/util/guarded_philox_random.cc``).  Each gets a seed that follows from its name in the
+    function it is written in, the same placed and unplaced, so that two runs can be compared.
+    """
+    definitions, count = OpDefinitions(), 0
+    for node in all_nodes(graph_def):
+        if _is_unseeded(node, definitions):
+            node.attr["seed"].i, node.attr["seed2"].i = 1, 1 + zlib.crc32(node.name.encode())
+            count += 1
+    return count
+
+
+def _is_unseeded(node: Any, definitions: OpDefinitions) -> bool:
+    definition = definitions.find(node.op)
+    if definition is None or not definition.is_stateful:
+        return False
+    known = {attribute.name for attribute in definition.attr}
+    return known.issuperset(_SEEDS) and not any(
+        node.attr[name].i for name in _SEEDS if name in node.attr
+    )

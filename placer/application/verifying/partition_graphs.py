@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cost_models.device_names import canonical
+from placer.extraction.graph_defs.protobufs import NodeDef
+from placer.graph.tensor_names import op_of, source_of, split_tensor
 
 SEND_TYPES = frozenset({"_Send", "_HostSend"})
 RECEIVE_TYPES = frozenset({"_Recv", "_HostRecv"})
@@ -100,7 +102,7 @@ def read_execution(partition_graphs: Iterable[Any], names: RuntimeNames) -> Exec
 
 
 class _Reader:
-    def __init__(self, nodes: Mapping[str, Any], names: RuntimeNames) -> None:
+    def __init__(self, nodes: Mapping[str, NodeDef], names: RuntimeNames) -> None:
         self.nodes = nodes
         self.names = names
         self.exits = self._lowered_exits()
@@ -134,8 +136,7 @@ class _Reader:
         for node in self.nodes.values():
             ends = node.op in SEND_TYPES and node.attr["client_terminated"].b
             for name in node.input:
-                source = name.lstrip("^").split(":")[0]
-                readers.setdefault(source, set()).add("_Retval" if ends else node.op)
+                readers.setdefault(source_of(name), set()).add("_Retval" if ends else node.op)
         return frozenset(
             (node.attr["tensor_name"].s.decode(), node.attr["recv_device"].s.decode())
             for node in self.nodes.values()
@@ -144,7 +145,7 @@ class _Reader:
 
     def flat_name(self, node: Any) -> str:
         if node.op == "_Arg":
-            return self._argument(node).rpartition(":")[0]
+            return op_of(self._argument(node))
         return self.names.prefix + str(node.name)
 
     def _argument(self, node: Any) -> str:
@@ -173,8 +174,8 @@ class _Reader:
         target = canonical(send.attr["recv_device"].s.decode())
         if source == target:
             return None
-        name, _, index = send.input[0].partition(":")
-        tensor, inside = self._tensor(self.nodes[name], int(index or 0))
+        name, index = split_tensor(send.input[0])
+        tensor, inside = self._tensor(self.nodes[name], index)
         key = send.attr["tensor_name"].s.decode(), send.attr["recv_device"].s.decode()
         return ActualTransfer(
             tensor=tensor,
@@ -205,7 +206,7 @@ class _Reader:
         flat = self.names.prefix + name
         node = self.nodes.get(name)
         if node is not None and node.op == "_Arg":
-            flat = self._argument(node).rpartition(":")[0]
+            flat = op_of(self._argument(node))
         if flat in self.names.ops:
             return f"^{flat}", ""
         executed = re.fullmatch(r"(.+)/(?:LoopExecuted|branch_executed)/_\d+", name)

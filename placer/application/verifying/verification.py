@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placer.application.devices.device_mapping import HOST, own_mapping, process_mapping
-from placer.application.placing.placed_programs import planned_choice
 from placer.application.running.cluster_runs import read_addresses, require_tasks, session_host
-from placer.application.running.generated_inputs import guesses, input_values
-from placer.application.verifying.judgement import judge
+from placer.application.running.generated_inputs import Given, guesses, input_values
+from placer.application.verifying.judgement import RunOptions, judge
 from placer.application.verifying.live_verification import verify_live
 from placer.application.verifying.model_files import ModelFile
-from placer.application.verifying.run_options import RunOptions
 from placer.application.verifying.verification_process import run_in_child
 from placer.application.verifying.verification_result import Verification
 from placer.errors import ModelError
+from placer.extraction.extraction import choice_of
 from placer.extraction.process.local_models import local_model
+from placer.graph.program_source import Bindings
 
 if TYPE_CHECKING:
     from placer.plan.plan import Plan
@@ -31,7 +30,7 @@ TIME_LIMIT_SECONDS = 600.0
 def verify(
     source: Any,
     plan: Plan | None = None,
-    inputs: Mapping[str, Any] | Sequence[Any] | None = None,
+    inputs: Given = None,
     *,
     on_hardware: bool = False,
     strict: bool = False,
@@ -42,12 +41,12 @@ def verify(
     allow_unsafe_keras: bool = False,
     **choice: Any,
 ) -> Verification:
-    """One run of ``source``, held against ``plan`` and against the unplaced program.
+    """One run of ``source``, compared with ``plan`` and with the unplaced program.
 
     ``source`` is a path (SavedModel folder, GraphDef, Keras file), a GraphDef, a ``tf.Graph``, what
     :func:`placer.apply` gave, or a ``tf.function``, ConcreteFunction or Keras model.  If it
-    carries no placement the plan is applied for this run; without a plan, what ran is held
-    against the device strings in the graph.  ``inputs`` are arrays by input name, or in order,
+    carries no placement the plan is applied for this run; without a plan, what ran is compared
+    with the device strings in the graph.  ``inputs`` are arrays by input name, or in order,
     made up where missing (``seed``), of the plan's batch size.  Where the devices are absent the
     run is a rehearsal on logical CPU devices, unless ``on_hardware``.  ``strict`` switches
     TensorFlow's soft placement off; ``optimised`` leaves its graph optimisation on.  ``cluster``
@@ -68,9 +67,10 @@ def verify(
         seed=seed,
         cluster=None if cluster is None else read_addresses(cluster),
     )
+    # a file, a graph that is written to one, or something of this process
     if options.cluster is not None:
         require_tasks(options.cluster)
-    chosen = planned_choice(plan, choice)
+    chosen = choice_of({} if plan is None else plan.model, **choice)
     if isinstance(source, str | os.PathLike):
         with local_model(source, allow_unsafe_keras=allow_unsafe_keras) as model:
             return _verify_file(ModelFile(model.path, plan, chosen), inputs, options)
@@ -95,16 +95,14 @@ def _as_graph_def(source: Any) -> Any | None:
     return None
 
 
-def _verify_file(
-    model: ModelFile, inputs: Mapping[str, Any] | Sequence[Any] | None, options: RunOptions
-) -> Verification:
+def _verify_file(model: ModelFile, inputs: Given, options: RunOptions) -> Verification:
     subject = model.subject
     wanted = set(subject.requested.values()) - {""}
     if options.cluster is not None:
         mapping = own_mapping(wanted, host=HOST if model.is_eager else session_host())
     else:
         mapping = process_mapping(wanted, on_hardware=options.on_hardware)
-    bindings = {} if model.plan is None else model.plan.bindings
+    bindings: Bindings = {} if model.plan is None else model.plan.bindings
     values = input_values(model.program, inputs, bindings, options.seed)
     with tempfile.TemporaryDirectory(prefix="placer-models-") as name:
         folder = Path(name)

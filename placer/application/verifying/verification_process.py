@@ -1,27 +1,28 @@
 """The process that runs a program twice, unplaced and placed, for a verification.
 
-    python -m placer.application.verifying.verification_process REQUEST RESULT
-
 A fresh process can have as many logical CPU devices as a rehearsal needs, whatever its caller
-did with TensorFlow, and can be stopped.  Both files are pickles of plain data and numpy arrays,
-in a folder that only this user can write.
+did with TensorFlow, and can be stopped.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import pickle
-import subprocess
-import sys
-import tempfile
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from placer.application.running.generated_inputs import Array
 from placer.errors import ModelError, PlacerError, VerificationError
+from placer.processes import Ending, Tell, run_task
+
+if TYPE_CHECKING:
+    from placer.application.running.program_runs import Run
+
+_UNPLACED_RAN = "the unplaced program ran, the placed one runs"
+"""What the process tells when it comes that far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class RunRequest:
     kind: str
     unplaced: Any
     placed: Any
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Array] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     signature: str = ""
     fetches: tuple[tuple[tuple[str, str], ...], ...] = ((), ())
@@ -55,11 +56,19 @@ class RunResult:
     """Outputs of both runs by key; of the placed one also the partition graphs (serialised) and
     the devices of captured variables by argument number."""
 
-    unplaced_outputs: Mapping[str, Any]
-    placed_outputs: Mapping[str, Any]
+    unplaced_outputs: Mapping[str, Array]
+    placed_outputs: Mapping[str, Array]
     partition_graphs: tuple[bytes, ...]
     variable_devices: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFailure:
+    """Why a program did not run: the placed one, or already the unplaced one."""
+
+    placed: bool
+    message: str
 
 
 def run_in_child(request: RunRequest, *, time_limit_seconds: float) -> RunResult:
@@ -68,37 +77,19 @@ def run_in_child(request: RunRequest, *, time_limit_seconds: float) -> RunResult
     Raises :class:`ModelError` if the unplaced program does not run, or not to its end within the
     time limit, :class:`VerificationError` if only the placed one does not.
     """
-    with tempfile.TemporaryDirectory(prefix="placer-verify-") as folder:
-        files = [Path(folder) / name for name in ("request.pickle", "result.pickle")]
-        files[0].write_bytes(pickle.dumps(request))
-        command = [sys.executable, "-m", __spec__.name, *map(str, files)]
-        try:
-            process = subprocess.run(
-                command,
-                env=_environment(request),
-                capture_output=True,
-                timeout=time_limit_seconds,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise _too_slow(placed_mark(files[1]).exists(), time_limit_seconds) from error
-        if not files[1].exists():
-            raise VerificationError(
-                f"the run died with exit status {process.returncode}; its last words: "
-                f"{process.stderr.decode(errors='replace').strip()[-500:]}"
-            )
-        result = pickle.loads(files[1].read_bytes())
-    if isinstance(result, RunResult):
-        return result
-    stage, message = result
-    if stage == "unplaced":
-        raise ModelError(f"the model does not run here even without a placement: {message}")
-    raise VerificationError(f"the model runs without the placement but not with it: {message}")
-
-
-def placed_mark(result_file: Path) -> Path:
-    """The file by which the process says that the unplaced program ran, and the placed one runs."""
-    return result_file.with_suffix(".placed")
+    outcome = run_task(f"{__name__}:execute", request, time_limit_seconds, _environment(request))
+    if outcome.ending is Ending.LATE:
+        raise _too_slow(outcome.answer == _UNPLACED_RAN, time_limit_seconds)
+    if outcome.ending is Ending.DIED:
+        raise VerificationError(f"the run died: {outcome.reason}")
+    found: RunResult | RunFailure = outcome.answer
+    if isinstance(found, RunResult):
+        return found
+    if found.placed:
+        raise VerificationError(
+            f"the model runs without the placement but not with it: {found.message}"
+        )
+    raise ModelError(f"the model does not run here even without a placement: {found.message}")
 
 
 def _too_slow(unplaced_ended: bool, time_limit_seconds: float) -> PlacerError:
@@ -117,12 +108,7 @@ def _too_slow(unplaced_ended: bool, time_limit_seconds: float) -> PlacerError:
 
 
 def _environment(request: RunRequest) -> dict[str, str]:
-    environment = dict(os.environ)
-    root = str(Path(__file__).resolve().parents[3])
-    environment["PYTHONPATH"] = os.pathsep.join(
-        [root, *filter(None, [environment.get("PYTHONPATH")])]
-    )
-    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    environment = {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")}
     if not request.optimised:
         environment["TF_ENABLE_ONEDNN_OPTS"] = "0"
     if request.hide_accelerators:
@@ -130,11 +116,8 @@ def _environment(request: RunRequest) -> dict[str, str]:
     return environment
 
 
-def execute(request: RunRequest, mark: Path) -> RunResult | tuple[str, str]:
-    """Runs both programs in this process; (stage, message) of the first failure.
-
-    ``mark`` is made when the unplaced one has run.
-    """
+def execute(request: RunRequest, tell: Tell) -> RunResult | RunFailure:
+    """Runs both programs in this process, and tells when the unplaced one has run."""
     from placer.application.devices.device_mapping import configure_logical_cpus
     from placer.application.running import program_runs
     from placer.application.running.cluster_runs import connect_cluster
@@ -142,19 +125,25 @@ def execute(request: RunRequest, mark: Path) -> RunResult | tuple[str, str]:
     configure_logical_cpus(request.cpu_count)
     if request.cluster is not None and request.kind in ("function", "saved_model"):
         connect_cluster(request.cluster)
-    stage = "unplaced"
+    placed_runs = False
     try:
         unplaced = _run(request, request.unplaced, 0).outputs
         gc.collect()
-        mark.touch()
-        stage = "placed"
+        tell(_UNPLACED_RAN)
+        placed_runs = True
         with program_runs.hardware_like_constants():
             placed = _run(request, request.placed, 1)
     except Exception as error:  # the caller says it, whatever it is
         traceback.print_exc()
-        return stage, f"{type(error).__name__}: {str(error).strip()[:2000]}"
+        message = f"{type(error).__name__}: {str(error).strip()[:2000]}"
+        return RunFailure(placed=placed_runs, message=message)
+    return result_of_runs(unplaced, placed)
+
+
+def result_of_runs(unplaced_outputs: Mapping[str, Array], placed: Run) -> RunResult:
+    """The outputs of both runs, and where the placed one put what."""
     return RunResult(
-        unplaced_outputs=unplaced,
+        unplaced_outputs=unplaced_outputs,
         placed_outputs=placed.outputs,
         partition_graphs=tuple(graph.SerializeToString() for graph in placed.partition_graphs),
         variable_devices=placed.variable_devices,
@@ -191,19 +180,3 @@ def _run(request: RunRequest, program: Any, which: int) -> Any:
     if request.kind == "saved_model_session":
         return program_runs.run_saved_model_session(Path(program), request.tags, session)
     return program_runs.run_graph_session(read_source(Path(program)), session)
-
-
-def main() -> None:
-    """Reads the request file, runs, writes the result file."""
-    request_file, result_file = (Path(name) for name in sys.argv[1:3])
-    result = execute(pickle.loads(request_file.read_bytes()), placed_mark(result_file))
-    temporary = result_file.with_suffix(".part")
-    temporary.write_bytes(pickle.dumps(result))
-    temporary.replace(result_file)
-
-
-if __name__ == "__main__":
-    # Pickle names the classes by module, so both sides must import them from the same one.
-    from placer.application.verifying.verification_process import main as run_main
-
-    run_main()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from placer.application.placing.fallback import HARMLESS, Move
 from placer.errors import VerificationError
@@ -76,7 +76,7 @@ class VariableRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputRow:
-    """One output of the placed program beside the unplaced one's.  Differences are ``None`` for
+    """One output of the placed program and that of the unplaced one.  Differences are ``None`` for
     values without a distance: strings, shapes that differ, a number and NaN or infinity."""
 
     output: str
@@ -86,9 +86,26 @@ class OutputRow:
     all_finite: bool = True
 
 
+class Summary(TypedDict):
+    """Counts of a verification; of transfers only the predicted ones are held against it."""
+
+    ops: int
+    matched_ops: int
+    off_device: dict[str, int]
+    transfers: int
+    matched_transfers: int
+    actual_transfers: int
+    differing_transfers: dict[str, int]
+    variables: int
+    matched_variables: int
+    outputs_equal: bool
+    max_absolute_difference: float
+    mismatches: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """One run of a placed program, held against its plan and against the unplaced program.
+    """One run of a placed program, compared with its plan and with the unplaced program.
 
     ``rehearsed``: logical CPU devices stood in for the plan's (``stand_ins``: plan device to
     device of the run).  ``applied``: the model carried no placement, so the plan was applied to a
@@ -134,8 +151,8 @@ class Verification:
         )
 
     @property
-    def summary(self) -> dict[str, Any]:
-        """Counts: ops, matched_ops, transfers (predicted), matched_transfers, and so on.
+    def summary(self) -> Summary:
+        """How much of it is as planned.
 
         Outputs that a call leaves where they are (``returned``) are no predicted transfers here:
         whether the caller ever reads them is not the program's to say.
@@ -172,7 +189,7 @@ class Verification:
             )
         return self
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The verification as plain data, for JSON."""
         return {
             "schema": SCHEMA,

@@ -20,15 +20,14 @@ from placer.extraction.divisibility.batch_op import (
 )
 from placer.extraction.divisibility.batch_rules import apply_rule
 from placer.graph.op_graph import Op, OpGraph
-
-_LOOPS = ("While", "StatelessWhile")
-_BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+from placer.graph.op_types import BRANCHES, LOOPS
+from placer.graph.tensor_names import op_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixture:
     """The first op that mixes examples, or an output that has none, and what it does; with
-    ``unknown`` a shape is missing to tell."""
+    ``unknown`` it cannot be decided, because a shape is missing."""
 
     op: str
     op_type: str
@@ -50,7 +49,7 @@ def find_mixture(
         states = walk.run(small, large, {f"{op}:0": Examples(0) for op in inputs})
         copied = _behind(small, inputs)
         for name in small.fetches:
-            producer = name.rpartition(":")[0]
+            producer = op_of(name)
             walk.at, walk.scope = small.ops[producer], ""
             if producer in copied and states.get(name) != Examples(0):
                 raise MixesExamples("is an output that does not have the examples in front")
@@ -70,8 +69,7 @@ def _behind(graph: OpGraph, inputs: Iterable[str]) -> set[str]:
     """The ops that read or wait for one of ``inputs``, and those behind them."""
     found = set(inputs)
     for op in graph.ops.values():
-        before = {name.rpartition(":")[0] for name in op.inputs}
-        if not found.isdisjoint(before) or not found.isdisjoint(op.control_inputs):
+        if not found.isdisjoint((*op.producers, *op.control_inputs)):
             found.add(op.name)
     return found
 
@@ -90,7 +88,7 @@ class _Walk:
     def run(self, small: OpGraph, large: OpGraph, known: Mapping[str, State]) -> dict[str, State]:
         """The states of all tensors that depend on the batch."""
         states = dict(known)
-        fed = {name.rpartition(":")[0] for name in known}
+        fed = {op_of(name) for name in known}
         for op in small.ops.values():
             inputs = tuple(states.get(name) for name in op.inputs)
             if op.name in fed or not any(inputs):
@@ -102,9 +100,9 @@ class _Walk:
 
     def results(self, op: Op, twin: Op, inputs: tuple[State, ...]) -> Sequence[State]:
         """The states of the results of one op."""
-        if op.op_type in _LOOPS:
+        if op.op_type in LOOPS:
             return self.loop(op, twin, inputs)
-        if op.op_type in _BRANCHES:
+        if op.op_type in BRANCHES:
             if isinstance(inputs[0], Examples):
                 raise MixesExamples("takes a branch for the whole batch")
             return self.branches(op, twin, inputs[1:])

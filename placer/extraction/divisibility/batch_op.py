@@ -29,7 +29,7 @@ class MixesExamples(Exception):
 
 
 class UnknownSizes(MixesExamples):
-    """Nothing can be said of the op while a dimension of its results is unknown."""
+    """The op cannot be judged while a dimension of its results is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class BatchOp:
         return found
 
     def only(self, *numbers: int) -> None:
-        """Nothing, if no other inputs than these depend on the batch."""
+        """Raises :class:`MixesExamples` if other inputs than these depend on the batch."""
         if any(state is not None and n not in numbers for n, state in enumerate(self.states)):
             raise MixesExamples("combines the examples: they are in its weights or indices")
 
@@ -111,6 +111,9 @@ def grown_axis(
     """The axis along which a shape grows in proportion to the batch; ``None`` for none.
 
     Raises :class:`MixesExamples` for an unknown shape, two such axes, or another growth.
+
+    >>> grown_axis((4, 128), (8, 128), sizes=(4, 8)), grown_axis((128,), (128,), sizes=(4, 8))
+    (0, None)
     """
     if small is None or large is None or None in small or None in large:
         raise UnknownSizes("has a result of unknown shape")
@@ -131,6 +134,9 @@ def join_states(first: State, second: State) -> State:
     """What is known of a tensor that is one or the other.
 
     Raises :class:`MixesExamples` where the two contradict.
+
+    >>> join_states(None, Examples(0))
+    Examples(axis=0, in_list=False)
     """
     if first is None or second is None or first == second:
         return second if first is None else first

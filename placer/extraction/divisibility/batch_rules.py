@@ -23,11 +23,6 @@ Rule = Callable[[BatchOp], list[State]]
 _RULES: dict[str, Rule] = {}
 
 
-def rule_of(op_type: str) -> Rule | None:
-    """The rule of an op type; ``None`` where nothing is known of it."""
-    return _RULES.get(op_type)
-
-
 def _rule(op_types: str) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
         _RULES.update(dict.fromkeys(op_types.split(), rule))
@@ -73,7 +68,7 @@ _SHAPE_ARGUMENTS = """
     Reshape Fill BroadcastTo Tile StridedSlice Slice Pad PadV2 TensorListGetItem TensorListSetItem
     TensorListStack TensorListReserve TensorListFromTensor EmptyTensorList Conv2DBackpropInput
 """
-"""Types that may take a size beside the examples."""
+"""Types that may take a size in addition to the examples."""
 
 
 def apply_rule(op: BatchOp) -> list[State]:
@@ -102,7 +97,7 @@ def _found(op: BatchOp) -> list[State]:
         return _of_sizes(op)
     if sized and op_type not in _SHAPE_ARGUMENTS.split():
         raise MixesExamples("computes with the number of examples")
-    rule = rule_of(op_type)
+    rule = _RULES.get(op_type)
     if rule is None:
         drawn = "Random" in op_type or op_type.startswith("Stateless")
         raise MixesExamples(
@@ -150,7 +145,7 @@ def _select(op: BatchOp) -> list[State]:
     return [op.held()]
 
 
-@_rule("BiasAdd BiasAddV1")
+@_rule("BiasAdd BiasAddV1 OneHot")
 def _first_only(op: BatchOp) -> list[State]:
     op.only(0)
     return [op.keeps_rows(0)]
@@ -197,7 +192,7 @@ def _along_axes(op: BatchOp) -> list[State]:
 
 
 def _refuse_axes(op: BatchOp, axes: Sequence[int]) -> None:
-    """Nothing, unless the op works along the axis of the examples of its first input."""
+    """Raises :class:`MixesExamples` if ``axes`` include that of the first input's examples."""
     state, rank = op.examples(0), op.rank(0)
     if state.axis in {axis % rank for axis in axes}:
         raise MixesExamples("combines the examples: it works along the batch")
@@ -326,12 +321,6 @@ def _gather(op: BatchOp) -> list[State]:
         raise MixesExamples("gathers examples")
     if indices is not None and params.axis >= shared:
         raise MixesExamples("gathers examples by others")
-    return [op.keeps_rows(0)]
-
-
-@_rule("OneHot")
-def _one_hot(op: BatchOp) -> list[State]:
-    op.only(0)
     return [op.keeps_rows(0)]
 
 

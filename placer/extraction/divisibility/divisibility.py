@@ -12,7 +12,7 @@ from placer.extraction.flat_program import analyse_program
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.graph.op_graph import OpGraph
-from placer.prediction.memory.roles import is_update
+from placer.prediction.memory.roles import is_update_type
 
 Shapes = Mapping[str, Sequence[int | None]] | None
 
@@ -21,17 +21,17 @@ def with_inputs(division: Division, program: FlatProgram, shapes: Shapes) -> Div
     """``division`` with the inputs that hold the batch: those of unknown first dimension, else all
     if they have the same first dimension.
 
-    Raises :class:`UsageError` if they cannot be told.
+    Raises :class:`UsageError` if it is not clear which those are.
     """
     declared = {item.key: _declared(item, shapes) for item in program.inputs}
     found = [item.key for item in program.inputs if item.shape and item.shape[0] is None]
     if not found:
         first = {key: shape[0] for key, shape in declared.items() if shape}
         if len(set(first.values())) != 1 or None in first.values():
-            told = ", ".join(f"{key}: {size}" for key, size in first.items()) or "there is none"
+            sizes = ", ".join(f"{key}: {size}" for key, size in first.items()) or "there is none"
             raise UsageError(
                 "no input has an unknown first dimension, and the known ones do not agree on a "
-                f"batch ({told}): place the program without --strategy"
+                f"batch ({sizes}): place the program without --strategy"
             )
         found = list(first)
     return replace(division, inputs=tuple(found))
@@ -45,11 +45,11 @@ def require_divisible(
     batch_size: int | None,
     shapes: Shapes,
 ) -> None:
-    """Nothing, if the parts give what the whole batch gives.
+    """Raises :class:`UsageError` unless the parts give what the whole batch gives.
 
-    The program is analysed with one part's examples and with all of them.  Raises
-    :class:`UsageError` naming the op that mixes examples, the batch that is too small, or the
-    updates that only a loss can be divided for.
+    The program is analysed with one part's examples and with all of them.  The error names the op
+    that mixes examples, the batch that is too small, or the updates that only a loss can be divided
+    for.
     """
     updates = [node for node in program.graph_def.node if is_update_type(node.op)]
     if updates:
@@ -68,20 +68,15 @@ def require_divisible(
     small, large = (
         _graph(program, captures, division, size, batch_size, shapes) for size in (part, examples)
     )
-    inputs = [
-        item.tensor.partition(":")[0] for item in program.inputs if item.key in division.inputs
-    ]
+    inputs = [item.op for item in program.inputs if item.key in division.inputs]
     require_apart(small, large, (part, examples), inputs)
 
 
 def require_apart(
     small: OpGraph, large: OpGraph, sizes: tuple[int, int], inputs: Sequence[str]
 ) -> None:
-    """Nothing, if no op of a graph, seen with two sizes of the batch, mixes examples.
-
-    Raises :class:`UsageError` naming the first that does, :class:`ShapeError` if a shape is missing
-    to tell.
-    """
+    """Raises :class:`UsageError` naming the first op of a graph, given with two sizes of the batch,
+    that mixes examples, :class:`ShapeError` where it takes a missing shape to decide."""
     found = find_mixture(small, large, sizes, inputs)
     if found is not None and found.unknown:
         raise ShapeError(
@@ -90,14 +85,6 @@ def require_apart(
         )
     if found is not None:
         raise UsageError(_refusal(found))
-
-
-def is_update_type(op_type: str) -> bool:
-    """Whether ops of this type write a variable."""
-    from cost_models.op_info import OpInfo
-    from placer.graph.op_graph import Op
-
-    return is_update(Op(name="", info=OpInfo(op=op_type)))
 
 
 def _refusal(found: Mixture) -> str:
@@ -109,7 +96,7 @@ def _refusal(found: Mixture) -> str:
 
 
 def _declared(item: ProgramInput, shapes: Shapes) -> Sequence[int | None]:
-    for key in (item.key, item.tensor, item.tensor.partition(":")[0]):
+    for key in (item.key, item.tensor, item.op):
         if shapes and key in shapes:
             return shapes[key]
     return item.shape or ()
@@ -130,8 +117,10 @@ def _examples(
             "large it is with --batch-size N"
         )
     if len(set(sizes.values())) > 1:
-        told = ", ".join(f"{key}: {size}" for key, size in sizes.items())
-        raise UsageError(f"the inputs hold different numbers of examples ({told}): bind them alike")
+        listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())
+        raise UsageError(
+            f"the inputs hold different numbers of examples ({listed}): bind them alike"
+        )
     return next(size for size in sizes.values() if size is not None)
 
 
@@ -149,7 +138,7 @@ def _graph(
     for item in program.inputs:
         if item.key in division.inputs:
             rest = tuple(_declared(item, shapes))[1:]
-            for key in (item.tensor, item.tensor.partition(":")[0]):
+            for key in (item.tensor, item.op):
                 bound.pop(key, None)
             bound[item.key] = (examples, *rest)
             item = replace(item, shape=(None, *(item.shape or (None, *rest))[1:]))

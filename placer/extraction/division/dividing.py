@@ -19,11 +19,14 @@ from cost_models.device_names import full_name
 from placer.errors import UsageError
 from placer.extraction.division.division import Division, planned_division
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
-from placer.extraction.graph_defs.loop_reads import LOOP_TYPES, with_reads_before_loops
+from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute, decoded
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.scratch_graphs import constant_elements, dtype_number
+from placer.extraction.graph_defs.protobufs import dtype_number, fill_constant
+from placer.extraction.graph_defs.scratch_graphs import constant_elements
 from placer.extraction.graph_defs.tensor_types import GraphTypes
+from placer.graph.op_types import LOOPS
+from placer.graph.tensor_names import data_inputs, renamed, short_tensor, source_of, split_tensor
 
 _HOST = "/device:CPU:0"
 _SCOPE = "batch"
@@ -52,7 +55,7 @@ def divided(program: FlatProgram, division: Division | None) -> FlatProgram:
         return program
     apart = program
     if division.is_apart:
-        loops = frozenset(node.name for node in program.graph_def.node if node.op in LOOP_TYPES)
+        loops = frozenset(node.name for node in program.graph_def.node if node.op in LOOPS)
         apart = with_reads_before_loops(program, loops)
     return replace(_Divider(apart, division).divide(), whole=program)
 
@@ -62,7 +65,7 @@ class _Divider:
         self.program, self.division = program, division
         self.nodes = {node.name: node for node in program.graph_def.node}
         self.sources = {
-            item.tensor.partition(":")[0]: item.tensor.removesuffix(":0")
+            item.op: item.tensor.removesuffix(":0")
             for item in program.inputs
             if item.key in division.inputs
         }
@@ -176,10 +179,7 @@ class _Divider:
         return node
 
     def _constant(self, name: str, value: Any) -> str:
-        from tensorflow.python.framework import dtypes, tensor_util
-
-        node = self._add(name, "Const", (), _HOST, dtype="int32")
-        node.attr["value"].tensor.CopyFrom(tensor_util.make_tensor_proto(value, dtypes.int32))
+        fill_constant(self._add(name, "Const", (), _HOST), value)
         return name
 
     def _add_bounds(self) -> None:
@@ -207,11 +207,11 @@ class _Divider:
 
     def _add_part(self, number: int) -> None:
         scope = f"{self.scope}{_SCOPE}"
-        renamed = {name: self._part_name(name, number) for name in (*self.batched, *self.private)}
+        new_names = {name: self._part_name(name, number) for name in (*self.batched, *self.private)}
         waiting = self._waiting(number)
         for position, (source, tensor) in enumerate(self.sources.items()):
             rows = f"{self.scope}{self.division.scope}_{number}/rows_{position}"
-            renamed[source] = rows
+            new_names[source] = rows
             inputs = [
                 tensor,
                 f"{scope}/bounds:{number}",
@@ -223,20 +223,20 @@ class _Divider:
             self._add(rows, "StridedSlice", inputs, _HOST, T=dtype, Index="int32")
         for name, node in self.nodes.items():
             if name in self.batched or name in self.private:
-                self._add_copy(node, number, renamed)
-        self.targets += [renamed[name] for name in self.program.targets if name in self.batched]
+                self._add_copy(node, number, new_names)
+        self.targets += [new_names[name] for name in self.program.targets if name in self.batched]
 
-    def _add_copy(self, node: Any, number: int, renamed: Mapping[str, str]) -> None:
+    def _add_copy(self, node: Any, number: int, new_names: Mapping[str, str]) -> None:
         copy = self.graph_def.node.add()
         copy.CopyFrom(node)
-        copy.name = renamed[node.name]
-        copy.input[:] = [_renamed(reference, renamed) for reference in node.input]
+        copy.name = new_names[node.name]
+        copy.input[:] = [renamed(reference, new_names) for reference in node.input]
         if "frame_name" in copy.attr:
             copy.attr["frame_name"].s += f"_{self.division.scope}_{number}".encode()
         if "_class" in copy.attr:
             entries = [decoded(entry) for entry in copy.attr["_class"].list.s]
             copy.attr["_class"].list.s[:] = [
-                f"loc:@{renamed.get(entry[5:], entry[5:])}".encode()
+                f"loc:@{new_names.get(entry[5:], entry[5:])}".encode()
                 if entry.startswith("loc:@")
                 else entry.encode()
                 for entry in entries
@@ -250,8 +250,7 @@ class _Divider:
 
     def _touches(self, node: Any) -> bool:
         """Whether an op reads a resource: it goes where that is."""
-        data = [name for name in node.input if not name.startswith("^")]
-        return any(self.types.of(name).dtype == "resource" for name in data)
+        return any(self.types.of(name).dtype == "resource" for name in data_inputs(node.input))
 
     def _part_name(self, name: str, number: int) -> str:
         part = f"{self.scope}{self.division.scope}_{number}/"
@@ -274,9 +273,9 @@ class _Divider:
         """
         wanted: dict[str, set[int]] = {}
         for _, tensor in self.program.outputs:
-            name, _, index = tensor.partition(":")
+            name, index = split_tensor(tensor)
             if name in self.batched:
-                wanted.setdefault(name, set()).add(int(index or 0))
+                wanted.setdefault(name, set()).add(index)
         if not wanted:
             raise UsageError("no output depends on the batch: nothing to divide")
         for name, outputs in wanted.items():
@@ -292,7 +291,8 @@ class _Divider:
 
     def _add_join(self, joined: str, name: str, output: int) -> None:
         parts = [
-            _output(self._part_name(name, number), output) for number in range(self.division.parts)
+            short_tensor(self._part_name(name, number), output)
+            for number in range(self.division.parts)
         ]
         axis = self._constant(f"{joined}/axis", 0)
         node = self._add(joined, "ConcatV2", [*parts, axis], _HOST, Tidx="int32")
@@ -305,7 +305,7 @@ class _Divider:
     def _drop_unread(self) -> None:
         """Takes out constants that only the undivided ops read."""
         read = set[str]().union(*(_read(node) for node in self.graph_def.node))
-        read |= {tensor.partition(":")[0] for _, tensor in self.program.outputs}
+        read |= set(self.program.output_ops)
         kept = [n for n in self.graph_def.node if n.name in read or n.name not in self.private]
         if len(kept) < len(self.graph_def.node):
             copies = [type(node).FromString(node.SerializeToString()) for node in kept]
@@ -324,17 +324,7 @@ class _Divider:
 
 def _read(node: Any) -> set[str]:
     """The ops that a node reads or waits for."""
-    return {name.lstrip("^").partition(":")[0] for name in node.input}
-
-
-def _renamed(reference: str, renamed: Mapping[str, str]) -> str:
-    bare = reference.lstrip("^")
-    name, colon, index = bare.partition(":")
-    return reference.removesuffix(bare) + renamed.get(name, name) + colon + index
-
-
-def _output(name: str, index: int) -> str:
-    return f"{name}:{index}" if index else name
+    return {source_of(name) for name in node.input}
 
 
 def _constant_bytes(node: Any) -> int:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from placer.graph.program_source import DivisionFacts
+
 PIECE, TOWER = "piece", "tower"
 
 
@@ -31,7 +33,7 @@ class Division:
         """Whether each part runs on devices of its own."""
         return self.scope == TOWER
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> DivisionFacts:
         """What a plan keeps: all that the ops of the divided program depend on."""
         return {
             "parts": self.parts,

@@ -31,8 +31,8 @@ def export_keras_file(path: Path, target: Path, folder: Path, *, allow_code: boo
     """Writes the inference of the model in a Keras file as a SavedModel to ``target``.
 
     The signature ``serving_default`` has the model's inputs, their batch unknown.  ``folder`` is
-    for temporary files.  Without ``allow_code`` Keras's own safe mode is on, beside
-    :func:`require_safe`.  Raises :class:`ModelError` for what Keras cannot load.
+    for temporary files.  Without ``allow_code`` Keras's own safe mode is on, in
+    addition to :func:`require_safe`.  Raises :class:`ModelError` for what Keras cannot load.
     """
     os.environ["KERAS_BACKEND"] = "tensorflow"
     import keras

@@ -20,6 +20,10 @@ CONFIG_FILE = "config.json"
 _LARGEST_CONFIG_BYTES = 256 * 2**20
 
 
+Config = dict[str, Any]
+"""An object of a configuration, out of JSON."""
+
+
 def is_keras_file(path: Path) -> bool:
     """Whether ``path`` holds a Keras file of any age, by its content."""
     if path.is_dir():
@@ -38,7 +42,7 @@ def keras_suffix(path: Path) -> str:
         return ".h5" if stream.read(len(HDF5_MAGIC)) == HDF5_MAGIC else ".keras"
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> Config:
     """The configuration of the model in a Keras file.
 
     Raises :class:`ModelError` for a broken file, and for one that holds weights only.
@@ -79,7 +83,7 @@ def _archived_config(path: Path) -> str:
         return archive.read(CONFIG_FILE).decode()
 
 
-def foreign_code(config: dict[str, Any]) -> list[str]:
+def foreign_code(config: Config) -> list[str]:
     """What in a configuration is code that does not come with Keras, in words; each once.
 
     Lambda layers carry Python bytecode, custom classes and functions are imported by name, and
@@ -100,7 +104,7 @@ def _foreign(value: Any) -> Iterator[str]:
             yield from _foreign(inner)
 
 
-def _foreign_object(value: dict[str, Any]) -> Iterator[str]:
+def _foreign_object(value: Config) -> Iterator[str]:
     kind, module = value["class_name"], value.get("module")
     config = value.get("config")
     name = value.get("name") or (config.get("name") if isinstance(config, dict) else "") or ""
@@ -119,14 +123,16 @@ def _is_of_keras(module: str) -> bool:
     return module.partition(".")[0] in ("keras", "builtins")
 
 
-def modernised(config: dict[str, Any]) -> dict[str, Any]:
+def modernised(config: Config) -> Config:
     """The configuration of an old HDF5 file as Keras 3 reads it.
 
     A ``Sequential`` was a bare list of layers, the first of which said what comes in, and
     initialisers stated a dtype.
+
+    >>> modernised({"class_name": "Dense", "kernel_initializer": {"config": {"dtype": "float32"}}})
+    {'class_name': 'Dense', 'kernel_initializer': {'config': {}}}
     """
-    found: dict[str, Any] = _modernised(config)
-    return found
+    return dict(_modernised(config))
 
 
 def _modernised(value: Any, key: str = "") -> Any:

@@ -11,7 +11,11 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 
 
 def scheme_of(path: str) -> str:
-    """``"gs"`` of ``gs://bucket/model``; ``""`` for a path on this machine."""
+    """``"gs"`` of ``gs://bucket/model``; ``""`` for a path on this machine.
+
+    >>> scheme_of("gs://bucket/model"), scheme_of("/tmp/model")
+    ('gs', '')
+    """
     found = _SCHEME.match(path)
     return found.group(1).lower() if found else ""
 

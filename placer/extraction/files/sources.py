@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.files.keras_files import is_keras_file
+from placer.extraction.input_formats import FILE_FORMATS
 
 _CHECKPOINT_PART = re.compile(r"\.(index|data-\d{5}-of-\d{5})\Z")
 _LATEST = re.compile(r'model_checkpoint_path: *"([^"]*)"')
@@ -18,8 +21,8 @@ def read_source(path: Path) -> Any:
     """The message in a model file or folder: SavedModel, MetaGraphDef or GraphDef.
 
     The content decides, not the name: binary is tried before text.  Of a checkpoint the ``.meta``
-    beside it is read.  Raises :class:`ModelError` if the path does not exist or holds none of
-    these.
+    with the same prefix is read.  Raises :class:`ModelError` if the path does not exist or holds
+    none of these.
     """
     path = model_file(path)
     if is_keras_file(path):
@@ -29,9 +32,10 @@ def read_source(path: Path) -> Any:
     if message is None:
         message = _parse_text(content)
     if message is None:
+        *names, last = sorted(known.name.partition(":")[2] for known in FILE_FORMATS)
         raise ModelError(
-            f"{str(path)!r} ({len(content):,} bytes) is neither a GraphDef, a MetaGraphDef nor a "
-            "SavedModel, in binary or in text, or it has no ops"
+            f"{str(path)!r} ({len(content):,} bytes) is neither a {', a '.join(names)} nor a "
+            f"{last}, in binary or in text, or it has no ops"
         )
     return message
 
@@ -100,25 +104,10 @@ def _meta_file(prefix: Path) -> Path:
     return meta
 
 
-def _message_types() -> list[Any]:
-    from tensorflow.core.framework import graph_pb2
-    from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
-
-    return [graph_pb2.GraphDef, saved_model_pb2.SavedModel, meta_graph_pb2.MetaGraphDef]
-
-
 def _parse_binary(content: bytes) -> Any | None:
     from google.protobuf.message import DecodeError
 
-    for message_type in _message_types():
-        message = message_type()
-        try:
-            message.ParseFromString(content)
-        except DecodeError:
-            continue
-        if _makes_sense(message):
-            return message
-    return None
+    return _parse(lambda message: message.ParseFromString(content), (DecodeError,))
 
 
 def _parse_text(content: bytes) -> Any | None:
@@ -129,21 +118,22 @@ def _parse_text(content: bytes) -> Any | None:
         text = content.decode()
     except UnicodeDecodeError:
         return None
-    for message_type in _message_types():
-        message = message_type()
+
+    def read(message: Any) -> None:
+        text_format.Parse(text, message, allow_unknown_field=False)
+        message.ParseFromString(message.SerializeToString())  # refuses names that are no UTF-8
+
+    return _parse(read, (text_format.ParseError, DecodeError, RecursionError))  # braces too deep
+
+
+def _parse(read: Callable[[Any], object], errors: tuple[type[Exception], ...]) -> Any | None:
+    """The first message that can be ``read`` and makes sense."""
+    for known in FILE_FORMATS:
+        message = resolve_name(known.name)()
         try:
-            text_format.Parse(text, message, allow_unknown_field=False)
-            message.ParseFromString(message.SerializeToString())  # refuses names that are no UTF-8
-        except (text_format.ParseError, DecodeError, RecursionError):  # braces nested too deep
+            read(message)
+        except errors:
             continue
-        if _makes_sense(message):
+        if known.recognises(message):
             return message
     return None
-
-
-def _makes_sense(message: Any) -> bool:
-    kind = message.DESCRIPTOR.name
-    if kind == "SavedModel":
-        return len(message.meta_graphs) > 0
-    nodes = message.node if kind == "GraphDef" else message.graph_def.node
-    return len(nodes) > 0 and all(node.name and node.op for node in nodes)

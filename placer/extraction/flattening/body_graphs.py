@@ -7,24 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.flattening.inlining import READ_TYPES, inline_calls
+from placer.extraction.flattening.inlining import inline_calls
 from placer.extraction.graph_defs.node_checks import check_nodes
 from placer.extraction.graph_defs.op_definitions import (
     OpDefinitions,
     called_functions,
     output_number,
 )
-
-BODY_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
-    "While": ("cond", "body"),
-    "StatelessWhile": ("cond", "body"),
-    "If": ("then_branch", "else_branch"),
-    "StatelessIf": ("then_branch", "else_branch"),
-    "Case": ("branches",),
-    "StatelessCase": ("branches",),
-    "For": ("body",),
-}
-"""The function attributes of functional control flow, by op type."""
+from placer.extraction.graph_defs.protobufs import OpDef
+from placer.graph.op_types import BODY_ATTRIBUTES, READS
+from placer.graph.tensor_names import is_control
 
 
 def body_functions(node: Any) -> dict[str, tuple[str, ...]]:
@@ -33,17 +25,18 @@ def body_functions(node: Any) -> dict[str, tuple[str, ...]]:
     if attributes is None:
         return {}
     return {
-        key: tuple(name for attribute, name in called_functions(node) if attribute == key)
+        key: tuple(found.name for attribute, found in called_functions(node) if attribute == key)
         for key in attributes
     }
 
 
 def check_bodies(
-    node: Any, input_count: int, output_count: int, signatures: Mapping[str, Any]
+    node: Any, input_count: int, output_count: int, signatures: Mapping[str, OpDef]
 ) -> None:
-    """Nothing, if the functions of a control flow op take and give as many tensors as it does.
+    """Raises :class:`ModelError` unless the functions of a control flow op take and give as many
+    tensors as it does.
 
-    ``signatures`` are the OpDefs of the library by function name.  Raises :class:`ModelError`.
+    ``signatures`` are the OpDefs of the library by function name.
     """
     for key, names in body_functions(node).items():
         if not names:
@@ -139,11 +132,11 @@ class _FunctionSource:
 
     def effects(self) -> list[str]:
         names = dict.fromkeys(sorted(self.function.control_ret.values()))
-        return [n for n in names if n in self.nodes and self.nodes[n].op not in READ_TYPES]
+        return [n for n in names if n in self.nodes and self.nodes[n].op not in READS]
 
     def reference(self, reference: str) -> str:
         """``node:output_name:i`` as ``node:i``."""
-        if reference.startswith("^") or ":" not in reference:
+        if is_control(reference) or ":" not in reference:
             return reference
         name, output, *rest = reference.split(":")
         if name not in self.nodes:

@@ -16,7 +16,6 @@ from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.graph_defs.added_control import added_control
-from placer.extraction.graph_defs.call_scopes import CALL_TYPES as CALL_TYPES
 from placer.extraction.graph_defs.call_scopes import CallTree, Scope
 from placer.extraction.graph_defs.flat_nodes import (
     bind_placeholders,
@@ -27,29 +26,16 @@ from placer.extraction.graph_defs.flat_nodes import (
     retarget_classes,
 )
 from placer.extraction.graph_defs.flat_nodes import needed_library as needed_library
-from placer.extraction.graph_defs.node_order import order_after
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
+from placer.extraction.graph_defs.protobufs import StoredShapes, TensorShapeProto
+from placer.graph.name_scopes import free_name
+from placer.graph.op_types import CALLS, READS
+from placer.graph.order import order_by_sources
+from placer.graph.tensor_names import is_control, op_of, short_tensor
 
 INPUT_ANCHOR = "_placer_input"
 """Marks the identities that a placement adds before control flow (see
 ``placer.application.placing.control_flow_placement``); they are looked through."""
-
-READ_TYPES = frozenset(
-    {
-        "ReadVariableOp",
-        "ResourceGather",
-        "ResourceGatherNd",
-        "VarHandleOp",
-        "VarIsInitializedOp",
-        "VariableShape",
-        "LookupTableFind",
-        "LookupTableFindV2",
-        "LookupTableSizeV2",
-        "Placeholder",
-    }
-)
-"""Stateful op types whose execution nobody can observe: reading alone is no side effect."""
-
 
 RANDOM_PREFIXES = ("Random", "Stateful", "CudnnRNN")
 """Stateful op types that need not run unless their output is read."""
@@ -74,7 +60,7 @@ class InlinedGraph:
     call_path: Mapping[str, tuple[tuple[str, str], ...]]
     outputs: tuple[str, ...]
     targets: tuple[str, ...]
-    stored_shapes: Mapping[str, Any]
+    stored_shapes: StoredShapes
     compiled_calls: tuple[str, ...]
 
 
@@ -133,7 +119,7 @@ class _Inliner:
 
     def is_effect(self, scope: Scope, name: str) -> bool:
         node = scope.nodes[name]
-        return node.op not in READ_TYPES and self.tree.called(scope, node) is None
+        return node.op not in READS and self.tree.called(scope, node) is None
 
     def side_effects(self, scope: Scope) -> list[str]:
         """The body ops that must run: the control outputs, else all ops that change state."""
@@ -142,12 +128,12 @@ class _Inliner:
         return [node.name for node in scope.nodes.values() if self.changes_state(node)]
 
     def changes_state(self, node: Any) -> bool:
-        if node.op in CALL_TYPES or node.op in self.tree.library:
+        if node.op in CALLS or node.op in self.tree.library:
             return True
         definition = self.definitions.find(node.op)
         if definition is None or not definition.is_stateful or not node.input:
             return False
-        return node.op not in READ_TYPES and not node.op.startswith(RANDOM_PREFIXES)
+        return node.op not in READS and not node.op.startswith(RANDOM_PREFIXES)
 
     def control_sources(self, scope: Scope, name: str) -> list[tuple[Scope, str]]:
         """The plain ops, and anchors of calls, that a control edge from ``name`` waits for."""
@@ -173,9 +159,9 @@ class _Inliner:
     def waited_for(self, scope: Scope) -> list[str]:
         """Body ops that an op waiting for the call waits for."""
         names = sorted(scope.definition.control_ret.values())
-        if names or scope.call.op in CALL_TYPES:
+        if names or scope.call.op in CALLS:
             return names
-        references = [reference.split(":")[0] for reference in scope.returns]
+        references = [op_of(reference) for reference in scope.returns]
         return list(dict.fromkeys([*references, *self.side_effects(scope)]))
 
     def sources(self, scope: Scope, node: Any) -> list[Source]:
@@ -184,7 +170,7 @@ class _Inliner:
         found: list[Source] = []
         added: list[str] | None = None
         for name in node.input:
-            if name.startswith("^"):
+            if is_control(name):
                 added = added_control(node) if added is None else added
                 if name[1:] not in added:
                     waited_for = self.control_sources(scope, name[1:])
@@ -233,7 +219,7 @@ class _Inliner:
             op_types[flat] = key[0].nodes[key[1]].op
             keys[flat] = key
         emitted = _Emitted(self.tree)
-        for flat in order_after(op_types, sources):
+        for flat in order_by_sources(op_types, sources):
             emitted.add(*keys[flat], flat, inputs[flat])
         emitted.finish(names)
         return emitted
@@ -249,7 +235,7 @@ class _Inliner:
             flat = names[owner, producer]
             if index >= 0:
                 producers.append(flat)
-                data.append(f"{flat}:{index}" if index else flat)
+                data.append(short_tensor(flat, index))
             elif flat != names[key]:
                 control[flat] = f"^{flat}"
         if not control:
@@ -269,7 +255,7 @@ class _Emitted:
         self.tree = tree
         self.graph_def = graph_pb2.GraphDef()
         self.contents: dict[str, bytes | None] = {}
-        self.stored_shapes: dict[str, Any] = {}
+        self.stored_shapes: dict[str, Sequence[TensorShapeProto]] = {}
         self.alike: dict[bytes, bytes] = {}
         self.referred: list[str] = []
         self.classed: dict[tuple[Scope, str], Any] = {}
@@ -309,11 +295,7 @@ def flat_names(order: Sequence[tuple[Scope, str]]) -> dict[tuple[Scope, str], st
     names: dict[tuple[Scope, str], str] = {}
     taken: set[str] = set()
     for scope, name in order:
-        flat = base = scope.prefix + name
-        suffix = 0
-        while flat in taken:
-            suffix += 1
-            flat = f"{base}_inlined_{suffix}"
+        flat = free_name(scope.prefix + name, taken, "_inlined_")
         taken.add(flat)
         names[scope, name] = flat
     return names

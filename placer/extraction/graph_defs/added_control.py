@@ -1,4 +1,4 @@
-"""Control inputs that a plan added to a graph: they are marked, so that they can be told apart.
+"""Control inputs that a plan added to a graph: they are marked, to be known again.
 
 A marked control input orders ops and means nothing else: extraction leaves it out, so that a
 program keeps its fingerprint when a plan with control edges is applied.
@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from typing import Any
+
+from placer.extraction.graph_defs.protobufs import all_nodes
+from placer.graph.tensor_names import is_control
 
 ADDED_CONTROL = "_placer_control_inputs"
 """The attribute of a node that names the ops it waits for because a plan says so."""
@@ -22,7 +25,7 @@ def added_control(node: Any) -> list[str]:
 
 def add_control(node: Any, names: Collection[str]) -> None:
     """Makes ``node`` wait for the ops ``names``, and marks those it did not wait for before."""
-    there = {name[1:] for name in node.input if name.startswith("^")}
+    there = {name[1:] for name in node.input if is_control(name)}
     new = [name for name in names if name not in there]
     node.input.extend(f"^{name}" for name in new)
     if new:
@@ -37,9 +40,8 @@ def rename_added_control(node: Any, names: Iterable[str]) -> None:
 
 def remove_added_control(graph_def: Any) -> None:
     """Takes the marked control inputs out of a GraphDef and its library, in place."""
-    for nodes in (graph_def.node, *(body.node_def for body in graph_def.library.function)):
-        for node in nodes:
-            marked = {f"^{name}" for name in added_control(node)}
-            if marked:
-                node.input[:] = [name for name in node.input if name not in marked]
-                del node.attr[ADDED_CONTROL]
+    for node in all_nodes(graph_def):
+        marked = {f"^{name}" for name in added_control(node)}
+        if marked:
+            node.input[:] = [name for name in node.input if name not in marked]
+            del node.attr[ADDED_CONTROL]

@@ -9,12 +9,12 @@ from placer.errors import ModelError
 from placer.extraction.graph_defs.op_definitions import (
     OpDefinitions,
     argument_length,
-    attribute,
+    called_function,
     output_number,
 )
-
-CALL_TYPES = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-
+from placer.extraction.graph_defs.protobufs import NodeDef, functions_by_name
+from placer.graph.op_types import CALLS
+from placer.graph.tensor_names import data_inputs, is_control, source_of
 
 MOST_NESTED_CALLS = 100
 """Deeper calls than this are damage; programs nest ten or twenty deep."""
@@ -24,9 +24,9 @@ MOST_CALLS, MOST_OPS = 20_000, 3_000_000
 """What inlining may make of a model; a few functions that call one another twice are millions."""
 
 
-def name_nodes(nodes: Iterable[Any], function: str = "") -> dict[str, Any]:
+def name_nodes(nodes: Iterable[Any], function: str = "") -> dict[str, NodeDef]:
     """``nodes`` by name.  Raises :class:`ModelError` if two have the same."""
-    found: dict[str, Any] = {}
+    found: dict[str, NodeDef] = {}
     for node in nodes:
         if found.setdefault(node.name, node) is not node:
             where = f"function {function!r}" if function else "the graph"
@@ -64,7 +64,7 @@ class Scope:
         self.path = (*parent.path, (parent.function, call.name))
         self.order = (*parent.order, parent.positions[call.name])
         self.device = call.device or parent.device
-        self.call_inputs = [name for name in call.input if not name.startswith("^")]
+        self.call_inputs = data_inputs(call.input)
         position = 0
         for argument in definition.signature.input_arg:
             self.arguments[argument.name] = position
@@ -74,13 +74,13 @@ class Scope:
 
     def begins(self, node: Any) -> bool:
         """Whether nothing inside this body comes before ``node``."""
-        return all(name.lstrip("^").split(":")[0] in self.arguments for name in node.input)
+        return all(source_of(name) in self.arguments for name in node.input)
 
     def has_anchor(self) -> bool:
         """Whether the call waits for something, so that its body must wait for it too."""
         if self.anchored is None:
             assert self.parent is not None
-            self.anchored = any(name.startswith("^") for name in self.call.input) or (
+            self.anchored = any(map(is_control, self.call.input)) or (
                 self.parent.parent is not None
                 and self.parent.begins(self.call)
                 and self.parent.has_anchor()
@@ -108,8 +108,8 @@ class CallTree:
     """The scopes of a graph, made as they are reached."""
 
     def __init__(self, graph_def: Any, definitions: OpDefinitions) -> None:
-        self.library = {f.signature.name: f for f in graph_def.library.function}
-        self.callable = CALL_TYPES | self.library.keys()
+        self.library = functions_by_name(graph_def)
+        self.callable = CALLS | self.library.keys()
         self.definitions = definitions
         self.root = Scope(graph_def.node)
         self.scopes: dict[tuple[Scope, str], Scope] = {}
@@ -127,7 +127,7 @@ class CallTree:
         key = scope, node.name
         if key in self.scopes:
             return self.scopes[key]
-        name = attribute(node.attr, "f").func.name if op_type in CALL_TYPES else op_type
+        name = called_function(node)
         flat = scope.prefix + node.name
         if name not in self.library:
             raise ModelError(f"op {flat!r} calls function {name!r}, which is not in the file")

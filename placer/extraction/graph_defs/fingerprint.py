@@ -9,6 +9,7 @@ from typing import Any
 
 from placer.extraction.graph_defs.flat_nodes import Alike
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, functions_of
+from placer.extraction.graph_defs.protobufs import FunctionDef, functions_by_name
 from placer.extraction.graph_defs.tensor_types import NOTHING_ALIKE
 
 IGNORED_ATTRIBUTES = frozenset({"_class", "_output_shapes", "_gradient_op_type"})
@@ -27,7 +28,7 @@ def fingerprint_graph(
     placed, cloned or newly traced program has the same fingerprint.  Nodes with equal ``contents``
     (by name) have equal attributes, which are then read once.
     """
-    library = {f.signature.name: f for f in graph_def.library.function}
+    library = functions_by_name(graph_def)
     hasher = _Hasher(library, definitions, contents)
     return str(hasher.nodes(graph_def.node).hexdigest())
 
@@ -35,7 +36,7 @@ def fingerprint_graph(
 class _Hasher:
     def __init__(
         self,
-        library: Mapping[str, Any],
+        library: Mapping[str, FunctionDef],
         definitions: OpDefinitions,
         contents: Mapping[str, bytes | None],
     ) -> None:
@@ -86,9 +87,9 @@ class _Hasher:
             if key in IGNORED_ATTRIBUTES:
                 continue
             value = attributes[key]
-            names = functions_of(value)
-            if names:
-                found += (key, *map(self.function, names))
+            functions = functions_of(value)
+            if functions:
+                found += (key, *[self.function(function.name) for function in functions])
                 continue
             content = value.SerializeToString(deterministic=True)
             if defaults.get(key) != content:
@@ -97,11 +98,9 @@ class _Hasher:
 
     def default(self, op_type: str) -> dict[str, bytes]:
         if op_type not in self.defaults:
-            definition = self.definitions.find(op_type)
+            defaults = self.definitions.defaults(op_type)
             self.defaults[op_type] = {
-                attr.name: attr.default_value.SerializeToString(deterministic=True)
-                for attr in (definition.attr if definition else ())
-                if attr.HasField("default_value")
+                key: value.SerializeToString(deterministic=True) for key, value in defaults.items()
             }
         return self.defaults[op_type]
 

@@ -10,6 +10,8 @@ from placer.errors import ModelError
 from placer.extraction.graph_defs.added_control import ADDED_CONTROL
 from placer.extraction.graph_defs.call_scopes import MOST_NESTED_CALLS, Scope
 from placer.extraction.graph_defs.op_definitions import called_functions, decoded
+from placer.extraction.graph_defs.protobufs import FunctionDef
+from placer.graph.tensor_names import op_of
 
 Found = TypeVar("Found")
 
@@ -75,7 +77,7 @@ def retarget_classes(classed: Iterable[Any], nodes: Container[str]) -> None:
             del node.attr["_class"]
 
 
-def needed_library(referred: Iterable[str], library: Mapping[str, Any]) -> Any:
+def needed_library(referred: Iterable[str], library: Mapping[str, FunctionDef]) -> Any:
     """The functions ``referred`` to by nodes, and those that these refer to.
 
     Raises :class:`ModelError` if one of them reaches itself, or they nest too deep.
@@ -111,9 +113,9 @@ def _check_nesting(referred: Mapping[str, Iterable[str]]) -> None:
         raise ModelError(f"functions nest deeper than {MOST_NESTED_CALLS}, from {deepest!r} on")
 
 
-def referred_functions(node: Any, library: Mapping[str, Any]) -> list[str]:
+def referred_functions(node: Any, library: Mapping[str, FunctionDef]) -> list[str]:
     """Names of library functions that a node calls or carries as an attribute."""
-    names = [name for _, name in called_functions(node)]
+    names = [function.name for _, function in called_functions(node)]
     return [name for name in [node.op, *names] if name in library]
 
 
@@ -135,7 +137,7 @@ def rename_classes(scope: Scope, node: Any, names: Mapping[tuple[Scope, str], st
             continue
         name, owner = target.removeprefix("loc:@"), scope
         while name in owner.arguments and owner.parent is not None:
-            name = owner.call_inputs[owner.arguments[name]].split(":")[0]
+            name = op_of(owner.call_inputs[owner.arguments[name]])
             owner = owner.parent
         flat = names.get((owner, name), owner.prefix + name)
         renamed.append(b"loc:@" + flat.encode())

@@ -14,11 +14,11 @@ from typing import Any
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.scratch_graphs import dtype_number
+from placer.extraction.graph_defs.protobufs import FunctionDef, dtype_number, functions_by_name
+from placer.graph.op_types import LOOPS, READ_VARIABLE
+from placer.graph.tensor_names import is_control, source_of
 
-LOOP_TYPES = frozenset({"While", "StatelessWhile"})
-_READ = "ReadVariableOp"
-_READERS = LOOP_TYPES | {_READ, "VariableShape", "ResourceGather"}
+_READERS = LOOPS | {READ_VARIABLE, "VariableShape", "ResourceGather"}
 """What takes a handle and does not write (a loop is looked at by itself)."""
 
 _MARK = "__reads_before"
@@ -32,18 +32,20 @@ def with_reads_before_loops(program: FlatProgram, loops: frozenset[str]) -> Flat
     """
     if not loops:
         return program
-    library = {f.signature.name: f for f in program.graph_def.library.function}
+    # the variables that loops only read
+    library = functions_by_name(program.graph_def)
     held = {
         name for node in program.graph_def.node if node.op not in _READERS for name in node.input
     }
     found = {
         node.name: values
         for node in program.graph_def.node
-        if node.name in loops and node.op in LOOP_TYPES
+        if node.name in loops and node.op in LOOPS
         if (values := dict(_values(node, library, held)))
     }
     if not found:
         return program
+    # a copy of the graph, in which loops take values and later readers the handle itself
     handles = {
         f"{node.name}:{number}": node.input[number]
         for node in program.graph_def.node
@@ -56,17 +58,17 @@ def with_reads_before_loops(program: FlatProgram, loops: frozenset[str]) -> Flat
     bodies = _Bodies(library, graph_def.library)
     for node in program.graph_def.node:
         values = found.get(node.name, {})
-        control = [name for name in node.input if name.startswith("^")]
+        control = [name for name in node.input if is_control(name)]
         for number, dtype in values.items():
-            name = f"{node.name}/{_READ}_{number}"
-            before = graph_def.node.add(name=name, op=_READ)
+            name = f"{node.name}/{READ_VARIABLE}_{number}"
+            before = graph_def.node.add(name=name, op=READ_VARIABLE)
             before.input.extend([node.input[number], *control])
             before.attr["dtype"].type = dtype
             origins[name], call_path[name] = ("", name), program.call_path[node.name]
         copy = graph_def.node.add()
         copy.CopyFrom(node)
         for number in values:
-            copy.input[number] = f"{node.name}/{_READ}_{number}"
+            copy.input[number] = f"{node.name}/{READ_VARIABLE}_{number}"
         copy.input[:] = [handles.get(name, name) for name in copy.input]
         if values:
             bodies.replace(copy, values)
@@ -82,7 +84,9 @@ def with_reads_before_loops(program: FlatProgram, loops: frozenset[str]) -> Flat
     )
 
 
-def _values(node: Any, library: Mapping[str, Any], held: set[str]) -> Iterator[tuple[int, int]]:
+def _values(
+    node: Any, library: Mapping[str, FunctionDef], held: set[str]
+) -> Iterator[tuple[int, int]]:
     """(input number, dtype) of the variables that a loop only reads."""
     body = library.get(node.attr["body"].func.name)
     condition = library.get(node.attr["cond"].func.name)
@@ -104,15 +108,15 @@ def _read_types(function: Any, number: int) -> Iterator[int | None]:
     """What an argument is read as, for each op that takes it; ``None`` if one does not read."""
     argument = function.signature.input_arg[number].name
     for node in function.node_def:
-        if argument in {name.lstrip("^").partition(":")[0] for name in node.input}:
-            yield int(node.attr["dtype"].type) if node.op == _READ else None
+        if argument in {source_of(name) for name in node.input}:
+            yield int(node.attr["dtype"].type) if node.op == READ_VARIABLE else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Bodies:
     """Copies of bodies that take values, each made once, in ``written``."""
 
-    library: Mapping[str, Any]
+    library: Mapping[str, FunctionDef]
     written: Any
 
     def replace(self, node: Any, values: Mapping[int, int]) -> None:
@@ -143,7 +147,7 @@ class _Bodies:
                 copy.signature.output_arg[number].type = dtype
             argument = copy.signature.input_arg[number].name
             for node in copy.node_def:
-                if node.op == _READ and node.input[0] == argument:
+                if node.op == READ_VARIABLE and node.input[0] == argument:
                     node.op = "Identity"
                     node.attr.clear()
                     node.attr["T"].type = dtype

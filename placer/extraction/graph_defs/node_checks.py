@@ -17,7 +17,9 @@ from placer.extraction.graph_defs.op_definitions import (
     argument_length,
     output_number,
 )
+from placer.extraction.graph_defs.protobufs import NodeDef
 from placer.extraction.graph_defs.tensor_types import GraphTypes
+from placer.graph.tensor_names import split_tensor
 
 _KINDS: Mapping[str, str] = {
     "int": "i",
@@ -38,10 +40,8 @@ Declared = tuple[tuple[str, str, bool], ...]
 
 
 def check_nodes(nodes: Iterable[Any], definitions: OpDefinitions) -> None:
-    """Nothing, if every node has the attributes and the number of inputs that its type declares.
-
-    Raises :class:`ModelError` naming the op and what is wrong with it.
-    """
+    """Raises :class:`ModelError` unless every node has the attributes and the number of inputs that
+    its type declares; it names the op and what is wrong with it."""
     declared: dict[str, Declared] = {}
     inputs: dict[str, _InputCount] = {}
     for node in nodes:
@@ -79,11 +79,9 @@ class _InputCount:
         return self.others + sum([argument_length(a, attributes) for a in self.lists])
 
 
-def check_references(nodes: Mapping[str, Any]) -> None:
-    """Nothing, if every input in a main graph is spelled ``op``, ``op:1`` or ``^op``.
-
-    ``nodes`` are all its nodes by name.  Raises :class:`ModelError` otherwise.
-    """
+def check_references(nodes: Mapping[str, NodeDef]) -> None:
+    """Raises :class:`ModelError` unless every input in a main graph, whose ``nodes`` are given by
+    name, is spelt ``op``, ``op:1`` or ``^op``."""
     for node in nodes.values():
         for reference in node.input:
             if reference in nodes:
@@ -96,10 +94,8 @@ def check_references(nodes: Mapping[str, Any]) -> None:
 
 
 def check_dtypes(nodes: Iterable[Any], types: GraphTypes) -> None:
-    """Nothing, if every input of a flat graph exists and has the dtype that its reader declares.
-
-    Raises :class:`ModelError` naming the reader otherwise.
-    """
+    """Raises :class:`ModelError`, naming the reader, unless every input of a flat graph exists and
+    has the dtype that its reader declares."""
     dtypes: dict[str, str] = {}
     for node in nodes:
         expected = types.inputs[node.name]
@@ -121,19 +117,19 @@ def check_dtypes(nodes: Iterable[Any], types: GraphTypes) -> None:
 
 def _dtype(node: Any, reference: str, types: GraphTypes) -> str:
     """The dtype of the tensor that ``node`` reads."""
-    name, _, index = reference.partition(":")
+    name, index = split_tensor(reference)
     outputs = types.outputs[name]
-    if int(index or 0) >= len(outputs):
+    if index >= len(outputs):
         raise _malformed(node, f"reads {reference!r}, but {name!r} has {len(outputs)}")
-    return outputs[int(index or 0)].dtype
+    return outputs[index].dtype
 
 
 def check_tensors(references: Iterable[str], types: GraphTypes) -> None:
-    """Nothing, if the flat graph has these tensors.  Raises :class:`ModelError` otherwise."""
+    """Raises :class:`ModelError` unless the flat graph has these tensors."""
     for reference in references:
-        name, _, index = reference.partition(":")
+        name, index = split_tensor(reference)
         count = len(types.outputs[name])
-        if int(index or 0) >= count:
+        if index >= count:
             raise ModelError(f"{reference!r} is asked for, but {name!r} has {count} outputs")
 
 

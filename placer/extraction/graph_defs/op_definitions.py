@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from placer.errors import ModelError
+from placer.extraction.graph_defs.protobufs import AttrValue
+from placer.graph.op_types import CALLS
 
 DEVICES_ATTRIBUTE = "_placer_devices"
 """Devices of which an op asks for one, with ``|`` between them."""
@@ -27,7 +29,7 @@ class OpDefinitions:
 
         self._registered = op_def_registry.get
         self._found: dict[str, Any | None] = {}
-        self._known: dict[str, bool] = {}
+        self._defaults: dict[str, dict[str, AttrValue]] = {}
         self._stored = {definition.name: definition for definition in stripped_ops}
         self._stored.update({function.signature.name: function.signature for function in functions})
 
@@ -39,9 +41,17 @@ class OpDefinitions:
 
     def is_registered(self, op_type: str) -> bool:
         """Does TensorFlow know the op type?"""
-        if op_type not in self._known:
-            self._known[op_type] = self._registered(op_type) is not None
-        return self._known[op_type]
+        return self._registered(op_type) is not None
+
+    def defaults(self, op_type: str) -> dict[str, AttrValue]:
+        """The AttrValues that the attributes of an op type have where none is written."""
+        if op_type not in self._defaults:
+            definition = self.find(op_type)
+            attributes = definition.attr if definition is not None else ()
+            self._defaults[op_type] = {
+                a.name: a.default_value for a in attributes if a.HasField("default_value")
+            }
+        return self._defaults[op_type]
 
     def output_offset(self, node: Any, output: str) -> int:
         """The number of the first tensor of the named output of ``node``.
@@ -93,6 +103,9 @@ def output_number(text: str, reference: str) -> int:
     """The number in ``reference`` behind its colon.
 
     Raises :class:`ModelError` if it is none that an output can have.
+
+    >>> output_number("2", "Split:2")
+    2
     """
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_TENSORS))):
         raise ModelError(f"an op reads {reference!r}, which names no output")
@@ -106,19 +119,28 @@ def _checked_count(count: int, name: str) -> int:
 
 
 def decoded(value: bytes) -> str:
-    """A name out of an attribute; bytes that are no UTF-8 stay distinct."""
+    r"""A name out of an attribute; bytes that are no UTF-8 stay distinct.
+
+    >>> decoded(b"loc:@w"), decoded(b"\xff")
+    ('loc:@w', '\\xff')
+    """
     return value.decode(errors="backslashreplace")
 
 
-def called_functions(node: Any) -> list[tuple[str, str]]:
-    """The (attribute, function name) pairs of all function-valued attributes of ``node``."""
+def called_function(call: Any) -> str:
+    """The function that a call calls: its attribute ``f``, else its op type."""
+    return str(attribute(call.attr, "f").func.name if call.op in CALLS else call.op)
+
+
+def called_functions(node: Any) -> list[tuple[str, Any]]:
+    """The attributes of ``node`` that name functions, in order, each with its NameAttrList."""
     found = [(key, name) for key, value in node.attr.items() for name in functions_of(value)]
     return sorted(found, key=lambda pair: pair[0]) if found else found
 
 
-def functions_of(value: Any) -> list[str]:
-    """The names of the functions in an AttrValue."""
+def functions_of(value: Any) -> Sequence[Any]:
+    """The functions that an AttrValue names, as NameAttrLists."""
     kind = value.WhichOneof("value")
     if kind == "func":
-        return [value.func.name]
-    return [function.name for function in value.list.func] if kind == "list" else []
+        return (value.func,)
+    return value.list.func if kind == "list" else ()

@@ -1,4 +1,4 @@
-"""A flat TensorFlow program: what extraction reads and application writes."""
+"""Programs: as they are found, and flat, as extraction reads and application writes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from placer.extraction.graph_defs.protobufs import Captures, StoredShapes, Warning_
 from placer.graph.op_graph import Variable
+from placer.graph.tensor_names import op_of
 
 if TYPE_CHECKING:
     from placer.extraction.division.division import Division
@@ -22,9 +24,59 @@ class ProgramInput:
     dtype: str
     shape: tuple[int | None, ...] | None
 
+    @property
+    def op(self) -> str:
+        """The flat op that is fed."""
+        return op_of(self.tensor)
+
 
 @dataclass(frozen=True, kw_only=True)
-class FlatProgram:
+class Program:
+    """A GraphDef, what is fed to it, what is asked of it, and where it came from.
+
+    ``outputs`` are (key, tensor) pairs, ``targets`` ops that run for their side effects,
+    ``chosen_outputs`` the outputs that were asked for by name.  ``source_format`` is
+    ``saved_model``, ``graph_def``, ``function``, ``keras`` or ``graph``; ``path``, ``signature``
+    and ``tags`` say where it came from.  ``captures`` maps placeholders to live tensors and
+    handles (live functions only), ``stripped_ops`` are the op definitions stored in the file, and
+    ``warnings`` are (code, message, ops).
+    """
+
+    graph_def: Any
+    inputs: tuple[ProgramInput, ...]
+    outputs: tuple[tuple[str, str], ...]
+    targets: tuple[str, ...] = ()
+    source_format: str = "graph_def"
+    path: str = ""
+    signature: str = ""
+    tags: tuple[str, ...] = ()
+    chosen_outputs: tuple[str, ...] = ()
+    stripped_ops: tuple[Any, ...] = ()
+    captures: Captures = field(default_factory=dict)
+    warnings: tuple[Warning_, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawProgram(Program):
+    """A program before its calls are inlined: its GraphDef has a library.
+
+    Tensor and op names are those of ``graph_def``.  ``variable_names`` maps the ``id`` of a live
+    handle to the name of its variable, ``stored_variables`` variable names to the (dtype, shape)
+    that a file declares apart from the graph.  ``captures_constants`` says that calls capture the
+    main graph's constants as values, as in SavedModels of TensorFlow 2, ``whole`` that all ops of
+    the main graph have to be what their definitions say, reached or not.
+    """
+
+    captures_constants: bool = False
+    whole: bool = False
+    variable_names: Mapping[int, str] = field(default_factory=dict)
+    stored_variables: Mapping[str, tuple[str, tuple[int | None, ...] | None]] = field(
+        default_factory=dict
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlatProgram(Program):
     """One GraphDef without function calls that does what the chosen outputs ask for.
 
     ``graph_def`` holds the flat nodes in topological order, pruned to what ``outputs`` and
@@ -32,45 +84,36 @@ class FlatProgram:
     call.  A body op becomes ``callnode/bodynode``; the call becomes a NoOp that carries its
     control edges.  ``origins`` maps a flat name to (function, node), function ``""`` being the
     main graph, and ``call_path`` a flat name to the call nodes above it, outermost first, as
-    (function, node) pairs.  ``outputs`` are (key, tensor) pairs; ``targets`` are ops that run for
-    their side effects.  ``captures`` maps the flat placeholder of a captured value to the live
-    tensor or handle (live functions only).  ``captured_constants`` are constants of the main
-    graph that ``tf.saved_model.load`` captures as values, which the caller holds on the host.
-    ``chosen_outputs`` are the outputs that were asked for by name.  ``source_format`` is
-    ``saved_model``, ``graph_def``, ``function``, ``keras`` or ``graph``; ``path``, ``signature``
-    and ``tags`` say where it came from.  ``fingerprint`` hashes the flat graph without devices,
-    ``_class``, ``_output_shapes`` and function names, so it is the same before and after a
-    placement was applied.
-    ``contents`` has op type, device and attributes of the nodes as bytes, for finding those that
-    are alike; a program made out of another one has none.
-    ``stored_shapes`` keeps the ``_output_shapes`` that the file had (TensorShapeProtos by flat
-    name), ``stripped_ops`` the op definitions it carries.  ``warnings`` are (code, message, ops).
-    ``ops_in_file`` and ``functions_in_file`` count what is there, reached or not.  ``division`` is
-    how the batch of the program ``whole`` was divided, ``twins`` are the copies of each op that
-    are to share a device.
+    (function, node) pairs.  ``captured_constants`` are constants of the main graph that
+    ``tf.saved_model.load`` captures as values, which the caller holds on the host.
+    ``fingerprint`` hashes the flat graph without devices, ``_class``, ``_output_shapes`` and
+    function names, so it is the same before and after a placement was applied.  ``contents`` has
+    op type, device and attributes of the nodes as bytes, for finding those that are alike; a
+    program made out of another one has none.  ``stored_shapes`` keeps the ``_output_shapes`` that
+    the file had (TensorShapeProtos by flat name).  ``ops_in_file`` and ``functions_in_file``
+    count what is there, reached or not.  ``division`` is how the batch of the program ``whole``
+    was divided, ``twins`` are the copies of each op that are to share a device.
     """
 
-    graph_def: Any
     origins: Mapping[str, tuple[str, str]]
     call_path: Mapping[str, tuple[tuple[str, str], ...]]
-    inputs: tuple[ProgramInput, ...]
-    outputs: tuple[tuple[str, str], ...]
-    targets: tuple[str, ...] = ()
     variables: tuple[Variable, ...] = ()
-    captures: Mapping[str, Any] = field(default_factory=dict)
     captured_constants: tuple[str, ...] = ()
-    chosen_outputs: tuple[str, ...] = ()
-    source_format: str = "graph_def"
-    path: str = ""
-    signature: str = ""
-    tags: tuple[str, ...] = ()
     fingerprint: str = ""
     contents: Mapping[str, bytes | None] = field(default_factory=dict)
-    stored_shapes: Mapping[str, Any] = field(default_factory=dict)
-    stripped_ops: tuple[Any, ...] = ()
-    warnings: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    stored_shapes: StoredShapes = field(default_factory=dict)
     ops_in_file: int = 0
     functions_in_file: int = 0
     division: Division | None = None
     whole: FlatProgram | None = None
     twins: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def fed_ops(self) -> frozenset[str]:
+        """The flat ops that are fed at every step."""
+        return frozenset(item.op for item in self.inputs)
+
+    @property
+    def output_ops(self) -> list[str]:
+        """The flat op of each output."""
+        return [op_of(tensor) for _, tensor in self.outputs]

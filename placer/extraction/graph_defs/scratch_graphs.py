@@ -14,8 +14,11 @@ from typing import Any
 from cost_models.op_info import Shape
 from placer.extraction.graph_defs.flat_nodes import Alike
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
+from placer.extraction.graph_defs.protobufs import dtype_number, fill_constant, fill_shape
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
+from placer.graph.op_types import LIST_SHAPE_INPUT, LOOPS
+from placer.graph.tensor_names import full_tensor, renamed
 
 LARGE_CONSTANT_ELEMENTS = 1024
 """No shape, axis or permutation has more; larger constants are left out of the copy."""
@@ -29,7 +32,7 @@ class Refinement:
 
     ``outputs`` replaces the op by a stub with these output shapes, ``ensured`` adds (output number,
     shape) pairs to what the shape function says, ``output_shapes`` sets that
-    attribute (control flow), ``element_shape`` and ``num_elements`` what a TensorList op is told,
+    attribute (control flow), ``element_shape`` and ``num_elements`` those of a TensorList op,
     ``value`` the shape and elements of the last output.
     """
 
@@ -42,17 +45,6 @@ class Refinement:
 
 
 NOTHING = Refinement()
-
-ELEMENT_SHAPE_INPUT: Mapping[str, int] = {
-    "TensorListGetItem": 2,
-    "TensorListPopBack": 1,
-    "TensorListStack": 1,
-    "TensorListGather": 2,
-    "TensorListFromTensor": 1,
-    "TensorListReserve": 0,
-    "EmptyTensorList": 0,
-}
-"""Which input of an op says the element shape of a TensorList."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +82,7 @@ class ScratchGraph:
         self.types = types
         self.definitions = definitions
         self.attributes: dict[str, frozenset[str]] = {}
+        # names that TensorFlow does not take, and outputs of which more is known
         self.renamed = {
             node.name: f"renamed_{number}"
             for number, node in enumerate(graph_def.node)
@@ -101,6 +94,7 @@ class ScratchGraph:
         self.known_values: dict[str, tuple[Shape, tuple[int, ...]]] = {}
         for name, refinement in refinements.items():
             self._redirect(name, refinement)
+        # most nodes are copied at once; those to change are changed in place, stubs come last
         copied: list[Any] = []
         changed: list[tuple[int, str, _Change]] = []
         stubs: list[tuple[str, _Change]] = []
@@ -134,7 +128,7 @@ class ScratchGraph:
             shape = tuple(dim.size for dim in tensor.tensor_shape.dim)
             return _Change(is_stub=True, outputs=(shape,))
         dropped = tuple(key for key in node.attr if key not in known)
-        in_loop = op_type in ("While", "StatelessWhile") and "output_shapes" in node.attr
+        in_loop = op_type in LOOPS and "output_shapes" in node.attr
         if not dropped and not in_loop and not node.device:
             return _NO_CHANGE
         return _Change(dropped=dropped, forgets_shapes=in_loop)
@@ -190,12 +184,8 @@ class ScratchGraph:
             node.attr["output_shapes"].list.Clear()
 
     def _scratch_reference(self, reference: str) -> str:
-        tensor = reference if ":" in reference else f"{reference}:0"
-        if tensor in self.redirected:
-            return self.redirected[tensor]
-        mark = "^" if reference.startswith("^") else ""
-        name, colon, index = reference.lstrip("^").partition(":")
-        return f"{mark}{self.renamed.get(name, name)}{colon}{index}"
+        redirected = self.redirected.get(full_tensor(reference))
+        return renamed(reference, self.renamed) if redirected is None else redirected
 
     def _known_attributes(self, op_type: str) -> frozenset[str]:
         if op_type not in self.attributes:
@@ -208,7 +198,7 @@ class ScratchGraph:
         node.Clear()
         node.name = name
         if state.value is not None and state.shape is not None:
-            _fill_constant(node, _integers(state.value, state.shape, state.dtype))
+            fill_constant(node, list(state.value), state.dtype, list(state.shape))
         elif state.dtype == "resource" and state.element is not None:
             node.op = "VarHandleOp"
             node.attr["dtype"].type = dtype_number(state.element.dtype)
@@ -217,12 +207,9 @@ class ScratchGraph:
             node.op = "EmptyTensorList"
             node.attr["element_dtype"].type = dtype_number(state.element.dtype)
             node.attr["shape_type"].type = dtype_number("int32")
-            node.input.extend(
-                [
-                    self._add_shape_constant(f"{name}/element_shape", state.element.shape),
-                    self._add_integer(f"{name}/max_num_elements", -1),
-                ]
-            )
+            element = _shape_value(state.element.shape)
+            node.input.append(self._add_constant(f"{name}/element_shape", element))
+            node.input.append(self._add_constant(f"{name}/max_num_elements", -1))
         else:
             node.op = "VariableV2" if is_ref else "Placeholder"
             node.attr["dtype"].type = dtype_number(state.dtype)
@@ -253,61 +240,24 @@ class ScratchGraph:
         if refinement.value is not None:
             shape, value = refinement.value
             kind = self.types.outputs[self.names.get(node.name, node.name)][-1]
-            known_value = _integers(value, shape, kind.dtype)
-            self._add_constant(f"{node.name}/known_value", known_value)
+            name = f"{node.name}/known_value"
+            self._add_constant(name, list(value), kind.dtype, list(shape or ()))
         if refinement.element_shape is not None:
             name = f"{node.name}/known_element_shape"
-            node.input[ELEMENT_SHAPE_INPUT[node.op]] = name
-            dtype = node.attr["shape_type"].type if "shape_type" in node.attr else 0
-            self._add_shape_constant(name, refinement.element_shape, dtype)
+            node.input[LIST_SHAPE_INPUT[node.op]] = name
+            dtype = node.attr["shape_type"].type if "shape_type" in node.attr else "int32"
+            self._add_constant(name, _shape_value(refinement.element_shape), dtype)
 
-    def _add_shape_constant(self, name: str, shape: Shape, dtype: int = 0) -> str:
-        from tensorflow.python.framework import dtypes, tensor_util
-
-        value = -1 if shape is None else [-1 if dim is None else dim for dim in shape]
-        kind = dtypes.as_dtype(dtype or dtype_number("int32"))
-        return self._add_constant(name, tensor_util.make_tensor_proto(value, dtype=kind))
-
-    def _add_integer(self, name: str, value: int) -> str:
-        from tensorflow.python.framework import dtypes, tensor_util
-
-        return self._add_constant(name, tensor_util.make_tensor_proto(value, dtype=dtypes.int32))
-
-    def _add_constant(self, name: str, proto: Any) -> str:
-        _fill_constant(self.graph_def.node.add(name=name), proto)
+    def _add_constant(
+        self, name: str, value: Any, dtype: str | int = "int32", shape: Any = None
+    ) -> str:
+        fill_constant(self.graph_def.node.add(name=name), value, dtype, shape)
         return name
 
 
-def _fill_constant(node: Any, proto: Any) -> None:
-    node.op = "Const"
-    node.attr["dtype"].type = proto.dtype
-    node.attr["value"].tensor.CopyFrom(proto)
-
-
-def _integers(value: tuple[int, ...], shape: Shape, dtype: str) -> Any:
-    """A TensorProto."""
-    from tensorflow.python.framework import dtypes, tensor_util
-
-    kind = dtypes.as_dtype(dtype)
-    return tensor_util.make_tensor_proto(list(value), dtype=kind, shape=list(shape or ()))
-
-
-def dtype_number(dtype: str) -> int:
-    """The DataType number of a dtype name; ``float32`` where the dtype is unknown."""
-    from tensorflow.python.framework import dtypes
-
-    return int(dtypes.as_dtype(dtype or "float32").as_datatype_enum)
-
-
-def fill_shape(proto: Any, shape: Shape) -> None:
-    """Writes ``shape`` into an empty TensorShapeProto."""
-    proto.Clear()
-    if shape is None:
-        proto.unknown_rank = True
-        return
-    proto.SetInParent()
-    for dim in shape:
-        proto.dim.add(size=-1 if dim is None else dim)
+def _shape_value(shape: Shape) -> int | list[int]:
+    """A shape as a tensor holds it: -1 for what is unknown."""
+    return -1 if shape is None else [-1 if dim is None else dim for dim in shape]
 
 
 def constant_elements(node: Any) -> int:

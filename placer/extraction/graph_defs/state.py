@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from placer.extraction.graph_defs.op_definitions import attribute, decoded
-from placer.extraction.graph_defs.raw_program import RawProgram, dtype_name, shape_of
+from placer.extraction.graph_defs.program import RawProgram
+from placer.extraction.graph_defs.protobufs import Captures, dtype_name, shape_of
+from placer.graph.name_scopes import free_name
 from placer.graph.op_graph import Variable
-
-VARIABLE_TYPES = frozenset({"VarHandleOp", "VariableV2", "Variable"})
-TABLE_TYPES = frozenset(
-    {"HashTable", "HashTableV2", "MutableHashTable", "MutableHashTableV2"}
-    | {"MutableHashTableOfTensors", "MutableHashTableOfTensorsV2"}
-    | {"MutableDenseHashTable", "MutableDenseHashTableV2"}
-)
-ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
-"""The shared name with which TensorFlow marks a handle as its own, whatever others do."""
+from placer.graph.op_types import ANONYMOUS, TABLES, VARIABLES
 
 
 def resource_key(node: Any) -> tuple[str, str, str]:
     """What two handle ops must agree in to stand for the same resource."""
-    kind = "table" if node.op in TABLE_TYPES else "variable"
+    kind = "table" if node.op in TABLES else "variable"
     container = decoded(attribute(node.attr, "container").s)
     return kind, container, shared_name(node) or f"//{node.name}"
 
@@ -32,9 +27,7 @@ def shared_name(node: Any) -> str:
     return "" if name == ANONYMOUS else str(name)
 
 
-def find_variables(
-    graph_def: Any, raw: RawProgram, captures: Mapping[str, Any]
-) -> tuple[Variable, ...]:
+def find_variables(graph_def: Any, raw: RawProgram, captures: Captures) -> tuple[Variable, ...]:
     """The variables and tables of a flat graph, each once, with unique names.
 
     Handle ops with one shared name are one variable; it is named by that, else by its op.
@@ -42,7 +35,7 @@ def find_variables(
     """
     first: dict[tuple[str, str, str], Any] = {}
     for node in graph_def.node:
-        if node.op in VARIABLE_TYPES or node.op in TABLE_TYPES:
+        if node.op in VARIABLES or node.op in TABLES:
             first.setdefault(resource_key(node), node)
     found = [_declared(node, raw) for node in first.values()]
     found.extend(
@@ -53,7 +46,7 @@ def find_variables(
 
 def _declared(node: Any, raw: RawProgram) -> Variable:
     name = shared_name(node) or node.name
-    if node.op in TABLE_TYPES:
+    if node.op in TABLES:
         return Variable(name=name, handle=node.name, dtype="resource", shape=None)
     shape = shape_of(attribute(node.attr, "shape").shape)
     if shape is None or None in shape:
@@ -87,15 +80,10 @@ def _captured(placeholder: str, value: Any, raw: RawProgram) -> Variable:
 
 
 def _with_unique_names(variables: Iterable[Variable]) -> list[Variable]:
-    from dataclasses import replace
-
     taken: set[str] = set()
     result = []
     for variable in variables:
-        name, suffix = variable.name, 0
-        while name in taken:
-            suffix += 1
-            name = f"{variable.name}_{suffix}"
+        name = free_name(variable.name, taken)
         taken.add(name)
         result.append(variable if name == variable.name else replace(variable, name=name))
     return result

@@ -37,19 +37,31 @@ class TensorState:
 
 
 def is_known(shape: Shape) -> TypeGuard[tuple[int, ...]]:
-    """Whether rank and every dimension are known."""
+    """Whether rank and every dimension are known.
+
+    >>> is_known((8, 128)), is_known((None, 128))
+    (True, False)
+    """
     return shape is not None and None not in shape
 
 
 def widen_shapes(first: Shape, second: Shape) -> Shape:
-    """The shape that covers both: a dimension is known only where both agree."""
+    """The shape that covers both: a dimension is known only where both agree.
+
+    >>> widen_shapes((8, 128), (8, 64)), widen_shapes((8,), None)
+    ((8, None), None)
+    """
     if first is None or second is None or len(first) != len(second):
         return None
     return tuple(a if a == b else None for a, b in zip(first, second, strict=True))
 
 
 def sharpen_shape(shape: Shape, other: Shape) -> Shape:
-    """``shape`` with unknown dimensions taken from ``other``; ``shape`` where they contradict."""
+    """``shape`` with unknown dimensions taken from ``other``; ``shape`` where they contradict.
+
+    >>> sharpen_shape((None, 128), (8, None)), sharpen_shape((8,), (8, 128))
+    ((8, 128), (8,))
+    """
     if shape is None:
         return other
     if other is None or len(shape) != len(other):

@@ -9,12 +9,13 @@ from typing import Any
 
 from placer.extraction.graph_defs.flat_nodes import Alike
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length, attribute
-from placer.extraction.graph_defs.raw_program import dtype_name
+from placer.extraction.graph_defs.protobufs import dtype_name
+from placer.graph.tensor_names import data_inputs, split_tensor
 
 NOTHING_ALIKE: Mapping[str, bytes | None] = {}
 
 UNSIZED = frozenset({"string", "variant", "resource"})
-"""Dtypes of tensors whose bytes no shape tells."""
+"""Dtypes of tensors whose bytes follow from no shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +29,13 @@ class TensorType:
 def output_types(node: Any, definitions: OpDefinitions) -> tuple[TensorType, ...] | None:
     """The types of all outputs; ``None`` for an op type that nobody knows."""
     definition = definitions.find(node.op)
-    if definition is None:
-        return None
-    return tuple(_types(definition.output_arg, node.attr, definition))
+    return definition and tuple(_types(definition.output_arg, node.attr, definition))
 
 
 def input_types(node: Any, definitions: OpDefinitions) -> tuple[TensorType, ...] | None:
     """The types that a node expects of its data inputs; ``None`` for an unknown op type."""
     definition = definitions.find(node.op)
-    if definition is None:
-        return None
-    return tuple(_types(definition.input_arg, node.attr, definition))
+    return definition and tuple(_types(definition.input_arg, node.attr, definition))
 
 
 def _types(arguments: Any, attributes: Any, definition: Any) -> Iterator[TensorType]:
@@ -69,13 +66,11 @@ def _type(number: int, is_ref: bool) -> TensorType:
 
 
 def referenced_outputs(nodes: Any) -> Mapping[str, int]:
-    """How many outputs of each op are read, as far as its readers tell."""
+    """How many outputs of each op are read, as far as its readers show."""
     count: dict[str, int] = {}
     for node in nodes:
-        for reference in node.input:
-            if not reference.startswith("^"):
-                name, _, index = reference.partition(":")
-                count[name] = max(count.get(name, 0), int(index or 0) + 1)
+        for name, index in map(split_tensor, data_inputs(node.input)):
+            count[name] = max(count.get(name, 0), index + 1)
     return count
 
 
@@ -83,42 +78,6 @@ def _own_dtype(node: Any) -> str:
     """The only dtype among the attributes of an op; ``variant``, which has no size, otherwise."""
     found = {value.type for value in node.attr.values() if value.WhichOneof("value") == "type"}
     return dtype_name(found.pop()) if len(found) == 1 and 0 not in found else "variant"
-
-
-Signature = tuple[tuple[TensorType, ...] | None, tuple[TensorType, ...] | None]
-"""The types of the inputs and outputs of an op; ``None`` for an unknown op type."""
-
-
-class _Signatures:
-    """The signatures of nodes, found once for all that agree in what decides them."""
-
-    def __init__(self, definitions: OpDefinitions) -> None:
-        self.definitions = definitions
-        self.deciding: dict[str, tuple[str, ...]] = {}
-        self.found: dict[tuple[object, ...], Signature] = {}
-
-    def of(self, node: Any) -> Signature:
-        op_type, attributes = node.op, node.attr
-        if op_type not in self.deciding:
-            self.deciding[op_type] = self._deciding_attributes(op_type)
-        values = [
-            attributes[name].SerializeToString() if name in attributes else None
-            for name in self.deciding[op_type]
-        ]
-        key = op_type, *values
-        if key not in self.found:
-            inputs, outputs = (f(node, self.definitions) for f in (input_types, output_types))
-            self.found[key] = inputs, outputs
-        return self.found[key]
-
-    def _deciding_attributes(self, op_type: str) -> tuple[str, ...]:
-        """The attributes that give dtypes, or how many tensors there are."""
-        definition = self.definitions.find(op_type)
-        if definition is None:
-            return ()
-        arguments = (*definition.input_arg, *definition.output_arg)
-        names = ((a.type_attr, a.number_attr, a.type_list_attr) for a in arguments)
-        return tuple(dict.fromkeys(name for row in names for name in row if name))
 
 
 def _may_be_handle(kind: TensorType) -> bool:
@@ -149,7 +108,7 @@ class GraphTypes:
         self.outputs: dict[str, tuple[TensorType, ...]] = {}
         self.unknown_ops: list[str] = []
         self.handle_readers: list[Any] = []
-        signatures = Alike(_Signatures(definitions).of)
+        signatures = Alike(self._signature)
         plain: dict[int, bool] = {}
         for node in nodes:
             name = node.name
@@ -166,6 +125,11 @@ class GraphTypes:
         if self.unknown_ops:
             self._guess(nodes)
 
+    def _signature(
+        self, node: Any
+    ) -> tuple[tuple[TensorType, ...] | None, tuple[TensorType, ...] | None]:
+        return input_types(node, self.definitions), output_types(node, self.definitions)
+
     def _guess(self, nodes: Any) -> None:
         unknown = set(self.unknown_ops)
         count = referenced_outputs(nodes)
@@ -176,11 +140,10 @@ class GraphTypes:
         }
         for node in nodes:
             expected = self.inputs[node.name] or ()
-            data = [reference for reference in node.input if not reference.startswith("^")]
-            for reference, kind in zip(data, expected, strict=False):
-                name, _, index = reference.partition(":")
+            for reference, kind in zip(data_inputs(node.input), expected, strict=False):
+                name, index = split_tensor(reference)
                 if name in unknown and kind.dtype:
-                    guesses[name][int(index or 0)] = kind
+                    guesses[name][index] = kind
         self.outputs.update({name: tuple(types) for name, types in guesses.items()})
 
     def nodes_of(self, op_types: Set[str]) -> list[Any]:
@@ -191,7 +154,6 @@ class GraphTypes:
 
     def of(self, reference: str) -> TensorType:
         """The type of the tensor that ``"op"`` or ``"op:1"`` names; dtype ``""`` if unknown."""
-        name, _, index = reference.partition(":")
+        name, index = split_tensor(reference)
         types = self.outputs.get(name, ())
-        number = int(index or 0)
-        return types[number] if number < len(types) else TensorType("")
+        return types[index] if index < len(types) else TensorType("")

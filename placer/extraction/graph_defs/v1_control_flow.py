@@ -8,11 +8,8 @@ from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.graph_defs.op_definitions import attribute, decoded
-
-ENTER_TYPES = frozenset({"Enter", "RefEnter"})
-EXIT_TYPES = frozenset({"Exit", "RefExit"})
-SWITCH_TYPES = frozenset({"Switch", "RefSwitch"})
-MERGE_TYPES = frozenset({"Merge", "RefMerge"})
+from placer.graph.op_types import ENTERS, EXITS, MERGES, SWITCHES
+from placer.graph.tensor_names import CONTROL, is_control, op_of, split_tensor
 
 Branch = tuple[str, int]
 """The predicate of a ``Switch`` and the output that was taken."""
@@ -38,7 +35,7 @@ def find_contexts(nodes: Iterable[Any]) -> dict[str, Context]:
     Raises :class:`ModelError` if an output of a ``Switch`` is read that it does not have.
     """
     nodes = list(nodes)
-    if not any(node.op in ENTER_TYPES or node.op in SWITCH_TYPES for node in nodes):
+    if not any(node.op in ENTERS or node.op in SWITCHES for node in nodes):
         return dict.fromkeys((node.name for node in nodes), NOWHERE)
     known: dict[str, Context] = {}
     types: dict[str, str] = {}
@@ -47,16 +44,16 @@ def find_contexts(nodes: Iterable[Any]) -> dict[str, Context]:
         above = [_through(reference, known, types) for reference in node.input]
         frames = max((context.frames for context in above), key=len, default=())
         branches = _branches(node, above, known)
-        if node.op in ENTER_TYPES:
+        if node.op in ENTERS:
             frames = (*frames, decoded(attribute(node.attr, "frame_name").s))
-        elif node.op in EXIT_TYPES:
+        elif node.op in EXITS:
             frames = frames[:-1]
             branches = frozenset(b for b in branches if types.get(b[0]) != "LoopCond")
         known[node.name] = NOWHERE
-        if frames or branches or node.op in SWITCH_TYPES:
+        if frames or branches or node.op in SWITCHES:
             known[node.name] = Context(frames, branches)
-            if node.op in SWITCH_TYPES:
-                predicate = node.input[1].partition(":")[0]
+            if node.op in SWITCHES:
+                predicate = op_of(node.input[1])
                 for taken in (0, 1):
                     inside = branches | {(predicate, taken)}
                     known[f"{node.name}:{taken}"] = Context(frames, inside)
@@ -64,9 +61,9 @@ def find_contexts(nodes: Iterable[Any]) -> dict[str, Context]:
 
 
 def _through(reference: str, known: dict[str, Context], types: dict[str, str]) -> Context:
-    name, _, index = reference.lstrip("^").partition(":")
-    if types.get(name) in SWITCH_TYPES and not reference.startswith("^"):
-        taken = f"{name}:{index or 0}"
+    name, index = split_tensor(reference.lstrip(CONTROL))
+    if types.get(name) in SWITCHES and not is_control(reference):
+        taken = f"{name}:{index}"
         if taken not in known:
             raise ModelError(
                 f"{reference} is read, but a {types[name]} has the outputs 0 and 1 only"
@@ -76,12 +73,12 @@ def _through(reference: str, known: dict[str, Context], types: dict[str, str]) -
 
 
 def _branches(node: Any, above: list[Context], known: dict[str, Context]) -> frozenset[Branch]:
-    if node.op not in MERGE_TYPES:
+    if node.op not in MERGES:
         return frozenset().union(*(context.branches for context in above))
     arriving = [
         context.branches
         for reference, context in zip(node.input, above, strict=True)
-        if reference.partition(":")[0] in known  # neither a control nor a back edge
+        if op_of(reference) in known  # neither a control nor a back edge
     ]
     return frozenset.intersection(*arriving) if arriving else frozenset()
 
@@ -93,8 +90,8 @@ def loop_members(nodes: Iterable[Any]) -> list[list[str]]:
     members: dict[str, list[str]] = {}
     for node in nodes:
         frames = contexts[node.name].frames
-        if not frames and node.op in EXIT_TYPES:
-            frames = contexts[node.input[0].partition(":")[0]].frames
+        if not frames and node.op in EXITS:
+            frames = contexts[op_of(node.input[0])].frames
         if frames:
             members.setdefault(frames[0], []).append(node.name)
     return list(members.values())

@@ -19,7 +19,7 @@ TASKS = "placer.extraction.process.reading_tasks"
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
 LOADED_AHEAD = (
     "placer.extraction.graph_defs.tensorflow_core:load_libraries_meanwhile",
-    TASKS,
+    f"{TASKS}:prepare",
 )
 
 IN_INFERENCE = "only shape inference is left"

@@ -21,6 +21,7 @@ from placer.extraction.process.requests import (
     keras_bytes,
     memory_limit,
 )
+from placer.graph.program_source import ModelSource
 
 if TYPE_CHECKING:
     from placer.extraction.extraction import Extraction
@@ -47,11 +48,11 @@ class LocalModel:
         """``found`` in ``path``, described as what was given."""
         if str(self.path) == self.source:
             return found
-        model = {**found.model, "path": self.source}
+        model: ModelSource = {**found.model, "path": self.source}
         if self.source_format:
             folder = self.original.is_dir()
             file = self.original / CONFIG_FILE if folder else self.original
-            model |= {"format": self.source_format, "sha256": file_hash(file)}
+            model = {**model, "format": self.source_format, "sha256": file_hash(file)}
         return replace(found, model=model)
 
 

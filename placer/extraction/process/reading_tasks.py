@@ -33,6 +33,12 @@ RECURSION_LIMIT = 10_000
 """Calls may nest as deep as :mod:`placer.extraction.graph_defs.call_scopes` allows."""
 
 
+def prepare() -> None:
+    """Sets the interpreter up for graphs: a short life, and many objects that stay."""
+    gc.disable()
+    sys.setrecursionlimit(RECURSION_LIMIT)
+
+
 def export_keras(request: KerasRequest, _: Tell) -> None:
     """Writes a Keras file as a SavedModel."""
     from placer.extraction.files.keras_export import export_keras_file, require_safe
@@ -41,7 +47,6 @@ def export_keras(request: KerasRequest, _: Tell) -> None:
         require_safe(request.path)
     importlib.import_module("tensorflow")
     limit_memory(request.memory_limit_bytes)
-    sys.setrecursionlimit(RECURSION_LIMIT)
     folder = Path(tempfile.gettempdir())
     export_keras_file(request.path, request.target, folder, allow_code=request.allow_code)
 
@@ -57,8 +62,6 @@ def fetch(request: FetchRequest, _: Tell) -> None:
 
 def extract_program(request: ExtractionRequest, tell: Tell) -> Extraction:
     """The extraction that is asked for."""
-    gc.disable()  # a short life, and many objects that stay
-    sys.setrecursionlimit(RECURSION_LIMIT)
     allow_parts(then=partial(limit_memory, request.memory_limit_bytes))
     program, captures = _program(request)
     return analyse_program(
@@ -76,7 +79,7 @@ def _program(request: ExtractionRequest) -> tuple[FlatProgram, Mapping[str, Tens
     source, division = request.source, request.division
     captures: Mapping[str, TensorState] = {}
     if isinstance(source, FileSource):
-        program = whole = load_program(source.path, **source.choice, fingerprinted=False)
+        program = whole = load_program(source.path, **source.choice)
     else:
         import_core()
         program, captures = unpack_program(source.program)

@@ -6,13 +6,17 @@ import os
 import resource
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cost_models.byte_sizes import parse_bytes
 from placer.errors import UsageError
-from placer.extraction.division.division import Division
-from placer.extraction.extraction import Bindings, ProgramChoice
 from placer.extraction.files.sources import model_file
-from placer.extraction.reading.portable_programs import PortableProgram
+
+if TYPE_CHECKING:
+    from placer.extraction.division.division import Division
+    from placer.extraction.extraction import ProgramChoice
+    from placer.extraction.reading.portable_programs import PortableProgram
+    from placer.graph.program_source import Bindings
 
 BASE_BYTES = 4 * 2**30
 """A graph of 100,000 ops takes 1.2 GiB, TensorFlow itself included (benchmarks/graph_size)."""

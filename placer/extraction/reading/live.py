@@ -1,34 +1,41 @@
-"""Programs that are already in this process: functions, Keras models and graphs."""
+"""Programs that are already in this process: functions and Keras models."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from placer.errors import ModelError, UsageError
-from placer.extraction.graph_defs.program import ProgramInput
-from placer.extraction.graph_defs.raw_program import RawProgram, dtype_name
+from placer.extraction.graph_defs.program import ProgramInput, RawProgram
+from placer.extraction.graph_defs.protobufs import dtype_name
+from placer.extraction.input_formats import unreadable
+from placer.extraction.reading.saved_functions import output_keys
 from placer.extraction.reading.signatures import choose_outputs
 from placer.extraction.reading.training_steps import keras_variables
+from placer.graph.name_scopes import free_name
+from placer.graph.tensor_names import op_of, renamed
 
 
-def read_live(source: Any, outputs: Sequence[str] | None) -> RawProgram | None:
-    """The program behind a live object, or ``None`` if it is a bare ``tf.Graph``.
+def is_function(source: Any) -> bool:
+    """Whether ``source`` is a ConcreteFunction or the graph of one."""
+    from tensorflow.python.framework import func_graph
 
-    Takes a ConcreteFunction, a ``tf.function``, a Keras model and a FuncGraph.  Raises
-    :class:`UsageError` for anything else, and for a ``tf.function`` with several traces.
-    """
-    from tensorflow.python.framework import func_graph, ops
+    return isinstance(source, func_graph.FuncGraph) or _is_concrete(source)
 
-    if isinstance(source, func_graph.FuncGraph):
+
+def _is_concrete(source: Any) -> bool:
+    return hasattr(source, "graph") and hasattr(source, "structured_outputs")
+
+
+def is_traceable(source: Any) -> bool:
+    """Whether ``source`` is a ``tf.function``."""
+    return hasattr(source, "get_concrete_function")
+
+
+def read_function(source: Any, outputs: Sequence[str] | None) -> RawProgram:
+    """The program of a function or of its graph; errors as for :func:`concrete_function`."""
+    if not _is_concrete(source) and not is_traceable(source):
         return _read_func_graph(source, outputs, source_format="function")
-    if isinstance(source, ops.Graph):
-        return None
-    if is_keras_model(source):
-        names = {id(v.value.handle): v.path for v in source.variables if hasattr(v, "path")}
-        function = trace_keras_model(source)
-        return _read_func_graph(function.graph, outputs, source_format="keras", names=names)
     function = concrete_function(source)
     model = getattr(function, "model", None)  # of a training step: Keras's names are paths
     paths = {id(v.value.handle): v.path for v in keras_variables(model)} if model else None
@@ -43,13 +50,10 @@ def concrete_function(source: Any) -> Any:
     A ``tf.function`` must have an input signature or exactly one trace, else
     :class:`UsageError`.
     """
-    if hasattr(source, "graph") and hasattr(source, "structured_outputs"):
+    if _is_concrete(source):
         return source
-    if not hasattr(source, "get_concrete_function"):
-        raise UsageError(
-            f"cannot read a program from a {type(source).__name__}: pass a path, a "
-            "ConcreteFunction, a tf.function, a Keras model or a tf.Graph"
-        )
+    if not is_traceable(source):
+        raise unreadable(source)
     if getattr(source, "input_signature", None) is not None:
         return source.get_concrete_function()
     traced: list[Any] = getattr(source, "_list_all_concrete_functions", list)()
@@ -67,6 +71,13 @@ def is_keras_model(source: Any) -> bool:
         kind.__name__ == "Model" and "keras" in kind.__module__.split(".")[0]
         for kind in type(source).__mro__
     )
+
+
+def read_keras_model(model: Any, outputs: Sequence[str] | None) -> RawProgram:
+    """The program of a Keras model's inference."""
+    names = {id(v.value.handle): v.path for v in model.variables if hasattr(v, "path")}
+    graph = trace_keras_model(model).graph
+    return _read_func_graph(graph, outputs, source_format="keras", names=names)
 
 
 def trace_keras_model(model: Any) -> Any:
@@ -97,7 +108,7 @@ def trace_keras_model(model: Any) -> Any:
 
 
 def _spec_name(tensor: Any) -> str | None:
-    return str(tensor.name).split(":")[0] if getattr(tensor, "name", None) else None
+    return op_of(str(tensor.name)) if getattr(tensor, "name", None) else None
 
 
 def _read_func_graph(
@@ -118,7 +129,9 @@ def _read_func_graph(
     }
     captured = {inner.op.name for _, inner in graph.captures}  # small values became constants
     inputs = [tensor for tensor in graph.inputs if tensor.op.name not in captured]
-    found = dict(zip(_output_keys(graph, function), (t.name for t in graph.outputs), strict=True))
+    structure = (graph if function is None else function).structured_outputs
+    keys = output_keys(structure, len(graph.outputs))
+    found = dict(zip(keys, (tensor.name for tensor in graph.outputs), strict=True))
     ops = {node.name: node for node in graph_def.node}
     wanted, targets = choose_outputs(found, outputs, ops)
     if not outputs:
@@ -126,7 +139,7 @@ def _read_func_graph(
         targets = tuple(op.name for op in graph.control_outputs)
     if not wanted and not targets:
         raise ModelError("the function has no outputs and no side effects: nothing to place")
-    variable_names = {id(v.handle): v.name.split(":")[0] for v in graph.variables}
+    variable_names = {id(v.handle): op_of(v.name) for v in graph.variables}
     return RawProgram(
         graph_def=graph_def,
         inputs=tuple(_program_inputs(inputs)),
@@ -148,9 +161,7 @@ def _stable_names(graph: Any) -> dict[str, str]:
     for _, inner in graph.captures:
         scope, slash, last = inner.op.name.rpartition("/")
         if last.isdecimal():
-            base = f"{scope}{slash}capture"
-            names = itertools.chain((base,), _numbered(base))
-            found[inner.op.name] = next(name for name in names if name not in taken)
+            found[inner.op.name] = free_name(f"{scope}{slash}capture", taken)
             taken.add(found[inner.op.name])
     return found
 
@@ -161,22 +172,15 @@ def _rename(graph_def: Any, new_names: dict[str, str]) -> None:
         return
     for node in graph_def.node:
         node.name = new_names.get(node.name, node.name)
-        for number, reference in enumerate(node.input):
-            name, colon, output = reference.lstrip("^").partition(":")
-            if name in new_names:
-                mark = "^" if reference.startswith("^") else ""
-                node.input[number] = f"{mark}{new_names[name]}{colon}{output}"
+        node.input[:] = [renamed(reference, new_names) for reference in node.input]
 
 
 def _program_inputs(tensors: Sequence[Any]) -> Iterator[ProgramInput]:
     taken: set[str] = set()
     for tensor in tensors:
         key = _attribute(tensor.op, "_user_specified_name") or tensor.op.name
-        key = next(
-            name
-            for name in itertools.chain((key, tensor.op.name), _numbered(key))
-            if name not in taken
-        )
+        if key in taken:
+            key = free_name(key, taken) if tensor.op.name in taken else tensor.op.name
         taken.add(key)
         yield ProgramInput(
             key=key,
@@ -186,24 +190,8 @@ def _program_inputs(tensors: Sequence[Any]) -> Iterator[ProgramInput]:
         )
 
 
-def _numbered(name: str) -> Iterator[str]:
-    return (f"{name}_{number}" for number in itertools.count(1))
-
-
 def _attribute(op: Any, name: str) -> str:
     try:
         return bytes(op.get_attr(name)).decode()
     except ValueError:
         return ""
-
-
-def _output_keys(graph: Any, function: Any) -> list[str]:
-    from tensorflow.python.util import nest
-
-    structure = graph.structured_outputs if function is None else function.structured_outputs
-    count = len(graph.outputs)
-    pairs = nest.flatten_with_joined_string_paths(structure, expand_composites=True)
-    keys = [path or "output" for path, value in pairs if value is not None]
-    if len(keys) != count or len(set(keys)) != count:
-        return [f"output_{index}" for index in range(count)]
-    return keys

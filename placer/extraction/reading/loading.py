@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from placer.beside import beside
-from placer.errors import ModelError, UsageError
+from placer.errors import ModelError
 from placer.extraction.division.dividing import divided
 from placer.extraction.division.division import Division
 from placer.extraction.files.sources import read_source
 from placer.extraction.flattening.inlining import InlinedGraph, inline_calls
-from placer.extraction.graph_defs.call_scopes import name_nodes
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
-from placer.extraction.graph_defs.loop_reads import LOOP_TYPES, with_reads_before_loops
-from placer.extraction.graph_defs.node_checks import check_nodes, check_references
+from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
+from placer.extraction.graph_defs.node_checks import check_nodes
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions, attribute
-from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
-from placer.extraction.graph_defs.raw_program import RawProgram, dtype_name, shape_of
-from placer.extraction.graph_defs.scratch_graphs import dtype_number, fill_shape
-from placer.extraction.graph_defs.state import find_variables
-from placer.extraction.graph_defs.tensorflow_core import import_core
-from placer.extraction.reading.live import read_live
-from placer.extraction.reading.signatures import (
-    choose_outputs,
-    read_meta_graph,
-    read_saved_model,
+from placer.extraction.graph_defs.program import FlatProgram, ProgramInput, RawProgram
+from placer.extraction.graph_defs.protobufs import (
+    Warning_,
+    copied,
+    dtype_name,
+    dtype_number,
+    fill_shape,
+    shape_of,
 )
-from placer.extraction.reading.sinks import Dependencies, default_ends, output_count, training_step
+from placer.extraction.graph_defs.state import find_variables
+from placer.extraction.input_formats import FILE_FORMATS, Choice, read_live
+from placer.extraction.reading.sinks import output_count
+from placer.graph.op_types import LOOPS, PLACEHOLDERS
+from placer.graph.tensor_names import op_of, split_tensor
 
 
 def load_program(
@@ -41,7 +40,6 @@ def load_program(
     signature: str | None = None,
     outputs: Sequence[str] | None = None,
     division: Division | None = None,
-    fingerprinted: bool = True,
 ) -> FlatProgram:
     """The flat program of a model: calls inlined, only what the outputs need, weights unread.
 
@@ -50,12 +48,11 @@ def load_program(
     ``tag_set`` and ``signature`` choose in a SavedModel (``serve`` and ``serving_default`` if not
     given); ``outputs`` are keys of the signature, ops or tensors.  Without them a MetaGraphDef
     runs what its collections ``train_op`` and ``losses`` hold, if it has a ``train_op``; any other
-    graph its sinks.  With ``division`` its batch is divided.  One that is not ``fingerprinted`` is
-    so when it is analysed.  Raises :class:`ModelError` or
+    graph its sinks.  With ``division`` its batch is divided.  Raises :class:`ModelError` or
     :class:`UsageError` saying what exists.
     """
     raw = read_program(source, tag_set=tag_set, signature=signature, outputs=outputs)
-    return divided(flatten(raw, fingerprinted=fingerprinted), division)
+    return divided(flatten(raw), division)
 
 
 def read_program(
@@ -66,90 +63,43 @@ def read_program(
     outputs: Sequence[str] | None = None,
 ) -> RawProgram:
     """The program as it was found; see :func:`load_program`."""
-    from tensorflow.core.framework import graph_pb2
-
-    if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        message = read_source(path)
-        kind = message.DESCRIPTOR.name
-        if kind != "GraphDef":
-            import_core()
-        if kind == "SavedModel":
-            return read_saved_model(
-                message, path, tag_set=tag_set, signature=signature, outputs=outputs
-            )
-        if kind == "MetaGraphDef" and signature:
-            raw = read_meta_graph(message, path, signature=signature, outputs=outputs)
-            return replace(raw, source_format="graph_def", captures_constants=False)
-        if tag_set or signature:
-            flag, value = ("--signature", signature) if signature else ("--tag-set", tag_set)
-            raise UsageError(
-                f"{flag} {value} chooses in a SavedModel, and {str(path)!r} is a {kind}: name "
-                "what to run with --outputs"
-            )
-        if kind == "GraphDef":
-            raw = _read_graph_def(message, outputs, source_format="graph_def")
-        else:
-            wanted = outputs or training_step(message)
-            raw = _read_graph_def(message.graph_def, wanted, source_format="graph_def")
-        return replace(raw, path=str(path))
-    if isinstance(source, graph_pb2.GraphDef):
-        return _read_graph_def(source, outputs, source_format="graph_def")
-    return read_live(source, outputs) or _read_graph_def(
-        source.as_graph_def(), outputs, source_format="graph"
-    )
+    if not isinstance(source, str | os.PathLike):
+        live: RawProgram = read_live(source, outputs)
+        return live
+    path = Path(source)
+    message = read_source(path)
+    reader = next(f for f in FILE_FORMATS if f.name.endswith(f":{message.DESCRIPTOR.name}"))
+    raw: RawProgram = reader.read(message, path, Choice(tag_set, signature, outputs))
+    return raw
 
 
-def _read_graph_def(
-    graph_def: Any, outputs: Sequence[str] | None, *, source_format: str
-) -> RawProgram:
-    ops = name_nodes(graph_def.node)
-    if outputs:
-        import_core()
-        wanted, targets = choose_outputs({}, outputs, ops)
-    else:
-        check_references(ops)
-        graph = Dependencies(ops)
-        import_core()
-        wanted, targets = default_ends(graph, OpDefinitions(functions=graph_def.library.function))
-    return RawProgram(
-        graph_def=graph_def,
-        inputs=(),
-        outputs=wanted,
-        targets=targets,
-        source_format=source_format,
-        chosen_outputs=tuple(outputs or ()),
-        whole=not outputs,
-    )
-
-
-def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
+def flatten(raw: RawProgram) -> FlatProgram:
     """The flat program of what was found: inlined, pruned, ordered, fingerprinted.
 
     Loops that ask for devices of their own read variables before they start.
 
     Raises :class:`ModelError` if no op is left.
     """
+    # calls inlined; every op is then what its definition says
     library = raw.graph_def.library.function
     definitions = OpDefinitions(raw.stripped_ops, library)
     inputs = [item.tensor for item in raw.inputs]
     main = raw.graph_def.node if raw.whole else []
-    with beside(partial(check_nodes, main, definitions), ops=len(main)) as checked:
-        inlined = inline_calls(
-            cut_at_inputs(raw.graph_def, raw.inputs, definitions),
-            outputs=[tensor for _, tensor in raw.outputs] + inputs,
-            targets=raw.targets,
-            definitions=definitions,
-        )
-        checked()
-    unchecked = (n for n in inlined.graph_def.node if not raw.whole or inlined.call_path[n.name])
-    check_nodes(unchecked, definitions)
+    inlined = inline_calls(
+        cut_at_inputs(raw.graph_def, raw.inputs, definitions),
+        outputs=[tensor for _, tensor in raw.outputs] + inputs,
+        targets=raw.targets,
+        definitions=definitions,
+    )
+    called = (n for n in inlined.graph_def.node if not raw.whole or inlined.call_path[n.name])
+    check_nodes(chain(main, called), definitions)
     if not inlined.graph_def.node:
         raise ModelError(
             f"nothing is left of the {len(raw.graph_def.node):,} ops of the graph once the "
             f"functions they call are inlined, which are empty: there is nothing to place"
         )
     _check_outputs(inlined, raw, definitions)
+    # what is left, described
     captures = {name: raw.captures[name] for name in inlined.origins if name in raw.captures}
     found = FlatProgram(
         graph_def=inlined.graph_def,
@@ -172,9 +122,7 @@ def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
         path=raw.path,
         signature=raw.signature,
         tags=raw.tags,
-        fingerprint=fingerprint_graph(inlined.graph_def, definitions, inlined.contents)
-        if fingerprinted
-        else "",
+        fingerprint=fingerprint_graph(inlined.graph_def, definitions, inlined.contents),
         contents=inlined.contents,
         stored_shapes=inlined.stored_shapes,
         stripped_ops=raw.stripped_ops,
@@ -190,17 +138,17 @@ def _loops_apart(program: FlatProgram) -> frozenset[str]:
     return frozenset(
         node.name
         for node in program.graph_def.node
-        if node.op in LOOP_TYPES and DEVICES_ATTRIBUTE in node.attr
+        if node.op in LOOPS and DEVICES_ATTRIBUTE in node.attr
     )
 
 
 def _check_outputs(inlined: InlinedGraph, raw: RawProgram, definitions: OpDefinitions) -> None:
-    producers = {tensor.partition(":")[0] for tensor in inlined.outputs}
+    producers = set(map(op_of, inlined.outputs))
     nodes = {node.name: node for node in inlined.graph_def.node if node.name in producers}
     for (key, _), tensor in zip(raw.outputs, inlined.outputs, strict=False):
-        name, _, number = tensor.partition(":")
+        name, number = split_tensor(tensor)
         count = output_count(nodes[name], definitions)
-        if int(number or 0) >= count and definitions.find(nodes[name].op) is not None:
+        if number >= count and definitions.find(nodes[name].op) is not None:
             raise ModelError(f"there is no output {key!r}: {name!r} has {count}, from 0 on")
 
 
@@ -216,14 +164,11 @@ def cut_at_inputs(
     cut = {
         node.name: fed[node.name]
         for node in graph_def.node
-        if node.name in fed
-        and node.op not in ("Placeholder", "PlaceholderV2")
-        and output_count(node, definitions) == 1
+        if node.name in fed and node.op not in PLACEHOLDERS and output_count(node, definitions) == 1
     }
     if not cut:
         return graph_def
-    copy = type(graph_def)()
-    copy.CopyFrom(graph_def)
+    copy = copied(graph_def)
     for node in copy.node:
         if node.name in cut:
             item = cut[node.name]
@@ -242,11 +187,11 @@ def _placeholders(graph_def: Any, captures: Any) -> list[ProgramInput]:
             shape=shape_of(node.attr["shape"].shape) if "shape" in node.attr else None,
         )
         for node in graph_def.node
-        if node.op in ("Placeholder", "PlaceholderV2") and node.name not in captures
+        if node.op in PLACEHOLDERS and node.name not in captures
     ]
 
 
-def _warnings(inlined: InlinedGraph) -> list[tuple[str, str, tuple[str, ...]]]:
+def _warnings(inlined: InlinedGraph) -> list[Warning_]:
     if not inlined.compiled_calls:
         return []
     message = (

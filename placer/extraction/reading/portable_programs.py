@@ -8,6 +8,7 @@ from typing import Any
 
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.protobufs import all_nodes
 from placer.extraction.graph_defs.scratch_graphs import LARGE_CONSTANT_ELEMENTS, constant_elements
 from placer.extraction.graph_defs.tensor_states import TensorState
 
@@ -29,9 +30,7 @@ def pack_program(program: FlatProgram, captures: Mapping[str, TensorState]) -> P
     The content of large constants stays behind: it is no part of an extraction.
     """
     definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
-    library = program.graph_def.library.function
-    op_types = {node.op for node in program.graph_def.node}
-    op_types |= {node.op for function in library for node in function.node_def}
+    op_types = {node.op for node in all_nodes(program.graph_def)}
     found = (definitions.find(op_type) for op_type in sorted(op_types))
     return PortableProgram(
         program=replace(

@@ -9,17 +9,20 @@ in the main graph, so one is added: placeholders, the captured handles and const
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.graph_defs.call_scopes import CALL_TYPES
-from placer.extraction.graph_defs.state import TABLE_TYPES
+from placer.extraction.graph_defs.op_definitions import called_function
+from placer.extraction.graph_defs.protobufs import functions_by_name
+from placer.graph.name_scopes import free_name
+from placer.graph.op_types import TABLES
+from placer.graph.tensor_names import data_inputs
 
 _INNER_NAMES = frozenset({"signatures", "_create_resource", "_initialize", "_destroy_resource"})
-"""Objects that TensorFlow itself keeps beside those of the user."""
+"""Objects that TensorFlow itself keeps in addition to those of the user."""
 
 _MOST_NAMED = 12
 
@@ -87,9 +90,9 @@ def find_function(meta_graph: Any, name: str) -> SavedFunction | None:
     found = saved_functions(meta_graph)
     choice = found.get(name.replace("/", "."), [])
     if len(choice) > 1:
-        told = ", ".join(f"{item.name!r} ({_arguments(meta_graph, item)})" for item in choice)
+        traces = ", ".join(f"{item.name!r} ({_arguments(meta_graph, item)})" for item in choice)
         raise ModelError(
-            f"{name!r} was traced {len(choice)} times, as {told}: choose one with --signature"
+            f"{name!r} was traced {len(choice)} times, as {traces}: choose one with --signature"
         )
     everything = [*choice, *(item for group in found.values() for item in group)]
     return next((item for item in everything if item.name == name or item in choice), None)
@@ -106,9 +109,9 @@ def _arguments(meta_graph: Any, found: SavedFunction) -> str:
         )
     except Exception:  # as for output_keys
         return "?"
-    told = [_argument(value) for value in positional]
-    told += [f"{key}={_argument(value)}" for key, value in keywords.items()]
-    return ", ".join(told) or "no arguments"
+    shown = [_argument(value) for value in positional]
+    shown += [f"{key}={_argument(value)}" for key, value in keywords.items()]
+    return ", ".join(shown) or "no arguments"
 
 
 def _argument(value: Any) -> str:
@@ -119,7 +122,7 @@ def _argument(value: Any) -> str:
     return f"{name}{value.dtype.name} {shape}".replace("None", "?")
 
 
-def tell_functions(meta_graph: Any) -> str:
+def listed_functions(meta_graph: Any) -> str:
     """The paths of the functions, for a message; ``""`` if there are none."""
     paths = list(saved_functions(meta_graph))
     if not paths:
@@ -175,7 +178,7 @@ class _Export:
         self.meta_graph = meta_graph
         self.found = found
         self.taken = {node.name: node for node in meta_graph.graph_def.node}
-        library = {f.signature.name: f for f in meta_graph.graph_def.library.function}
+        library = functions_by_name(meta_graph.graph_def)
         if found.name not in library:
             raise ModelError(f"the function {found.name!r} is not in the model's library")
         self.library = library
@@ -184,7 +187,9 @@ class _Export:
 
     def write(self, signature: Any) -> None:
         """The call and its inputs; ``signature`` is filled in."""
-        handles = captured_tensors(self.meta_graph)
+        handles: dict[int, str] = {}
+        for captured, tensor in captured_tensors(self.meta_graph):
+            handles.setdefault(captured, tensor)
         arguments = self.function.signature.input_arg
         bound = list(self.saved.bound_inputs)
         if len(bound) > len(arguments):
@@ -205,10 +210,7 @@ class _Export:
 
     def add(self, op: str, name: str) -> Any:
         """A new node of the main graph, ``name`` made unique."""
-        unique, suffix = name, 0
-        while unique in self.taken:
-            suffix += 1
-            unique = f"{name}_{suffix}"
+        unique = free_name(name, self.taken)
         node = self.meta_graph.graph_def.node.add(op=op, name=unique)
         self.taken[unique] = node
         return node
@@ -272,35 +274,39 @@ class _Export:
             names = _concrete_names(objects, child.node_id)
             if child.local_name == "_create_resource" and names and names[0] in self.library:
                 body = self.library[names[0]].node_def
-                return next((node for node in body if node.op in TABLE_TYPES), None)
+                return next((node for node in body if node.op in TABLES), None)
         return None
 
     def output_keys(self) -> list[str]:
         """Keys of the outputs, out of the structure that the function returns."""
         from tensorflow.python.saved_model import nested_structure_coder
-        from tensorflow.python.util import nest
 
         count = len(self.function.signature.output_arg)
         try:
             structure = nested_structure_coder.decode_proto(self.saved.output_signature)
-            pairs = nest.flatten_with_joined_string_paths(structure, expand_composites=True)
-            keys = [path or "output" for path, value in pairs if value is not None]
+            return output_keys(structure, count)
         except Exception:  # a damaged file, or a type that is not here: the keys are only names
-            keys = []
-        if len(keys) == count and len(set(keys)) == count:
-            return keys
-        return [f"output_{number}" for number in range(count)]
+            return output_keys((), count)
 
 
-def captured_tensors(meta_graph: Any) -> dict[int, str]:
-    """The main graph's tensor of each object that a call there captures."""
-    saved: Mapping[str, Any] = meta_graph.object_graph_def.concrete_functions
-    found: dict[int, str] = {}
+def output_keys(structure: Any, count: int) -> list[str]:
+    """Keys for ``count`` outputs: their paths in the structure that a function returns, or numbers
+    where these do not fit."""
+    from tensorflow.python.util import nest
+
+    pairs = nest.flatten_with_joined_string_paths(structure, expand_composites=True)
+    keys = [path or "output" for path, value in pairs if value is not None]
+    if len(keys) == count == len(set(keys)):
+        return keys
+    return [f"output_{number}" for number in range(count)]
+
+
+def captured_tensors(meta_graph: Any) -> Iterator[tuple[int, str]]:
+    """The objects (by number) that calls in the main graph capture, and the tensors that they are
+    there."""
+    saved = meta_graph.object_graph_def.concrete_functions
     for call in meta_graph.graph_def.node:
-        name = call.attr["f"].func.name if call.op in CALL_TYPES else call.op
-        bound = list(saved[name].bound_inputs) if name in saved else []
-        if bound:
-            tensors = [tensor for tensor in call.input if not tensor.startswith("^")]
-            for object_id, tensor in zip(bound, tensors[-len(bound) :], strict=False):
-                found.setdefault(object_id, tensor)
-    return found
+        name = called_function(call)
+        if name in saved:
+            tensors, bound = data_inputs(call.input), saved[name].bound_inputs
+            yield from zip(bound, tensors[max(len(tensors) - len(bound), 0) :], strict=False)

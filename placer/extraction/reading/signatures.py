@@ -7,26 +7,32 @@ from pathlib import Path
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.graph_defs.program import ProgramInput
-from placer.extraction.graph_defs.raw_program import RawProgram, dtype_name, shape_of
-from placer.extraction.reading.saved_functions import export_function, tell_functions
+from placer.extraction.graph_defs.program import ProgramInput, RawProgram
+from placer.extraction.graph_defs.protobufs import (
+    NodeDef,
+    TensorInfo,
+    Warning_,
+    dtype_name,
+    shape_of,
+)
+from placer.extraction.graph_defs.tensorflow_core import import_core
+from placer.extraction.input_formats import Choice
+from placer.extraction.reading.saved_functions import export_function, listed_functions
+from placer.graph.tensor_names import full_tensor, is_control, op_of, source_of
 
 DEFAULT_TAG_SET = "serve"
 DEFAULT_SIGNATURE = "serving_default"
 _Entry = tuple[str, tuple[int | None, ...] | None]
-Warnings = tuple[tuple[str, str, tuple[str, ...]], ...]
 
 INITIALISER_SIGNATURE = "__saved_model_init_op"
 
 
-def read_saved_model(
-    saved_model: Any,
-    path: Path,
-    *,
-    tag_set: str | None,
-    signature: str | None,
-    outputs: Sequence[str] | None,
-) -> RawProgram:
+def has_graphs(saved_model: Any) -> bool:
+    """Whether a message that could be read as a SavedModel is one."""
+    return len(saved_model.meta_graphs) > 0
+
+
+def read_saved_model(saved_model: Any, path: Path, choice: Choice) -> RawProgram:
     """The program behind one signature of a SavedModel, weights unread.
 
     As in ``saved_model_cli``, the tag set is ``serve`` and the signature ``serving_default``
@@ -34,14 +40,14 @@ def read_saved_model(
     signature by key, or tensors of the main graph by name.  Raises :class:`ModelError` listing
     what exists where the file has no such tag set, signature or output.
     """
-    meta_graph = choose_meta_graph(saved_model, path, tag_set)
-    return read_meta_graph(meta_graph, path, signature=signature, outputs=outputs)
+    import_core()
+    meta_graph = choose_meta_graph(saved_model, path, choice.tag_set)
+    return read_meta_graph(meta_graph, path, choice)
 
 
-def read_meta_graph(
-    meta_graph: Any, path: Path, *, signature: str | None, outputs: Sequence[str] | None
-) -> RawProgram:
+def read_meta_graph(meta_graph: Any, path: Path, choice: Choice) -> RawProgram:
     """The program behind one signature of a MetaGraphDef; see :func:`read_saved_model`."""
+    signature, outputs = choice.signature, choice.outputs
     asked = signature or DEFAULT_SIGNATURE
     if signature is None and outputs and DEFAULT_SIGNATURE not in meta_graph.signature_def:
         inputs: tuple[ProgramInput, ...] = ()
@@ -96,7 +102,7 @@ def choose_signature(meta_graph: Any, path: Path, name: str) -> Any:
     if name in meta_graph.signature_def or export_function(meta_graph, name):
         return meta_graph.signature_def[name]
     present = sorted(key for key in meta_graph.signature_def if key != INITIALISER_SIGNATURE)
-    functions = tell_functions(meta_graph)
+    functions = listed_functions(meta_graph)
     known = f"; its functions are {functions}" if functions else ""
     if present:
         raise ModelError(
@@ -110,7 +116,7 @@ def choose_signature(meta_graph: Any, path: Path, name: str) -> Any:
 
 
 def choose_outputs(
-    found: Mapping[str, str], outputs: Sequence[str] | None, ops: Mapping[str, Any]
+    found: Mapping[str, str], outputs: Sequence[str] | None, ops: Mapping[str, NodeDef]
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     """The wanted (key, tensor) pairs and the wanted ops without outputs.
 
@@ -123,14 +129,14 @@ def choose_outputs(
         pairs = [(name, found.get(name, name)) for name in outputs]
     wanted, targets = [], []
     for key, name in pairs:
-        op = name.removeprefix("^").split(":")[0]
+        op = source_of(name)
         if op not in ops:
             known = ", ".join(sorted(found)) or "none by key"
             raise ModelError(f"there is no output or op {key!r} (outputs: {known})")
-        if name.startswith("^") or (":" not in name and _gives_nothing(ops[op].op)):
+        if is_control(name) or (":" not in name and _gives_nothing(ops[op].op)):
             targets.append(op)
         else:
-            wanted.append((key, name if ":" in name else f"{name}:0"))
+            wanted.append((key, full_tensor(name)))
     return tuple(wanted), tuple(targets)
 
 
@@ -142,7 +148,7 @@ def _gives_nothing(op_type: str) -> bool:
     return definition is not None and not definition.output_arg
 
 
-def _tensors(infos: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _tensors(infos: Mapping[str, TensorInfo]) -> Iterator[tuple[str, str]]:
     for key, info in sorted(infos.items()):
         kind = info.WhichOneof("encoding")
         if kind == "coo_sparse":
@@ -157,11 +163,11 @@ def _tensors(infos: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, info.name
 
 
-def _inputs(infos: Mapping[str, Any], graph_def: Any) -> Iterator[ProgramInput]:
+def _inputs(infos: Mapping[str, TensorInfo], graph_def: Any) -> Iterator[ProgramInput]:
     nodes = {node.name: node for node in graph_def.node}
     for key, tensor in _tensors(infos):
         info = infos[key.rpartition("/")[0]] if key not in infos else infos[key]
-        attributes = nodes[tensor.split(":")[0]].attr if tensor.split(":")[0] in nodes else {}
+        attributes = nodes[op_of(tensor)].attr if op_of(tensor) in nodes else {}
         dtype = info.dtype
         shape = shape_of(info.tensor_shape) if info.name else None
         if "dtype" in attributes:
@@ -170,20 +176,22 @@ def _inputs(infos: Mapping[str, Any], graph_def: Any) -> Iterator[ProgramInput]:
             shape = shape_of(attributes["shape"].shape)
         yield ProgramInput(
             key=key,
-            tensor=tensor if ":" in tensor else f"{tensor}:0",
+            tensor=full_tensor(tensor),
             dtype=dtype_name(dtype),
             shape=shape,
         )
 
 
-def stored_variables(meta_graph: Any, folder: Path) -> tuple[dict[str, _Entry], Warnings]:
+def stored_variables(
+    meta_graph: Any, folder: Path
+) -> tuple[dict[str, _Entry], tuple[Warning_, ...]]:
     """(dtype, shape) by variable name, from the object graph and from ``variables.index``.
 
     Only the index is opened; the weights stay unread, and may be absent.  A damaged index is a
     warning (code, message, ops).
     """
     found: dict[str, _Entry] = {}
-    warnings: Warnings = ()
+    warnings: tuple[Warning_, ...] = ()
     repeated = set()
     for node in meta_graph.object_graph_def.nodes:
         if node.WhichOneof("kind") == "variable":

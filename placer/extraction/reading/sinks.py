@@ -8,41 +8,36 @@ from functools import cached_property
 from typing import Any
 
 from placer.extraction.graph_defs.node_checks import check_nodes, check_references
-from placer.extraction.graph_defs.node_order import order_after, order_nodes, source_of
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
-from placer.extraction.graph_defs.v1_control_flow import (
-    ENTER_TYPES,
-    NOWHERE,
-    SWITCH_TYPES,
-    find_contexts,
+from placer.extraction.graph_defs.protobufs import NodeDef
+from placer.extraction.graph_defs.v1_control_flow import NOWHERE, find_contexts
+from placer.graph.op_types import (
+    ASSIGNS,
+    ENTERS,
+    PLACEHOLDERS,
+    READ_VARIABLE,
+    SAVERS,
+    SWITCHES,
+    TABLE_INITIALISERS,
+    VARIABLES,
 )
-
-ASSIGN_TYPES = frozenset({"Assign", "AssignVariableOp"})
-SAVER_TYPES = frozenset(
-    {"SaveV2", "Save", "SaveSlices", "RestoreV2", "Restore", "RestoreSlice", "MergeV2Checkpoints"}
-)
-STATE_TYPES = frozenset({"VarHandleOp", "VariableV2", "Variable", "AutoReloadVariable"})
-TABLE_INITIALISERS = frozenset(
-    {"InitializeTable", "InitializeTableV2", "InitializeTableFromTextFile"}
-    | {"InitializeTableFromTextFileV2", "LookupTableImport", "LookupTableImportV2"}
-    | {"InitializeTableFromDatasetV2"}
-)
-STATUS_TYPES = frozenset({"IsVariableInitialized", "VarIsInitializedOp", "ReadVariableOp"})
-FED_TYPES = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
-
+from placer.graph.order import order_by_sources
+from placer.graph.tensor_names import op_of, source_of
 
 _SAVER, _FED_OR_STATE, _COMPUTED = 1, 2, 4
 """What may be above an op: a saver; something that is fed or changes; anything but a variable."""
 
-_PLAIN_TYPES = STATE_TYPES | {"Identity", "Const", "ReadVariableOp"}
+_STATUS = frozenset({"IsVariableInitialized", "VarIsInitializedOp", READ_VARIABLE})
+_PLAIN = VARIABLES | {"Identity", "Const", READ_VARIABLE}
+_FED = PLACEHOLDERS | VARIABLES | {"PlaceholderWithDefault", READ_VARIABLE, "IteratorGetNext"}
 
 
 def _kind(op_type: str) -> int:
     """The bits of one op type."""
-    found = 0 if op_type in _PLAIN_TYPES else _COMPUTED
-    if op_type in SAVER_TYPES:
+    found = 0 if op_type in _PLAIN else _COMPUTED
+    if op_type in SAVERS:
         found |= _SAVER
-    if op_type in FED_TYPES | STATE_TYPES | {"ReadVariableOp", "IteratorGetNext"}:
+    if op_type in _FED:
         found |= _FED_OR_STATE
     return found
 
@@ -54,7 +49,7 @@ class Dependencies:
     ``above`` has the bits of an op and of everything it depends on, loops included.
     """
 
-    def __init__(self, nodes: Mapping[str, Any]) -> None:
+    def __init__(self, nodes: Mapping[str, NodeDef]) -> None:
         self.nodes = nodes
         self.op_types = {name: node.op for name, node in nodes.items()}
         self.present = frozenset(self.op_types.values())
@@ -62,7 +57,7 @@ class Dependencies:
             name: [source if source in nodes else source_of(source) for source in node.input]
             for name, node in nodes.items()
         }
-        self.order = order_after(self.op_types, self.inputs)
+        self.order = order_by_sources(self.op_types, self.inputs)
 
     @cached_property
     def above(self) -> Mapping[str, int]:
@@ -97,9 +92,9 @@ class Dependencies:
         if name not in self.nodes:
             return False
         op = self.nodes[name].op
-        if op in TABLE_INITIALISERS or op in STATUS_TYPES:
+        if op in TABLE_INITIALISERS or op in _STATUS:
             return True
-        if op in ASSIGN_TYPES:
+        if op in ASSIGNS:
             bits = self.above.get(self.inputs[name][1], _FED_OR_STATE)
             return bool(bits & _SAVER) or not bits & _FED_OR_STATE
         if op == "NoOp" and self.inputs[name]:
@@ -109,9 +104,9 @@ class Dependencies:
     def is_plumbing(self, name: str) -> bool:
         """Whether a sink belongs to a saver or an initialiser, or is state that nobody reads."""
         op = self.nodes[name].op
-        if op in STATE_TYPES or op == "Const" or self.is_initialiser(name):
+        if op in VARIABLES or op == "Const" or self.is_initialiser(name):
             return True
-        if not self.present.isdisjoint(SAVER_TYPES) and self.above[name] & _SAVER:
+        if not self.present.isdisjoint(SAVERS) and self.above[name] & _SAVER:
             return True
         return op == "Identity" and not self.is_computed(name)
 
@@ -138,12 +133,12 @@ def default_ends(
     has no outputs is a target, all outputs of any other are outputs; a value inside a v1 loop, or
     in one branch of a v1 conditional, cannot be fetched and is no output.
     """
-    looked_into = ASSIGN_TYPES | SWITCH_TYPES
+    looked_into = ASSIGNS | SWITCHES
     if not graph.present.isdisjoint(looked_into):
         check_nodes((n for n in graph.nodes.values() if n.op in looked_into), definitions)
     sinks = graph.sinks()
     chosen = [name for name in sinks if not graph.is_plumbing(name)] or sinks
-    if not graph.present.isdisjoint(ENTER_TYPES | SWITCH_TYPES):
+    if not graph.present.isdisjoint(ENTERS | SWITCHES):
         contexts = find_contexts(graph.nodes[name] for name in graph.order)
         chosen = [name for name in chosen if contexts[name] == NOWHERE] or chosen
     outputs, targets = [], []
@@ -161,26 +156,27 @@ def default_ends(
 def training_step(meta_graph: Any) -> tuple[str, ...]:
     """The ops (``^name``) and tensors of one training step; none without a ``train_op``.
 
-    TensorFlow 1 collects what its optimizers return in ``train_op``, and what they minimise in
-    ``losses`` (``tf.compat.v1.GraphKeys``).  Losses that cannot be fetched are left out.
+    TensorFlow 1 keeps what its optimizers return in a collection ``train_op``, and what they
+    minimise in ``losses`` (``tf.compat.v1.GraphKeys``).  Losses that cannot be fetched are left
+    out.
     """
     nodes = {node.name: node for node in meta_graph.graph_def.node}
-    steps = [name for name in _collected(meta_graph, "train_op") if name in nodes]
+    steps = [name for name in _collection(meta_graph, "train_op") if name in nodes]
     if not steps:
         return ()
     check_references(nodes)
-    contexts = find_contexts(nodes[name] for name in order_nodes(nodes))
-    losses = _collected(meta_graph, "losses")
+    contexts = find_contexts(nodes[name] for name in Dependencies(nodes).order)
+    losses = _collection(meta_graph, "losses")
     fetched = [name for name in losses if name in nodes and contexts[name] == NOWHERE]
     return (*(f"^{name}" for name in steps), *fetched)
 
 
-def _collected(meta_graph: Any, collection: str) -> list[str]:
+def _collection(meta_graph: Any, collection: str) -> list[str]:
     """The ops in a collection; a loss is the only output of its op."""
     if collection not in meta_graph.collection_def:
         return []
     names = meta_graph.collection_def[collection].node_list.value
-    return list(dict.fromkeys(name.split(":")[0] for name in names))
+    return list(dict.fromkeys(op_of(name) for name in names))
 
 
 def output_count(node: Any, definitions: OpDefinitions) -> int:

@@ -9,8 +9,9 @@ from typing import Any
 from cost_models.op_info import Shape
 from placer.errors import UsageError
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.raw_program import shape_of
+from placer.extraction.graph_defs.protobufs import shape_of
 from placer.extraction.graph_defs.tensor_states import ElementState, TensorState, sharpen_shape
+from placer.graph.tensor_names import split_tensor
 
 ELEMENT_TYPES = frozenset(
     {"IteratorGetNext", "IteratorGetNextSync", "MultiDeviceIteratorGetNextFromShard"}
@@ -51,7 +52,7 @@ def bind_inputs(
     given = dict(shapes or {})
     states, bound = dict(captures), []
     for item in program.inputs:
-        name = item.tensor.partition(":")[0]
+        name = item.op
         asked = [given.pop(key) for key in (item.key, item.tensor, name) if key in given]
         shape = item.shape
         if asked:
@@ -85,7 +86,7 @@ def _forced(
     ops = {node.name for node in program.graph_def.node}
     forced: dict[str, dict[str, tuple[tuple[int, Shape], ...]]] = {}
     for tensor, shape in given.items():
-        op, _, number = tensor.partition(":")
+        op, number = split_tensor(tensor)
         function, _, inner = op.partition("/")
         function = function.partition("#")[0]  # the count of bodies analysed more than once
         if op in ops:
@@ -95,7 +96,7 @@ def _forced(
             raise UsageError(
                 f"--shape names {tensor!r}, which is neither an input nor an op (inputs: {keys})"
             )
-        pair = int(number or 0), tuple(None if dim is None or dim < 0 else dim for dim in shape)
+        pair = number, tuple(None if dim is None or dim < 0 else dim for dim in shape)
         known = forced.setdefault(function, {})
         known[inner] = (*known.get(inner, ()), pair)
     return forced

@@ -1,6 +1,6 @@
 """The largest shapes of outputs whose size depends on data.
 
-``Where``, ``Unique`` and their like have a first dimension that only a run can tell.  A plan needs
+``Where``, ``Unique`` and their like have a first dimension that only a run shows.  A plan needs
 memory for the worst case, so each is taken at the most that its inputs allow; the ops are listed
 in a warning, and ``--shape`` on any of them says better.
 """
@@ -16,6 +16,7 @@ from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import is_known
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
+from placer.graph.tensor_names import data_inputs, full_tensor, split_tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ def bound_shapes(types: GraphTypes, imported: ImportedGraph) -> dict[str, Refine
         outputs = imported.shapes.get(node.name, ())
         if all(is_known(shape) for shape in outputs):
             continue
-        tensors = [name if ":" in name else f"{name}:0" for name in node.input if name[0] != "^"]
+        tensors = [full_tensor(name) for name in data_inputs(node.input)]
         inputs = [_shape(tensor, imported.shapes) for tensor in tensors]
         known = [shape for shape in inputs if is_known(shape)]
         if len(known) < len(inputs):
@@ -56,8 +57,8 @@ def bound_shapes(types: GraphTypes, imported: ImportedGraph) -> dict[str, Refine
 
 
 def _shape(tensor: str, shapes: Mapping[str, Sequence[Shape]]) -> Shape:
-    name, _, number = tensor.rpartition(":")
-    return shapes[name][int(number)]
+    name, number = split_tensor(tensor)
+    return shapes[name][number]
 
 
 def _where(case: Case) -> list[Shape]:

@@ -15,8 +15,11 @@ def resolve_shapes(
 ) -> tuple[dict[str, tuple[int | None, ...]], dict[str, dict[str, object]]]:
     """``shapes`` with sizes for names, and for every name its ``size`` and what it is ``of``.
 
-    The latter are axes such as ``"ids:0"``, so that a plan tells which dimensions were tied.
+    The latter are axes such as ``"ids:0"``, so that a plan says which dimensions were tied.
     Raises :class:`UsageError` for a name without a size, and for a size that no shape uses.
+
+    >>> resolve_shapes({"ids": ["B", 128]}, {"B": 8})
+    ({'ids': (8, 128)}, {'B': {'size': 8, 'of': ['ids:0']}})
     """
     sizes, axes = dict(dims or {}), dict[str, list[str]]()
     found: dict[str, tuple[int | None, ...]] = {}

@@ -11,10 +11,11 @@ from typing import Any
 from cost_models.op_info import Shape
 from placer.errors import ShapeError
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
-from placer.extraction.graph_defs.raw_program import dtype_name, shape_of
+from placer.extraction.graph_defs.protobufs import dtype_name, shape_of
 from placer.extraction.graph_defs.scratch_graphs import Refinement, ScratchGraph
 from placer.extraction.graph_defs.tensor_states import ElementState, TensorState
 from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
+from placer.graph.tensor_names import split_tensor
 
 SMALL = 16
 """Integer tensors with at most so many elements are evaluated and kept."""
@@ -35,6 +36,9 @@ _REFUSED_NODE = (
     re.compile(r"[Ii]nput \d+ of node ([^\s,]+)"),
 )
 
+
+Operation = Any
+"""A live op of an imported graph: it knows its name and its outputs, these their shape."""
 
 _NOTHING_BEFORE: Mapping[str, tuple[Shape, ...]] = {}
 
@@ -92,7 +96,7 @@ def import_shapes(
     return ImportedGraph(shapes=shapes, values=values, handles=handles, refused=refused)
 
 
-def _import(scratch: Any) -> tuple[Any, dict[str, Any]]:
+def _import(scratch: Any) -> tuple[Any, dict[str, Operation]]:
     """A ``tf.Graph`` of the scratch copy and its operations by name, their shapes inferred.
 
     Raises ``ValueError``.
@@ -150,7 +154,7 @@ def _refused_op(message: str, scratch: ScratchGraph) -> str | None:
 
 
 def _read(
-    graph: Any, operations: Mapping[str, Any], scratch: ScratchGraph, types: GraphTypes
+    graph: Any, operations: Mapping[str, Operation], scratch: ScratchGraph, types: GraphTypes
 ) -> tuple[dict[str, tuple[Shape, ...]], dict[str, tuple[int, ...]], dict[str, ElementState]]:
     """The shapes, values and handles of an :class:`ImportedGraph`."""
     outputs = {name: operations[scratch.renamed.get(name, name)].outputs for name in types.outputs}
@@ -165,7 +169,7 @@ def _read(
     with graph._c_graph.get() as c_graph:
         contents = _Contents(c_graph)
         for name, kinds in types.outputs.items():
-            for index in _telling(kinds):
+            for index in _informative(kinds):
                 tensor = f"{name}:{index}"
                 if kinds[index].dtype == "resource":
                     element = contents.element(outputs[name][index])
@@ -180,7 +184,7 @@ def _read(
 
 
 @cache
-def _telling(kinds: tuple[TensorType, ...]) -> tuple[int, ...]:
+def _informative(kinds: tuple[TensorType, ...]) -> tuple[int, ...]:
     """The outputs that may have a value or be a handle."""
     return tuple(
         index
@@ -197,8 +201,8 @@ def _shape(tensor: Any) -> Shape:
 
 def _set_shape(shapes: dict[str, tuple[Shape, ...]], tensor: str, shape: Shape) -> None:
     """Replaces one of the shapes of an op."""
-    name, _, number = tensor.rpartition(":")
-    shapes[name] = (*shapes[name][: int(number)], shape, *shapes[name][int(number) + 1 :])
+    name, number = split_tensor(tensor)
+    shapes[name] = (*shapes[name][:number], shape, *shapes[name][number + 1 :])
 
 
 def may_be_small(shape: Shape) -> bool:

@@ -10,6 +10,7 @@ from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import ElementState, is_known
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
+from placer.graph.tensor_names import full_tensor, split_tensor
 
 VALUE_TYPES = frozenset({"VariableShape", "SparseReshape"})
 """The op types that :func:`known_value` knows."""
@@ -25,13 +26,13 @@ def known_value(
     the variable.
     """
     if node.op == "VariableShape":
-        variable = handles.get(_tensor(node.input[0]))
+        variable = handles.get(full_tensor(node.input[0]))
         if variable is None or not is_known(variable.shape):
             return None
         return Refinement(value=((len(variable.shape),), variable.shape))
     if node.op != "SparseReshape":
         return None
-    old, new = (imported.values.get(_tensor(node.input[number])) for number in (1, 2))
+    old, new = (imported.values.get(full_tensor(node.input[number])) for number in (1, 2))
     if old is None or new is None:
         return None
     if -1 in new:
@@ -51,11 +52,7 @@ def implied_shapes(types: GraphTypes, imported: ImportedGraph) -> dict[str, Refi
             continue
         shape = imported.shapes[node.name][0]
         for reference in node.input[1:3]:
-            name, _, number = _tensor(reference).rpartition(":")
-            if not is_known(imported.shapes[name][int(number)]):
-                found[name] = Refinement(ensured=((int(number), shape),))
+            name, number = split_tensor(reference)
+            if not is_known(imported.shapes[name][number]):
+                found[name] = Refinement(ensured=((number, shape),))
     return found
-
-
-def _tensor(reference: str) -> str:
-    return reference if ":" in reference else f"{reference}:0"

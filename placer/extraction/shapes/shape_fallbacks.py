@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from placer.extraction.graph_defs.raw_program import shape_of
+from placer.extraction.graph_defs.protobufs import StoredShapes, shape_of
 from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import sharpen_shape
 from placer.extraction.graph_defs.tensor_types import GraphTypes
@@ -14,7 +14,7 @@ from placer.extraction.shapes.imported_shapes import ImportedGraph
 from placer.extraction.shapes.known_values import implied_shapes
 from placer.extraction.shapes.tensor_arrays import HandleContents
 from placer.extraction.shapes.v1_loop_shapes import LoopVariables
-from placer.graph.order import BACK_EDGE_SOURCES
+from placer.graph.op_types import NEXT_ITERATIONS
 
 
 class Fallbacks:
@@ -26,8 +26,8 @@ class Fallbacks:
     as cyclic.
     """
 
-    def __init__(self, graph_def: Any, types: GraphTypes, stored: Mapping[str, Any]) -> None:
-        back_edges = {node.name for node in types.nodes_of(BACK_EDGE_SOURCES)}
+    def __init__(self, graph_def: Any, types: GraphTypes, stored: StoredShapes) -> None:
+        back_edges = {node.name for node in types.nodes_of(NEXT_ITERATIONS)}
         self.graph_def = graph_def
         self.types = types
         self.stored = {name: value for name, value in stored.items() if name not in back_edges}

@@ -15,7 +15,6 @@ from typing import Any
 from cost_models.op_info import Shape
 from placer.errors import ShapeError, UsageError
 from placer.extraction.flattening.body_graphs import (
-    BODY_ATTRIBUTES,
     BodyGraph,
     body_functions,
     check_bodies,
@@ -23,6 +22,7 @@ from placer.extraction.flattening.body_graphs import (
 )
 from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
+from placer.extraction.graph_defs.protobufs import StoredShapes
 from placer.extraction.graph_defs.scratch_graphs import NOTHING, Refinement
 from placer.extraction.graph_defs.tensor_states import (
     TensorState,
@@ -34,13 +34,15 @@ from placer.extraction.shapes.imported_shapes import ImportedGraph, import_shape
 from placer.extraction.shapes.known_values import VALUE_TYPES, known_value
 from placer.extraction.shapes.shape_fallbacks import Fallbacks
 from placer.extraction.shapes.tensor_lists import LIST_TYPES, ListFlow
+from placer.graph.op_types import BODY_ATTRIBUTES, LOOPS
+from placer.graph.tensor_names import data_inputs, op_of, split_tensor
 
 MOST_ROUNDS = 40
 MOST_ITERATIONS = 10
 
 States = tuple[TensorState, ...]
 
-_TELLING = BODY_ATTRIBUTES.keys() | LIST_TYPES | VALUE_TYPES
+_REFINABLE = BODY_ATTRIBUTES.keys() | LIST_TYPES | VALUE_TYPES
 """The ops of which more is known than their shape function says."""
 
 NOTHING_FORCED: Mapping[str, Mapping[str, Refinement]] = {}
@@ -97,7 +99,7 @@ class ShapeAnalysis:
         self,
         graph_def: Any,
         inputs: Mapping[str, TensorState],
-        stored_shapes: Mapping[str, Any] | None = None,
+        stored_shapes: StoredShapes | None = None,
         function: str = "",
         types: GraphTypes | None = None,
     ) -> tuple[GraphShapes, ListFlow]:
@@ -112,6 +114,7 @@ class ShapeAnalysis:
         refinements = dict(self.forced.get(function, {}))
         for name in refinements.keys() - types.outputs.keys():
             raise UsageError(f"--shape names {function}/{name}, but {function!r} has no such op")
+        # import, learn from the result, import again, until nothing new is learnt
         one = None
         for number in range(MOST_ROUNDS):
             try:
@@ -127,10 +130,10 @@ class ShapeAnalysis:
                 if one is None:
                     raise
                 break  # what was known before the last refinements still holds
-            told = refinements if number < MOST_ROUNDS - 1 else None
-            one = _Round(self, imported, types, inputs, told)
+            before = refinements if number < MOST_ROUNDS - 1 else None
+            one = _Round(self, imported, types, inputs, before)
             found = {**refinements, **one.refinements}
-            if found == refinements:
+            if found == refinements:  # only then what is merely assumed
                 found = fallbacks.add(imported, refinements)
             if found == refinements:
                 break
@@ -174,9 +177,9 @@ class ShapeAnalysis:
         nodes = {node.name: node for node in body.graph_def.node}
         kept = []
         for argument, output, state in zip(body.arguments, body.outputs, arguments, strict=True):
-            name = output.partition(":")[0]
+            name = op_of(output)
             while nodes[name].op == "Identity":
-                name = nodes[name].input[0].partition(":")[0]
+                name = op_of(nodes[name].input[0])
             kept.append(state if name == argument else replace(state, value=None))
         return tuple(kept)
 
@@ -216,7 +219,7 @@ class ShapeAnalysis:
 class _Round:
     """One walk over an imported graph: lists are followed, bodies analysed.
 
-    ``told`` are the refinements that the import knew; ``None`` says that no round will follow.
+    ``before`` are the refinements that the import had; ``None`` says that no round will follow.
     """
 
     def __init__(
@@ -225,9 +228,9 @@ class _Round:
         imported: ImportedGraph,
         types: GraphTypes,
         inputs: Mapping[str, TensorState],
-        told: Mapping[str, Refinement] | None,
+        before: Mapping[str, Refinement] | None,
     ) -> None:
-        self.told = told
+        self.before = before
         self.has_news = False
         self.analysis = analysis
         self.imported = imported
@@ -236,29 +239,29 @@ class _Round:
         self.flow = ListFlow(imported, types, inputs)
         self.refinements: dict[str, Refinement] = {}
         self.bodies: dict[str, dict[str, tuple[BodyShapes, ...]]] = {}
-        for node in types.nodes_of(_TELLING):
+        for node in types.nodes_of(_REFINABLE):
             if body_functions(node):
                 self.visit_control_flow(node)
             elif node.name not in inputs:
                 self.flow.visit(node)
                 refinement = self.flow.refinement(node) or known_value(node, imported, self.handles)
                 if refinement is not None:
-                    self.tell(node.name, refinement)
+                    self.refine(node.name, refinement)
 
-    def tell(self, name: str, refinement: Refinement) -> None:
-        told = (self.told or {}).get(name, NOTHING)
-        self.refinements[name] = replace(refinement, ensured=told.ensured)
-        self.has_news = self.has_news or self.refinements[name] != told
+    def refine(self, name: str, refinement: Refinement) -> None:
+        known = (self.before or {}).get(name, NOTHING)
+        self.refinements[name] = replace(refinement, ensured=known.ensured)
+        self.has_news = self.has_news or self.refinements[name] != known
 
     def visit_control_flow(self, node: Any) -> None:
-        data = [name for name in node.input if not name.startswith("^")]
+        data = data_inputs(node.input)
         outputs_of_node = len(self.types.outputs[node.name])
         check_bodies(node, len(data), outputs_of_node, self.analysis.signatures)
         states = tuple(self.state(name) for name in data)
-        another_round = self.has_news and self.told is not None
+        another_round = self.has_news and self.before is not None
         if another_round and not all(is_known(state.shape) for state in states):
             return  # in which the inputs may be known
-        if node.op.endswith("While"):
+        if node.op in LOOPS:
             outputs, bodies = self.analysis.loop(node, states)
         elif node.op == "For":
             outputs, bodies = self.analysis.loop(node, (states[0], *states[3:]))
@@ -269,28 +272,28 @@ class _Round:
         for index, state in enumerate(outputs):
             if state.element is not None and state.dtype == "variant":
                 self.flow.lists[f"{node.name}:{index}"] = state.element
-            elif state.dtype == "resource" and node.op.endswith("While"):
+            elif state.dtype == "resource" and node.op in LOOPS:
                 handle = states[index].element  # a loop passes its handles through
                 if handle is not None:
                     self.handles[f"{node.name}:{index}"] = handle
         shapes = tuple(state.shape for state in outputs)
         if shapes != self.imported.shapes[node.name]:
-            self.tell(node.name, Refinement(output_shapes=shapes))
+            self.refine(node.name, Refinement(output_shapes=shapes))
 
     def state(self, reference: str) -> TensorState:
-        name, _, index = reference.partition(":")
-        tensor = f"{name}:{index or 0}"
+        name, index = split_tensor(reference)
+        tensor = f"{name}:{index}"
         dtype = self.types.of(reference).dtype
         element = (self.flow.lists if dtype == "variant" else self.handles).get(tensor)
         shapes = self.imported.shapes[name]
         value = self.imported.values.get(tensor)
-        return TensorState(dtype, shapes[int(index or 0)], element, value)
+        return TensorState(dtype, shapes[index], element, value)
 
 
 def tensor_state(name: str, shapes: GraphShapes, flow: ListFlow) -> TensorState:
     """What is known about one tensor of an analysed graph."""
-    op, _, index = name.partition(":")
-    shape = shapes.shapes[op][int(index or 0)]
-    tensor = f"{op}:{index or 0}"
+    op, index = split_tensor(name)
+    shape = shapes.shapes[op][index]
+    tensor = f"{op}:{index}"
     dtype = shapes.types.of(name).dtype
     return TensorState(dtype, shape, flow.lists.get(tensor), shapes.values.get(tensor))

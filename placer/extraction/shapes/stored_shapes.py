@@ -7,16 +7,17 @@ from typing import Any
 
 from cost_models.op_info import Shape
 from placer.extraction.graph_defs.op_definitions import attribute
-from placer.extraction.graph_defs.raw_program import shape_of
+from placer.extraction.graph_defs.protobufs import StoredShapes, shape_of
 from placer.extraction.graph_defs.tensor_states import TensorState, is_known
 from placer.extraction.graph_defs.tensor_types import GraphTypes
+from placer.graph.tensor_names import split_tensor
 
 RESERVE_OUTPUT = 5
 """``FusedBatchNormV3``'s reserve space.
 
 Its shape function leaves it open; the CPU kernel (``core/kernels/fused_batch_norm_op.cc``)
 allocates a scalar (an empty vector with oneDNN).  cuDNN's fused training mode needs a workspace
-there that no shape tells.
+there whose size follows from no shape.
 """
 
 _SAME_SHAPE = frozenset({"ZerosLike", "OnesLike", "Identity", "StopGradient"})
@@ -25,7 +26,7 @@ _SAME_SHAPE = frozenset({"ZerosLike", "OnesLike", "Identity", "StopGradient"})
 def stated_shapes(
     graph_def: Any,
     types: GraphTypes,
-    stored: Mapping[str, Any],
+    stored: StoredShapes,
     inputs: Mapping[str, TensorState],
 ) -> dict[str, tuple[Shape, ...]]:
     """The shapes that a graph states itself, unknown where it does not."""
@@ -51,8 +52,8 @@ def settle_reserve_spaces(
         if node.op == "FusedBatchNormV3" and found[RESERVE_OUTPUT] is None:
             settled[node.name] = (*found[:RESERVE_OUTPUT], ())
         elif node.op in _SAME_SHAPE and not is_known(found[0]):
-            name, _, index = node.input[0].partition(":")
-            source = settled[name][int(index or 0)]
+            name, index = split_tensor(node.input[0])
+            source = settled[name][index]
             if is_known(source):
                 settled[node.name] = (source,)
     return settled

@@ -11,17 +11,16 @@ from typing import Any
 
 from cost_models.op_info import Shape
 from placer.extraction.graph_defs.op_definitions import attribute
-from placer.extraction.graph_defs.raw_program import shape_of
+from placer.extraction.graph_defs.protobufs import shape_of
 from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import sharpen_shape, widen_shapes
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
+from placer.graph.op_types import ENTERS, MERGES, SWITCHES
+from placer.graph.tensor_names import full_tensor, op_of, split_tensor
 
 _ARRAYS, _STACKS = frozenset({"TensorArrayV3"}), frozenset({"StackV2"})
-_PASSING = frozenset(
-    {"Enter", "RefEnter", "Identity", "Switch", "RefSwitch", "Merge", "RefMerge", "Exit"}
-    | {"TensorArrayGradV3"}
-)
+_PASSING = ENTERS | SWITCHES | MERGES | {"Exit", "Identity", "TensorArrayGradV3"}
 """What a handle goes through; the gradient of an array has elements of the same shape."""
 
 
@@ -38,7 +37,7 @@ class HandleContents:
         self.nodes = {node.name: node for node in types.nodes} if users else {}
         self.reads: list[tuple[Any, Any]] = []
         self.writes: dict[str, list[Any]] = {}
-        self.told: set[str] = set()
+        self.ours: set[str] = set()
         for node in users:
             creator = self._creator(node)
             if creator is not None and node.op in _READERS:
@@ -53,7 +52,7 @@ class HandleContents:
             if node.name in seen or not (is_start or node.op in _PASSING) or not node.input:
                 return None
             seen.add(node.name)
-            node = self.nodes.get(node.input[0].partition(":")[0])
+            node = self.nodes.get(op_of(node.input[0]))
             if node is None:
                 return None
         return node
@@ -65,17 +64,17 @@ class HandleContents:
         news = {}
         for node, creator in self.reads:
             found = _READERS[node.op](self, node, creator, imported)
-            is_ours = node.name in self.told or node.name not in known
+            is_ours = node.name in self.ours or node.name not in known
             if found is not None and is_ours and found != known.get(node.name):
                 news[node.name] = found
-        self.told.update(news)
+        self.ours.update(news)
         return news
 
     def element(self, creator: Any, imported: ImportedGraph) -> Shape:
         """What is known of the shape of every element."""
         alike = attribute(creator.attr, "identical_element_shapes").b
         combine = sharpen_shape if alike else widen_shapes
-        written = [_WRITTEN[n.op](n, imported) for n in self.writes.get(creator.name, ())]
+        written = [_written_element(n, imported) for n in self.writes.get(creator.name, ())]
         found = reduce(combine, written) if written else None
         if "element_shape" in creator.attr:
             found = sharpen_shape(found, shape_of(creator.attr["element_shape"].shape))
@@ -103,31 +102,16 @@ class HandleContents:
 
     def _pop(self, node: Any, creator: Any, imported: ImportedGraph) -> Refinement | None:
         element = self.element(creator, imported)
-        pushed = {imported.values.get(_tensor(w.input[1])) for w in self.writes[creator.name]}
+        pushed = {imported.values.get(full_tensor(w.input[1])) for w in self.writes[creator.name]}
         value = next(iter(pushed)) if len(pushed) == 1 else None
         if value is not None:
             return Refinement(value=(element, value))
         return _ensure(node, element, imported)
 
 
-def _written_element(node: Any, imported: ImportedGraph) -> Shape:
-    return _shape(node, 2, imported)
+_WRITTEN = {"TensorArrayWriteV3": 2, "TensorArrayScatterV3": 2, "StackPushV2": 1}
+"""The input that an op puts behind a handle; a scatter takes it apart into elements."""
 
-
-def _scattered_element(node: Any, imported: ImportedGraph) -> Shape:
-    shape = _shape(node, 2, imported)
-    return shape[1:] if shape else None
-
-
-def _pushed_element(node: Any, imported: ImportedGraph) -> Shape:
-    return _shape(node, 1, imported)
-
-
-_WRITTEN: Mapping[str, Callable[[Any, ImportedGraph], Shape]] = {
-    "TensorArrayWriteV3": _written_element,
-    "TensorArrayScatterV3": _scattered_element,
-    "StackPushV2": _pushed_element,
-}
 _READERS: Mapping[str, Callable[[HandleContents, Any, Any, ImportedGraph], Refinement | None]] = {
     "TensorArrayReadV3": HandleContents._read,
     "TensorArrayGatherV3": HandleContents._gather,
@@ -137,11 +121,18 @@ _READERS: Mapping[str, Callable[[HandleContents, Any, Any, ImportedGraph], Refin
 }
 
 
+def _written_element(node: Any, imported: ImportedGraph) -> Shape:
+    shape = _shape(node, _WRITTEN[node.op], imported)
+    if node.op == "TensorArrayScatterV3":
+        return shape[1:] if shape else None
+    return shape
+
+
 def _length(creator: Any, imported: ImportedGraph) -> int | None:
     """How many elements an array has; ``None`` if it may grow."""
     if attribute(creator.attr, "dynamic_size").b:
         return None
-    value = imported.values.get(_tensor(creator.input[0]))
+    value = imported.values.get(full_tensor(creator.input[0]))
     return value[0] if value else None
 
 
@@ -153,9 +144,5 @@ def _ensure(node: Any, shape: Shape, imported: ImportedGraph) -> Refinement | No
 
 
 def _shape(node: Any, number: int, imported: ImportedGraph) -> Shape:
-    name, _, index = _tensor(node.input[number]).rpartition(":")
-    return imported.shapes[name][int(index)]
-
-
-def _tensor(reference: str) -> str:
-    return reference if ":" in reference else f"{reference}:0"
+    name, index = split_tensor(node.input[number])
+    return imported.shapes[name][index]

@@ -12,8 +12,8 @@ from typing import Any
 
 from cost_models.op_info import Shape
 from placer.extraction.graph_defs.op_definitions import attribute
-from placer.extraction.graph_defs.raw_program import dtype_name
-from placer.extraction.graph_defs.scratch_graphs import ELEMENT_SHAPE_INPUT, Refinement
+from placer.extraction.graph_defs.protobufs import dtype_name
+from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import (
     ElementState,
     TensorState,
@@ -22,11 +22,21 @@ from placer.extraction.graph_defs.tensor_states import (
 )
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
+from placer.graph.op_types import (
+    ENTERS,
+    EXITS,
+    LIST_ITEM_INPUT,
+    LIST_SHAPE_INPUT,
+    MERGES,
+    NEXT_ITERATIONS,
+    SWITCHES,
+)
+from placer.graph.tensor_names import data_inputs, full_tensor, split_tensor
 
 PASSING_TYPES = frozenset(
-    {"Identity", "StopGradient", "ZerosLike", "AddN", "Enter", "Exit", "Switch", "Merge"}
-    | {"NextIteration", "TensorListSetItem", "TensorListPushBack", "TensorListPopBack"}
+    {"Identity", "StopGradient", "ZerosLike", "AddN", *LIST_ITEM_INPUT, "TensorListPopBack"}
     | {"TensorListResize", "TensorListScatterIntoExistingList"}
+    | (ENTERS | EXITS | SWITCHES | MERGES | NEXT_ITERATIONS)
 )
 READING_TYPES = frozenset(
     {"TensorListGetItem", "TensorListPopBack", "TensorListStack", "TensorListGather"}
@@ -66,27 +76,27 @@ class ListFlow:
             self.lists[f"{node.name}:0"] = _CREATORS[node.op](self, node)
 
     def refinement(self, node: Any) -> Refinement | None:
-        """What an op that reads or makes lists should be told about them, if that is news."""
+        """What a reader or creator of lists can learn about them beyond what it states."""
         if node.op == "TensorListFromTensor":
-            told = self.lists[f"{node.name}:0"]
+            held = self.lists[f"{node.name}:0"]
         elif node.op in READING_TYPES and self._data(node, 0) in self.lists:
-            told = self.lists[self._data(node, 0)]
+            held = self.lists[self._data(node, 0)]
         else:
             return None
-        stated = self._shape_value(node, ELEMENT_SHAPE_INPUT[node.op])
-        shape = sharpen_shape(stated, told.shape)
+        stated = self._shape_value(node, LIST_SHAPE_INPUT[node.op])
+        shape = sharpen_shape(stated, held.shape)
         length = None
         if node.op == "TensorListStack" and not _states_length(node):
-            length = told.length
+            length = held.length
         value = None
-        if node.op == "TensorListPopBack" and told.value is not None:
-            value = told.shape, told.value
+        if node.op == "TensorListPopBack" and held.value is not None:
+            value = held.shape, held.value
         if shape == stated and length is None and value is None:
             return None
         return Refinement(element_shape=shape, num_elements=length, value=value)
 
     def _written(self, node: Any) -> ElementState | None:
-        number = {"TensorListSetItem": 2, "TensorListPushBack": 1}.get(node.op)
+        number = LIST_ITEM_INPUT.get(node.op)
         if number is None:
             return None
         item = self._data(node, number)
@@ -94,15 +104,13 @@ class ListFlow:
         return ElementState(self.types.of(item).dtype, self._shape(item), value=value, written=True)
 
     def _data(self, node: Any, number: int) -> str:
-        data = [name for name in node.input if not name.startswith("^")]
-        if number >= len(data):
-            return ""
-        return data[number] if ":" in data[number] else f"{data[number]}:0"
+        data = data_inputs(node.input)
+        return full_tensor(data[number]) if number < len(data) else ""
 
     def _shape(self, tensor: str) -> Shape:
-        name, _, index = tensor.rpartition(":")
+        name, index = split_tensor(tensor)
         shapes = self.imported.shapes.get(name, ())
-        return shapes[int(index)] if int(index or 0) < len(shapes) else None
+        return shapes[index] if index < len(shapes) else None
 
     def _shape_value(self, node: Any, number: int) -> Shape:
         """The shape that an input tensor states; unknown where it holds -1."""

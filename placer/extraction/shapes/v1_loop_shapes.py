@@ -17,6 +17,7 @@ from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import sharpen_shape, widen_shapes
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
+from placer.graph.tensor_names import op_of, split_tensor
 
 _HANDLES = frozenset({"resource", "variant"})
 """What they refer to would get lost on the way through an ``EnsureShape``."""
@@ -34,13 +35,13 @@ class LoopVariables:
         steps = {node.name: node.input[0] for node in types.nodes_of({"NextIteration"})}
         self.variables: dict[str, tuple[str, str]] = {}
         for node in types.nodes_of({"Merge"}):
-            sources = [name.partition(":")[0] for name in node.input]
+            sources = [op_of(name) for name in node.input]
             entering = [self.enters[name] for name in sources if name in self.enters]
             returning = [steps[name] for name in sources if name in steps]
             if len(entering) == len(returning) == 1:
                 self.variables[node.name] = entering[0], returning[0]
         self.changing: dict[str, Shape] = {}
-        self.told: set[str] = set()
+        self.ours: set[str] = set()
 
     def refinements(
         self, imported: ImportedGraph, known: Mapping[str, Refinement], *, final: bool = False
@@ -59,10 +60,10 @@ class LoopVariables:
         news = {}
         for name, shape in found.items():
             refinement = Refinement(ensured=((0, shape),))
-            is_ours = name in self.told or (name not in known and shape is not None)
+            is_ours = name in self.ours or (name not in known and shape is not None)
             if is_ours and shape != imported.shapes[name][0] and refinement != known.get(name):
                 news[name] = refinement
-        self.told.update(news)
+        self.ours.update(news)
         return news
 
     def _kept(self, name: str, entering: Shape, returning: Shape) -> Shape:
@@ -76,5 +77,5 @@ class LoopVariables:
 
 
 def _shape(reference: str, imported: ImportedGraph) -> Shape:
-    name, _, number = reference.partition(":")
-    return imported.shapes[name][int(number or 0)]
+    name, number = split_tensor(reference)
+    return imported.shapes[name][number]

@@ -6,26 +6,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import median_low
 
-from cost_models.estimation import estimate
 from cost_models.op_cost import OpCost
 from cost_models.op_info import TensorProperties
+from cost_models.registry import estimate
 from cost_models.tensor_size import tensor_bytes
 from placer.graph.op_graph import Op, OpGraph
+from placer.graph.op_types import ANONYMOUS, BRANCHES, CONTROL_FLOW, LOOPS, VARIABLES
 from placer.prediction.costs.unrolling import follow_loop
 from placer.prediction.costs.variants import copied_reads, in_place_costs
 from placer.prediction.memory.live_moments import activation_peak
-from placer.prediction.step.control_flow import LOOPS, find_trip_count, loop_invariants
+from placer.prediction.step.control_flow import find_trip_count, loop_invariants
 from placer.prediction.step.tensor_lists import list_costs
-from placer.processes import collection_paused
-
-_BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
-_HANDLES = frozenset({"VarHandleOp", "VariableV2", "Variable", "AutoReloadVariable"})
-_ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
-"""TensorFlow's shared name for a handle that shares nothing (``ResourceHandle::ANONYMOUS_NAME``).
-"""
 
 
-@collection_paused()
 def estimate_costs(
     graph: OpGraph, trip_count: int | None = None, *, in_place: bool = False
 ) -> dict[str, OpCost]:
@@ -34,10 +27,9 @@ def estimate_costs(
     ``in_place`` also finds the ops that write over an input, which takes a fifth longer: only
     calibrated devices know how much faster that is.
 
-    A loop costs its condition and body times the trip count
-    that the graph tells, else ``trip_count``, else once and flagged inaccurate; a branch op costs
-    the dearest branch; any other op with bodies costs them once, flagged.  Variables weigh on the
-    op ``handle``, each once.
+    A loop costs its condition and body times the trip count that follows from the graph, else
+    ``trip_count``, else once and flagged inaccurate; a branch op costs the dearest branch; any
+    other op with bodies costs them once, flagged.  Variables weigh on the op ``handle``, each once.
     """
     costs = estimate({op.name: op.info for op in graph.ops.values()})
     costs.update(list_costs(graph, costs))
@@ -49,9 +41,7 @@ def estimate_costs(
     for op in graph.ops.values():
         if op.bodies:
             costs[op.name] = bodies.cost_of(op, graph, costs[op.name])
-        elif (
-            op.op_type in LOOPS | _BRANCHES
-        ):  # shapes could not be inferred, so bodies are not known
+        elif op.op_type in CONTROL_FLOW:  # of unknown shapes, so that its bodies are not known
             costs[op.name] = replace(costs[op.name], unmodelled=True, inaccurate=True)
     return costs
 
@@ -83,7 +73,7 @@ def _variable_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, Op
         found[variable.handle] = _keeping(cost, size)
     shared = {_shared_name(graph.ops[name]) for name in found}
     for op in graph.ops.values():
-        if op.op_type in _HANDLES and op.name not in found:
+        if op.op_type in VARIABLES and op.name not in found:
             if _shared_name(op) in shared:
                 found[op.name] = _keeping(costs[op.name], 0)
             shared.add(_shared_name(op))
@@ -98,7 +88,7 @@ def _keeping(cost: OpCost, size: int) -> OpCost:
 def _shared_name(op: Op) -> tuple[object, object]:
     """What two handle ops have in common if they stand for one variable."""
     name = op.info.attributes.get("shared_name", "")
-    own = name in ("", _ANONYMOUS)
+    own = name in ("", ANONYMOUS)
     return op.info.attributes.get("container", ""), f"//{op.name}" if own else name
 
 
@@ -145,7 +135,7 @@ class _Bodies:
             temporary_bytes=max(temporary),
             temporary_samples=tuple(temporary) if len(set(temporary)) > 1 else (),
         )
-        return cost if op.op_type in _BRANCHES else replace(cost, inaccurate=True)
+        return cost if op.op_type in BRANCHES else replace(cost, inaccurate=True)
 
     def _loop(self, op: Op, graph: OpGraph, own: OpCost, bodies: list[_BodyCost]) -> OpCost:
         """Trips times the condition and the body.

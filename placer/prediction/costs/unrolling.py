@@ -5,18 +5,17 @@ One loop on its own, fed with its arguments; see :mod:`placer.prediction.step.lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 from cost_models.op_cost import OpCost
 from cost_models.op_info import OpInfo
 from placer.graph.op_graph import Op, OpGraph
-from placer.prediction.memory.buffers import Lifetime
+from placer.prediction.memory.buffers import peak_without_feeds
 from placer.prediction.memory.lifetimes import Simulation
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.step.executor import prepare, run_once
-from placer.prediction.step.loop_bodies import Inliner
+from placer.prediction.step.loop_bodies import BodyLayout
 
 _DEVICE = "CPU:0"
 _MOST_OPS = 20_000
@@ -69,7 +68,7 @@ def _follow(
     for seed in range(max(1, min(_MOST_ORDERS, 2 * _MOST_OPS // len(graph.ops)))):
         simulation = Simulation(step.layout, step.numbers(run_once(prepared, seed)))
         simulation.run()
-        peaks.append(_peak_bytes(simulation.lifetimes, len(graph.ops)))
+        peaks.append(peak_without_feeds(simulation.lifetimes, len(graph.ops)))
     home = {
         tensor: value
         for name, values in zip(step.layout.names, step.layout.outputs, strict=True)
@@ -85,24 +84,12 @@ def _unroll(
     op: Op, functions: Mapping[str, OpGraph], costs: Mapping[str, Mapping[str, OpCost]], trips: int
 ) -> tuple[OpGraph, dict[str, OpCost]]:
     """The graph of the iterations, fed with the loop's arguments, and its costs."""
-    inliner = Inliner(functions, costs)
+    layout = BodyLayout(functions, costs)
     feeds = [f"argument{index}" for index in range(len(op.info.inputs))]
     inputs = tuple(
-        inliner.add(Op(name=name, info=OpInfo(op="Placeholder", outputs=(properties,))))
+        layout.add(Op(name=name, info=OpInfo(op="Placeholder", outputs=(properties,))))
         for name, properties in zip(feeds, op.info.inputs, strict=True)
     )
-    results = inliner.add_loop(replace(op, inputs=inputs, control_inputs=()), trips)
-    graph = OpGraph(
-        ops=inliner.ops, feeds=tuple(feeds), fetches=tuple(results), functions=functions
-    )
-    return graph, inliner.cost_of
-
-
-def _peak_bytes(lifetimes: Iterable[Lifetime], count: int) -> int:
-    """The most that is alive at once, fed values aside."""
-    change = [0] * (count + 1)
-    for lifetime in lifetimes:
-        if lifetime.kind != "feed":
-            change[lifetime.first] += lifetime.bytes
-            change[lifetime.last + 1] -= lifetime.bytes
-    return max(accumulate(change))
+    results = layout.add_loop(replace(op, inputs=inputs, control_inputs=()), trips)
+    graph = OpGraph(ops=layout.ops, feeds=tuple(feeds), fetches=tuple(results), functions=functions)
+    return graph, layout.cost_of

@@ -1,4 +1,4 @@
-"""What the graph tells of how long ops take, beyond what they are.
+"""How the graph makes ops slower or faster than others of their type.
 
 An op that writes its result over an input needs no new buffer: on a CPU, where memory is fresh or
 cold, it may be five times as fast as one that does.  ``OpKernelContext::forward_input`` of
@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import Op, OpGraph
-from placer.graph.order import BACK_EDGE_TARGETS, predecessors
+from placer.graph.op_types import MERGES, READ_VARIABLE
+from placer.graph.order import predecessors
 from placer.prediction.step.buffer_sharing import may_share, overwritten_inputs, shared_input
 from placer.prediction.step.executor import INEXPENSIVE, ExecutorGraph, run
 from placer.prediction.step.step_layout import (
@@ -26,7 +27,6 @@ from placer.prediction.step.step_layout import (
 
 IN_PLACE = "in-place"
 COPY = "copy"
-_READ = "ReadVariableOp"
 
 
 def copied_reads(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
@@ -43,7 +43,7 @@ def copied_reads(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCos
             family="data_movement",
         )
         for op in graph.ops.values()
-        if op.op_type == _READ and op.inputs and variable_of.get(op.inputs[0]) in copied
+        if op.op_type == READ_VARIABLE and op.inputs and variable_of.get(op.inputs[0]) in copied
     }
 
 
@@ -80,7 +80,11 @@ class _OwnedTensors:
         slots = overwritten_inputs(op.info, 0) if op.info.outputs and may_share(op.op_type) else ()
         inputs = [op.inputs[slot] for slot in slots if slot < len(op.inputs)]
         taken = any(t in self.owned and self.last_reader[t] == op.name for t in inputs)
-        if op.name not in self.feeds and op.op_type not in RESIDENT_OUTPUTS and op.op_type != _READ:
+        if (
+            op.name not in self.feeds
+            and op.op_type not in RESIDENT_OUTPUTS
+            and op.op_type != READ_VARIABLE
+        ):
             self.add(op)
         return taken
 
@@ -109,10 +113,10 @@ def _usual_positions(graph: OpGraph) -> dict[str, int]:
     waiting = []
     feeds = frozenset(graph.feeds)
     for index, (name, op) in enumerate(graph.ops.items()):
-        if op.op_type in BACK_EDGE_TARGETS:
+        if op.op_type in MERGES:
             before = predecessors(op, graph.ops)
         else:
-            before = [tensor.rpartition(":")[0] for tensor in op.inputs] + [*op.control_inputs]
+            before = [*op.producers, *op.control_inputs]
         if name in feeds or not before:
             before = []
             successors[-1].append(index)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 
@@ -33,49 +36,36 @@ class Lifetime(NamedTuple):
     reads: tuple[Read, ...] = ()
 
 
+def peak_without_feeds(lifetimes: Iterable[Lifetime], op_count: int) -> int:
+    """The most bytes that are alive at once while ``op_count`` ops run, fed values aside."""
+    change = [0] * (op_count + 1)
+    for lifetime in lifetimes:
+        if lifetime.kind != "feed":
+            change[lifetime.first] += lifetime.bytes
+            change[lifetime.last + 1] -= lifetime.bytes
+    return max(accumulate(change))
+
+
+@dataclass(slots=True, eq=False)
 class Buffer:
     """A buffer during the simulation; ``holders`` is the number of those who still need it.
 
     A resident buffer is a variable or constant: its bytes are counted elsewhere.  ``items`` are
     the buffers that a tensor list holds, at most ``capacity`` of them, where that is known,
-    of which so many were read one after the other.
+    of which ``items_read`` were read one after the other.
     """
 
-    __slots__ = (
-        "bytes",
-        "capacity",
-        "device",
-        "first",
-        "holders",
-        "items",
-        "items_read",
-        "kind",
-        "owner",
-        "reads",
-        "resident",
-    )
-
-    def __init__(
-        self,
-        owner: str,
-        device: str,
-        size: int,
-        kind: str,
-        first: int,
-        holders: int = 0,
-        resident: bool = False,
-    ) -> None:
-        self.owner = owner
-        self.device = device
-        self.bytes = size
-        self.kind = kind
-        self.first = first
-        self.holders = holders
-        self.resident = resident
-        self.items: list[Buffer] = []
-        self.capacity: int | None = None
-        self.items_read = 0
-        self.reads: list[Read] = []
+    owner: str
+    device: str
+    bytes: int
+    kind: str
+    first: int
+    holders: int = 0
+    resident: bool = False
+    items: list[Buffer] = field(default_factory=list)
+    capacity: int | None = None
+    items_read: int = 0
+    reads: list[Read] = field(default_factory=list)
 
     def lifetime(self, last: int) -> Lifetime:
         """What remains of the buffer when op number ``last`` is the last that needs it."""

@@ -26,7 +26,7 @@ def find_lifetimes(
     layout: StepLayout, order: Sequence[int], *, with_reads: bool = False
 ) -> list[Lifetime]:
     """The lifetimes of all buffers but the resident ones, if the ops run in ``order`` (numbers,
-    each once).  ``with_reads`` also tells who keeps each buffer."""
+    each once).  ``with_reads`` also says who keeps each buffer."""
     simulation = Simulation(layout, order, with_reads)
     simulation.run()
     return simulation.lifetimes

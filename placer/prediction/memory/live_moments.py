@@ -6,12 +6,12 @@ Statements about placements that are not known yet: rows of a placement problem,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate
 
 from cost_models.op_cost import OpCost
 from cost_models.op_info import ask_once
 from placer.graph.op_graph import Op, OpGraph
-from placer.prediction.memory.buffers import Lifetime
+from placer.graph.op_types import MERGES, READ_VARIABLE
+from placer.prediction.memory.buffers import Lifetime, peak_without_feeds
 from placer.prediction.memory.lifetimes import find_lifetimes
 from placer.prediction.memory.timelines import StepMemory, checked_order
 from placer.prediction.step.buffer_sharing import Sharing, find_sharing, overwritten_inputs
@@ -22,7 +22,17 @@ _SINGLE_DEVICE = "CPU:0"
 def moment_finder(
     graph: OpGraph, costs: Mapping[str, OpCost], order: Sequence[str] | None = None
 ) -> Callable[[str], dict[str, int]]:
-    """:func:`live_moment` for any op of the graph, with the simulation done once."""
+    """For any op of the graph, the bytes that each op needs in its device's memory while that one
+    runs, resident ones aside.
+
+    A buffer counts at the running op if that writes or reads it (and could not write over it), else
+    at the last op that reads what was written into it by then: wherever that op is placed, a copy
+    is there, sent as soon as it is produced.  A buffer that is fetched, or that nobody reads,
+    counts at the op that wrote it, the temporary bytes at the running op.  So, whatever the
+    placement, the sum over the ops of a device is not above the prediction for that device at this
+    moment, and with all ops on one device it is the prediction (slices that keep a larger buffer
+    aside).
+    """
     order = checked_order(graph, order)
     position = {name: index for index, name in enumerate(order)}
     lifetimes = _single_device_lifetimes(graph, costs, order, with_reads=True)
@@ -33,22 +43,6 @@ def moment_finder(
         return _needed_bytes(lifetimes, order, position[at_op], prefer_reader=not overwrites)
 
     return find_moment
-
-
-def live_moment(
-    graph: OpGraph, costs: Mapping[str, OpCost], at_op: str, order: Sequence[str] | None = None
-) -> dict[str, int]:
-    """Bytes that each op needs in its device's memory while ``at_op`` runs, resident ones aside.
-
-    A buffer counts at ``at_op`` if that writes or reads it (and could not write over it), else at
-    the last op that reads what was written into it by then: wherever that op is placed, a copy is
-    there, sent as soon as it is produced.  A buffer that is fetched, or that nobody reads, counts
-    at the op that wrote it, the temporary bytes at ``at_op``.  So, whatever the placement, the sum
-    over the ops of a device is not above the prediction for that device at this moment, and with
-    all ops on one device it is the prediction (slices that keep a larger
-    buffer aside).
-    """
-    return moment_finder(graph, costs, order)(at_op)
 
 
 def _needed_bytes(
@@ -94,7 +88,7 @@ def _buffer_roots(graph: OpGraph, sharing: Iterable[Sharing]) -> dict[str, str]:
     """For every tensor that may be a view of another one's buffer, that one."""
     roots: dict[str, str] = {}
     for op, found in zip(graph.ops.values(), sharing, strict=True):
-        shares = (0,) if op.op_type == "ReadVariableOp" else found.shared
+        shares = (0,) if op.op_type == READ_VARIABLE else found.shared
         for name, shared in zip(graph.output_names[op.name], shares, strict=True):
             if shared is not None and shared < len(op.inputs):
                 source = op.inputs[shared]
@@ -118,7 +112,7 @@ def _working_set(
             root, size = roots.get(name, name), sizes[name]
             if size >= read.get(root, 0):
                 read[root] = size
-    if op.op_type in ("Merge", "RefMerge"):  # one of its inputs is alive
+    if op.op_type in MERGES:  # one of its inputs is alive
         return max(read.values(), default=0)
     written = [
         0 if op.bodies or overwritten or roots.get(name, name) != name else sizes[name]
@@ -132,12 +126,8 @@ def activation_peak(graph: OpGraph, costs: Mapping[str, OpCost]) -> int:
 
     Resident bytes and fed values are left out.
     """
-    change = [0] * (len(graph.ops) + 1)
-    for lifetime in _single_device_lifetimes(graph, costs, tuple(graph.ops)):
-        if lifetime.kind != "feed":
-            change[lifetime.first] += lifetime.bytes
-            change[lifetime.last + 1] -= lifetime.bytes
-    return max(accumulate(change))
+    lifetimes = _single_device_lifetimes(graph, costs, tuple(graph.ops))
+    return peak_without_feeds(lifetimes, len(graph.ops))
 
 
 def _single_device_lifetimes(

@@ -1,8 +1,8 @@
 """What buffers are for: weights or optimizer state, activations or gradients.
 
 Nothing in a graph says so.  What the fetched values depend on is the forward pass; what is
-computed beside it, from the inputs, only to update variables is gradients; a variable that takes
-no part in the forward pass but in the update of another one is optimizer state.
+computed apart from it, from the inputs, only to update variables is gradients; a variable that
+takes no part in the forward pass but in the update of another one is optimizer state.
 
     x ---> h ---> loss (fetched)            h: activation
       '--> dw ---> update w                 dw: gradient
@@ -12,16 +12,17 @@ no part in the forward pass but in the update of another one is optimizer state.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from placer.graph.op_graph import Op, OpGraph
+from placer.graph.op_types import REF_VARIABLES
+from placer.graph.tensor_names import op_of
 from placer.prediction.step.step_layout import find_variables
 
 _APPLY = re.compile("(Resource)?(Sparse)?Apply")
 _UPDATE = re.compile("(Resource)?(Sparse)?(Apply|Assign|Scatter|StridedSliceAssign)")
-_REF_VARIABLES = frozenset({"Variable", "VariableV2", "AutoReloadVariable"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,23 +45,23 @@ class Roles:
         return "gradient" if kind == "activation" and op in self.gradients else kind
 
 
-def is_update(op: Op) -> bool:
-    """Whether ``op`` writes a variable."""
-    return _updates(op.op_type)
-
-
 @cache
-def _updates(op_type: str) -> bool:
+def is_update_type(op_type: str) -> bool:
+    """Whether ops of this type write a variable.
+
+    >>> is_update_type("ResourceApplyAdam"), is_update_type("MatMul")
+    (True, False)
+    """
     return _UPDATE.match(op_type) is not None
 
 
 def find_roles(graph: OpGraph) -> Roles:
     """The roles of the ops of ``graph``; none where nothing is fetched or nothing is updated."""
-    updates = [op for op in graph.ops.values() if is_update(op)]
+    updates = [op for op in graph.ops.values() if is_update_type(op.op_type)]
     variables = frozenset(variable.handle for variable in graph.variables)
     if not updates:
         return Roles(variables=variables)
-    forward = _before((tensor.rpartition(":")[0] for tensor in graph.fetches), graph)
+    forward = _before(map(op_of, graph.fetches), graph)
     forward -= {op.name for op in updates}
     if not forward:
         return Roles(variables=variables)
@@ -69,7 +70,7 @@ def find_roles(graph: OpGraph) -> Roles:
     consumers = _consumers(graph)
     return Roles(
         variables=variables,
-        gradients=frozenset(backward & _after(graph.feeds, consumers)),
+        gradients=frozenset(backward.intersection(_reached(graph.feeds, consumers))),
         optimizer_state=frozenset(
             _optimizer_state(graph, updates, forward, variable_of, consumers)
         ),
@@ -114,24 +115,15 @@ def _reaches_another(
     consumers: Mapping[str, Iterable[str]],
 ) -> bool:
     """Whether what is read of ``variable`` goes into the update of another one."""
-    seen = set(reads)
-    stack = list(seen)
-    while stack:
-        name = stack.pop()
-        if updated.get(name, variable) != variable:
-            return True
-        for consumer in consumers.get(name, ()):
-            if consumer not in seen:
-                seen.add(consumer)
-                stack.append(consumer)
-    return False
+    behind = _reached(reads, consumers)
+    return any(updated.get(name, variable) != variable for name in behind)
 
 
 def _variables(graph: OpGraph) -> dict[str, str]:
     """The handle that each resource or reference tensor comes from."""
     found = find_variables(graph)
     for op in graph.ops.values():
-        if op.op_type in _REF_VARIABLES:
+        if op.op_type in REF_VARIABLES:
             found[op.output_name(0)] = op.name
     return found
 
@@ -142,28 +134,29 @@ def _before(names: Iterable[str], graph: OpGraph) -> set[str]:
     stack = list(seen)
     while stack:
         for tensor in graph.ops[stack.pop()].inputs:
-            producer = tensor.rpartition(":")[0]
+            producer = tensor.partition(":")[0]  # no call: this is asked of every tensor, twice
             if producer not in seen:
                 seen.add(producer)
                 stack.append(producer)
     return seen
 
 
-def _after(names: Iterable[str], consumers: Mapping[str, Iterable[str]]) -> set[str]:
-    """``names`` and everything that depends on their values."""
+def _reached(names: Iterable[str], consumers: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """``names`` and everything that depends on their values, each once."""
     seen = set(names)
     stack = list(seen)
     while stack:
-        for consumer in consumers.get(stack.pop(), ()):
-            if consumer not in seen:
-                seen.add(consumer)
-                stack.append(consumer)
-    return seen
+        name = stack.pop()
+        yield name
+        for other in consumers.get(name, ()):
+            if other not in seen:
+                seen.add(other)
+                stack.append(other)
 
 
 def _consumers(graph: OpGraph) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for op in graph.ops.values():
         for tensor in op.inputs:
-            found.setdefault(tensor.rpartition(":")[0], []).append(op.name)
+            found.setdefault(tensor.partition(":")[0], []).append(op.name)
     return found

@@ -22,7 +22,6 @@ from placer.prediction.memory.roles import Roles, find_roles
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
 from placer.prediction.step.routes import Place, Routes, find_routes, host_of
 from placer.prediction.step.step_layout import StepLayout, lay_out_step
-from placer.processes import collection_paused
 
 
 def predict_memory(
@@ -51,7 +50,6 @@ class StepMemory:
     ``owner`` maps ops to the names that timelines give them, if these are others.
     """
 
-    @collection_paused()
     def __init__(
         self,
         graph: OpGraph,
@@ -77,7 +75,6 @@ class StepMemory:
         """What the memory of every op is for."""
         return find_roles(self.graph)
 
-    @collection_paused()
     def timelines(self, order: Sequence[str] | None = None) -> dict[str, MemoryTimeline]:
         """The memory of every device along ``order``.  Raises :class:`UsageError`."""
         names = checked_order(self.graph, order)
@@ -174,6 +171,7 @@ def _timeline(
     owner: Mapping[str, str],
 ) -> MemoryTimeline:
     """The sum of all buffers of one device, moment by moment."""
+    # bytes in use, moment by moment, and their peak
     resident_bytes = sum(resident.values())
     change = [0] * (len(order) + 1)
     for lifetime in lifetimes:
@@ -182,6 +180,7 @@ def _timeline(
     in_use = tuple(accumulate(change[:-1], initial=resident_bytes))[1:]
     peak_bytes = max(in_use, default=resident_bytes)
     moment = in_use.index(peak_bytes) if in_use else -1
+    # what is alive at the peak; ops of one laid out loop count as that loop
     order_of_owners = tuple([owner.get(name, name) for name in order]) if owner else order
     live: Counter[tuple[str, str, str]] = Counter()
     single: list[LiveBuffer] = []

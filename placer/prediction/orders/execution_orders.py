@@ -15,7 +15,6 @@ from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import PeakRange
 from placer.prediction.step.executor import prepare, run_once, run_reversed
 from placer.prediction.step.routes import is_cpu
-from placer.processes import collection_paused
 
 _FEWEST_ORDERS = 2
 _MOST_ORDERS = 32
@@ -32,18 +31,21 @@ _UNSEEN_SHARE = 0.002
 
 
 def uses_accelerator(device_names: Iterable[str]) -> bool:
-    """Whether some device is no CPU."""
+    """Whether some device is no CPU.
+
+    >>> uses_accelerator(["CPU:0", "GPU:0"]), uses_accelerator(["CPU:0", "CPU:1"])
+    (True, False)
+    """
     return not all(map(is_cpu, device_names))
 
 
-@collection_paused()
 def executor_orders(
     graph: OpGraph, *, accelerated: bool, laid_out: bool = False
 ) -> list[tuple[str, ...]]:
     """Orders in which the executor may run ``graph``; the same ones at every call.
 
-    On CPUs expensive ops go through the thread pool, beside accelerators every op is run first
-    in, first out.  There are 2 to 32 of them, fewer for large graphs and beside accelerators, more
+    On CPUs expensive ops go through the thread pool, with accelerators every op is run first
+    in, first out.  There are 2 to 32 of them, fewer for large graphs and with accelerators, more
     for those whose loops are ``laid_out``: for these the reversed order, too, since the loop of a
     gradient runs ahead in a few orders only, and then holds twice as much.
     """
@@ -55,13 +57,9 @@ def executor_orders(
     return [*orders, run_reversed(prepared)] if laid_out else orders
 
 
-@collection_paused()
-def peaks_along(
-    step: StepMemory, orders: Iterable[Sequence[str]], first: int = 0
-) -> list[dict[str, int]]:
-    """The peaks of every device along each order, each a step of its own, numbered from ``first``
-    on."""
-    return [step.peaks(order, sample) for sample, order in enumerate(orders, first)]
+def peaks_along(step: StepMemory, orders: Iterable[Sequence[str]]) -> list[dict[str, int]]:
+    """The peaks of every device along each order, each a step of its own."""
+    return [step.peaks(order, sample) for sample, order in enumerate(orders)]
 
 
 def ranges_of_peaks(step: StepMemory, peaks: Sequence[Mapping[str, int]]) -> dict[str, PeakRange]:
@@ -85,7 +83,11 @@ def _range(peaks: Sequence[int], resident: int) -> PeakRange:
 
 def highest_peak(peaks: Sequence[float], resident: float) -> float:
     """The high end of the range of a device's peak, given the peaks along each order and what is
-    resident there."""
+    resident there.
+
+    >>> highest_peak([100, 100, 100], resident=100)
+    100
+    """
     return max(peaks) + _beyond(peaks, resident)
 
 

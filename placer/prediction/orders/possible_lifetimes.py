@@ -9,7 +9,7 @@ device that reads it from the moment it is produced until its last reader there 
     a, b | d   8  8  .  .             on the device of a and b
                8  8  8  8             on the device of d: received when a runs, read by d
 
-So one simulation per order, of all ops together, tells the buffers and who keeps them.
+So one simulation per order, of all ops together, shows the buffers and who keeps them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from placer.prediction.memory.lifetimes import Simulation
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.step.routes import is_cpu
-from placer.processes import collection_paused
 
 NOBODY = -1
 
@@ -65,16 +64,15 @@ class PossibleLifetimes:
         self.read_start[-1] = len(self.reader)
 
 
-@collection_paused()
 def find_possible_lifetimes(
     steps: PossibleSteps, allowed: Mapping[str, Sequence[str]], host: str
 ) -> PossibleLifetimes:
     """The buffers along the orders of ``steps``; ``allowed`` has the devices that each op may use,
     in the order in which ops are numbered.
 
-    All accelerators are one here, so that what the kernels of a GPU keep in host memory is told
-    apart.  That stays out, as do copies of fetched values: both are in host memory whatever the
-    placement, and are for a prediction to count.
+    All accelerators are one here, apart from the host: what GPU kernels keep in host memory stays
+    out, as do copies of fetched values.  Both are there whatever the placement, and are for a
+    prediction to count.
     """
     together = {name: _stand_in(devices, host) for name, devices in allowed.items()}
     alike = next((name for name in together.values() if not is_cpu(name)), host)

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
+from placer.graph.op_types import LOOPS
 from placer.prediction.costs.op_costs import estimate_body_costs
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import PeakRange
@@ -16,16 +17,13 @@ from placer.prediction.orders.execution_orders import (
     ranges_of_peaks,
     uses_accelerator,
 )
-from placer.prediction.step.control_flow import LOOPS
 from placer.prediction.step.loop_bodies import lay_out_control_flow
-from placer.processes import collection_paused
 
 _MOST_OPS = 50_000
 """Loops that would make a graph larger stay one op: what their iterations hold is then followed
 for one loop at a time (:mod:`placer.prediction.costs.unrolling`)."""
 
 
-@collection_paused()
 def predict_peak_ranges(
     graph: OpGraph,
     costs: Mapping[str, OpCost],
@@ -49,7 +47,6 @@ class PossibleSteps:
     name (:mod:`placer.prediction.step.loop_bodies`).
     """
 
-    @collection_paused()
     def __init__(
         self,
         graph: OpGraph,

@@ -71,7 +71,11 @@ _LOSSES = frozenset({"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropy
 
 @cache
 def may_share(op_type: str) -> bool:
-    """Can an output of such an op be an input's buffer, or be written over one?"""
+    """Can an output of such an op be an input's buffer, or be written over one?
+
+    >>> may_share("Reshape"), may_share("Relu"), may_share("MatMul")
+    (True, True, False)
+    """
     known: tuple[Collection[str], ...] = (SHARED, OVERWRITTEN, _RULES, _LOSSES)
     return op_type in ("IdentityN", "AddN") or any(op_type in types for types in known)
 

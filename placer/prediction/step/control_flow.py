@@ -1,4 +1,4 @@
-"""What the bodies of functional control flow tell: what passes through, how often they run.
+"""What follows from the bodies of functional control flow: what passes through, how often they run.
 
 In a body, ``feeds`` are its arguments and ``fetches`` its results, each once and in order.
 """
@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from placer.graph.op_graph import Op, OpGraph
-
-LOOPS = frozenset({"While", "StatelessWhile"})
+from placer.graph.op_types import LOOPS
+from placer.graph.tensor_names import op_of, split_tensor
 
 _SAME_VALUE = frozenset({"Identity", "StopGradient", "PreventGradient", "Cast", "EnsureShape"})
 _ADDITIONS = frozenset({"Add", "AddV2"})
@@ -39,7 +39,7 @@ def loop_invariants(body: OpGraph) -> frozenset[int]:
     return frozenset(
         index
         for index, (feed, fetch) in enumerate(zip(body.feeds, body.fetches, strict=False))
-        if _origin(fetch, body).rpartition(":")[0] == feed
+        if op_of(_origin(fetch, body)) == feed
     )
 
 
@@ -69,9 +69,9 @@ def _arguments(op: Op, graph: OpGraph) -> tuple[Number | None, ...]:
     """The scalars that go into a loop, as far as they are known."""
     found = [_scalar(properties.value) for properties in op.info.inputs]
     for index, tensor in enumerate(op.inputs):
-        producer = graph.ops[_origin(tensor, graph).rpartition(":")[0]]
-        if found[index] is None and producer.op_type in LOOPS:
-            found[index] = _counted(producer, int(_origin(tensor, graph).rpartition(":")[2]), graph)
+        name, output = split_tensor(_origin(tensor, graph))
+        if found[index] is None and graph.ops[name].op_type in LOOPS:
+            found[index] = _counted(graph.ops[name], output, graph)
     return tuple(found)
 
 
@@ -92,7 +92,7 @@ def _function(op: Op, graph: OpGraph, attribute: str) -> OpGraph | None:
 
 def _conjuncts(tensor: str, graph: OpGraph) -> Iterator[Op]:
     """The ops whose results are joined by ``and``."""
-    producer = graph.ops[_origin(tensor, graph).rpartition(":")[0]]
+    producer = graph.ops[op_of(_origin(tensor, graph))]
     if producer.op_type == "LogicalAnd":
         for name in producer.inputs:
             yield from _conjuncts(name, graph)
@@ -137,7 +137,7 @@ def _step(index: int, body: OpGraph, arguments: Sequence[Number | None]) -> Numb
     """What the body adds to its argument number ``index``."""
     if index >= len(body.fetches):
         return None
-    addition = body.ops[_origin(body.fetches[index], body).rpartition(":")[0]]
+    addition = body.ops[op_of(_origin(body.fetches[index], body))]
     if addition.op_type not in _ADDITIONS:
         return None
     for counter, step in (addition.inputs, addition.inputs[::-1]):
@@ -153,22 +153,22 @@ def _value(
     index = _argument(tensor, graph)
     if index is not None:
         return arguments[index] if index in loop_invariants(body) else None
-    producer = graph.ops[_origin(tensor, graph).rpartition(":")[0]]
+    producer = graph.ops[op_of(_origin(tensor, graph))]
     return _scalar(producer.info.outputs[0].value) if producer.op_type == "Const" else None
 
 
 def _argument(tensor: str, graph: OpGraph) -> int | None:
     """The number of the argument that ``tensor`` is, ``None`` if it is computed."""
-    producer = _origin(tensor, graph).rpartition(":")[0]
+    producer = op_of(_origin(tensor, graph))
     return graph.feeds.index(producer) if producer in graph.feeds else None
 
 
 def _origin(tensor: str, graph: OpGraph) -> str:
     """The tensor whose value ``tensor`` has."""
-    producer = graph.ops[tensor.rpartition(":")[0]]
+    producer = graph.ops[op_of(tensor)]
     while producer.op_type in _SAME_VALUE and producer.name not in graph.feeds:
         tensor = producer.inputs[0]
-        producer = graph.ops[tensor.rpartition(":")[0]]
+        producer = graph.ops[op_of(tensor)]
     return tensor
 
 

@@ -27,7 +27,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from placer.graph.op_graph import OpGraph
-from placer.graph.order import BACK_EDGE_TARGETS, is_back_edge
+from placer.graph.op_types import MERGES
+from placer.graph.order import is_back_edge
 
 _INEXPENSIVE = (
     "Const HostConst ImmutableConst Placeholder PlaceholderWithDefault NoOp ControlTrigger "
@@ -73,7 +74,7 @@ class ExecutorGraph:
 
     @cached_property
     def few_successors(self) -> Sequence[list[int] | None]:
-        """The consumers of every op as the executor tells them, ``None`` where their order
+        """The consumers of every op as the executor notifies them, ``None`` where their order
         differs from process to process: those of many."""
         return [
             _data_first(edges) if len(edges) <= INLINE_EDGES else None for edges in self.successors
@@ -108,8 +109,8 @@ def _incoming(graph: OpGraph, name: str, number: Mapping[str, int]) -> list[tupl
     op = graph.ops[name]
     if name in graph.feeds:
         return []
-    producers = [tensor.rpartition(":")[0] for tensor in op.inputs]
-    if op.op_type in BACK_EDGE_TARGETS:
+    producers = op.producers
+    if op.op_type in MERGES:
         producers = [p for p in producers if not is_back_edge(graph.ops[p].op_type, op.op_type)]
     return [(number[producer], False) for producer in producers] + [
         (number[producer], True) for producer in op.control_inputs
@@ -154,7 +155,7 @@ def run_once(graph: ExecutorGraph, seed: int) -> tuple[str, ...]:
 
 
 def run_reversed(graph: ExecutorGraph) -> tuple[str, ...]:
-    """The order if every op tells its consumers the other way round, which no process does: what
+    """The order if every op notifies its consumers the other way round, which no process does: what
     usually comes early, such as the zeros that gradients are added to, comes late."""
     successors = [[consumer for _, consumer, _ in reversed(e)] for e in graph.successors]
     return tuple(graph.names[op] for op in run(graph, successors))
@@ -173,7 +174,7 @@ def _block_addresses(graph: ExecutorGraph, rng: random.Random) -> list[int]:
 
 
 def run(graph: ExecutorGraph, successors: Sequence[Sequence[int]]) -> list[int]:
-    """The ops in order, if each tells its consumers in the order of ``successors``.
+    """The ops in order, if each notifies its consumers in the order of ``successors``.
 
     ``stack`` has the queues of tasks that run within each other, the innermost last.
     """
@@ -205,7 +206,7 @@ def run(graph: ExecutorGraph, successors: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _data_first(edges: Sequence[tuple[int, int, bool]]) -> list[int]:
-    """The consumers in the order in which the executor tells them: data edges before control."""
+    """The consumers in the order in which the executor notifies them: data edges before control."""
     data = [consumer for _, consumer, is_control in edges if not is_control]
     if len(data) == len(edges):
         return data

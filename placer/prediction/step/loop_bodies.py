@@ -26,20 +26,20 @@ from cost_models.op_cost import OpCost
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.tensor_size import tensor_bytes
 from placer.graph.op_graph import Op, OpGraph
-from placer.prediction.step.control_flow import LOOPS, find_trip_count, loop_invariants
+from placer.graph.op_types import LOOPS
+from placer.graph.tensor_names import op_of, split_tensor
+from placer.prediction.step.control_flow import find_trip_count, loop_invariants
 
 _DEFAULT_PARALLEL_ITERATIONS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaidOutGraph:
-    """A graph whose loops are iterations, with the costs of its ops; ``inlined`` maps the loops
-    and branches that it had to how often they run, ``owner`` the ops that came from those to
-    them."""
+    """A graph whose loops are iterations, with the costs of its ops; ``owner`` maps the ops that
+    came from the loops and branches that it had to them."""
 
     graph: OpGraph
     costs: Mapping[str, OpCost]
-    inlined: Mapping[str, int]
     owner: Mapping[str, str]
 
 
@@ -56,20 +56,18 @@ def lay_out_control_flow(
     ``body_costs`` has the costs of the ops of every function; ``taken`` maps branch ops to
     ``"then"`` or ``"else"``; ``session_targets`` are the ops that a session is asked to run by
     their names (a function has none: there the ``IdentityN`` is left out).  A loop whose trip count
-    the graph does not tell exactly, and a branch that is not in ``taken``, stay one op, and so do
-    those whose bodies have no costs, and loops that would make it more than ``most_ops``.
+    does not follow exactly from the graph, and a branch that is not in ``taken``, stay one op; so
+    do those whose bodies have no costs, and loops that would make it more than ``most_ops``.
     """
     targets = frozenset(session_targets)
-    inliner = Inliner(graph.functions, body_costs, taken, targets, most_ops)
-    value_of = inliner.add_ops(graph, costs)
+    layout = BodyLayout(graph.functions, body_costs, taken, targets, most_ops)
+    value_of = layout.add_ops(graph, costs)
     fetches = tuple(value_of.get(tensor, tensor) for tensor in graph.fetches)
-    laid_out = replace(graph, ops=inliner.ops, fetches=fetches)
-    return LaidOutGraph(
-        graph=laid_out, costs=inliner.cost_of, inlined=inliner.inlined, owner=inliner.owner
-    )
+    laid_out = replace(graph, ops=layout.ops, fetches=fetches)
+    return LaidOutGraph(graph=laid_out, costs=layout.cost_of, owner=layout.owner)
 
 
-class Inliner:
+class BodyLayout:
     """The laid out graph while it is built: its ``ops`` and the cost of each; ``executed`` has
     the op that stands for each loop and branch where a control edge came from it, ``owner`` the
     loop or branch of the outermost graph that an op came from.  While it is ``repeating`` a body,
@@ -90,7 +88,6 @@ class Inliner:
         self.most_ops = most_ops
         self.ops: dict[str, Op] = {}
         self.cost_of: dict[str, OpCost] = {}
-        self.inlined: dict[str, int] = {}
         self.executed: dict[str, str] = {}
         self.owner: dict[str, str] = {}
         self.repeating = False
@@ -114,6 +111,7 @@ class Inliner:
         for op in graph.ops.values():
             if op.name in given:
                 continue
+            # the op with the new names of what it reads and waits for
             controls = op.control_inputs and tuple(
                 [
                     self.executed.get(under + name, under + name)
@@ -127,8 +125,9 @@ class Inliner:
             copy = op
             if under or inputs != op.inputs or controls != op.control_inputs:
                 copy = replace(op, name=under + op.name, inputs=inputs, control_inputs=controls)
+            # its body in its place, or itself
             before = len(self.ops)
-            results = self._inline(op, copy, graph) if op.bodies else None
+            results = self._lay_out(op, copy, graph) if op.bodies else None
             if results is not None and not under:
                 self.owner.update(dict.fromkeys(islice(self.ops, before, None), op.name))
             if results is None:
@@ -141,7 +140,7 @@ class Inliner:
                 value_of[op.output_name(index)] = result
         return value_of
 
-    def _inline(self, op: Op, copy: Op, graph: OpGraph) -> list[str] | None:
+    def _lay_out(self, op: Op, copy: Op, graph: OpGraph) -> list[str] | None:
         """The results of a loop or of a branch, ``None`` if it has to stay one op."""
         trips: int | None = None
         if any(name not in self.costs for names in op.bodies.values() for name in names):
@@ -155,7 +154,6 @@ class Inliner:
             trips = 1
         if trips is None:
             return None
-        self.inlined[copy.name] = trips
         results = self.add_loop(copy, trips) if op.op_type in LOOPS else self._add_branch(copy)
         self.executed[copy.name] = f"{copy.name}/executed"
         self._add_barrier(self.executed[copy.name], results)
@@ -183,8 +181,8 @@ class Inliner:
             self.repeating = repeating or trip > 0
             after = (done[trip - limit],) if trip >= limit else op.control_inputs
             self._pass_on(values, changing, f"{op.name}/merge/{trip}", after)
-            start = _producer(values[changing[0] if changing else 0])
-            met = _producer(self._call(condition, f"{op.name}/cond/{trip}/", values, start)[0])
+            start = op_of(values[changing[0] if changing else 0])
+            met = op_of(self._call(condition, f"{op.name}/cond/{trip}/", values, start)[0])
             if trip == trips:
                 self._pass_on(values, range(len(values)), f"{op.name}/exit", (met,))
                 break
@@ -204,9 +202,9 @@ class Inliner:
         branch = self.taken[op.name]
         (function,) = op.bodies[f"{branch}_branch"]
         predicate, *values = op.inputs
-        after = (_producer(predicate), *op.control_inputs)
+        after = (op_of(predicate), *op.control_inputs)
         self._pass_on(values, range(len(values)), f"{op.name}/switch", after)
-        return self._call(function, f"{op.name}/{branch}/", values, _producer(predicate))
+        return self._call(function, f"{op.name}/{branch}/", values, op_of(predicate))
 
     def _pass_on(
         self, values: list[str], indices: Iterable[int], name: str, after: Sequence[str]
@@ -234,7 +232,7 @@ class Inliner:
 
     def _add_barrier(self, name: str, values: Sequence[str]) -> None:
         """An op that waits for the ``values``."""
-        waits = tuple(dict.fromkeys(map(_producer, values)))
+        waits = tuple(dict.fromkeys(map(op_of, values)))
         self.ops[name] = Op(name=name, info=OpInfo(op="NoOp"), control_inputs=waits)
         self.cost_of[name] = OpCost()
 
@@ -252,9 +250,5 @@ class Inliner:
         return op.output_name(0)
 
     def _properties(self, value: str) -> TensorProperties:
-        producer, _, index = value.rpartition(":")
-        return self.ops[producer].info.outputs[int(index)]
-
-
-def _producer(tensor: str) -> str:
-    return tensor.rpartition(":")[0]
+        producer, index = split_tensor(value)
+        return self.ops[producer].info.outputs[index]

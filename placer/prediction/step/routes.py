@@ -69,7 +69,11 @@ def is_cpu(device: str) -> bool:
 
 @cache
 def host_of(device: str) -> str:
-    """The CPU whose memory is the host memory of ``device``: itself, or ``CPU:0`` of its task."""
+    """The CPU whose memory is the host memory of ``device``: itself, or ``CPU:0`` of its task.
+
+    >>> host_of("GPU:1"), host_of("/job:worker/task:1/device:GPU:0")
+    ('CPU:0', '/job:worker/task:1/device:CPU:0')
+    """
     if is_cpu(device):
         return device
     return device_names.canonical(replace(device_names.parse(device), type="CPU", index=0))
@@ -106,7 +110,7 @@ def _places(device: str, count: int, on_host: frozenset[int]) -> tuple[Place, ..
 
 
 def _check_handles(graph: OpGraph, routes: Routes) -> None:
-    """Nothing, or an error for the first op that reads a resource handle of another device."""
+    """Raises :class:`UsageError` for the first op that reads a handle of another device."""
     if len({*routes.device_of.values()}) == 1:
         return
     takes_handle = ask_once(_takes_handle, graph.infos)

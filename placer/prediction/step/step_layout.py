@@ -15,15 +15,14 @@ from itertools import accumulate, chain
 from cost_models.op_cost import OpCost
 from cost_models.op_info import ask_once
 from placer.graph.op_graph import Op, OpGraph
+from placer.graph.op_types import LIST_ITEM_INPUT, LOOPS, MERGES, READ_VARIABLE, REF_VARIABLES
 from placer.graph.order import is_back_edge
 from placer.prediction.step.buffer_sharing import Sharing, find_sharing, may_share, shared_input
-from placer.prediction.step.control_flow import LOOPS, loop_invariants
+from placer.prediction.step.control_flow import loop_invariants
 from placer.prediction.step.routes import Place, Routes
-from placer.prediction.step.tensor_lists import ADDED_ITEM, CUT, cut_items
+from placer.prediction.step.tensor_lists import CUT, cut_items
 
-RESIDENT_OUTPUTS = frozenset(
-    {"Const", "HostConst", "_HostConst", "Variable", "VariableV2", "AutoReloadVariable"}
-)
+RESIDENT_OUTPUTS = REF_VARIABLES | {"Const", "HostConst", "_HostConst"}
 _DENSE_UPDATES = ("AssignAddVariableOp", "AssignSubVariableOp", "ResourceApply")
 _SPARSE_ACCESS = (
     "ResourceGather",
@@ -31,8 +30,6 @@ _SPARSE_ACCESS = (
     "ResourceSparseApply",
     "ResourceStridedSliceAssign",
 )
-_MERGES = frozenset({"Merge", "RefMerge"})
-_HANDLE = "VarHandleOp"
 
 
 class Effect(IntEnum):
@@ -62,8 +59,8 @@ _SHARING_EFFECTS = (
 )
 _EFFECTS = {
     **dict.fromkeys(RESIDENT_OUTPUTS, Effect.RESIDENT),
-    **dict.fromkeys(ADDED_ITEM, Effect.ADD_ITEM),
-    "ReadVariableOp": Effect.READ_VARIABLE,
+    **dict.fromkeys(LIST_ITEM_INPUT, Effect.ADD_ITEM),
+    READ_VARIABLE: Effect.READ_VARIABLE,
     "AssignVariableOp": Effect.ASSIGN_VARIABLE,
     "TensorListPopBack": Effect.TAKE_ITEM,
     "TensorListGetItem": Effect.READ_ITEM,
@@ -190,7 +187,8 @@ def _add_readers(
             layout.readers.append(0)
         return copy[value, memory]
 
-    merges = {n for n, op in graph.ops.items() if op.op_type in _MERGES}
+    # readers by input slot; a merge does not wait for its back edge
+    merges = {n for n, op in graph.ops.items() if op.op_type in MERGES}
     for op in graph.ops.values():
         read = tuple(
             [
@@ -200,12 +198,13 @@ def _add_readers(
         )
         layout.inputs.append(read)
         if op.name in merges:
-            producers = [graph.ops[tensor.rpartition(":")[0]].op_type for tensor in op.inputs]
+            producers = [graph.ops[name].op_type for name in op.producers]
             read = tuple(
                 [v for v, p in zip(read, producers, strict=True) if not is_back_edge(p, op.op_type)]
             )
         for value in read:
             layout.readers[value] += 1
+    # fetched values are read at home and on the host
     for tensor in dict.fromkeys(graph.fetches):
         for value in dict.fromkeys((home[tensor], value_in(tensor, host))):
             layout.readers[value] += 1
@@ -230,13 +229,13 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
                 [variable_of[t] for t in op.inputs if t in variable_of]
             )
         elif effect == Effect.ADD_ITEM:
-            layout.items[number] = layout.inputs[number][ADDED_ITEM[op.op_type]]
+            layout.items[number] = layout.inputs[number][LIST_ITEM_INPUT[op.op_type]]
         elif effect == Effect.CUT_INTO_LIST:
             layout.item_counts[number] = cut_items(op.info) or 1
         if effect in _SHARING_EFFECTS and op.op_type in LOOPS:
             _add_sharing(layout, number, _loop_sharing(op, invariants.get(op.name, frozenset())))
         elif effect in _SHARING_EFFECTS and may_share(op.op_type):
-            _add_sharing(layout, number, sharing[number], of_merge=op.op_type in _MERGES)
+            _add_sharing(layout, number, sharing[number], of_merge=op.op_type in MERGES)
     layout.copied_on_read = find_copied_variables(graph, variable_of)
     numbers = {name: number for number, name in enumerate(layout.names)}
     layout.feeds = tuple(numbers[name] for name in graph.feeds)
@@ -254,7 +253,9 @@ def _find_idle(layout: StepLayout, graph: OpGraph) -> list[bool]:
         if effect == Effect.READ_VARIABLE:
             lasts = changing.isdisjoint(layout.variables[number])
         else:
-            lasts = effect == Effect.RESIDENT or (effect == Effect.PLAIN and op.op_type == _HANDLE)
+            lasts = effect == Effect.RESIDENT or (
+                effect == Effect.PLAIN and op.op_type == "VarHandleOp"
+            )
         found.append(
             lasts
             and not layout.temporary_bytes[number]

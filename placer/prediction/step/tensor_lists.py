@@ -1,8 +1,9 @@
 """What tensor lists keep alive: ``tensorflow/core/kernels/list_kernels.{h,cc}``.
 
-A list is a variant, whose size no shape tells.  Cutting a tensor into a list copies it; putting a
-tensor into a list keeps that tensor; loops add one element to a list with every trip, and those of
-gradients take one out.  A list that others hold too is copied before it changes, its elements not.
+A list is a variant, whose size follows from no shape.  Cutting a tensor into a list copies it;
+putting a tensor into a list keeps that tensor; loops add one element to a list with every trip, and
+those of gradients take one out.  A list that others hold too is copied before it changes, its
+elements not.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from dataclasses import replace
 from cost_models.op_cost import OpCost
 from cost_models.op_info import OpInfo
 from placer.graph.op_graph import OpGraph
+from placer.graph.tensor_names import split_tensor
 
 CUT = frozenset(
     {"TensorListFromTensor", "TensorListScatter", "TensorListScatterV2", "TensorListSplit"}
 )
-ADDED_ITEM = {"TensorListSetItem": 2, "TensorListPushBack": 1}
-"""The input that an op puts into the list that is its input 0."""
 
 
 def cut_items(info: OpInfo) -> int | None:
@@ -33,7 +33,7 @@ def list_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]
     found = {}
     for op in graph.ops.values():
         if op.op_type in CUT and op.inputs:
-            producer, _, index = op.inputs[0].rpartition(":")
-            size = costs[producer].output_bytes[int(index)] or 0
+            producer, index = split_tensor(op.inputs[0])
+            size = costs[producer].output_bytes[index] or 0
             found[op.name] = replace(costs[op.name], held_bytes=(size,), temporary_bytes=0)
     return found

@@ -39,6 +39,9 @@ def forward_order(count: int, messages: Sequence[Message]) -> list[int]:
 
     A message to an op that comes before its sender is for the next round of a loop: nothing waits
     for it.
+
+    >>> forward_order(3, [Message(2, (0,), 8), Message(0, (1,), 8)])
+    [2, 0, 1]
     """
     waiting = [0] * count
     after: list[list[int]] = [[] for _ in range(count)]

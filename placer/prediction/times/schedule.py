@@ -22,7 +22,9 @@ from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds, transfer_seconds
 from placer.graph.op_graph import Op, OpGraph
-from placer.graph.order import BACK_EDGE_TARGETS, is_back_edge
+from placer.graph.op_types import MERGES
+from placer.graph.order import is_back_edge
+from placer.graph.tensor_names import op_of, source_of
 from placer.prediction.metrics import Schedule, Transfer
 from placer.prediction.step.routes import Routes, find_routes, host_of, is_cpu
 from placer.prediction.transfers import list_transfers
@@ -138,7 +140,7 @@ def _list_tasks(
     for index, transfer in enumerate(transfers, start=len(number)):
         arrival[transfer.tensor, transfer.target, transfer.memory] = index
         tasks.add((transfer.source, transfer.target), _transfer_seconds(transfer, routes, cluster))
-        tasks.join(number[_producer(transfer)], index)
+        tasks.join(number[source_of(transfer.tensor)], index)
     for index, op in enumerate(graph.ops.values()):
         for before in dict.fromkeys(_dependencies(op, graph, routes, number, arrival)):
             tasks.join(before, index)
@@ -156,10 +158,10 @@ def _dependencies(
     device_of = routes.device_of
     device = device_of[op.name]
     signal = "host" if is_cpu(device) else "device"
-    may_close_loop = op.op_type in BACK_EDGE_TARGETS
+    may_close_loop = op.op_type in MERGES
     found = []
     for tensor, place in zip(op.inputs, routes.reads[op.name], strict=True):
-        producer = tensor.rpartition(":")[0]
+        producer = op_of(tensor)
         if may_close_loop and is_back_edge(graph.ops[producer].op_type, op.op_type):
             continue
         local = device_of[producer] == device
@@ -168,12 +170,6 @@ def _dependencies(
         local = device_of[name] == device
         found.append(number[name] if local else arrival[f"^{name}", device, signal])
     return found
-
-
-def _producer(transfer: Transfer) -> str:
-    if transfer.kind == "control":
-        return transfer.tensor.removeprefix("^")
-    return transfer.tensor.rpartition(":")[0]
 
 
 def _transfer_seconds(transfer: Transfer, routes: Routes, cluster: Cluster) -> float:

@@ -90,7 +90,12 @@ def step_orders(count: int) -> list[list[int] | None]:
 
 
 def in_order(messages: Sequence[Message], order: Sequence[int]) -> list[Message]:
-    """The messages, their producers and each one's consumers as they come in ``order``."""
+    """The messages, their producers and each one's consumers as they come in ``order``.
+
+    >>> found = in_order([Message(0, (2,), 8), Message(1, (2,), 8)], [1, 0, 2])
+    >>> [message.producer for message in found]
+    [1, 0]
+    """
     place = {op: i for i, op in enumerate(order)}
     return [
         Message(m.producer, tuple(sorted(m.consumers, key=place.__getitem__)), m.bytes)

@@ -8,7 +8,6 @@ by device, the transfers an overlay.  The data of nodes is a file beside it.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from placer.prediction.predicted_step import PredictedStep
 from placer.rendering.exports.graphs import device_colours
@@ -45,7 +44,7 @@ def model_explorer(step: PredictedStep) -> str:
     return json.dumps({"label": "placer", "graphs": [graph]}, allow_nan=False) + "\n"
 
 
-def _node(step: PredictedStep, op: int, colours: dict[str, str]) -> dict[str, Any]:
+def _node(step: PredictedStep, op: int, colours: dict[str, str]) -> dict[str, object]:
     scope, _, label = step.ops[op].rpartition("/")
     device = step.devices[step.device_of[op]]
     figures = {

@@ -14,13 +14,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any
 
 from placer.prediction.predicted_step import KINDS, PredictedStep, Sent
 
 _NANOSECONDS = 1e9
 
-Event = dict[str, Any]
+Event = dict[str, object]
 
 
 def trace_json(step: PredictedStep) -> str:

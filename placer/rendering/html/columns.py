@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from placer.graph.scope_tree import ScopeTree, build_scope_tree
+from placer.graph.name_scopes import ScopeTree, build_scope_tree
+from placer.graph.tensor_names import split_tensor
 from placer.prediction.predicted_step import KINDS, PredictedStep
 
 _PICOSECONDS = 1e12
@@ -28,7 +29,7 @@ class _Strings:
         return [self.number(text) for text in texts]
 
 
-def step_columns(step: PredictedStep) -> dict[str, Any]:
+def step_columns(step: PredictedStep) -> dict[str, object]:
     """Every column of the step; lists are by op, by buffer or by transfer."""
     strings = _Strings()
     return {
@@ -65,7 +66,7 @@ def step_columns(step: PredictedStep) -> dict[str, Any]:
     }
 
 
-def placement_columns(placement: Mapping[str, str]) -> dict[str, Any]:
+def placement_columns(placement: Mapping[str, str]) -> dict[str, object]:
     """Names and devices alone: what is known without the graph."""
     strings = _Strings()
     devices = sorted(set(placement.values()))
@@ -106,7 +107,7 @@ def _sent(step: PredictedStep) -> dict[str, list[Any]]:
     return {
         "op": [row.op for row in rows],
         "index": [
-            -1 if row.transfer.kind == "control" else int(row.transfer.tensor.rpartition(":")[2])
+            -1 if row.transfer.kind == "control" else split_tensor(row.transfer.tensor)[1]
             for row in rows
         ],
         "source": [number[row.transfer.source] for row in rows],

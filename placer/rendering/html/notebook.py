@@ -9,7 +9,7 @@ from html import escape
 
 from placer.plan.plan import Plan
 from placer.plan.report import Report
-from placer.rendering.html.page import render_plan_page, render_report_page
+from placer.rendering.html.page import render_page
 
 HEIGHT = 720
 """Pixels of the frame."""
@@ -18,21 +18,13 @@ MOST_OPS = 20_000
 """Beyond this the page is megabytes, which a notebook would keep: text is shown instead."""
 
 
-def plan_in_notebook(plan: Plan) -> str:
-    """The plan's page in a frame, its summary as text where the graph is large."""
-    if len(plan.placement) > MOST_OPS:
-        return _text(plan.summary(width=110), "plan.to_html('plan.html')")
-    return _frame(render_plan_page(plan))
-
-
-def report_in_notebook(report: Report) -> str:
-    """The report's page in a frame, text where the graph is large."""
-    from placer.rendering.text.report_text import render_report
-
-    if report.model.op_count > MOST_OPS:
-        text = render_report(report, width=110, colour=False)
-        return _text(text, "report.to_html('report.html')")
-    return _frame(render_report_page(report))
+def in_notebook(result: Plan | Report) -> str:
+    """Its page in a frame, its summary as text where the graph is large."""
+    name = "plan" if isinstance(result, Plan) else "report"
+    count = len(result.placement) if isinstance(result, Plan) else result.model.op_count
+    if count > MOST_OPS:
+        return _text(result.summary(width=110), f"{name}.to_html('{name}.html')")
+    return _frame(render_page(result))
 
 
 def _frame(page: str) -> str:

@@ -18,9 +18,10 @@ from typing import Any
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.prediction.predicted_step import PredictedStep
+from placer.problem.conflict import Conflict
 from placer.rendering import quantities
 from placer.rendering.html.columns import placement_columns, step_columns
-from placer.rendering.json_text import report_json
+from placer.rendering.json_text import to_json
 from placer.rendering.text import conflict_text
 
 _FOLDER = Path(__file__).parent
@@ -41,18 +42,14 @@ _SCRIPTS = (
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
-def render_report_page(report: Report) -> str:
-    """The report as HTML: of the placement where it has one, else of the reference device."""
-    document = json.loads(report_json(report))
-    placed = report.plan is not None and report.plan.step is not None
-    source = report.plan if placed else report
-    return _render(document, source.step() if source and source.step else None)
-
-
-def render_plan_page(plan: Plan) -> str:
-    """The plan as HTML; without the step that it predicts, what the plan's file holds."""
-    document = json.loads(plan.to_json())
-    return _render({"plan": document}, plan.step() if plan.step else None)
+def render_page(result: Plan | Report) -> str:
+    """A report as HTML: of the placement where it has one, else of the reference device; or a plan:
+    without the step that it predicts, what the plan's file holds."""
+    document = json.loads(to_json(result))
+    plan = result if isinstance(result, Plan) else result.plan
+    source = result if plan is None or plan.step is None else plan
+    step = source.step() if source.step else None
+    return _render({"plan": document} if result is plan else document, step)
 
 
 def _render(document: dict[str, Any], step: PredictedStep | None) -> str:
@@ -68,6 +65,7 @@ def _render(document: dict[str, Any], step: PredictedStep | None) -> str:
     )
     environment.filters.update(
         amount_of_bytes=quantities.format_bytes,
+        conflict=Conflict.from_json,
         conflict_sentences=conflict_text.conflict_sentences,
         fix_line=conflict_text.fix_line,
         seconds=quantities.format_seconds,

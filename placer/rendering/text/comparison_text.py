@@ -1,4 +1,4 @@
-"""Strategies side by side, as text and CSV; the best of each column is marked."""
+"""Placements side by side, as text and CSV; the best of each column is marked."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from placer.rendering.quantities import format_bytes, format_seconds, format_share, shorten
+from placer.rendering.quantities import format_bytes, format_seconds, known, share_of_cap
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Column, facts, table, title
+from placer.rendering.text.layout import facts, model_title, table
 from placer.rendering.text.plan_text import model_line
 
 if TYPE_CHECKING:
-    from placer.questions.comparison import Comparison, Strategy
+    from placer.questions.comparison import ComparedPlacement, Comparison
 
 _FIGURES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "transfer_bytes": ("Transfer", format_bytes),
@@ -24,84 +24,65 @@ _FIGURES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
 
 
 def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
-    """A table with one row per strategy, and what the notes say."""
-    name = found.model["path"] or "Live program"
+    """A table with one row per placement, and what the notes say."""
     blocks: list[RenderableType] = [
-        title(shorten(name, width), model_line(found.plan)),
+        model_title(found.model["path"], model_line(found.plan), width),
         _table(found, width),
         Text(
             "Green, or bold: the best that fits. Busiest: the device with the most work and "
             "transfers. Peaks are the highest over possible orders, as a share of the cap."
         ),
     ]
-    notes = [(strategy.name, Text(_note(strategy))) for strategy in found.strategies]
+    notes = [(row.name, Text(_note(row))) for row in found.strategies]
     shown = [(label, note) for label, note in notes if note.plain]
     return [*blocks, *([facts("Notes", shown)] if shown else [])]
 
 
 def comparison_csv(found: Comparison) -> str:
-    """One row per strategy; bytes and seconds are plain numbers."""
-    devices = list(found.caps)
-    header = ["strategy", "fits", "transfer_bytes", "transfer_count", "step_seconds"]
-    header += ["bottleneck_seconds", *(f"peak_bytes {device}" for device in devices), "note"]
-    return to_csv(
-        header,
-        [
-            [
-                strategy.name,
-                strategy.fits,
-                strategy.transfer_bytes,
-                strategy.transfer_count,
-                strategy.step_seconds,
-                strategy.bottleneck_seconds,
-                *(strategy.peak_bytes.get(device) for device in devices),
-                _note(strategy),
-            ]
-            for strategy in found.strategies
-        ],
-    )
+    """One row per placement; bytes and seconds are plain numbers."""
+    keys = ("fits", "transfer_bytes", "transfer_count", "step_seconds", "bottleneck_seconds")
+    rows = [
+        (
+            row.name,
+            *(getattr(row, key) for key in keys),
+            *map(row.peak_bytes.get, found.caps),
+            _note(row),
+        )
+        for row in found.strategies
+    ]
+    peaks = (f"peak_bytes {device}" for device in found.caps)
+    return to_csv(("strategy", *keys, *peaks, "note"), rows)
 
 
 def _table(found: Comparison, width: int) -> RenderableType:
-    columns = [Column(header="Strategy", number=False), Column(header="Fits", number=False)]
-    columns += [Column(header=header) for header, _ in _FIGURES.values()]
-    columns += [Column(header=device) for device in found.caps]
+    figures = (header for header, _ in _FIGURES.values())
+    headers = ["Strategy", "Fits", *(f"{name}>" for name in (*figures, *found.caps))]
     rows = [
         (
-            strategy.name,
-            "-" if strategy.transfer_bytes is None else "yes" if strategy.fits else "no",
-            *(_figure(strategy, key) for key in _FIGURES),
-            *(_peak(strategy, device, cap) for device, cap in found.caps.items()),
+            row.name,
+            "-" if row.transfer_bytes is None else "yes" if row.fits else "no",
+            *(known(getattr(row, key), render) for key, (_, render) in _FIGURES.items()),
+            *(share_of_cap(row.peak_bytes.get(device), cap) for device, cap in found.caps.items()),
         )
-        for strategy in found.strategies
+        for row in found.strategies
     ]
-    return table(columns, rows, width=width, marked=_best(found.strategies))
+    return table(headers, rows, width=width, marked=_best(found.strategies))
 
 
-def _figure(strategy: Strategy, key: str) -> str:
-    value = getattr(strategy, key)
-    return "-" if value is None else _FIGURES[key][1](value)
-
-
-def _peak(strategy: Strategy, device: str, cap: int) -> str:
-    peak = strategy.peak_bytes.get(device)
-    return "-" if peak is None else format_share(peak, cap)
-
-
-def _best(strategies: Sequence[Strategy]) -> list[tuple[int, int]]:
+def _best(rows: Sequence[ComparedPlacement]) -> list[tuple[int, int]]:
     """The cells (row, column) with the least figure among what fits; all of equals."""
     cells = []
     for column, key in enumerate(_FIGURES, start=2):
-        values = [getattr(s, key) if s.fits else None for s in strategies]
+        values = [getattr(row, key) if row.fits else None for row in rows]
         least = min((value for value in values if value is not None), default=None)
         cells += [(row, column) for row, v in enumerate(values) if v is not None and v == least]
     return cells
 
 
-def _note(strategy: Strategy) -> str:
-    over = [f"{device} {format_bytes(size)} over its cap" for device, size in _over(strategy)]
-    return "; ".join(filter(None, [strategy.note, ", ".join(over)]))
+def _note(row: ComparedPlacement) -> str:
+    over = [f"{device} {format_bytes(size)} over its cap" for device, size in _over(row)]
+    return "; ".join(filter(None, [row.note, ", ".join(over)]))
 
 
-def _over(strategy: Strategy) -> list[tuple[str, int]]:
-    return sorted(strategy.over_bytes.items(), key=lambda item: -item[1])
+def _over(row: ComparedPlacement) -> list[tuple[str, int]]:
+    return sorted(row.over_bytes.items(), key=lambda item: -item[1])

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from cost_models.calibration import UNLIMITED
+from cost_models.device_fit import UNLIMITED
 from placer.plan.measured_costs import MeasuredCosts
 from placer.rendering.quantities import format_count, format_rate, format_seconds, format_share
-from placer.rendering.text.layout import Column, facts, table, to_text
+from placer.rendering.text.layout import facts, table, to_text
 
 if TYPE_CHECKING:
     from placer.questions.calibration import Calibration
@@ -48,8 +48,7 @@ def render_costs(costs: MeasuredCosts, *, width: int, colour: bool) -> str:
         [name, format_seconds(seconds[name]), format_share(seconds[name], total)]
         for name in slowest
     ]
-    columns = [Column(header="Op", number=False), Column(header="Time"), Column(header="Share")]
-    shown = table(columns, listed, width=width, limit=_SHOWN)
+    shown = table(("Op", "Time>", "Share>"), listed, width=width, limit=_SHOWN)
     return to_text([facts("Profile", rows), shown], width=width, colour=colour)
 
 
@@ -81,9 +80,8 @@ def render_calibration(found: Calibration, *, width: int, colour: bool) -> str:
         ]
         for fit in sorted(found.fits, key=lambda fit: -fit.seconds)
     ]
-    headers = ("Kind", "Ops", "Share", "Compute", "Memory", "Launch", "Error")
-    columns = [Column(header=name, number=bool(index)) for index, name in enumerate(headers)]
-    shown = table(columns, listed, width=width)
+    headers = ("Kind", "Ops>", "Share>", "Compute>", "Memory>", "Launch>", "Error>")
+    shown = table(headers, listed, width=width)
     flops = format_rate(found.device.peak_flops, "FLOP/s")
     bandwidth = format_rate(found.device.memory_bandwidth, "B/s")
     note = Text(

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from cost_models.devices import DevicePreset
 from placer.rendering.quantities import format_bytes, format_rate
-from placer.rendering.text.layout import Column, facts, table, title, to_text
+from placer.rendering.text.layout import facts, table, title, to_text
 
 if TYPE_CHECKING:
     from placer.application.devices.local_devices import LocalDevices, PhysicalDevice
@@ -34,15 +34,7 @@ def render_devices(
 
 
 def _local_table(local: LocalDevices, width: int) -> RenderableType:
-    columns = [
-        Column(header="Physical", number=False),
-        Column(header="Visible", number=False),
-        Column(header="Logical", number=False),
-        Column(header="Model", number=False),
-        Column(header="Memory"),
-        Column(header="Used"),
-        Column(header="Free"),
-    ]
+    headers = ("Physical", "Visible", "Logical", "Model", "Memory>", "Used>", "Free>")
     rows = [
         (
             device.name,
@@ -53,7 +45,7 @@ def _local_table(local: LocalDevices, width: int) -> RenderableType:
         )
         for device in local.physical
     ]
-    return table(columns, rows, width=width)
+    return table(headers, rows, width=width)
 
 
 def _memory(device: PhysicalDevice) -> tuple[str, str, str]:
@@ -67,13 +59,7 @@ def _memory(device: PhysicalDevice) -> tuple[str, str, str]:
 
 
 def _preset_table(presets: Mapping[str, DevicePreset], width: int) -> RenderableType:
-    columns = [
-        Column(header="Model", number=False),
-        Column(header="Memory"),
-        Column(header="Compute"),
-        Column(header="Bandwidth"),
-        Column(header="Precision", number=False),
-    ]
+    headers = ("Model", "Memory>", "Compute>", "Bandwidth>", "Precision")
     rows = [
         (
             preset.model,
@@ -84,4 +70,4 @@ def _preset_table(presets: Mapping[str, DevicePreset], width: int) -> Renderable
         )
         for preset in presets.values()
     ]
-    return table(columns, rows, width=width)
+    return table(headers, rows, width=width)

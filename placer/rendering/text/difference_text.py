@@ -17,7 +17,7 @@ from placer.rendering.quantities import (
     shorten,
 )
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Column, table, title
+from placer.rendering.text.layout import table, title
 
 if TYPE_CHECKING:
     from placer.questions.difference import Change, Difference
@@ -30,11 +30,10 @@ _UNITS: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-def difference_blocks(
-    found: Difference, before: str, after: str, width: int
-) -> list[RenderableType]:
+def difference_blocks(found: Difference, width: int) -> list[RenderableType]:
     """Figures side by side, then what moved, what is gone and what is new."""
-    heading = title(f"{shorten(before, width // 2)} -> {shorten(after, width // 2)}", _kind(found))
+    before, after = (shorten(name, width // 2) for name in (found.before, found.after))
+    heading = title(f"{before} -> {after}", _kind(found))
     if found.is_empty:
         return [heading, Text("Nothing differs.")]
     blocks: list[RenderableType] = [heading, _figures(found, width)]
@@ -42,8 +41,8 @@ def difference_blocks(
         routes = Counter((before, after) for _, before, after in found.moved)
         summary = ", ".join(f"{n:,} {a} to {b}" for (a, b), n in routes.most_common())
         blocks.append(Text(f"{format_count(len(found.moved), 'op')} moved: {summary}"))
-        columns = [Column(header=h, number=False) for h in ("Moved", "From", "To")]
-        blocks.append(table(columns, found.moved, width=width, limit=_ROWS))
+        headers = ("Moved", "From", "To")
+        blocks.append(table(headers, found.moved, width=width, limit=_ROWS))
     noun = "Transfer" if found.kind == "plans" else "Op"
     for label, names in (
         (f"{noun} only before", found.only_before),
@@ -52,8 +51,7 @@ def difference_blocks(
     ):
         if names:
             rows = [(name,) for name in names]
-            columns = [Column(header=f"{label} ({len(names):,})", number=False)]
-            blocks.append(table(columns, rows, width=width, limit=_ROWS))
+            blocks.append(table([f"{label} ({len(names):,})"], rows, width=width, limit=_ROWS))
     return blocks
 
 
@@ -75,8 +73,7 @@ def _kind(found: Difference) -> str:
 
 
 def _figures(found: Difference, width: int) -> RenderableType:
-    columns = [Column(header="Figure", number=False)]
-    columns += [Column(header=h) for h in ("Before", "After", "Difference", "")]
+    headers = ("Figure", "Before>", "After>", "Difference>", ">")
     rows = [
         (
             change.name.replace("_", " "),
@@ -87,7 +84,7 @@ def _figures(found: Difference, width: int) -> RenderableType:
         )
         for change in found.figures
     ]
-    return table(columns, rows, width=width)
+    return table(headers, rows, width=width)
 
 
 def _shown(change: Change, value: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +11,13 @@ from rich.text import Text
 
 from placer.rendering.quantities import format_bytes, format_count, format_seconds, shorten
 from placer.rendering.text.conflict_text import fix_line
-from placer.rendering.text.layout import Column, facts, table, title
-from placer.rendering.text.plan_text import model_line, plan_blocks, quality_text
+from placer.rendering.text.layout import facts, table, title
+from placer.rendering.text.plan_text import plan_blocks, plan_title, quality_text, size_text
 
 if TYPE_CHECKING:
-    from placer.pipeline.fixes import Fix
+    from placer.pipeline.fixes import PlacedFix
     from placer.plan.plan import Plan
+    from placer.plan.rows import PlannedTransfer
     from placer.questions.explanation import Move, OpExplanation, PlanExplanation
 
 _WORDS = {
@@ -32,7 +33,7 @@ _MOST_NAMES = 6
 _MOST_TRANSFERS = 5
 
 
-def op_blocks(found: OpExplanation, width: int) -> list[RenderableType]:
+def op_explanation_blocks(found: OpExplanation, width: int) -> list[RenderableType]:
     """Why one op sits where it sits, and what its group would cost elsewhere."""
     rows: list[tuple[str, RenderableType]] = [
         ("device", Text(found.device, style="bold")),
@@ -48,12 +49,11 @@ def op_blocks(found: OpExplanation, width: int) -> list[RenderableType]:
     return [*blocks, _moves(found.moves, len(found.group_ops), width)]
 
 
-def plan_explanation_blocks(plan: Plan, found: PlanExplanation, width: int) -> list[RenderableType]:
+def plan_explanation_blocks(found: PlanExplanation, width: int) -> list[RenderableType]:
     """What holds the ops of every device, and why the largest transfers cross."""
-    name = plan.model["path"] or "Live program"
+    plan = found.plan
     codes = [c for c in _WORDS if any(c in counts for counts in found.ops.values())]
-    columns = [Column(header="Ops on", number=False)]
-    columns += [Column(header=_WORDS[code][0].upper() + _WORDS[code][1:]) for code in codes]
+    headers = [f"{_WORDS[code][0].upper()}{_WORDS[code][1:]}>" for code in codes]
     rows = [
         (device, *(f"{counts.get(code, 0):,}" for code in codes))
         for device, counts in found.ops.items()
@@ -62,26 +62,23 @@ def plan_explanation_blocks(plan: Plan, found: PlanExplanation, width: int) -> l
         (device, *(format_bytes(resident.get(code, 0)) for code in codes))
         for device, resident in found.resident_bytes.items()
     ]
-    bytes_columns = [Column(header="Resident on", number=False), *columns[1:]]
     return [
-        title(shorten(name, width), model_line(plan)),
-        facts("Placement", [(plan.solver["objective"], quality_text(plan.solver))]),
-        table(columns, rows, width=width),
-        table(bytes_columns, sizes, width=width),
+        plan_title(plan, width),
+        facts("Placement", [(plan.solver.objective, quality_text(plan.solver))]),
+        table(["Ops on", *headers], rows, width=width),
+        table(["Resident on", *headers], sizes, width=width),
         _crossings(found, width),
         Text("placer explain PLAN OP tells why one op is where it is."),
     ]
 
 
-def conflict_blocks(plan: Plan, fixes: Sequence[Fix] | None, width: int) -> list[RenderableType]:
+def conflict_blocks(
+    plan: Plan, fixes: Sequence[PlacedFix] | None, width: int
+) -> list[RenderableType]:
     """Why there is no placement, and what was tried and found to have one."""
-    name = plan.model["path"] or "Live program"
     if fixes is not None and plan.conflict:
-        plan = replace(plan, conflict={**plan.conflict, "fixes": []})
-    blocks: list[RenderableType] = [
-        title(shorten(name, width), model_line(plan)),
-        *plan_blocks(plan, width),
-    ]
+        plan = replace(plan, conflict=replace(plan.conflict, fixes=()))
+    blocks = plan_blocks(plan, width)
     if fixes is None:
         return blocks
     rows = [(fix.kind, Text(fix_line(fix.row))) for fix in fixes]
@@ -121,18 +118,12 @@ def _transfer_rows(found: OpExplanation, width: int) -> list[tuple[str, Renderab
     ]
 
 
-def _sent(row: Mapping[str, Any], end: str, width: int) -> str:
-    size = "unsized" if row["bytes"] is None else format_bytes(row["bytes"])
-    return f"{shorten(row['tensor'], width // 2)} {size} {end} {row[end]}"
+def _sent(row: PlannedTransfer, end: str, width: int) -> str:
+    other = row.source if end == "from" else row.target
+    return f"{shorten(row.tensor, width // 2)} {size_text(row.bytes)} {end} {other}"
 
 
 def _moves(moves: Sequence[Move], group_size: int, width: int) -> RenderableType:
-    columns = [
-        Column(header="Moved to", number=False),
-        Column(header="Transfer"),
-        Column(header="Step"),
-        Column(header="", number=False),
-    ]
     rows = [
         (
             move.device,
@@ -144,9 +135,8 @@ def _moves(moves: Sequence[Move], group_size: int, width: int) -> RenderableType
     ]
     if not rows:
         return Text("There is no other device.")
-    if group_size > 1:
-        columns[0] = Column(header="Group to", number=False)
-    return table(columns, rows, width=width)
+    moved = "Group to" if group_size > 1 else "Moved to"
+    return table((moved, "Transfer>", "Step>", ""), rows, width=width)
 
 
 def _overrun(move: Move) -> str:
@@ -164,25 +154,17 @@ def _signed(value: float, render: Any) -> str:
 def _crossings(found: PlanExplanation, width: int) -> RenderableType:
     if not found.transfers:
         return Text("No tensor crosses between devices.")
-    columns = [
-        Column(header="Largest transfers", number=False),
-        Column(header="Bytes"),
-        Column(header="From", number=False),
-        Column(header="because", number=False),
-        Column(header="To", number=False),
-        Column(header="because", number=False),
-        Column(header="Memory", number=False),
-    ]
+    headers = ("Largest transfers", "Bytes>", "From", "because", "To", "because", "Memory")
     rows = [
         (
-            row["tensor"],
-            "unsized" if row["bytes"] is None else format_bytes(row["bytes"]),
-            row["from"],
+            row.tensor,
+            size_text(row.bytes),
+            row.source,
             _WORDS[source],
-            row["to"],
+            row.target,
             ", ".join(_WORDS[code] for code in targets),
-            row["memory"],
+            row.memory,
         )
         for row, source, targets in found.transfers
     ]
-    return table(columns, rows, width=width)
+    return table(headers, rows, width=width)

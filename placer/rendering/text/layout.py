@@ -29,7 +29,7 @@ class Column:
     """A column of a table: its header, and whether it holds numbers (set to the right)."""
 
     header: str
-    number: bool = True
+    number: bool
 
 
 def to_text(blocks: Iterable[RenderableType], *, width: int, colour: bool) -> str:
@@ -125,6 +125,11 @@ def title(text: str, note: str = "") -> Title:
     return Title(printable(text), printable(note))
 
 
+def model_title(path: str, note: str, width: int) -> Title:
+    """The heading of what is said of a model."""
+    return title(shorten(path or "Live program", width), note)
+
+
 def facts(heading: str, rows: Sequence[tuple[str, RenderableType]]) -> Facts:
     """A heading and labelled values, the values wrapped beside their labels."""
     return Facts(heading, [(label, _lines(value)) for label, value in rows])
@@ -141,14 +146,14 @@ def _lines(value: RenderableType) -> RenderableType:
 
 
 def table(
-    columns: Sequence[Column],
+    headers: Sequence[str],
     rows: Sequence[Sequence[str]],
     *,
     width: int,
     limit: int = 0,
     marked: Iterable[tuple[int, int]] = (),
 ) -> Rows:
-    """A table of at most ``width`` columns.
+    """A table of at most ``width`` columns; those whose header ends with ``>`` hold numbers.
 
     The first column is shortened in its middle, and columns are left out from the right where
     that is not enough; if one name is too long, all lose their call nodes, so that they can be
@@ -156,6 +161,7 @@ def table(
     (row, column) are the best of their column.
     """
     rows = [[printable(cell) for cell in row] for row in rows]
+    columns = [Column(header=h.removesuffix(">"), number=h.endswith(">")) for h in headers]
     return Rows(columns, rows, width, limit, frozenset(marked))
 
 

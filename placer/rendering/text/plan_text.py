@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from placer.plan.plan import Plan
+from placer.plan.rows import (
+    PlanMetrics,
+    PlannedTransfer,
+    PlanWarning,
+    SolverAnswer,
+)
 from placer.rendering.quantities import (
     format_bytes,
     format_count,
     format_seconds,
-    format_share,
-    shorten,
+    known,
+    share_of_cap,
 )
 from placer.rendering.text.conflict_text import render_conflict
-from placer.rendering.text.layout import Column, facts, table, title, to_text
+from placer.rendering.text.formats import to_csv
+from placer.rendering.text.layout import Title, facts, model_title, table
 
 TRANSFER_ROWS = 10
 """Transfers are listed largest first; the plan file holds all of them."""
@@ -40,18 +46,17 @@ _STATUS_WORDS = {
 }
 
 
-def render_plan(plan: Plan, *, width: int = 80, colour: bool = False) -> str:
-    """The plan as text of ``width`` columns, with terminal colours if ``colour``."""
-    return to_text(whole_plan_blocks(plan, width), width=width, colour=colour)
-
-
-def whole_plan_blocks(plan: Plan, width: int) -> list[RenderableType]:
-    """The plan as titles, facts and tables for ``width`` columns."""
-    name = plan.model["path"] or "Live program"
-    return [title(shorten(name, width), model_line(plan)), *plan_blocks(plan, width)]
-
-
 def plan_blocks(plan: Plan, width: int) -> list[RenderableType]:
+    """The plan as titles, facts and tables for ``width`` columns."""
+    return [plan_title(plan, width), *plan_sections(plan, width)]
+
+
+def plan_csv(plan: Plan) -> str:
+    """One row per op."""
+    return to_csv(("op", "device"), plan.placement.items())
+
+
+def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     """The parts of a plan that a report shows too."""
     blocks: list[RenderableType] = [_quality(plan), _devices(plan, width)]
     if plan.placement:
@@ -63,6 +68,11 @@ def plan_blocks(plan: Plan, width: int) -> list[RenderableType]:
     if plan.warnings:
         blocks.append(_warnings(plan.warnings))
     return blocks
+
+
+def plan_title(plan: Plan, width: int) -> Title:
+    """The model with its format, signature and batch."""
+    return model_title(plan.model["path"], model_line(plan), width)
 
 
 def model_line(plan: Plan) -> str:
@@ -82,27 +92,27 @@ def model_line(plan: Plan) -> str:
 def _quality(plan: Plan) -> RenderableType:
     """Status, value, bound and predicted times."""
     solver, metrics = plan.solver, plan.metrics
-    status = solver["status"]
+    status = solver.status
     style = {"OPTIMAL": "green", "FEASIBLE": "green", "INFEASIBLE": "red"}.get(status, "yellow")
     rows: list[tuple[str, RenderableType]] = [
         ("status", Text(f"{status} ({_STATUS_WORDS[status]})", style=style)),
     ]
     if plan.placement:
         rows += [
-            (solver["objective"], quality_text(solver)),
+            (solver.objective, quality_text(solver)),
             ("transfers", _transfer_totals(plan)),
             ("step", _step_line(metrics)),
         ]
     if plan.control_edges:
         rows.append(("order", format_count(len(plan.control_edges), "control edge")))
-    rows.append(("search", f"{format_seconds(solver['seconds'])}, seed {solver['seed']}"))
+    rows.append(("search", f"{format_seconds(solver.seconds)}, seed {solver.seed}"))
     return facts("Placement", rows)
 
 
-def quality_text(solver: Mapping[str, Any]) -> str:
+def quality_text(solver: SolverAnswer) -> str:
     """Value, proven lower bound and gap: ``"125 MiB, at least 120 MiB needed (gap 4.0%)"``."""
-    amount = format_bytes if solver["objective"] == "transfer" else format_seconds
-    value, bound, gap = solver["value"], solver["lower_bound"], solver["relative_gap"]
+    amount = format_bytes if solver.objective == "transfer" else format_seconds
+    value, bound, gap = solver.value, solver.lower_bound, solver.relative_gap
     if bound is None:
         return f"{amount(value)}, no lower bound proven"
     if gap is None:
@@ -114,11 +124,11 @@ def _transfer_totals(plan: Plan) -> str:
     """Count and bytes of all transfers by kind."""
     if not plan.transfers:
         return "none"
-    counts = Counter(row["kind"] for row in plan.transfers)
+    counts = Counter(row.kind for row in plan.transfers)
     sizes: Counter[str] = Counter()
     for row in plan.transfers:
-        sizes[row["kind"]] += row["bytes"] or 0
-    unsized = sum(row["bytes"] is None for row in plan.transfers)
+        sizes[row.kind] += row.bytes or 0
+    unsized = sum(row.bytes is None for row in plan.transfers)
     parts = [
         f"{counts[kind]:,} {kind}" + (f" {format_bytes(sizes[kind])}" if sizes[kind] else "")
         for kind in ("data", "feed", "fetch", "control")
@@ -127,46 +137,41 @@ def _transfer_totals(plan: Plan) -> str:
     return ", ".join(parts) + (f"; {unsized:,} without a size" if unsized else "")
 
 
-def _step_line(metrics: Mapping[str, Any]) -> str:
+def _step_line(metrics: PlanMetrics) -> str:
     """The predicted times of one step."""
     return (
-        f"{format_seconds(metrics['step_seconds'])} predicted; critical path "
-        f"{format_seconds(metrics['critical_path_seconds'])}, busiest device with its transfers "
-        f"{format_seconds(metrics['bottleneck_seconds'])}"
+        f"{format_seconds(metrics.step_seconds)} predicted; critical path "
+        f"{format_seconds(metrics.critical_path_seconds)}, busiest device with its transfers "
+        f"{format_seconds(metrics.bottleneck_seconds)}"
     )
 
 
 def _devices(plan: Plan, width: int) -> RenderableType:
     """One row per device: ops, memory against the cap, busy time."""
     ops = Counter(plan.placement.values())
-    spills = any(device["spilled_bytes"] for device in plan.devices)
-    columns = [
-        Column(header="Device", number=False),
-        *(Column(header=name) for name in ("Ops", "Peak", "Cap", "Used", "Resident")),
-        *([Column(header="Spilled")] if spills else []),
-        Column(header="Busy"),
-        Column(header="Model", number=False),
-    ]
+    spills = any(device.spilled_bytes for device in plan.devices)
+    headers = ["Device", "Ops>", "Peak>", "Cap>", "Used>", "Resident>"]
+    headers += [*(["Spilled>"] if spills else []), "Busy>", "Model"]
     rows = [
         (
-            device["name"],
-            f"{ops[device['name']]:,}",
-            _known(device["peak_memory_bytes"], format_bytes),
-            format_bytes(device["usable_bytes"]),
-            _used(device),
-            _known(device["resident_bytes"], format_bytes),
-            *([_known(device["spilled_bytes"], format_bytes)] if spills else []),
-            _known(device["busy_seconds"], format_seconds),
-            device["model"] or device["type"],
+            device.name,
+            f"{ops[device.name]:,}",
+            known(device.peak_memory_bytes, format_bytes),
+            format_bytes(device.usable_bytes),
+            share_of_cap(device.peak_memory_bytes, device.usable_bytes),
+            known(device.resident_bytes, format_bytes),
+            *([known(device.spilled_bytes, format_bytes)] if spills else []),
+            known(device.busy_seconds, format_seconds),
+            device.model or device.type,
         )
         for device in plan.devices
     ]
-    return table(columns, rows, width=width)
+    return table(headers, rows, width=width)
 
 
 def _peaks(plan: Plan) -> Text:
     """What the column of peaks means."""
-    on_gpu = any(device["type"] != "CPU" for device in plan.devices)
+    on_gpu = any(device.type != "CPU" for device in plan.devices)
     return Text(
         "Peak: the highest over possible orders of the step"
         + ("; not validated on GPU." if on_gpu else "."),
@@ -174,48 +179,35 @@ def _peaks(plan: Plan) -> Text:
     )
 
 
-def _known(value: Any, render: Any) -> str:
-    """The rendered value, ``"-"`` where nothing was placed."""
-    return "-" if value is None else str(render(value))
-
-
-def _used(device: Mapping[str, Any]) -> str:
-    """The share of the cap that the predicted peak takes."""
-    peak = device["peak_memory_bytes"]
-    return "-" if peak is None else format_share(peak, device["usable_bytes"])
-
-
 def _transfers(plan: Plan, width: int) -> RenderableType:
     """The largest transfers between devices."""
-    crossing = [row for row in plan.transfers if row["kind"] in ("data", "feed", "fetch")]
+    crossing = [row for row in plan.transfers if row.kind in ("data", "feed", "fetch")]
     if not crossing:
         return Text("No tensor crosses between devices.")
     ordered = sorted(crossing, key=_largest_first)
-    columns = [
-        Column(header="Transfers", number=False),
-        Column(header="Bytes"),
-        Column(header="From", number=False),
-        Column(header="To", number=False),
-        Column(header="Kind", number=False),
-        Column(header="Memory", number=False),
-    ]
+    headers = ("Transfers", "Bytes>", "From", "To", "Kind", "Memory")
     rows = [
         (
-            row["tensor"],
-            "unsized" if row["bytes"] is None else format_bytes(row["bytes"]),
-            row["from"],
-            row["to"],
-            row["kind"],
-            row["memory"],
+            row.tensor,
+            size_text(row.bytes),
+            row.source,
+            row.target,
+            row.kind,
+            row.memory,
         )
         for row in ordered
     ]
-    return table(columns, rows, width=width, limit=TRANSFER_ROWS)
+    return table(headers, rows, width=width, limit=TRANSFER_ROWS)
 
 
-def _largest_first(row: Mapping[str, Any]) -> tuple[int, str, str]:
+def size_text(size: int | None) -> str:
+    """The bytes of a tensor; ``"unsized"`` if it has none."""
+    return "unsized" if size is None else format_bytes(size)
+
+
+def _largest_first(row: PlannedTransfer) -> tuple[int, str, str]:
     """Sorts by bytes, unsized last, ties by name."""
-    return (-1 if row["bytes"] is None else -row["bytes"], row["tensor"], row["to"])
+    return (-1 if row.bytes is None else -row.bytes, row.tensor, row.target)
 
 
 def _unmodelled(unmodelled: Mapping[str, int]) -> RenderableType:
@@ -232,10 +224,10 @@ def counted(counts: Mapping[str, int], limit: int = 8) -> str:
     return ", ".join(parts)
 
 
-def _warnings(warnings: Sequence[Mapping[str, Any]]) -> RenderableType:
+def _warnings(warnings: Sequence[PlanWarning]) -> RenderableType:
     """Every warning with its code and how often it holds."""
     rows: list[tuple[str, RenderableType]] = [
-        (row["code"], Text(row["message"] + (f" ({row['count']:,})" if row["count"] > 1 else "")))
+        (row.code, Text(row.message + (f" ({row.count:,})" if row.count > 1 else "")))
         for row in warnings
     ]
     return facts("Warnings", rows)

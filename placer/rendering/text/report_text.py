@@ -25,8 +25,8 @@ from placer.rendering.quantities import (
     shorten,
 )
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Column, facts, table, title, to_text
-from placer.rendering.text.plan_text import FORMAT_WORDS, counted, plan_blocks
+from placer.rendering.text.layout import facts, model_title, table
+from placer.rendering.text.plan_text import FORMAT_WORDS, counted, plan_sections
 
 _KIND_WORDS = {
     "activation": "activations",
@@ -47,17 +47,11 @@ _SHOWN_SHARE = 0.005
 """A smaller part of a step is not worth a word."""
 
 
-def render_report(report: Report, *, width: int = 80, colour: bool = False) -> str:
-    """The report as text of ``width`` columns, with terminal colours if ``colour``."""
-    return to_text(report_blocks(report, width), width=width, colour=colour)
-
-
 def report_blocks(report: Report, width: int) -> list[RenderableType]:
     """The report as titles, facts and tables for ``width`` columns."""
     model = report.model
-    heading = title(shorten(model.path or "Live program", width), _model_line(model))
     blocks: list[RenderableType] = [
-        heading,
+        model_title(model.path, _model_line(model), width),
         facts("Model", _model_rows(model, width)),
         facts("Memory of a step with everything on one device", _memory_rows(report, width)),
         facts("Compute", _compute_rows(report)),
@@ -67,7 +61,7 @@ def report_blocks(report: Report, width: int) -> list[RenderableType]:
         blocks.append(_hotspot_table("Name scope", _scopes(report), report, width))
     blocks.append(facts("Placing", _placing_rows(report, width)))
     if report.plan is not None:
-        blocks += plan_blocks(report.plan, width)
+        blocks += plan_sections(report.plan, width)
     return blocks
 
 
@@ -233,10 +227,7 @@ def _band(compute: ComputeFacts) -> str:
 def _hotspot_table(
     header: str, spots: Sequence[Hotspot], report: Report, width: int
 ) -> RenderableType:
-    columns = [
-        Column(header=header, number=False),
-        *(Column(header=name) for name in ("Time", "Share", "Ops", "FLOP", "Accessed", "Output")),
-    ]
+    headers = (header, "Time>", "Share>", "Ops>", "FLOP>", "Accessed>", "Output>")
     rows = [
         (
             spot.name or "(no scope)",
@@ -249,7 +240,7 @@ def _hotspot_table(
         )
         for spot in spots
     ]
-    return table(columns, rows, width=width)
+    return table(headers, rows, width=width)
 
 
 def _scopes(report: Report) -> Sequence[Hotspot]:

@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from placer.rendering.quantities import format_bytes, format_seconds, format_share, shorten
-from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Column, facts, table, title
+from placer.rendering.quantities import format_bytes, format_seconds, known, share_of_cap
+from placer.rendering.text.formats import figures_csv
+from placer.rendering.text.layout import facts, model_title, table
 from placer.rendering.text.plan_text import FORMAT_WORDS
 
 if TYPE_CHECKING:
-    from placer.questions.strategies import Alternative, Alternatives
+    from placer.questions.strategies import StrategyComparison, StrategyRow
 
 
-def alternatives_blocks(found: Alternatives, width: int) -> list[RenderableType]:
+def strategies_blocks(found: StrategyComparison, width: int) -> list[RenderableType]:
     """A table with one row per strategy, what each changes, and which is recommended."""
-    name = found.model["path"] or "Live program"
     note = f"{FORMAT_WORDS[found.model['format']]} · batch {found.batch_size}"
     return [
-        title(shorten(name, width), note),
+        model_title(found.model["path"], note, width),
         _table(found, width),
         facts("What changes, and how it is built", [(r.name, _how(r)) for r in found.rows]),
         *([Text(f"One placement only: {found.undivided}")] if found.undivided else []),
@@ -30,52 +29,41 @@ def alternatives_blocks(found: Alternatives, width: int) -> list[RenderableType]
     ]
 
 
-def alternatives_csv(found: Alternatives) -> str:
+def strategies_csv(found: StrategyComparison) -> str:
     """One row per strategy; bytes and seconds are plain numbers."""
-    keys = ["name", "parts", "part_size", "in_flight", "fits", "step_seconds"]
-    keys += ["samples_per_second", "transfer_bytes", "changes", "call", "note"]
-    header = [*keys, *(f"peak_bytes {device}" for device in found.caps)]
-    rows = [
-        [*(getattr(row, key) for key in keys), *(row.peak_bytes.get(d) for d in found.caps)]
-        for row in found.rows
-    ]
-    return to_csv(header, rows)
+    keys = ("name", "parts", "part_size", "in_flight", "fits", "step_seconds")
+    more = ("samples_per_second", "transfer_bytes", "changes", "call", "note")
+    return figures_csv((*keys, *more), found.rows, found.caps)
 
 
-def _table(found: Alternatives, width: int) -> RenderableType:
-    columns = [Column(header="Strategy", number=False), Column(header="Fits", number=False)]
-    columns += [Column(header=h) for h in ("Samples/s", "Step", "Transfer", "Part", "In flight")]
-    columns += [Column(header=device) for device in found.caps]
+def _table(found: StrategyComparison, width: int) -> RenderableType:
+    headers = ["Strategy", "Fits", "Samples/s>", "Step>", "Transfer>", "Part>", "In flight>"]
+    headers += [f"{device}>" for device in found.caps]
     rows = [
         (
             row.name,
             "-" if row.step_seconds is None else "yes" if row.fits else "no",
             "-" if row.samples_per_second is None else f"{row.samples_per_second:,.0f}",
-            "-" if row.step_seconds is None else format_seconds(row.step_seconds),
-            "-" if row.transfer_bytes is None else format_bytes(row.transfer_bytes),
+            known(row.step_seconds, format_seconds),
+            known(row.transfer_bytes, format_bytes),
             f"{row.part_size:,}",
             f"{row.in_flight:,}",
-            *(_peak(row, device, cap) for device, cap in found.caps.items()),
+            *(share_of_cap(row.peak_bytes.get(device), cap) for device, cap in found.caps.items()),
         )
         for row in found.rows
     ]
     best = [(number, 2) for number, row in enumerate(found.rows) if row.name == found.recommended]
-    return table(columns, rows, width=width, marked=best)
+    return table(headers, rows, width=width, marked=best)
 
 
-def _peak(row: Alternative, device: str, cap: int) -> str:
-    peak = row.peak_bytes.get(device)
-    return "-" if peak is None else format_share(peak, cap)
-
-
-def _how(row: Alternative) -> Text:
+def _how(row: StrategyRow) -> Text:
     over = [
         f"{device} {format_bytes(size)} over its cap" for device, size in row.over_bytes.items()
     ]
     return Text("; ".join(filter(None, [row.note, *over, row.changes, row.call])))
 
 
-def _verdict(found: Alternatives) -> str:
+def _verdict(found: StrategyComparison) -> str:
     if found.recommended is None:
         return "Nothing fits: more pieces, more devices, or higher caps."
     row = next(row for row in found.rows if row.name == found.recommended)

@@ -12,10 +12,10 @@ from placer.rendering.quantities import (
     format_flops,
     format_seconds,
     format_share,
-    shorten,
+    known,
 )
-from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Column, table, title
+from placer.rendering.text.formats import figures_csv
+from placer.rendering.text.layout import model_title, table
 from placer.rendering.text.plan_text import FORMAT_WORDS
 
 if TYPE_CHECKING:
@@ -27,16 +27,13 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 def sweep_blocks(found: Sweep, width: int) -> list[RenderableType]:
     """A table with one row per batch size, a bar for the fullest device, and what fits."""
-    name = found.model["path"] or "Live program"
-    columns = [Column(header="Batch"), *(Column(header=f"Peak {d}") for d in found.caps)]
-    if placed := any(row.status for row in found.rows):
-        columns.append(Column(header="Transfer"))
-    columns += [Column(header=h) for h in ("Step", "Samples/s", "Work")]
-    columns += [Column(header="Fits", number=False), Column(header="Fullest", number=False)]
+    placed = any(row.status for row in found.rows)
+    headers = ["Batch>", *(f"Peak {d}>" for d in found.caps), *(["Transfer>"] if placed else [])]
+    headers += ["Step>", "Samples/s>", "Work>", "Fits", "Fullest"]
     rows = [_cells(found, row, placed=placed) for row in found.rows]
     return [
-        title(shorten(name, width), _note(found)),
-        table(columns, rows, width=width),
+        model_title(found.model["path"], _note(found), width),
+        table(headers, rows, width=width),
         Text(_verdict(found), style="bold"),
     ]
 
@@ -51,22 +48,8 @@ def _note(found: Sweep) -> str:
 
 def sweep_csv(found: Sweep) -> str:
     """One row per batch size; bytes and seconds are plain numbers."""
-    header = ["batch_size", "fits", "step_seconds", "samples_per_second", "flops"]
-    header += ["transfer_bytes", "status", *(f"peak_bytes {device}" for device in found.caps)]
-    rows = [
-        [
-            row.batch_size,
-            row.fits,
-            row.step_seconds,
-            row.samples_per_second,
-            row.flops,
-            row.transfer_bytes,
-            row.status,
-            *(row.peak_bytes.get(device) for device in found.caps),
-        ]
-        for row in found.rows
-    ]
-    return to_csv(header, rows)
+    keys = ("batch_size", "fits", "step_seconds", "samples_per_second", "flops")
+    return figures_csv((*keys, "transfer_bytes", "status"), found.rows, found.caps)
 
 
 def _cells(found: Sweep, row: SweepRow, *, placed: bool) -> list[str]:
@@ -74,18 +57,14 @@ def _cells(found: Sweep, row: SweepRow, *, placed: bool) -> list[str]:
     has_step = bool(row.step_seconds)
     return [
         f"{row.batch_size:,}",
-        *("-" if peak is None else format_bytes(peak) for peak in peaks),
-        *([_transfer(row)] if placed else []),
+        *(known(peak, format_bytes) for peak in peaks),
+        *([known(row.transfer_bytes, format_bytes)] if placed else []),
         format_seconds(row.step_seconds) if has_step else "-",
         f"{row.samples_per_second:,.0f}" if row.samples_per_second else "-",
         format_flops(row.flops),
         "yes" if row.fits else "no",
         _bar(found, row),
     ]
-
-
-def _transfer(row: SweepRow) -> str:
-    return "-" if row.transfer_bytes is None else format_bytes(row.transfer_bytes)
 
 
 def _bar(found: Sweep, row: SweepRow) -> str:

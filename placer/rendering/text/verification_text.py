@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from placer.rendering.quantities import format_count, shorten
-from placer.rendering.text.layout import Column, facts, table, title, to_text
+from placer.rendering.text.layout import facts, table, title, to_text
 
 if TYPE_CHECKING:
-    from placer.application.verifying.verification_result import OpRow, TransferRow, Verification
+    from placer.application.verifying.verification_result import (
+        OpRow,
+        Summary,
+        TransferRow,
+        Verification,
+    )
 
 ROWS = 10
 """Rows of each table; the JSON has all of them."""
@@ -61,13 +66,13 @@ def _fact_rows(found: Verification) -> list[tuple[str, RenderableType]]:
     return rows
 
 
-def _ops_line(summary: Mapping[str, Any]) -> str:
+def _ops_line(summary: Summary) -> str:
     line = f"{summary['matched_ops']:,} of {summary['ops']:,} ran where they were asked to"
     codes = ", ".join(f"{count:,} {_words(code)}" for code, count in summary["off_device"].items())
     return f"{line}; {codes}" if codes else line
 
 
-def _transfer_line(found: Verification, summary: Mapping[str, Any]) -> str:
+def _transfer_line(found: Verification, summary: Summary) -> str:
     if not found.planned:
         return f"{summary['actual_transfers']:,} made (no plan to compare with)"
     extra = summary["actual_transfers"] - summary["matched_transfers"]
@@ -75,13 +80,13 @@ def _transfer_line(found: Verification, summary: Mapping[str, Any]) -> str:
     return f"{line}, {extra:,} others" if extra else f"{line}, no others"
 
 
-def _variable_line(summary: Mapping[str, Any]) -> str:
+def _variable_line(summary: Summary) -> str:
     if not summary["variables"]:
         return "none"
     return f"{summary['matched_variables']:,} of {summary['variables']:,} where they should be"
 
 
-def _output_line(found: Verification, summary: Mapping[str, Any]) -> str:
+def _output_line(found: Verification, summary: Summary) -> str:
     count = format_count(len(found.outputs), "output")
     verb = "equal" if summary["outputs_equal"] else "NOT equal"
     return (
@@ -102,21 +107,15 @@ def _result(found: Verification) -> Text:
 
 
 def _op_table(rows: Sequence[OpRow], width: int) -> RenderableType:
-    columns = [
-        Column(header="Ops elsewhere", number=False),
-        *(Column(header=name, number=False) for name in ("Asked for", "Ran on", "Why")),
-    ]
+    headers = ("Ops elsewhere", "Asked for", "Ran on", "Why")
     cells = [
         (row.op, row.requested or "-", row.actual or "not seen", _words(row.code)) for row in rows
     ]
-    return table(columns, cells, width=width, limit=ROWS)
+    return table(headers, cells, width=width, limit=ROWS)
 
 
 def _transfer_table(rows: Sequence[TransferRow], width: int) -> RenderableType:
-    columns = [
-        Column(header="Transfers that differ", number=False),
-        *(Column(header=name, number=False) for name in ("From", "To", "Was", "Why")),
-    ]
+    headers = ("Transfers that differ", "From", "To", "Was", "Why")
     cells = [
         (
             row.tensor,
@@ -127,7 +126,7 @@ def _transfer_table(rows: Sequence[TransferRow], width: int) -> RenderableType:
         )
         for row in rows
     ]
-    return table(columns, cells, width=width, limit=ROWS)
+    return table(headers, cells, width=width, limit=ROWS)
 
 
 def _words(code: str) -> str:

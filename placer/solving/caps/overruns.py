@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from placer.problem.conflict import CapInConflict, Conflict, Fix
+from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.caps.reservation import DevicePeak
 
 
 def overrun_warnings(
@@ -24,26 +24,23 @@ def overrun_warnings(
     ]
 
 
-def overrun_conflict(
-    problem: PlacementProblem, overruns: Mapping[int, DevicePeak]
-) -> dict[str, Any]:
+def overrun_conflict(problem: PlacementProblem, overruns: Mapping[int, DevicePeak]) -> Conflict:
     """The caps that the placement breaks, and those that it would keep."""
     names = problem.device_names
     request = ",".join(f"{names[d]}={peak.peak_bytes}" for d, peak in overruns.items())
-    return {
-        "caps": [
-            {
-                "device": names[device],
-                "peak_bytes": peak.peak_bytes,
-                "usable_bytes": problem.capacity_bytes[device],
-            }
+    advice = (
+        f"raise the caps to the predicted peaks: --max-memory {request} "
+        "(bytes, beside any --reserve)",
+        "give the solver more time: --time-limit",
+    )
+    return Conflict(
+        caps=tuple(
+            CapInConflict(
+                device=names[device],
+                peak_bytes=peak.peak_bytes,
+                usable_bytes=problem.capacity_bytes[device],
+            )
             for device, peak in overruns.items()
-        ],
-        "pins": [],
-        "groups": [],
-        "fixes": [
-            f"raise the caps to the predicted peaks: --max-memory {request} "
-            "(bytes, beside any --reserve)",
-            "give the solver more time: --time-limit",
-        ],
-    }
+        ),
+        fixes=tuple(Fix(change=sentence) for sentence in advice),
+    )

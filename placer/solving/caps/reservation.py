@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DevicePeak:
-    """The predicted peak of one device, and the moment it happens: op number -> bytes that the op
-    needs then in the memory of its device, wherever that is.
-
-    Whatever the placement, the sum over the ops of a device, with their resident bytes, must not
-    be above what is predicted for the device at that moment.
-    """
-
-    peak_bytes: int
-    moment: Mapping[int, int]
 
 
 def tighten(

@@ -20,24 +20,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
+from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES
 from placer.solving.caps.overruns import overrun_conflict, overrun_warnings
 from placer.solving.caps.ranking import better, better_bound
-from placer.solving.caps.reservation import (
-    DevicePeak,
-    loosen,
-    spread,
-    tighten,
-    with_moments,
-    with_rows,
-)
+from placer.solving.caps.reservation import loosen, spread, tighten, with_moments, with_rows
 from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.solver import solve_along_orders
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
-
-__all__ = ["BASELINE_SECONDS", "DevicePeak", "PeakFinder", "solve_under_peaks"]
 
 PeakFinder = Callable[[Sequence[int]], Sequence[DevicePeak]]
 """From one device number per op to the predicted peak of every device."""

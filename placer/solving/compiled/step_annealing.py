@@ -10,7 +10,7 @@ import numpy as np
 
 from placer.solving.compiled.arrays import Floats, Ints, Units
 from placer.solving.compiled.jit import compiled
-from placer.solving.compiled.schedule import Program, Timing, step_seconds
+from placer.solving.compiled.step_simulation import Program, Timing, step_seconds
 
 _CHAIN_SHARE = 0.6
 _NEAR_SHARE = 0.6

@@ -35,7 +35,6 @@ from placer.prediction.metrics import PeakRange
 from placer.prediction.orders.execution_orders import executor_orders, peaks_along, uses_accelerator
 from placer.prediction.orders.possible_steps import predict_peak_ranges
 from placer.prediction.step.executor import prepare
-from placer.processes import collection_paused
 from placer.solving.orders.list_scheduling import find_low_order
 
 
@@ -64,7 +63,6 @@ class MemoryOrder:
     after: Mapping[str, PeakRange]
 
 
-@collection_paused()
 def order_for_memory(
     graph: OpGraph,
     costs: Mapping[str, OpCost],

@@ -13,7 +13,7 @@ from placer.solving.process.search_run import BestSoFar, Effort
 from placer.solving.solution import Status
 
 _LEAST_WORKERS = 8
-"""CP-SAT runs one strategy per worker, and the strategies that prove bounds come late in its list:
+"""CP-SAT runs one subsolver per worker, and those that prove bounds come late in its list:
 on two cores eight workers prove in a second what two do not in twenty."""
 
 Expand = Callable[[Sequence[int]], Sequence[int]]

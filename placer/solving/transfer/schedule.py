@@ -42,7 +42,7 @@ class TransferSchedule:
 
     # simpler problems: what the best placement may lose of its cost in each
     losses: tuple[float, ...] = (0.1, 0.03, 0.003, 0.0)
-    # CP-SAT's strategies for them: what has few different costs is proven fastest by cores of costs
+    # CP-SAT's subsolvers for them: what has few different costs is proven fastest by cores of costs
     # that cannot all be zero, what has many by linear relaxation; plain search helps both
     provers: tuple[str, ...] = ("core", "max_lp_sym", "quick_restart")
     most_sent: int = 10_000  # variables with which a linear relaxation takes seconds

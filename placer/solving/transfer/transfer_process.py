@@ -119,7 +119,7 @@ def raise_bound(
         simpler = relax(problem, known, loss)
         model = PlacementModel(simpler, simpler.project(known))
         solver = cp_sat_solver(effort)
-        if effort.workers == 1:  # strategies side by side never take turns in the same way
+        if effort.workers == 1:  # subsolvers side by side never take turns in the same way
             solver.parameters.optimize_with_core = True
         else:
             solver.parameters.subsolvers.extend(

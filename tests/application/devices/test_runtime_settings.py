@@ -33,7 +33,7 @@ except placer.errors.PlacerError as error:
 
 def plan_on(*devices):
     """As much of a plan as the settings read; every GPU has 2 GiB."""
-    rows = [{"name": name, "memory_limit_bytes": 2 << 30} for name in devices]
+    rows = [SimpleNamespace(name=name, memory_limit_bytes=2 << 30) for name in devices]
     return SimpleNamespace(placement=dict(enumerate(devices)), devices=tuple(rows))
 
 

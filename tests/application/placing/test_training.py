@@ -13,7 +13,7 @@ from placer.application.devices.device_mapping import process_mapping
 from placer.application.placing.fallback import foresee_moves
 from placer.application.running.generated_inputs import input_values
 from placer.application.running.program_runs import invent_state
-from placer.application.running.random_seeds import seed_random_ops
+from placer.application.verifying.model_files import seed_random_ops
 from placer.errors import UsageError
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.training_steps import keras_variables

@@ -1,8 +1,5 @@
 """Verifications of files: without a plan, for some outputs, of real models, and what goes wrong."""
 
-import subprocess
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,11 +7,13 @@ from placements import cut_placement, plan_for
 
 from placer.application import apply, verify
 from placer.application.placing.placed_programs import clear
-from placer.application.running.random_seeds import seed_random_ops
-from placer.application.verifying.comparison import compare_outputs
-from placer.application.verifying.verification_process import RunRequest, placed_mark, run_in_child
+from placer.application.verifying import verification_process
+from placer.application.verifying.difference_codes import compare_outputs
+from placer.application.verifying.model_files import seed_random_ops
+from placer.application.verifying.verification_process import RunRequest, run_in_child
 from placer.errors import ModelError, UsageError, VerificationError
 from placer.extraction.reading.loading import load_program
+from placer.processes import Ending, Outcome
 
 v1 = tf.compat.v1
 HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -155,12 +154,9 @@ def test_a_program_that_never_ends_is_stopped_with_the_reason(tmp_path):
 
 def test_a_placed_program_that_does_not_end_is_a_mismatch(monkeypatch):
     """The unplaced one had run when the time was over."""
-
-    def stopped(command, **options):
-        placed_mark(Path(command[-1])).touch()
-        raise subprocess.TimeoutExpired(command, 6)
-
-    monkeypatch.setattr(subprocess, "run", stopped)
+    told = verification_process._UNPLACED_RAN
+    late = Outcome(ending=Ending.LATE, answer=told, reason="it took more than 6 seconds")
+    monkeypatch.setattr(verification_process, "run_task", lambda *_: late)
     with pytest.raises(VerificationError, match="ran without the placement, but with it"):
         run_in_child(RunRequest(kind="graph", unplaced="", placed=""), time_limit_seconds=6)
 

@@ -112,6 +112,7 @@ def keras_files(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_code_runs_only_when_it_is_allowed(keras_files):
     """A model with code of its own is refused with the flag that allows it."""
     with pytest.raises(ModelError, match="class 'Dense' comes from module 'none'"):
@@ -153,6 +154,7 @@ def test_a_keras_file_is_placed_and_applied(keras_files, tmp_path, warm_process)
     np.testing.assert_allclose(*found.values(), wanted, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_keras_2_files_that_others_wrote(test_data):
     """An old Sequential loads; what carries bytecode of a Python that is gone is refused."""
     folder = test_data / "graphs" / "dl4j-keras" / "examples"

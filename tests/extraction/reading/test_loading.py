@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ tf = pytest.importorskip("tensorflow")
 from google.protobuf import text_format  # noqa: E402
 from tensorflow.core.protobuf import saved_model_pb2  # noqa: E402
 
-from placer.errors import ModelError  # noqa: E402
+from placer.errors import ModelError, UsageError  # noqa: E402
+from placer.extraction import input_formats  # noqa: E402
+from placer.extraction.input_formats import LIVE_FORMATS, InputFormat  # noqa: E402
+from placer.extraction.reading.bare_graphs import read_graph  # noqa: E402
 from placer.extraction.reading.loading import load_program  # noqa: E402
 
 v1 = tf.compat.v1
@@ -275,3 +279,27 @@ def test_real_graphs_flatten(name):
         if node.op != "Merge":
             assert sources <= seen
         seen.add(node.name)
+
+
+def is_names(source) -> bool:
+    """A kind of our own: the names of ops that follow each other."""
+    return isinstance(source, tuple)
+
+
+def read_names(source, outputs):
+    """Its program: identities."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [2], name="x")
+        for name in source:
+            x = tf.identity(x, name=name)
+    return read_graph(graph, outputs)
+
+
+def test_an_input_format_is_two_functions_and_one_line(monkeypatch):
+    """What is recognised is read; what is of no kind is refused with the kinds there are."""
+    monkeypatch.setitem(sys.modules, "placer.extraction.reading.names", sys.modules[__name__])
+    known = InputFormat("names", "names:is_names", "names:read_names")
+    monkeypatch.setattr(input_formats, "LIVE_FORMATS", (known, *LIVE_FORMATS))
+    assert load_program(("a", "b")).outputs == (("b", "b:0"),)
+    with pytest.raises(UsageError, match=r"from a int: pass a path, names, .* or a tf\.function"):
+        load_program(1)

@@ -6,8 +6,8 @@ import pytest
 from graphs_by_hand import draw, draw_cluster
 
 from cost_models.devices import Efficiency
-from cost_models.estimation import estimate
 from cost_models.op_info import TensorProperties
+from cost_models.registry import estimate
 from cost_models.roofline import op_seconds
 from placer.graph.op_graph import OpGraph, Variable
 from placer.prediction.costs.op_costs import estimate_costs

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from placer.errors import UsageError
 from placer.graph.op_graph import Variable
-from placer.prediction.memory.live_moments import live_moment
+from placer.prediction.memory.live_moments import moment_finder
 from placer.prediction.memory.timelines import predict_memory
 
 DEVICES = ("CPU:0", "GPU:0", "GPU:1")
@@ -288,7 +288,7 @@ def test_a_live_moment_adds_up_to_the_timeline(graph, data):
     placement = dict.fromkeys(graph.ops, "CPU:0")
     timeline = predict_memory(graph, costs, placement, ("CPU:0",))["CPU:0"]
     at_op = data.draw(st.sampled_from(list(graph.ops)))
-    alive = live_moment(graph, costs, at_op)
+    alive = moment_finder(graph, costs)(at_op)
     moment = timeline.order.index(at_op)
     assert sum(alive.values()) + timeline.resident_bytes == timeline.bytes[moment]
 
@@ -301,7 +301,7 @@ def test_a_live_moment_is_never_above_the_prediction(graph, data):
     placement |= dict.fromkeys(graph.feeds, "CPU:0")
     at_op = data.draw(st.sampled_from(list(graph.ops)))
     needed = dict.fromkeys(DEVICES, 0)
-    for name, size in live_moment(graph, costs, at_op).items():
+    for name, size in moment_finder(graph, costs)(at_op).items():
         needed[placement[name]] += size
     for device, timeline in predict_memory(graph, costs, placement, DEVICES).items():
         moment = timeline.order.index(at_op)

@@ -6,9 +6,9 @@ from plans_by_hand import small_plan, small_report
 from rich.text import Text
 
 from placer.rendering.text.formats import render, to_csv
-from placer.rendering.text.layout import Column, facts, table, title
+from placer.rendering.text.layout import facts, table, title
 from placer.rendering.text.markdown import to_markdown
-from placer.rendering.text.plan_text import whole_plan_blocks
+from placer.rendering.text.plan_text import plan_blocks
 from placer.rendering.text.report_text import report_blocks, report_csv
 
 EXPECTED = """\
@@ -32,11 +32,11 @@ and 1 more
 
 def test_every_kind_of_block_has_a_form():
     """Titles, facts and tables; what Markdown or HTML would take for markup is escaped."""
-    columns = [Column(header="Name", number=False), Column(header="Size")]
+    rows = [("x|y", "3"), ("z", "4"), ("w", "5")]
     blocks = [
         title("a_b", "a note"),
         facts("Facts", [("one", Text("first\nsecond")), ("two", "<b>")]),
-        table(columns, [("x|y", "3"), ("z", "4"), ("w", "5")], width=9, limit=2, marked=[(0, 1)]),
+        table(("Name", "Size>"), rows, width=9, limit=2, marked=[(0, 1)]),
     ]
     assert to_markdown(blocks) == EXPECTED
 
@@ -44,7 +44,7 @@ def test_every_kind_of_block_has_a_form():
 def test_plans_and_reports_have_a_form():
     """Nothing is shortened and every table is there."""
     plan = small_plan()
-    text = render(lambda w: whole_plan_blocks(plan, w), "markdown", width=40, colour=True)
+    text = render(lambda w: plan_blocks(plan, w), "markdown", width=40, colour=True)
     assert "| Device | Ops | Peak |" in text
     assert "| a:0 | 3.00 MiB | GPU:0 | GPU:1 | data | device |" in text
     text = render(lambda w: report_blocks(small_report(), w), "markdown", width=40, colour=True)

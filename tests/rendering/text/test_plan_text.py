@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from plans_by_hand import device_row, infeasible_plan, small_plan, transfer_row
 
-from placer.rendering.text.plan_text import TRANSFER_ROWS, quality_text, render_plan
+from placer.plan.rows import PlanWarning
+from placer.problem.conflict import Conflict
+from placer.rendering.results import render_result
+from placer.rendering.text.plan_text import TRANSFER_ROWS, quality_text
+
+render_plan = partial(render_result, format_name="text", width=80)
 
 PLACED = """\
 models/small
@@ -87,8 +93,8 @@ def test_colours_are_only_there_when_asked_for():
 def test_the_quality_of_an_answer_is_said_whatever_is_known():
     """Value, bound and gap are told as far as they are proven."""
     solver = small_plan().solver
-    worse = solver | {"value": 2000, "lower_bound": 1500, "relative_gap": 0.25}
-    unproven = solver | {"value": 2000, "lower_bound": None, "relative_gap": None}
+    worse = replace(solver, value=2000, lower_bound=1500, relative_gap=0.25)
+    unproven = replace(solver, value=2000, lower_bound=None, relative_gap=None)
     assert quality_text(worse) == "1.95 KiB, lower bound 1.46 KiB, gap 25.0%"
     assert quality_text(unproven) == "1.95 KiB, no lower bound proven"
 
@@ -118,17 +124,18 @@ def test_spilled_bytes_get_a_column_where_there_are_any():
 
 def test_warnings_and_unmodelled_ops_are_never_silent():
     """Every warning is shown with its code and count, unmodelled op types with theirs."""
-    warning = {"code": "unknown_shape", "message": "not counted", "count": 7, "ops": ["a:0"]}
+    warning = PlanWarning(code="unknown_shape", message="not counted", count=7, ops=("a:0",))
     text = render_plan(small_plan(warnings=(warning,), unmodelled={"Odd": 3, "Rare": 1}))
     assert "unknown_shape  not counted (7)" in text
     assert "Odd 3, Rare 1" in text
 
 
-@pytest.mark.parametrize("key", sorted(infeasible_plan().conflict))
+@pytest.mark.parametrize("key", sorted(infeasible_plan().conflict.to_json()))
 def test_a_conflict_that_lacks_something_is_shown_all_the_same(key):
     """Plans of other versions hold other keys; what is there is told, and nothing is obeyed."""
-    conflict = {name: value for name, value in infeasible_plan().conflict.items() if name != key}
+    conflict = infeasible_plan().conflict.to_json()
+    del conflict[key]
     conflict["fixes"] = ["raise \x1b[1mthe cap"]
-    text = render_plan(replace(infeasible_plan(), conflict=conflict))
+    text = render_plan(replace(infeasible_plan(), conflict=Conflict.from_json(conflict)))
     assert "Why nothing fits" in text
     assert r"raise \x1b[1mthe cap" in text

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from plans_by_hand import small_plan, small_report
 
 from placer.plan.report import InputFacts, UnknownShape
-from placer.rendering.text.report_text import render_report
+from placer.rendering.results import render_result
+
+render_report = partial(render_result, format_name="text", width=80)
 
 REPORT = """\
 models/small

@@ -14,10 +14,11 @@ from small_problems import problem_of, random_problem
 
 from placer.prediction.scoring import score
 from placer.prediction.times.step_time import step_seconds
+from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps import tightening
 from placer.solving.caps.reservation import spread
-from placer.solving.caps.tightening import DevicePeak, PeakFinder, solve_under_peaks
+from placer.solving.caps.tightening import PeakFinder, solve_under_peaks
 from placer.solving.conflicts.conflict import explain_conflict
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, value_of
@@ -137,7 +138,7 @@ def test_a_placement_over_a_cap_is_never_feasible() -> None:
         "peak_over_cap",
         "GPU:0 is predicted to peak at 7 bytes, 3 above its cap of 4",
     )
-    assert "--max-memory GPU:0=7 " in solution.conflict["fixes"][0]
+    assert "--max-memory GPU:0=7 " in solution.conflict.fixes[0].change
 
 
 @pytest.mark.usefixtures("perfect_child")
@@ -148,8 +149,8 @@ def test_moments_learned_on_the_way_prove_infeasibility() -> None:
     assert solution.status is Status.INFEASIBLE
     assert solution.unsolvable is not None
     conflict = explain_conflict(solution.unsolvable)
-    assert (conflict["reason"], conflict["needed_bytes"]) == ("too_large", 11)
-    assert "--max-memory" in conflict["fixes"][0]["change"]
+    assert (conflict.reason, conflict.needed_bytes) == ("too_large", 11)
+    assert "--max-memory" in conflict.fixes[0].change
 
 
 @pytest.mark.usefixtures("perfect_child")

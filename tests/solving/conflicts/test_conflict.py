@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from small_problems import best_by_enumeration, problem_of, random_problem
 
+from placer.problem.conflict import CapInConflict, Fix, OpsInConflict
 from placer.problem.placement_problem import PIN, TOGETHER, PlacementProblem, Request
 from placer.rendering.text.conflict_text import conflict_sentences, conflict_text
 from placer.solving.conflicts import conflict as conflict_module
 from placer.solving.conflicts.conflict import conflict_seconds, explain_conflict
-from placer.solving.conflicts.packing import UndecidedError
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.solver import solve
 
@@ -49,12 +49,12 @@ def test_every_fix_works() -> None:
         problem = random_problem(seed, most_ops=6, spill="auto" if seed % 2 else "never")
         if best_by_enumeration(problem) is not None:
             continue
-        for fix in explain_conflict(problem)["fixes"]:
+        for fix in explain_conflict(problem).fixes:
             fixes += 1
-            if fix["kind"] == "spill":
+            if fix.kind == "spill":
                 assert best_by_enumeration(replace(problem, spill="auto")) is not None
                 continue
-            caps = fix["caps"]
+            caps = fix.caps
             assert best_by_enumeration(with_caps(problem, caps)) is not None, (seed, fix)
             if len(caps) == 1:
                 least += 1
@@ -77,14 +77,14 @@ def test_an_overfull_device_is_shown_with_what_fills_it() -> None:
     assert solution.status is Status.INFEASIBLE
     assert solution.unsolvable == problem
     conflict = explain_conflict(problem)
-    assert conflict["caps"] == [{"device": "GPU:0", "usable_bytes": 10}]
-    assert [(row["request"], row["bytes"]) for row in conflict["pins"]] == [
+    assert conflict.caps == (CapInConflict(device="GPU:0", usable_bytes=10),)
+    assert [(row.request, row.bytes) for row in conflict.pins] == [
         ("--pin a=GPU:0", 6),
         ("--pin b=GPU:0", 3),
     ]
-    assert (conflict["needed_bytes"], conflict["other_bytes"]) == (11, 2)
-    assert conflict["groups"] == []
-    assert [fix["change"] for fix in conflict["fixes"]] == [
+    assert (conflict.needed_bytes, conflict.other_bytes) == (11, 2)
+    assert not conflict.groups
+    assert [fix.change for fix in conflict.fixes] == [
         "without --pin a=GPU:0",
         "without --pin b=GPU:0",
         "--max-memory GPU:0=11",
@@ -99,16 +99,16 @@ def test_a_pin_that_is_not_needed_is_not_blamed() -> None:
     """The smaller of two pins does not matter: one element less is in conflict."""
     free = problem_of(resident=[11, 1, 1], tensors=[], capacity=[10, 100])
     conflict = explain_conflict(pinned(free, ("p", (1,), 0), ("q", (0,), 0)))
-    assert [row["request"] for row in conflict["pins"]] == ["q"]
-    assert conflict["is_smallest"]
+    assert [row.request for row in conflict.pins] == ["q"]
+    assert conflict.is_smallest
 
 
 def test_a_group_that_fits_nowhere_is_named() -> None:
     """The heaviest ops of the group come first, then how many there are."""
     problem = problem_of(resident=[1, 7, 3, 1], tensors=[], capacity=[8, 8], group=[0, 0, 0, 1])
     conflict = explain_conflict(problem)
-    assert conflict["groups"] == [{"ops": ["op1", "op2", "op0"], "op_count": 3, "bytes": 11}]
-    assert conflict["reason"] == "too_large"
+    assert conflict.groups == (OpsInConflict(ops=("op1", "op2", "op0"), op_count=3, bytes=11),)
+    assert conflict.reason == "too_large"
     assert conflict_sentences(conflict) == [
         "op1 with 2 ops that it shares a device with must be on one device and takes 11 B; GPU:0 "
         "and CPU:0 (cap 8 B each) can hold 8 B at most because of the colocation group of op1 (3 "
@@ -121,30 +121,30 @@ def test_groups_that_were_asked_for_can_be_dropped() -> None:
     problem = problem_of(resident=[5, 5], tensors=[], capacity=[8, 8], group=[0, 0])
     together = Request(name="--keep-together 'op*'", kind=TOGETHER, groups=((0, 1),))
     conflict = explain_conflict(replace(problem, colocation=(0, 1), requests=(together,)))
-    (row,) = conflict["groups"]
-    assert (row["request"], row["op_count"], row["bytes"]) == ("--keep-together 'op*'", 2, 10)
-    assert conflict["fixes"][0] == {
-        "kind": "group",
-        "change": "without --keep-together 'op*'",
-        "requests": ["--keep-together 'op*'"],
-    }
+    (row,) = conflict.groups
+    assert (row.request, row.op_count, row.bytes) == ("--keep-together 'op*'", 2, 10)
+    assert conflict.fixes[0] == Fix(
+        kind="group",
+        change="without --keep-together 'op*'",
+        requests=("--keep-together 'op*'",),
+    )
 
 
 def test_pins_that_contradict_each_other_are_named() -> None:
     """A group pinned to two devices has no fix by memory: either pin is enough to drop."""
     problem = problem_of(resident=[1, 1], tensors=[], capacity=[8, 8], group=[0, 0])
     conflict = explain_conflict(pinned(problem, ("p", (0,), 0), ("q", (1,), 1)))
-    assert conflict["reason"] == "contradiction"
-    assert conflict["caps"] == []
-    assert [row["request"] for row in conflict["pins"]] == ["p", "q"]
-    assert [row["op_count"] for row in conflict["groups"]] == [2]
-    assert [fix["change"] for fix in conflict["fixes"]] == ["without p", "without q"]
+    assert conflict.reason == "contradiction"
+    assert not conflict.caps
+    assert [row.request for row in conflict.pins] == ["p", "q"]
+    assert [row.op_count for row in conflict.groups] == [2]
+    assert [fix.change for fix in conflict.fixes] == ["without p", "without q"]
 
 
 def test_what_fits_in_sum_but_in_no_division_says_so() -> None:
     """Three ops of 6 on two devices of 10; nothing but the caps is in conflict."""
     conflict = explain_conflict(problem_of(resident=[6, 6, 6], tensors=[], capacity=[10, 10]))
-    assert (conflict["reason"], conflict["needed_bytes"]) == ("undividable", 18)
+    assert (conflict.reason, conflict.needed_bytes) == ("undividable", 18)
     assert conflict_sentences(conflict)[0].startswith(
         "GPU:0 and CPU:0 (cap 10 B each) would have room for 18 B, but not in any division"
     )
@@ -160,8 +160,8 @@ def test_spilling_is_proposed_where_it_helps() -> None:
         spillable=[True, True],
     )
     conflict = explain_conflict(problem)
-    assert [row["request"] for row in conflict["pins"]] == ["--spill never"]
-    assert conflict["fixes"][0]["kind"] == "spill"
+    assert [row.request for row in conflict.pins] == ["--spill never"]
+    assert conflict.fixes[0].kind == "spill"
     assert solve(replace(problem, spill="auto"), QUICK).spilled_bytes == 4
 
 
@@ -181,33 +181,31 @@ def test_names_are_shown_and_not_obeyed() -> None:
 HARD = problem_of(resident=[7, 7, 6, 6, 6, 5, 5], tensors=[], capacity=[21, 21])
 
 
-def test_cp_sat_decides_what_a_bounded_search_leaves_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """42 bytes for 42, but no five of the ops make 21: the child proves it."""
-    expected = explain_conflict(HARD)
-    assert expected["is_smallest"]
+def test_sums_of_bytes_know_no_bounds() -> None:
+    """Sizes that no 64-bit integer holds are summed all the same."""
+    huge = 1 << 62
+    problem = problem_of(resident=[huge, huge, huge], tensors=[], capacity=[huge, huge])
+    conflict = explain_conflict(problem)
+    assert (conflict.reason, conflict.needed_bytes) == ("overfull", 3 * huge)
+    roomy = replace(problem, capacity_bytes=(huge, 7 * huge // 4))
+    assert explain_conflict(roomy).reason == "overfull"
+    undividable = replace(problem, capacity_bytes=(7 * huge // 4, 7 * huge // 4))
+    assert explain_conflict(undividable).reason == "undividable"
 
-    def give_up(_packing: object) -> None:
-        raise UndecidedError
 
-    def check(elements: object, _pack: object = None) -> object:
-        return checker(elements, give_up)
-
-    checker = conflict_module.checker
-    monkeypatch.setattr(conflict_module, "checker", check)
-    found = explain_conflict(HARD)
-    assert found == expected
+def test_a_device_with_less_than_nothing_left_is_overfull_without_any_op() -> None:
+    """What is reserved beside the ops is above the cap, and there is no op at all."""
+    problem = problem_of(resident=[], tensors=[], capacity=[10, 10])
+    conflict = explain_conflict(replace(problem, transient_bytes=(11, 0)))
+    assert (conflict.reason, conflict.devices) == ("overfull", ("GPU:0",))
+    assert [row.device for row in conflict.caps] == ["GPU:0"]
 
 
 def test_what_nobody_decides_is_not_called_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a child and without a search everything is named, and the text says so."""
-    checker = conflict_module.checker
-
-    def give_up(_packing: object) -> None:
-        raise UndecidedError
-
-    monkeypatch.setattr(conflict_module, "checker", lambda elements: checker(elements, give_up))
-    monkeypatch.setattr(conflict_module, "_find_in_child", lambda *_: None)
+    """Without a search everything is named, and the text says so."""
+    assert explain_conflict(HARD).is_smallest
+    monkeypatch.setattr(conflict_module, "fits", lambda _packing: None)
     conflict = explain_conflict(HARD)
-    assert not conflict["is_smallest"]
-    assert len(conflict["caps"]) == 2
+    assert not conflict.is_smallest
+    assert len(conflict.caps) == 2
     assert "not proven the smallest" in conflict_text(conflict)

@@ -15,7 +15,7 @@ from small_problems import problem_of, random_problem
 from placer.prediction.scoring import score
 from placer.prediction.times.step_time import longest_step_seconds, step_orders, step_seconds
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.compiled import schedule
+from placer.solving.compiled import step_simulation
 from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.step_time.search import StepSearch, to_program
 from placer.solving.process.search_run import Answer
@@ -73,6 +73,7 @@ def batch() -> list[tuple[int, StepProblem, Answer]]:
     ]
 
 
+@pytest.mark.slow
 def test_the_search_finds_what_enumeration_finds(
     batch: list[tuple[int, StepProblem, Answer]],
 ) -> None:
@@ -99,8 +100,8 @@ def test_the_compiled_simulation_is_the_scorers() -> None:
         device_of = np.array([rng.randrange(len(problem.device_names)) for _ in range(ops)])
         for order in step_orders(ops):
             program = to_program(problem, range(ops), order)
-            timing = schedule.Timing(np.zeros(ops), np.full(ops, -1, np.int64))
-            seconds = schedule.step_seconds(program, device_of, timing)
+            timing = step_simulation.Timing(np.zeros(ops), np.full(ops, -1, np.int64))
+            seconds = step_simulation.step_seconds(program, device_of, timing)
             assert seconds == pytest.approx(step_seconds(problem, device_of, order)), seed
 
 

@@ -73,6 +73,7 @@ def batch() -> list[tuple[int, Answer]]:
     return list(zip(problems, answers, strict=True))
 
 
+@pytest.mark.slow
 def test_search_and_bound_meet_at_what_enumeration_finds(
     batch: list[tuple[int, Answer]],
 ) -> None:

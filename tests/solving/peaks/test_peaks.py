@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost_models.clusters import parse_cluster
-from placer.pipeline.formulation import StepPeaks, formulate
+from placer.pipeline.formulation import build_problem
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
+from placer.prediction.orders.step_peaks import StepPeaks
 from placer.prediction.scoring import transfer_bytes
 from placer.problem.constraints import ConstraintOptions, find_constraints
 from placer.problem.placement_problem import PlacementProblem
@@ -166,7 +167,7 @@ def test_segments_are_cut_where_least_crosses(seed: int) -> None:
 
 def problem_of(graph, costs, devices: str) -> PlacementProblem:
     cluster = parse_cluster(devices)
-    return formulate(
+    return build_problem(
         graph, costs, cluster, find_constraints(graph, cluster, ConstraintOptions()), spill="never"
     )
 
@@ -191,6 +192,7 @@ def random_step(rng: random.Random):
     return graph, costs, problem_of(graph, costs, f"GPU:0:{cap},GPU:1:{cap},CPU:1GiB")
 
 
+@pytest.mark.slow
 def test_where_something_fits_it_is_found() -> None:
     """On thirty small steps: where the predicted peaks of some placement keep the caps, the search
     finds such a placement nineteen times in twenty, mostly the one that sends least; what it takes

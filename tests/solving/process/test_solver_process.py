@@ -50,6 +50,7 @@ def children() -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the child in /proc")
 def test_a_child_killed_at_any_moment_loses_nothing() -> None:
     """Killed before it has read the problem, while it compiles, searches or proves: the best
@@ -82,6 +83,7 @@ def kill_a_child_after(seconds: float) -> None:
         os.kill(process, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_work_limit_gives_the_same_answer_every_time() -> None:
     """One worker, one seed and a limit in work instead of seconds: placement, value, bound and
     status are the same, whatever the machine does meanwhile; for step time too."""

@@ -17,8 +17,8 @@ from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.baselines.list_scheduling import heft, m_sct
 from placer.solving.baselines.tasks import Tasks
 from placer.solving.compiled.arrays import Arrays, Floats, Ints, ragged
-from placer.solving.compiled.schedule import Program, Timing, step_seconds
 from placer.solving.compiled.step_annealing import anneal_step
+from placer.solving.compiled.step_simulation import Program, Timing, step_seconds
 from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.throughput.search import load_arrays
 from placer.solving.process.search_run import BestSoFar, Effort, Hints

@@ -1,0 +1,114 @@
+"""TensorFlow's protobufs: names for signatures, plain values to and from, GraphDefs as a whole.
+
+mypy knows none of TensorFlow's types, so the names of types here are ``Any``: they say what is
+meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import chain
+from typing import Any, TypeVar
+
+from cost_models.op_info import Shape
+from placer.errors import ModelError
+
+AttrValue = Any
+NodeDef = Any
+FunctionDef = Any
+OpDef = Any
+TensorInfo = Any
+TensorShapeProto = Any
+Tensor = Any
+"""A live tensor, or the live handle of a variable or table."""
+
+StoredShapes = Mapping[str, Sequence[TensorShapeProto]]
+"""The shapes that a file states in ``_output_shapes``, by op."""
+
+Captures = Mapping[str, Tensor]
+"""What a live function captures, by the placeholder that stands for it."""
+
+Warning_ = tuple[str, str, tuple[str, ...]]
+"""A code, a message, and the ops it is about."""
+
+Message = TypeVar("Message")
+
+
+def copied(message: Message) -> Message:
+    """A copy of a protobuf message."""
+    copy: Any = type(message)()
+    copy.CopyFrom(message)
+    found: Message = copy
+    return found
+
+
+def all_nodes(graph_def: Any) -> Iterator[NodeDef]:
+    """The nodes of a GraphDef, then those of its functions."""
+    return chain(graph_def.node, *(function.node_def for function in graph_def.library.function))
+
+
+def functions_by_name(graph_def: Any) -> dict[str, FunctionDef]:
+    """The functions in the library of a GraphDef."""
+    return {function.signature.name: function for function in graph_def.library.function}
+
+
+def shape_of(proto: TensorShapeProto) -> Shape:
+    """The shape in a TensorShapeProto; ``None`` for unknown rank."""
+    if proto.unknown_rank:
+        return None
+    return tuple(dim.size if dim.size >= 0 else None for dim in proto.dim)
+
+
+def fill_shape(proto: TensorShapeProto, shape: Shape) -> None:
+    """Writes ``shape`` into an empty TensorShapeProto."""
+    proto.Clear()
+    if shape is None:
+        proto.unknown_rank = True
+        return
+    proto.SetInParent()
+    for dim in shape:
+        proto.dim.add(size=-1 if dim is None else dim)
+
+
+@cache
+def dtype_name(number: int) -> str:
+    """TensorFlow's lower-case name of a dtype number, without ``_ref``; ``""`` for none (0).
+
+    Raises :class:`ModelError` for a number that this TensorFlow does not know.
+    """
+    from tensorflow.python.framework import dtypes
+
+    if not number:
+        return ""
+    try:
+        return str(dtypes.as_dtype(number).base_dtype.name)
+    except TypeError as error:
+        raise ModelError(
+            f"the model names data type number {number}, which this TensorFlow does not know"
+        ) from error
+
+
+def dtype_number(dtype: str) -> int:
+    """The DataType number of a dtype name; ``float32`` where the dtype is unknown."""
+    from tensorflow.python.framework import dtypes
+
+    return int(dtypes.as_dtype(dtype or "float32").as_datatype_enum)
+
+
+def fill_constant(node: NodeDef, value: Any, dtype: str | int = "int32", shape: Any = None) -> None:
+    """Makes ``node`` a ``Const`` with this value."""
+    from tensorflow.python.framework import dtypes, tensor_util
+
+    proto = tensor_util.make_tensor_proto(value, dtypes.as_dtype(dtype), shape)
+    node.op = "Const"
+    node.attr["dtype"].type = proto.dtype
+    node.attr["value"].tensor.CopyFrom(proto)
+
+
+def file_content(message: Any, *, text: bool) -> bytes:
+    """A message as a file holds it."""
+    from google.protobuf import text_format
+
+    found = text_format.MessageToString(message) if text else message.SerializeToString()
+    return found.encode() if isinstance(found, str) else bytes(found)

@@ -1,0 +1,99 @@
+"""Graphs without a SavedModel around them: GraphDef, MetaGraphDef, ``tf.Graph``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from placer.errors import UsageError
+from placer.extraction.graph_defs.call_scopes import name_nodes
+from placer.extraction.graph_defs.node_checks import check_references
+from placer.extraction.graph_defs.op_definitions import OpDefinitions
+from placer.extraction.graph_defs.program import RawProgram
+from placer.extraction.graph_defs.tensorflow_core import import_core
+from placer.extraction.input_formats import Choice
+from placer.extraction.reading.signatures import choose_outputs, read_meta_graph
+from placer.extraction.reading.sinks import Dependencies, default_ends, training_step
+
+
+def has_ops(graph_def: Any) -> bool:
+    """Whether a message that could be read as a GraphDef is one."""
+    return len(graph_def.node) > 0 and all(node.name and node.op for node in graph_def.node)
+
+
+def read_graph_file(graph_def: Any, path: Path, choice: Choice) -> RawProgram:
+    """The program of a GraphDef in a file."""
+    _require_outputs_only("GraphDef", path, choice)
+    return replace(read_graph_def(graph_def, choice.outputs), path=str(path))
+
+
+def has_graph_with_ops(meta_graph: Any) -> bool:
+    """Whether a message that could be read as a MetaGraphDef is one."""
+    return has_ops(meta_graph.graph_def)
+
+
+def read_meta_graph_file(meta_graph: Any, path: Path, choice: Choice) -> RawProgram:
+    """The program of a MetaGraphDef in a file: of the signature that is named, else what the
+    outputs need, else a training step, else all sinks."""
+    import_core()
+    if choice.signature:
+        raw = read_meta_graph(meta_graph, path, choice)
+        return replace(raw, source_format="graph_def", captures_constants=False)
+    _require_outputs_only("MetaGraphDef", path, choice)
+    wanted = choice.outputs or training_step(meta_graph)
+    return replace(read_graph_def(meta_graph.graph_def, wanted), path=str(path))
+
+
+def _require_outputs_only(kind: str, path: Path, choice: Choice) -> None:
+    """Raises :class:`UsageError` for options that choose in a SavedModel."""
+    for flag, value in (("--signature", choice.signature), ("--tag-set", choice.tag_set)):
+        if value:
+            raise UsageError(
+                f"{flag} {value} chooses in a SavedModel, and {str(path)!r} is a {kind}: name "
+                "what to run with --outputs"
+            )
+
+
+def is_graph_def(source: Any) -> bool:
+    """Whether ``source`` is a GraphDef."""
+    from tensorflow.core.framework import graph_pb2
+
+    return isinstance(source, graph_pb2.GraphDef)
+
+
+def read_graph_def(
+    graph_def: Any, outputs: Sequence[str] | None, source_format: str = "graph_def"
+) -> RawProgram:
+    """The program of a GraphDef: what ``outputs`` need, by default all sinks."""
+    ops = name_nodes(graph_def.node)
+    if outputs:
+        import_core()
+        wanted, targets = choose_outputs({}, outputs, ops)
+    else:
+        check_references(ops)
+        graph = Dependencies(ops)
+        import_core()
+        wanted, targets = default_ends(graph, OpDefinitions(functions=graph_def.library.function))
+    return RawProgram(
+        graph_def=graph_def,
+        inputs=(),
+        outputs=wanted,
+        targets=targets,
+        source_format=source_format,
+        chosen_outputs=tuple(outputs or ()),
+        whole=not outputs,
+    )
+
+
+def is_graph(source: Any) -> bool:
+    """Whether ``source`` is a ``tf.Graph``, and not the graph of a function."""
+    from tensorflow.python.framework import func_graph, ops
+
+    return isinstance(source, ops.Graph) and not isinstance(source, func_graph.FuncGraph)
+
+
+def read_graph(graph: Any, outputs: Sequence[str] | None) -> RawProgram:
+    """The program of a ``tf.Graph``: what ``outputs`` need, by default all sinks."""
+    return read_graph_def(graph.as_graph_def(), outputs, source_format="graph")

@@ -1,0 +1,41 @@
+"""Where a program came from and what its shapes were bound to, as JSON holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+
+class DivisionFacts(TypedDict):
+    """How the batch is divided."""
+
+    parts: int
+    in_flight: int
+    scope: str
+    inputs: list[str]
+
+
+class ModelSource(TypedDict, total=False):
+    """The file that a program was read from, and which program of it.
+
+    ``path`` is as it was given, empty for a live program; ``fingerprint`` is of the flat graph
+    without devices, ``sha256`` of the main file.  ``division`` is absent if the batch is whole.
+    """
+
+    path: str
+    format: str
+    signature: str
+    tags: list[str]
+    outputs: list[str]
+    sha256: str | None
+    fingerprint: str
+    division: DivisionFacts
+
+
+class Bindings(TypedDict, total=False):
+    """What unknown dimensions were bound to; of a name in ``dims`` there is its ``size``, and the
+    axes (``of``) that it was given to."""
+
+    batch_size: int | None
+    shapes: Mapping[str, Sequence[int | None]]
+    dims: Mapping[str, Mapping[str, object]]

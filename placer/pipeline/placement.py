@@ -1,0 +1,77 @@
+"""From the problem of a workload to a placement, and to the plan for it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+
+from placer.pipeline.formulation import Formulation, formulate
+from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
+from placer.pipeline.solved_plan import assemble_plan
+from placer.pipeline.workload import Workload
+from placer.plan.plan import Plan
+from placer.prediction.orders.step_peaks import StepPeaks
+from placer.solving.orders.placed_order import edges_of_placement
+from placer.solving.solution import Solution, SolverParameters
+
+_LOG = logging.getLogger(__name__)
+
+
+def place_workload(
+    workload: Workload, formulation: Formulation | None = None, *, explains: bool = False
+) -> Plan:
+    """The plan for a workload; if it ``explains``, with what is in conflict where nothing fits.
+
+    ``formulation`` is what :func:`formulate` gave, if that is known already.
+    """
+    deadline = time.monotonic() + workload.wanted.time_limit
+    formulation = formulation or formulate(workload)
+    solution = find_placement(formulation)
+    plan = assemble_plan(formulation, solution, predict_solution(formulation, solution))
+    return with_conflict(plan, solution, deadline) if explains else plan
+
+
+def find_placement(formulation: Formulation) -> Solution:
+    """The best placement found in time whose predicted peaks keep to the caps."""
+    # numpy: a bare report needs none
+    from placer.solving.caps.tightening import solve_under_peaks
+
+    wanted, costs = formulation.workload.wanted, formulation.workload.costs
+    searching = f"searching a placement of {len(formulation.graph.ops):,} ops"
+    _LOG.info(searching, extra={"limit_seconds": wanted.time_limit})
+    peaks = StepPeaks(formulation.graph, costs, formulation.problem)
+    return solve_under_peaks(
+        formulation.problem,
+        peaks,
+        SolverParameters(time_limit_seconds=wanted.time_limit, seed=wanted.seed),
+        find_lifetimes=peaks.possible_lifetimes,
+    )
+
+
+def predict_solution(formulation: Formulation, solution: Solution) -> PredictedPlacement | None:
+    """What the placement costs with the control edges that it needs; ``None`` if there is none."""
+    if solution.device_of is None:
+        return None
+    _LOG.info("predicting memory and times")
+    workload, placement = formulation.workload, formulation.problem.placement(solution.device_of)
+    edges = edges_of_placement(
+        workload.graph,
+        workload.costs,
+        placement,
+        workload.cluster,
+        formulation.control_edges,
+        workload.wanted.order,
+    )
+    return predict_placement(workload, placement, edges)
+
+
+def with_conflict(plan: Plan, solution: Solution, deadline: float) -> Plan:
+    """``plan`` with what is in conflict, if it is proven that nothing fits."""
+    if solution.unsolvable is None:
+        return plan
+    from placer.solving.conflicts.conflict import conflict_seconds, explain_conflict
+
+    _LOG.info("searching what is in conflict")
+    conflict = explain_conflict(solution.unsolvable, conflict_seconds(deadline))
+    return replace(plan, conflict=conflict)

@@ -1,0 +1,118 @@
+"""From a request to the workload that is placed: a strategy is decided, and divides the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cost_models.devices import Cluster
+from placer.errors import NoSolutionError, UsageError
+from placer.extraction.division.division import Division
+from placer.pipeline.placement import place_workload
+from placer.pipeline.workload import (
+    Workload,
+    cost_program,
+    extract_program,
+    read_cluster,
+    require_known_shapes,
+)
+from placer.plan.plan import Plan
+from placer.plan.request import Options, describe_request
+from placer.strategies.requests import (
+    HYBRID,
+    PIPELINE,
+    StrategyRequest,
+    choose_plan,
+    division_of,
+    group_alone,
+    read_strategy,
+    tower_groups,
+    tries_several,
+    with_default_parts,
+)
+
+
+def decide_strategy(devices: str | Path, wanted: Options) -> Options:
+    """``wanted`` with the number of parts that its strategy makes on ``devices``.
+
+    The stages of a pipeline are to be busy alike, unless the step time is asked for.
+    """
+    if wanted.strategy is None:
+        return wanted
+    asked = with_default_parts(read_strategy(wanted.strategy), read_cluster(devices, wanted))
+    balanced = asked.kind == PIPELINE and wanted.objective == "transfer"
+    objective = "throughput" if balanced else wanted.objective
+    return replace(wanted, strategy=str(asked), objective=objective)
+
+
+def prepare(source: Any, devices: str | Path, wanted: Options) -> Workload:
+    """Everything that placing ``source`` on ``devices`` needs to know.
+
+    Raises what :func:`placer.pipeline.pipeline.place` raises.
+    """
+    cluster = read_cluster(devices, wanted)
+    return _prepare_on(source, cluster, wanted, _division(source, cluster, wanted))
+
+
+def _prepare_on(
+    source: Any, cluster: Cluster, wanted: Options, division: Division | None = None
+) -> Workload:
+    extraction = extract_program(source, wanted, division)
+    require_known_shapes(extraction)
+    return cost_program(source, extraction, cluster, wanted)
+
+
+def _division(source: Any, cluster: Cluster, wanted: Options) -> Division | None:
+    """How the strategy that is asked for divides the batch."""
+    if wanted.strategy is None:
+        return None
+    asked = read_strategy(wanted.strategy)
+    stages = _place_tower(source, asked, cluster, wanted) if asked.kind == HYBRID else None
+    return division_of(asked, cluster, stages)
+
+
+def _place_tower(
+    source: Any, asked: StrategyRequest, cluster: Cluster, wanted: Options
+) -> Mapping[str, str]:
+    """The placement of one tower of a hybrid on the first group of devices.
+
+    Raises :class:`UsageError` without a batch size, :class:`NoSolutionError` if it does not fit.
+    """
+    group = tower_groups(asked, cluster)[0]
+    if wanted.batch_size is None:
+        raise UsageError(f"--strategy {asked} divides the batch: say how large it is: --batch-size")
+    part = replace(wanted, strategy=None, batch_size=-(-wanted.batch_size // (asked.parts or 1)))
+    plan = place_workload(_prepare_on(source, group_alone(cluster, group), part))
+    if not plan.fits:
+        raise NoSolutionError(
+            f"--strategy {asked}: one tower of {part.batch_size} examples was not found to fit "
+            f"{', '.join(group)}; fewer towers have more devices each"
+        )
+    return plan.placement
+
+
+def needs_trials(wanted: Options) -> bool:
+    """Whether only placements show how many parts are best."""
+    return wanted.strategy is not None and tries_several(read_strategy(wanted.strategy))
+
+
+def place_in_parts(source: Any, devices: str | Path, wanted: Options) -> Plan:
+    """The plan for the best number of parts.
+
+    Raises :class:`UsageError` for a strategy that needs other devices, :class:`NoSolutionError` if
+    no number of micro-batches fits.
+    """
+    return choose_plan(
+        read_strategy(wanted.strategy or ""),
+        read_cluster(devices, wanted),
+        wanted.batch_size,
+        lambda strategy: try_placing(source, devices, replace(wanted, strategy=strategy)),
+    )
+
+
+def try_placing(source: Any, devices: str | Path, wanted: Options) -> Plan:
+    """The plan for one way to run the batch, without a word on why if nothing fits."""
+    plan = place_workload(prepare(source, devices, wanted))
+    return replace(plan, request=describe_request(devices, wanted))

@@ -1,0 +1,115 @@
+"""A program with its costs, the devices it is to run on, and what was asked for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cost_models.clusters import parse_cluster
+from cost_models.devices import Cluster
+from cost_models.op_cost import OpCost
+from placer.errors import ShapeError, UsageError
+from placer.extraction import Extraction, extract
+from placer.extraction.division.division import Division
+from placer.graph.op_graph import OpGraph
+from placer.pipeline.costing import cost_ops
+from placer.plan.request import Options
+
+_LOG = logging.getLogger(__name__)
+
+UNKNOWN_SHARE = 0.01
+"""``place`` accepts unknown shapes up to this share of the bytes of all tensors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A program with its costs, and the devices it is to run on.
+
+    ``source`` is what it was read from, ``wanted`` what was asked for.
+    """
+
+    source: Any
+    wanted: Options
+    extraction: Extraction
+    costs: Mapping[str, OpCost]
+    cluster: Cluster
+
+    @property
+    def graph(self) -> OpGraph:
+        """The flat graph."""
+        return self.extraction.graph
+
+    def with_graph(self, graph: OpGraph) -> Workload:
+        """The workload with the same ops in another order."""
+        return replace(self, extraction=replace(self.extraction, graph=graph))
+
+    def on(self, devices: str | Path, wanted: Options) -> Workload:
+        """The same program on other devices, with other options for placing it."""
+        return replace(self, wanted=wanted, cluster=read_cluster(devices, wanted))
+
+
+def read_workload(source: Any, devices: str | Path, wanted: Options) -> Workload:
+    """The workload of ``source`` as it is: shapes may be unknown, the batch is not divided.
+
+    Raises :class:`UsageError` for a wrong request, :class:`ModelError` for a model that cannot be
+    read.
+    """
+    cluster = read_cluster(devices, wanted)
+    return cost_program(source, extract_program(source, wanted), cluster, wanted)
+
+
+def read_cluster(devices: str | Path, wanted: Options) -> Cluster:
+    """The cluster that ``devices`` describes, under the caps and the reserve of ``wanted``.
+
+    Raises :class:`UsageError` for an unknown device or a size that cannot be read.
+    """
+    try:
+        return parse_cluster(str(devices), wanted.max_memory, wanted.reserve)
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
+
+
+def extract_program(source: Any, wanted: Options, division: Division | None = None) -> Extraction:
+    """The flat graph of ``source`` with its shapes bound, its batch divided."""
+    _LOG.info("reading the model")
+    return extract(
+        source,
+        tag_set=wanted.tag_set,
+        signature=wanted.signature,
+        outputs=wanted.outputs,
+        batch_size=wanted.batch_size,
+        shapes=wanted.shapes,
+        dims=wanted.dims,
+        allow_unsafe_keras=wanted.allow_unsafe_keras,
+        division=division,
+    )
+
+
+def require_known_shapes(extraction: Extraction) -> None:
+    """Raises :class:`ShapeError` unless nearly all bytes are of tensors with a known shape."""
+    parts = (extraction.graph, *extraction.graph.functions.values())
+    unknown, total = len(extraction.unknown), sum(len(part.tensors) for part in parts)
+    if extraction.unknown_share > UNKNOWN_SHARE:
+        roots = extraction.unknown_roots or extraction.unknown
+        inputs = ", ".join(item.key for item in extraction.inputs[:5])
+        is_bound = extraction.bindings.get("batch_size") is not None
+        batch = "" if is_bound else "the batch with --batch-size N, "
+        raise ShapeError(
+            f"{unknown:,} of {total:,} tensors have an unknown shape; they get lost at "
+            f"{', '.join(roots[:3])}; bind {batch}an input ({inputs}) or such an op with --shape "
+            f"NAME:32x128"
+        )
+
+
+def cost_program(
+    source: Any, extraction: Extraction, cluster: Cluster, wanted: Options
+) -> Workload:
+    """The workload of an extracted program, with the cost of every op."""
+    _LOG.info("estimating costs of %s ops", f"{len(extraction.graph.ops):,}")
+    costs, extraction = cost_ops(source, extraction, cluster, wanted)
+    return Workload(
+        source=source, wanted=wanted, extraction=extraction, costs=costs, cluster=cluster
+    )

@@ -1,0 +1,105 @@
+"""The rows of a plan: records that also read as the objects that ``plan.json`` holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, Self
+
+
+class Row(Mapping[str, Any]):
+    """A record whose fields can be had by their keys in ``plan.json``, too: ``row["name"]``."""
+
+    __slots__ = ()
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any]) -> Self:
+        """The row in a JSON object; keys that this version does not know are left out."""
+        names = _names(cls)
+        values = {names[key]: value for key, value in content.items() if key in names}
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+    def __getitem__(self, key: str) -> Any:
+        return getattr(self, _names(type(self))[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_names(type(self)))
+
+    def __len__(self) -> int:
+        return len(_names(type(self)))
+
+
+@cache
+def _names(kind: Any) -> dict[str, str]:
+    """The names of the fields by their keys."""
+    return {item.metadata.get("key", item.name): item.name for item in fields(kind)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlannedDevice(Row):
+    """A device and what it holds.
+
+    ``peak_memory_bytes`` is the highest over the orders that a step may run in, for which caps
+    hold; ``peak_expected_bytes`` the median, ``peak_low_bytes`` the lowest.  All figures but the
+    caps are ``None`` where nothing is placed.
+    """
+
+    name: str
+    type: str
+    model: str
+    memory_limit_bytes: int
+    usable_bytes: int
+    resident_bytes: int | None = None
+    peak_memory_bytes: int | None = None
+    peak_expected_bytes: int | None = None
+    peak_low_bytes: int | None = None
+    spilled_bytes: int | None = None
+    busy_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlannedTransfer(Row):
+    """A tensor that is sent from one device to another; ``bytes`` is ``None`` if it has no size."""
+
+    tensor: str
+    source: str = field(metadata={"key": "from"})
+    target: str = field(metadata={"key": "to"})
+    bytes: int | None
+    kind: str
+    memory: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlanMetrics(Row):
+    """What a step takes, all ``None`` where nothing is placed: unknown is not zero."""
+
+    bottleneck_seconds: float | None = None
+    critical_path_seconds: float | None = None
+    fetch_bytes: int | None = None
+    step_seconds: float | None = None
+    transfer_bytes: int | None = None
+    transfer_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SolverAnswer(Row):
+    """How good the placement is: ``lower_bound`` is proven, ``None`` where none is."""
+
+    status: str
+    objective: str
+    value: float | None
+    lower_bound: float | None
+    relative_gap: float | None
+    seconds: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlanWarning(Row):
+    """What a reader should know; ``ops`` are the first few of ``count``."""
+
+    code: str
+    message: str
+    count: int = 1
+    ops: tuple[str, ...] = ()

@@ -1,0 +1,39 @@
+"""Files that are kept: read as text, and held against the JSON Schema shipped with the package."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from placer.errors import UsageError
+
+
+def load_schema(name: str) -> dict[str, object]:
+    """The JSON Schema (draft 2020-12) of ``plan`` or ``costs``."""
+    text = Path(__file__).with_name(f"{name}.schema.json").read_text(encoding="utf-8")
+    schema: dict[str, object] = json.loads(text)
+    return schema
+
+
+def read_kept(path: str | os.PathLike[str], what: str) -> str:
+    """The text of a file.  Raises ``UsageError`` if there is none, or it is no text."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"cannot read the {what} {os.fspath(path)}: {reason}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"cannot read the {what} {os.fspath(path)}: no text, {error}") from error
+
+
+def require_fit(data: object, name: str, version: str, source: str) -> None:
+    """Raises ``UsageError`` with the place of the first difference if ``data`` does not fit the
+    schema of ``name``."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    error = best_match(Draft202012Validator(load_schema(name)).iter_errors(data))
+    if error is not None:
+        place = "/".join(str(step) for step in error.absolute_path) or "the top level"
+        raise UsageError(f"{source} does not fit the schema {version} at {place}: {error.message}")

@@ -1,0 +1,19 @@
+"""What a prediction answers about one device of a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePeak:
+    """The predicted peak of one device, and the moment it happens: op number -> bytes that the op
+    needs then in the memory of its device, wherever that is.
+
+    Whatever the placement, the sum over the ops of a device, with their resident bytes, must not
+    be above what is predicted for the device at that moment.
+    """
+
+    peak_bytes: int
+    moment: Mapping[int, int]

@@ -1,0 +1,130 @@
+"""Nothing from the current directory is ever imported, by a command or by what it starts."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from small_problems import problem_of
+
+from placer.commands.parser import build_parser
+from placer.problem.placement_problem import to_json
+
+TRAP = """\
+with open({caught!r}, "a") as caught:
+    caught.write(__file__ + "\\n")
+raise ImportError("imported from the current directory: " + __file__)
+"""
+"""What every file in the current directory does when it is imported: an ``except ImportError``
+somewhere would hide the error, the line in the file ``caught`` stays."""
+
+OPTIONAL = {"pynvml", "sitecustomize", "usercustomize"}
+"""Modules that are imported if they are there, and usually are not."""
+
+CAPS = ("--batch-size", "8", "--devices", "2xGPU", "--max-memory", "GPU:*=300KiB")
+NOTHING_FITS = (*CAPS[:-1], "GPU:*=100KiB", "--spill", "never")
+
+COMMANDS = (
+    ("report MODEL --format html -o report.html", *CAPS),
+    ("profile MODEL --batch-size 8 --steps 2 -o costs.json",),
+    ("calibrate costs.json -o device.toml",),
+    ("place MODEL -o plan.json --costs costs.json", *CAPS),
+    ("place MODEL -o grappler.json --costs grappler", *CAPS),
+    ("place MODEL -o infeasible.json", *NOTHING_FITS),
+    ("apply MODEL plan.json -o placed",),
+    ("verify placed plan.json",),
+    ("compare MODEL", *CAPS),
+    ("strategies MODEL", *CAPS),
+    ("explain plan.json",),
+    ("explain infeasible.json",),
+    ("export plan.json --to tensorboard -o logs",),
+    ("diff plan.json grappler.json",),
+    ("solve problem.json",),
+    ("solve problem.json --objective throughput",),
+    ("solve problem.json --objective step-time",),
+    ("devices",),
+)
+"""Every command, in an order in which each finds the files that it needs.  What a command starts
+is covered with it: reading, solving, the search for conflicts, measuring, Grappler, verifying."""
+
+WRITTEN = (".json", ".html", ".toml")
+"""How the names of files end that the commands write and read."""
+
+
+@pytest.fixture
+def run(saved_model: Path, tmp_path: Path) -> Callable[[list[str]], subprocess.CompletedProcess]:
+    """Runs a command line in a folder of modules that may not be imported.
+
+    The files that it names are in another folder, the folder ``work``.
+    """
+    work, here, caught = (tmp_path / name for name in ("work", "here", "caught"))
+    work.mkdir()
+    here.mkdir()
+    for name in sys.stdlib_module_names | packages_distributions().keys() | OPTIONAL:
+        (here / f"{name}.py").write_text(TRAP.format(caught=str(caught)))
+    problem = problem_of(resident=[1] * 4, tensors=[(0, [1], 8), (1, [2], 1)], capacity=[2, 2])
+    problem = replace(problem, seconds=((1.0, 1.0),) * 4)
+    (work / "problem.json").write_text(to_json(problem))
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+
+    def run(command: list[str]) -> subprocess.CompletedProcess:
+        paths = {"MODEL": str(saved_model), "placed": str(work / "placed"), "logs": str(work / "l")}
+        paths |= {word: str(work / word) for word in command if word.endswith(WRITTEN)}
+        finished = subprocess.run(
+            [paths.get(word, word) for word in command],
+            cwd=here,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert not caught.exists(), (command, caught.read_text(), finished.stderr)
+        return finished
+
+    return run
+
+
+def test_the_modules_of_the_current_directory_would_be_found(run):
+    """The folder is a trap: Python itself, started there, imports what lies there."""
+    with pytest.raises(AssertionError, match=r"random\.py"):
+        run([sys.executable, "-c", "import random"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_no_command_imports_from_the_current_directory(run):
+    """In a folder full of files like ``numpy.py``, every command does what it does elsewhere."""
+    program = str(Path(sys.executable).with_name("placer"))
+    for parts in COMMANDS:
+        command = [program, *parts[0].split(), *parts[1:]]
+        finished = run(command)
+        expected = 5 if parts[0].endswith("-o infeasible.json") else 0
+        assert finished.returncode == expected, (command, finished.stderr)
+
+
+@pytest.mark.slow
+def test_compiling_ahead_imports_nothing_from_the_current_directory(run):
+    """Neither does compiling the search ahead, here for a fraction of a second."""
+    readme = Path(__file__).parents[2] / "README.md"
+    (module,) = re.findall(r"python -P -m (\S*warm_up)", readme.read_text())
+    code = f"from {module} import warm_up; warm_up(0.2)"
+    finished = run([sys.executable, "-P", "-c", code])
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_every_command_is_among_them():
+    """A new command has to be added above."""
+    subparsers = next(
+        action
+        for action in build_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    assert {parts[0].split()[0] for parts in COMMANDS} == set(subparsers.choices)

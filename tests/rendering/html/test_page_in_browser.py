@@ -1,0 +1,266 @@
+"""The page in a browser: it draws, its figures are the JSON's, nothing leaves it or runs in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from browser import chromium, console, open_page, requests
+from plans_by_hand import infeasible_plan, small_report
+from steps_by_hand import drawn_plan, empty_step, long_step
+
+import placer
+from placer.prediction.predicted_step import KINDS
+from placer.rendering.html.page import render_page
+from placer.rendering.json_text import to_json
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+PEAK_FIGURE = "return Number(document.querySelector('#memory .moment b').dataset.bytes)"
+FIGURES = """return [...document.querySelectorAll('[data-key]')].map(
+    (node) => [node.dataset.key, Number(node.dataset.value), node.innerText])"""
+CANVAS_COLOURS = """const found = {};
+for (const canvas of document.querySelectorAll('canvas')) {
+  const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  const colours = new Set();
+  for (let i = 0; i < data.length; i += 4) colours.add(data.slice(i, i + 4).join());
+  found[canvas.closest('section').id] = colours.size;
+}
+return found"""
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    with chromium(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def report(saved_model):
+    """The model of three layers on two GPUs that are too small for it."""
+    return placer.report(saved_model, "2xGPU", max_memory="GPU:*=300KiB", batch_size=8)
+
+
+@pytest.fixture
+def show(driver, tmp_path):
+    """Opens a page, and looks afterwards that nothing was logged and nothing else asked for."""
+    shown = []
+
+    def open_text(text):
+        path = tmp_path / f"page{len(shown)}.html"
+        path.write_text(text, encoding="utf-8")
+        open_page(driver, path)
+        shown.append(path.as_uri())
+        return driver
+
+    yield open_text
+    assert console(driver) == []
+    assert set(requests(driver)) == set(shown)
+
+
+def _split(tab):
+    return tab.rpartition(" ")
+
+
+def value_at(document, key):
+    for part in key.split("."):
+        document = document[int(part)] if part.isdecimal() else document[part]
+    return document
+
+
+def test_every_figure_is_the_jsons(show, report):
+    """What the template shows, the peak of the chart, and the rows of the tables."""
+    page = show(render_page(report))
+    document = json.loads(to_json(report))
+    figures = page.execute_script(FIGURES)
+    assert len(figures) > 25
+    for key, value, text in figures:
+        assert value == value_at(document, key), key
+        assert text
+    fullest = max(document["plan"]["devices"], key=lambda row: row["peak_expected_bytes"])
+    assert page.execute_script(PEAK_FIGURE) == fullest["peak_expected_bytes"]
+    busy = {row["name"]: row["busy_seconds"] for row in document["plan"]["devices"]}
+    step = report.plan.step()
+    for number, device in enumerate(step.devices):
+        seconds = [
+            finish - start
+            for start, finish, where in zip(
+                step.start_seconds, step.finish_seconds, step.device_of, strict=True
+            )
+            if where == number
+        ]
+        assert sum(seconds) == pytest.approx(busy[device])
+    counts = page.execute_script(
+        "return [...document.querySelectorAll('[role=tab]')].map((tab) => tab.innerText)"
+    )
+    rows = {name: int(count.replace(",", "")) for name, _, count in map(_split, counts)}
+    assert rows["Ops"] == len(document["plan"]["placement"])
+    assert rows["Transfers"] == len(document["plan"]["transfers"])
+    assert rows["Variables"] == len(document["plan"]["variables"])
+
+
+def test_everything_is_drawn(show, report):
+    """Both canvases have colours, the treemap cells, the layers parts and at least one ribbon."""
+    page = show(render_page(report))
+    colours = page.execute_script(CANVAS_COLOURS)
+    assert colours.keys() == {"memory", "schedule"}
+    assert min(colours.values()) > 5
+    counts = page.execute_script(
+        "return ['.cell', '.part', '.ribbon', '#tables tbody tr', '#memory .legend li']"
+        ".map((query) => document.querySelectorAll(query).length)"
+    )
+    assert all(counts), counts
+
+
+def test_memory_follows_the_cursor(show):
+    """Home goes to the peak, an arrow to the next op; bytes and tensors are those of the step."""
+    plan = drawn_plan()
+    step = plan.step()
+    page = show(render_page(plan))
+    device = page.find_element("css selector", "#memory input[checked]").get_attribute("value")
+    number, line = step.devices.index(device), step.memory_bytes[device]
+    canvas = page.find_element("css selector", "#memory canvas")
+    canvas.send_keys("\ue011")  # Home
+    at = line.index(max(line))
+    for position, key in ((at, "\ue014"), (at + 1, "\ue012"), (at, "")):
+        if position < len(line):
+            assert page.execute_script(PEAK_FIGURE) == line[position]
+            alive = [
+                b for b in step.buffers if b.device == number and b.first <= position <= b.last
+            ]
+            rows = page.find_elements("css selector", "#memory tbody tr")
+            assert len(rows) == len(alive)
+        canvas.send_keys(key)
+    kinds = {KINDS.index(buffer.kind) for buffer in step.buffers if buffer.device == number}
+    assert len(page.find_elements("css selector", "#memory .legend li")) == len(kinds)
+
+
+def test_a_script_in_an_op_name_does_not_run(show):
+    """Names with markup are shown as they are, in every view and in the panel of an op.
+
+    There is no function ``hacked``: the console, which must be empty, would tell of a call.
+    """
+    name = "<img id=hacked onerror='window.hacked=1'>&amp;<script>window.hacked=1;{<"
+    plan = drawn_plan(prefix="</script><script>hacked();{<")
+    plan = replace(plan, model={**plan.model, "path": name})
+    page = show(render_page(plan))
+    page.execute_script("document.querySelector('#tables .op').click()")
+    assert page.execute_script("return window.hacked === undefined")
+    assert page.execute_script("return document.querySelectorAll('#hacked, img').length") == 0
+    assert page.execute_script("return document.scripts.length") == 2
+    assert page.find_element("css selector", "h1").text == name.rpartition("/")[2]
+    assert "</script>" in page.find_element("css selector", "#details h2").text
+
+
+def test_search_finds_an_op_and_shows_it(show):
+    """Two words of a name, the arrow and Enter: the panel names the op, what it reads, its time."""
+    page = show(render_page(drawn_plan()))
+    page.find_element("css selector", "body").send_keys("/")
+    search = page.switch_to.active_element
+    search.send_keys("two matmul")
+    assert len(page.find_elements("css selector", "#matches [role=option]")) == 2
+    search.send_keys("\ue015", "\ue007")  # down, Enter
+    panel = page.find_element("css selector", "#details")
+    assert panel.find_element("css selector", "h2").text == "net/two/b"
+    assert "1.00 s" in panel.text
+    assert "net/one/a" in panel.text
+    page.switch_to.active_element.send_keys("\ue00c")  # Escape
+    assert not panel.is_displayed()
+
+
+def test_tables_sort_and_filter(show):
+    """A click on a header sorts, a second one turns it round; words and devices filter."""
+    page = show(render_page(drawn_plan()))
+
+    def names():
+        return [cell.text for cell in page.find_elements("css selector", "#tables td:first-child")]
+
+    def press(header):
+        page.execute_script(
+            "[...document.querySelectorAll('#tables th button')]"
+            ".find((button) => button.innerText.startsWith(arguments[0])).click()",
+            header,
+        )
+
+    press("Op")
+    up = [name for name in names() if name]
+    press("Op")
+    assert [name for name in names() if name] == up[::-1] == sorted(up, reverse=True)
+    page.find_element("css selector", "#tables input").send_keys("net two")
+    assert sorted(name for name in names() if name) == ["net/two/b", "net/two/c"]
+
+
+def test_scopes_open_and_close_by_keyboard(show, report):
+    """Everything closed is one part or few; Enter opens a part, Backspace closes it again."""
+    page = show(render_page(report))
+
+    def parts():
+        return [
+            part.get_attribute("aria-label")
+            for part in page.find_elements("css selector", "#placement .part")
+        ]
+
+    before = parts()
+    closed = page.find_element("css selector", "#placement .part.closed")
+    closed.send_keys("\ue007")
+    opened = parts()
+    assert len(opened) > len(before)
+    page.switch_to.active_element.send_keys("\ue003")
+    assert parts() == before
+
+
+def test_light_and_dark(show):
+    """The button switches, and the paper changes with it."""
+    page = show(render_page(drawn_plan()))
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    papers = []
+    for _ in range(2):
+        page.find_element("css selector", "#theme").click()
+        papers.append(page.execute_script(paper))
+    assert len(set(papers)) == 2
+
+
+def test_a_narrow_window_scrolls_down_only(driver, show, report):
+    """At 380 pixels the page is no wider than the window."""
+    metrics = {"width": 380, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        page = show(render_page(report))
+        width = page.execute_script("return document.documentElement.scrollWidth")
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert width <= 380
+
+
+def test_a_graph_of_forty_thousand_ops_stays_usable(show):
+    """Less than 8 MB; of the tables and the graph only what is seen is drawn, search finds all."""
+    step = long_step(2000)
+    plan = drawn_plan(placement={name: "GPU:0" for name in step.ops}, step=lambda: step)
+    text = render_page(plan)
+    assert len(text.encode()) < 8e6
+    page = show(text)
+    for query, most in (("#tables tbody tr", 60), (".part", 60), (".cell", 1500)):
+        assert 0 < page.execute_script(f"return document.querySelectorAll('{query}').length") < most
+    search = page.find_element("css selector", "#search")
+    search.send_keys("layer_1999/op_19", "\ue007")
+    panel = page.find_element("css selector", "#details")
+    assert panel.find_element("css selector", "h2").text == "model/layer_1999/op_19"
+    page.execute_script("document.querySelector('#details .tools button').click()")
+    assert "op_19" in page.find_element("css selector", "#placement .chosen").text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        render_page(small_report()),
+        render_page(replace(drawn_plan(), step=None)),
+        render_page(infeasible_plan()),
+        render_page(replace(small_report(), step=empty_step)),
+        render_page(drawn_plan(prefix="/")),
+    ],
+    ids=["report without a step", "plan out of a file", "infeasible", "no ops", "odd names"],
+)
+def test_pages_of_every_state_work(show, text):
+    """Their scripts run to the end without an error."""
+    assert show(text).find_element("css selector", "h1").text

@@ -1,0 +1,107 @@
+"""What the documentation names is there: files, folders, modules, commands, options."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import re
+import shlex
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from placer.commands.parser import build_parser
+
+ROOT = Path(__file__).parent.parent
+PAGES = ("README.md", "CONTRIBUTING.md", "Makefile", "docs/*.md", "benchmarks/*/README.md")
+NAMES = sorted(str(page.relative_to(ROOT)) for name in PAGES for page in ROOT.glob(name))
+
+_PATH = re.compile(r"(?<![\w/.-])(?:placer|cost_models|docs|tests|benchmarks)/[\w./*-]*[\w*]")
+"""A path from the top of the repository."""
+
+_MODULE = re.compile(r"\b(?:placer|cost_models)(?:\.[A-Za-z_]\w*)+(?![\w/])")
+"""A dotted name, as in ``placer.plan.plan.Plan`` or ``placer.place``; ``placer.plan/1`` is none."""
+
+_SHORT_PATH = re.compile(r"`([a-z_/]+(?:\.py|/))`")
+"""The end of a path, as in ``shapes/binding.py`` or ``reading/``."""
+
+_FILE_ENDINGS = {"json", "toml", "md"}
+"""Of names that only look like a module: ``placer.problem.json``."""
+
+_LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+"""What a link of a page leads to, from the page's folder."""
+
+_COMMAND = re.compile(r"^ *(placer [a-z].*?)(?:  +#.*| # .*)?$", re.MULTILINE)
+"""A command line that begins a line, without the comment behind it."""
+
+
+TREES = ("placer", "cost_models", "tests", "benchmarks", "examples", "docs")
+PATHS = {f"/{path.relative_to(ROOT)}" for tree in TREES for path in (ROOT / tree).rglob("*")}
+
+
+def exists(path: str) -> bool:
+    """Whether there is such a file, folder, or module without its ``.py``."""
+    return any(ROOT.glob(path)) or (ROOT / f"{path}.py").is_file()
+
+
+def ends_a_path(end: str) -> bool:
+    """Whether a file or folder of the repository has a path that ends so."""
+    return any(path.endswith(f"/{end.rstrip('/')}") for path in PATHS) or end.rstrip("/") in TREES
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    parts = name.split(".")
+    with contextlib.suppress(ModuleNotFoundError):
+        if find_spec(name) is not None:
+            return True
+    while len(parts) > 1:
+        last = parts.pop()
+        with contextlib.suppress(ModuleNotFoundError):
+            return hasattr(import_module(".".join(parts)), last)
+    return False
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_path_that_a_page_names_is_there(name):
+    """Paths from the top of the repository, ends of paths, and links from the page."""
+    page = ROOT / name
+    text = page.read_text()
+    missing = [path for path in _PATH.findall(text) if not exists(path)]
+    missing += [end for end in _SHORT_PATH.findall(text) if not ends_a_path(end)]
+    missing += [link for link in _LINK.findall(text) if not (page.parent / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_module_that_a_page_names_is_there(name):
+    """Dotted names, to the class or function in a module."""
+    found = set(_MODULE.findall((ROOT / name).read_text()))
+    named = {name for name in found if name.rpartition(".")[2] not in _FILE_ENDINGS}
+    assert [name for name in sorted(named) if not resolves(name)] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_line_of_a_page_is_understood(name):
+    """Commands at the beginning of a line are parsed with all their options, and not run."""
+    for line in _COMMAND.findall((ROOT / name).read_text()):
+        words = shlex.split(re.sub(r" \[[^]]*\]", "", line))[1:]  # what may be left out
+        with contextlib.redirect_stderr(io.StringIO()) as errors:
+            try:
+                build_parser().parse_args(words)
+            except (SystemExit, argparse.ArgumentError):
+                pytest.fail(f"{line}: {errors.getvalue()}")
+
+
+def test_every_module_that_moved_is_where_the_changelog_says():
+    """Tables of the section on what moved: the last column is the new home."""
+    section = (ROOT / "CHANGELOG.md").read_text().partition("what moved")[2]
+    rows = [row.strip("| ").split(" | ") for row in re.findall(r"^\| `.*", section, re.MULTILINE)]
+    moved = [name for row in rows if len(row) == 2 for name in _MODULE.findall(row[1])]
+    for row in (row for row in rows if len(row) == 3):
+        moved += [f"{row[2].strip('`')}.{name}" for name in row[1].split(", ")]
+    assert len(moved) > 100
+    assert [name for name in moved if not resolves(name)] == []
