@@ -12,7 +12,7 @@ from placer.questions.explanation import explain_op, explain_plan
 from placer.questions.fixes import find_fixes
 from placer.rendering.text.explanation_text import (
     conflict_blocks,
-    op_blocks,
+    op_explanation_blocks,
     plan_explanation_blocks,
 )
 from placer.rendering.text.formats import render
@@ -109,9 +109,12 @@ def test_explanations_have_a_text(plan, network):
     op = explain_op(plan, op_named(plan, "layer_0/product"), network)
     whole = explain_plan(plan, network)
     assert op.summary(width=50) == render(
-        lambda w: op_blocks(op, w), "text", width=50, colour=False
+        lambda w: op_explanation_blocks(op, w), "text", width=50, colour=False
     )
-    for document in (lambda w: op_blocks(op, w), lambda w: plan_explanation_blocks(plan, whole, w)):
+    for document in (
+        lambda w: op_explanation_blocks(op, w),
+        lambda w: plan_explanation_blocks(whole, w),
+    ):
         text = render(document, "text", width=50, colour=False)
         assert max(map(len, text.splitlines())) <= 50
         assert render(document, "markdown", width=50, colour=False)
