@@ -54,6 +54,7 @@ def extract(
     )
     from placer.extraction.shapes.dimensions import resolve_shapes
 
+    # what is asked, as a child process takes it
     sizes, named = resolve_shapes(shapes, dims)
     bindings = Bindings(batch_size=batch_size, shapes=sizes, dims=named)
     choice = ProgramChoice(tag_set=tag_set, signature=signature, outputs=outputs)
@@ -67,6 +68,7 @@ def extract(
         )
         return run_extraction(request, time_limit_seconds)
 
+    # a file that the child can read, or something of this process
     if isinstance(source, str | os.PathLike):
         from placer.extraction.process.local_models import local_model
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -112,7 +113,9 @@ def test_no_command_imports_from_the_current_directory(run):
 @pytest.mark.slow
 def test_compiling_ahead_imports_nothing_from_the_current_directory(run):
     """Neither does compiling the search ahead, here for a fraction of a second."""
-    code = "from placer.solving.process.warm_up import warm_up; warm_up(0.2)"
+    readme = Path(__file__).parents[2] / "README.md"
+    (module,) = re.findall(r"python -P -m (\S*warm_up)", readme.read_text())
+    code = f"from {module} import warm_up; warm_up(0.2)"
     finished = run([sys.executable, "-P", "-c", code])
     assert finished.returncode == 0, finished.stderr
 

@@ -71,6 +71,7 @@ def apply(
     """
     if isinstance(plan, str | os.PathLike):
         raise UsageError(f"the plan is {plan!r}; give a Plan: placer.Plan.load(path) reads one")
+    # a program of this process is placed as it is, a file is made local and written elsewhere
     settings = {"force": force, "strict": strict, "rehearse": rehearse, **choice}
     if not isinstance(source, str | os.PathLike):
         return _apply(source, plan, out, **settings)
