@@ -6,12 +6,16 @@ import itertools
 from collections.abc import Sequence
 
 from placer.solving.process.child_search import ChildResult
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.solution import Status
 
 
 def search_exhaustively(
-    problem: ReducedProblem, hint: Sequence[int] | None, parameters: object, limit: float
+    search: str,
+    problem: UnitProblem,
+    hints: Sequence[Sequence[int]],
+    parameters: object,
+    limit: float,
 ) -> ChildResult:
     """What a perfect child would answer."""
     placements = [p for p in itertools.product(*problem.allowed) if problem.is_feasible(p)]

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from placer.errors import UsageError
-from placer.prediction.scoring import busy_seconds, score, transfer_bytes
-from placer.prediction.times.step_time import longest_step_seconds
+from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem, check
 from placer.solving.baselines import BASELINES, DoesNotFitError
-from placer.solving.objectives.step_time.solver import minimise_step
-from placer.solving.objectives.throughput.solver import minimise_bottleneck
-from placer.solving.reduction.reduced_problem import reduce_to_units
+from placer.solving.objectives.refining import refine, spilled_ops, value_of
+from placer.solving.objectives.step_time.problem import StepProblem
+from placer.solving.objectives.throughput.problem import to_loads
+from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.transfer.spilling import may_spill, solve_with_spilling
@@ -82,11 +82,9 @@ def solve_by_cp_sat(
         feasible = _least_transfer(problem, replace(parameters, time_limit_seconds=seconds), hint)
     if feasible.device_of is None:
         return feasible
-    minimise = _OBJECTIVES[problem.objective]
-    return minimise(problem, parameters, deadline, feasible, hint)
-
-
-_OBJECTIVES = {"throughput": minimise_bottleneck, "step-time": minimise_step}
+    to_objective = to_loads if problem.objective == "throughput" else StepProblem
+    objective = to_objective(problem, spilled_ops(problem, feasible.device_of))
+    return refine(problem, objective, parameters, deadline, feasible, hint)
 
 
 def _unspilled(problem: PlacementProblem, hint: Hint) -> Solution | None:
@@ -178,15 +176,6 @@ def _baseline(place: Callable[[PlacementProblem], tuple[int, ...]]) -> SolverFun
         )
 
     return solve_by_baseline
-
-
-def value_of(problem: PlacementProblem, device_of: Sequence[int]) -> float:
-    """What the objective of ``problem`` says of a placement, by the scorer."""
-    if problem.objective == "step-time":
-        return longest_step_seconds(problem, device_of)
-    if problem.objective == "throughput":
-        return max(busy_seconds(problem, device_of))
-    return transfer_bytes(problem, device_of)
 
 
 _UNKNOWN = Solution(status=Status.UNKNOWN, device_of=None, value=None, lower_bound=None)
