@@ -114,5 +114,5 @@ def run_search(request: SearchRequest, tell: Tell) -> Answer:
     thread.start()
     thread.join(max(0.0, request.effort.deadline - time.time()) + _OVERTIME_SECONDS)
     if errors:
-        raise SystemExit(1) from errors[0]  # what was told before is kept
+        raise SystemExit(repr(errors[0])) from errors[0]  # what was told before is kept
     return best.answer
