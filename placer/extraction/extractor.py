@@ -12,7 +12,7 @@ from placer.graph.program_source import Bindings
 if TYPE_CHECKING:
     from placer.extraction.division.division import Division
     from placer.extraction.process.requests import LiveSource
-    from placer.extraction.shapes.dimensions import NamedShape
+    from placer.extraction.shapes.binding import NamedShape
 
 TIME_LIMIT_SECONDS = 120.0
 
@@ -52,7 +52,7 @@ def extract(
         FileSource,
         memory_limit,
     )
-    from placer.extraction.shapes.dimensions import resolve_shapes
+    from placer.extraction.shapes.binding import resolve_shapes
 
     # what is asked, as a child process takes it
     sizes, named = resolve_shapes(shapes, dims)

@@ -20,8 +20,8 @@ from placer.extraction.graph_defs.tensor_states import TensorState, is_known
 from placer.extraction.graph_defs.tensor_types import UNSIZED, GraphTypes
 from placer.extraction.graph_defs.v1_control_flow import find_contexts
 from placer.extraction.shapes.binding import Binding, bind_inputs
+from placer.extraction.shapes.shape_fallbacks import settle_reserve_spaces, stated_shapes
 from placer.extraction.shapes.shape_inference import GraphShapes, ShapeAnalysis
-from placer.extraction.shapes.stored_shapes import settle_reserve_spaces, stated_shapes
 from placer.graph.op_graph import OpGraph
 from placer.graph.order import is_back_edge
 from placer.graph.program_source import ModelSource
@@ -98,7 +98,7 @@ def _find_shapes(
             if binding.bound and not _cannot_import(program, binding, types):
                 raise
             reason = str(error)
-    shapes = stated_shapes(program.graph_def, types, program.stored_shapes, binding.inputs)
+    shapes = stated_shapes(types, program.stored_shapes, binding.inputs)
     message = f"shapes could not be inferred, those stated in the file are used: {reason}"
     return GraphShapes(shapes=shapes, values={}, types=types), [("no_inference", message, ())]
 
@@ -111,9 +111,7 @@ def _infer(
         for function, ops in binding.forced.items()
     }
     analysis = ShapeAnalysis(program.graph_def.library, types.definitions, forced)
-    found, _ = analysis.analyse(
-        program.graph_def, binding.inputs, program.stored_shapes, types=types
-    )
+    found, _ = analysis.analyse(program.graph_def, binding.inputs, types, program.stored_shapes)
     if found.refused and binding.bound:
         _require_fitting_shapes(program, binding, found, types)
     warnings: list[Warning_] = []
@@ -138,7 +136,7 @@ def _infer_unbound(program: FlatProgram, binding: Binding, types: GraphTypes) ->
         for name, state in binding.inputs.items()
     }
     analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
-    return analysis.analyse(program.graph_def, inputs, program.stored_shapes, types=types)[0]
+    return analysis.analyse(program.graph_def, inputs, types, program.stored_shapes)[0]
 
 
 def _require_fitting_shapes(

@@ -100,7 +100,7 @@ class ListFlow:
         if number is None:
             return None
         item = self._data(node, number)
-        value = self.imported.values.get(item) if node.op == "TensorListPushBack" else None
+        value = self.imported.value(item) if node.op == "TensorListPushBack" else None
         return ElementState(self.types.of(item).dtype, self._shape(item), value=value, written=True)
 
     def _data(self, node: Any, number: int) -> str:
