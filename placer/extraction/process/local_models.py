@@ -14,11 +14,11 @@ from placer.errors import UsageError
 from placer.extraction.files.keras_files import CONFIG_FILE, is_keras_file
 from placer.extraction.files.remote_files import scheme_of
 from placer.extraction.files.sources import file_hash
-from placer.extraction.process.child_process import export_keras, fetch
-from placer.extraction.process.requests import (
+from placer.extraction.process.child_process import (
     FetchRequest,
     KerasRequest,
-    keras_bytes,
+    export_keras,
+    fetch,
     memory_limit,
 )
 from placer.graph.program_source import ModelSource
@@ -80,11 +80,12 @@ def local_model(
             yield LocalModel(source=name, original=original, path=original)
             return
         target = Path(folder) / "exported"
+        files = original.iterdir() if original.is_dir() else [original]
         request = KerasRequest(
             path=original,
             target=target,
             allow_code=allow_unsafe_keras,
-            memory_limit_bytes=memory_limit(keras_bytes(original)),
+            memory_limit_bytes=memory_limit(sum(file.stat().st_size for file in files)),
         )
         export_keras(request, TIME_LIMIT_SECONDS)
         yield LocalModel(source=name, original=original, path=target, source_format="keras")

@@ -130,7 +130,7 @@ def checked(function: Any, division: Division, **bindings: Any) -> Any:
     program = load_program(function)
     known = {"batch_size": BATCH, "shapes": None} | bindings
     division = with_inputs(division, program, known["shapes"])
-    require_divisible(program, capture_states(program), division, **known)
+    require_divisible(program, capture_states(program), division, known)
     return divided(program, division)
 
 
