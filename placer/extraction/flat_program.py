@@ -46,6 +46,8 @@ def analyse_program(
     ``before_inference`` is called when everything but inference has succeeded.  Raises
     :class:`UsageError` and :class:`ShapeError` for bindings that do not fit.
     """
+    from tensorflow.python.framework import versions
+
     # inputs as they are bound, ops as they are defined
     binding = bind_inputs(program, captures, batch_size=batch_size, shapes=shapes)
     definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
@@ -71,12 +73,14 @@ def analyse_program(
         },
         inputs=program.inputs,
         outputs=program.outputs,
-        unknown=() if is_complete else tuple(unknown_tensors(graph)),
+        unknown=()
+        if is_complete
+        else tuple(p + name for p, part in _parts(graph) for name in _lost(part)),
         unknown_roots=() if is_complete else tuple(unknown_roots(graph)),
         warnings=(*program.warnings, *unbound, *problems, *_unknown_ops(program, definitions)),
         ops_in_file=program.ops_in_file,
         functions_in_file=program.functions_in_file,
-        tensorflow_version=_tensorflow_version(),
+        tensorflow_version=str(versions.VERSION),
     )
 
 
@@ -173,12 +177,6 @@ def _unknown_ops(program: FlatProgram, definitions: OpDefinitions) -> Iterator[W
         yield "unknown_op_type", f"TensorFlow does not know {len(names)} ops of type {kinds}", names
 
 
-def unknown_tensors(graph: OpGraph) -> Iterator[str]:
-    """Tensors whose bytes are unknown although their dtype has a size; bodies as ``body/op:0``."""
-    for prefix, part in _parts(graph):
-        yield from (prefix + name for name in _lost(part))
-
-
 def unknown_roots(graph: OpGraph) -> Iterator[str]:
     """Ops at which the shapes of unknown tensors get lost, in graph order; bodies as ``body/op``.
 
@@ -241,9 +239,3 @@ def describe(program: FlatProgram) -> ModelSource:
     if program.division is not None:
         found["division"] = program.division.as_json()
     return found
-
-
-def _tensorflow_version() -> str:
-    from tensorflow.python.framework import versions
-
-    return str(versions.VERSION)

@@ -76,8 +76,9 @@ class _Divider:
         self.private = self._private_constants() if division.is_apart else frozenset[str]()
         self.types = GraphTypes(program.graph_def.node, self.definitions)
         self.graph_def = type(program.graph_def)()
-        self.origins = {name: program.origins[name] for name in self._shared()}
-        self.call_path = {name: program.call_path[name] for name in self._shared()}
+        self.shared = self._shared()
+        self.origins = {name: program.origins[name] for name in self.shared}
+        self.call_path = {name: program.call_path[name] for name in self.shared}
         self.targets = [name for name in program.targets if name not in self.batched]
         read = set[str]().union(*(_read(node) for node in program.graph_def.node))
         self.last = [name for name in self.nodes if name in self.batched and name not in read]
@@ -92,13 +93,12 @@ class _Divider:
             )
         self.graph_def.versions.CopyFrom(program.graph_def.versions)
         self.graph_def.library.CopyFrom(program.graph_def.library)
-        for name in self._shared():
+        for name in self.shared:
             self.graph_def.node.add().CopyFrom(self.nodes[name])
         self._add_bounds()
         for number in range(count):
             self._add_part(number)
         self._add_joined()
-        self._drop_unread()
         return replace(
             program,
             graph_def=self.graph_def,
@@ -165,7 +165,10 @@ class _Divider:
         return frozenset(node.name for node in found)
 
     def _shared(self) -> list[str]:
-        return [name for name in self.nodes if name not in self.batched]
+        """The ops that stay, without constants that only the undivided ops read."""
+        shared = [name for name in self.nodes if name not in self.batched]
+        read = set(self.program.output_ops).union(*(_read(self.nodes[name]) for name in shared))
+        return [name for name in shared if name in read or name not in self.private]
 
     def _add(
         self, name: str, op: str, inputs: Sequence[str], device: str = "", **types: str
@@ -301,19 +304,6 @@ class _Divider:
 
     def _dtype(self, name: str, output: int) -> int:
         return dtype_number(self.types.of(f"{name}:{output}").dtype)
-
-    def _drop_unread(self) -> None:
-        """Takes out constants that only the undivided ops read."""
-        read = set[str]().union(*(_read(node) for node in self.graph_def.node))
-        read |= set(self.program.output_ops)
-        kept = [n for n in self.graph_def.node if n.name in read or n.name not in self.private]
-        if len(kept) < len(self.graph_def.node):
-            copies = [type(node).FromString(node.SerializeToString()) for node in kept]
-            del self.graph_def.node[:]
-            self.graph_def.node.extend(copies)
-        names = {node.name for node in self.graph_def.node}
-        self.origins = {name: origin for name, origin in self.origins.items() if name in names}
-        self.call_path = {name: path for name, path in self.call_path.items() if name in names}
 
     def _twins(self) -> Iterator[tuple[str, ...]]:
         """The copies of each op, which share a device where the parts ask for none."""

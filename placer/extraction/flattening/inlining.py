@@ -21,11 +21,11 @@ from placer.extraction.graph_defs.flat_nodes import (
     bind_placeholders,
     content_of,
     fill_node,
+    needed_library,
     referred_functions,
     rename_classes,
     retarget_classes,
 )
-from placer.extraction.graph_defs.flat_nodes import needed_library as needed_library
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
 from placer.extraction.graph_defs.protobufs import StoredShapes, TensorShapeProto
 from placer.graph.name_scopes import free_name

@@ -109,14 +109,10 @@ class GraphTypes:
         self.unknown_ops: list[str] = []
         self.handle_readers: list[Any] = []
         signatures = Alike(self._signature)
-        plain: dict[int, bool] = {}
         for node in nodes:
             name = node.name
-            inputs, outputs = signatures.of(node, contents.get(name))
-            self.inputs[name] = inputs
-            if id(inputs) not in plain:
-                plain[id(inputs)] = inputs is not None and not any(map(_may_be_handle, inputs))
-            if not plain[id(inputs)]:
+            self.inputs[name], outputs, reads_handles = signatures.of(node, contents.get(name))
+            if reads_handles:
                 self.handle_readers.append(node)
             if outputs is None:
                 self.unknown_ops.append(name)
@@ -127,8 +123,11 @@ class GraphTypes:
 
     def _signature(
         self, node: Any
-    ) -> tuple[tuple[TensorType, ...] | None, tuple[TensorType, ...] | None]:
-        return input_types(node, self.definitions), output_types(node, self.definitions)
+    ) -> tuple[tuple[TensorType, ...] | None, tuple[TensorType, ...] | None, bool]:
+        """The types of inputs and outputs, and whether an input may be a handle."""
+        inputs = input_types(node, self.definitions)
+        reads_handles = inputs is None or any(map(_may_be_handle, inputs))
+        return inputs, output_types(node, self.definitions), reads_handles
 
     def _guess(self, nodes: Any) -> None:
         unknown = set(self.unknown_ops)
