@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from placer.extraction.division.division import Division
 from placer.extraction.extraction import Extraction, ProgramChoice
+from placer.extraction.files.sources import model_file
+from placer.extraction.process.child_process import (
+    ExtractionRequest,
+    FileSource,
+    LiveSource,
+    memory_limit,
+    run_extraction,
+)
+from placer.extraction.process.local_models import local_model
+from placer.extraction.shapes.binding import NamedShape, resolve_shapes
 from placer.graph.program_source import Bindings
-
-if TYPE_CHECKING:
-    from placer.extraction.division.division import Division
-    from placer.extraction.process.child_process import LiveSource
-    from placer.extraction.shapes.binding import NamedShape
 
 TIME_LIMIT_SECONDS = 120.0
 
@@ -46,15 +52,6 @@ def extract(
     Raises :class:`ModelError` for a model that cannot be read, :class:`UsageError` for a request
     that does not fit it, :class:`ShapeError` for bindings that do not fit it.
     """
-    from placer.extraction.files.sources import model_file
-    from placer.extraction.process.child_process import (
-        ExtractionRequest,
-        FileSource,
-        memory_limit,
-        run_extraction,
-    )
-    from placer.extraction.shapes.binding import resolve_shapes
-
     # what is asked, as a child process takes it
     sizes, named = resolve_shapes(shapes, dims)
     bindings = Bindings(batch_size=batch_size, shapes=sizes, dims=named)
@@ -71,8 +68,6 @@ def extract(
 
     # a file that the child can read, or something of this process
     if isinstance(source, str | os.PathLike):
-        from placer.extraction.process.local_models import local_model
-
         with local_model(source, allow_unsafe_keras=allow_unsafe_keras, weights=False) as model:
             size_bytes = model_file(model.path).stat().st_size
             found = ask(FileSource(path=str(model.path), choice=choice), size_bytes)
@@ -92,7 +87,6 @@ def _extract_live(
     from placer.extraction.divisibility.divisibility import with_inputs
     from placer.extraction.division.dividing import divided
     from placer.extraction.flat_program import analyse_program
-    from placer.extraction.process.child_process import LiveSource
     from placer.extraction.reading.loading import load_program
     from placer.extraction.reading.portable_programs import pack_program
     from placer.extraction.shapes.binding import capture_states, needs_binding

@@ -11,7 +11,7 @@ every step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,6 @@ from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import dtype_number, fill_constant
 from placer.extraction.graph_defs.scratch_graphs import constant_elements
 from placer.extraction.graph_defs.tensor_types import GraphTypes
-from placer.graph.op_types import LOOPS
 from placer.graph.tensor_names import data_inputs, renamed, short_tensor, source_of, split_tensor
 
 _HOST = "/device:CPU:0"
@@ -53,10 +52,7 @@ def divided(program: FlatProgram, division: Division | None) -> FlatProgram:
     """
     if division is None:
         return program
-    apart = program
-    if division.is_apart:
-        loops = frozenset(node.name for node in program.graph_def.node if node.op in LOOPS)
-        apart = with_reads_before_loops(program, loops)
+    apart = with_reads_before_loops(program) if division.is_apart else program
     return replace(_Divider(apart, division).divide(), whole=program)
 
 
@@ -113,7 +109,7 @@ class _Divider:
                 if name in self.origins and name not in self.batched
             },
             division=self.division,
-            twins=() if self.division.is_apart else tuple(self._twins()),
+            twins=() if self.division.is_apart else self._twins(),
         )
 
     def _batched(self) -> set[str]:
@@ -305,11 +301,11 @@ class _Divider:
     def _dtype(self, name: str, output: int) -> int:
         return dtype_number(self.types.of(f"{name}:{output}").dtype)
 
-    def _twins(self) -> Iterator[tuple[str, ...]]:
+    def _twins(self) -> tuple[tuple[str, ...], ...]:
         """The copies of each op, which share a device where the parts ask for none."""
-        for name in self.nodes:
-            if name in self.batched:
-                yield tuple(self._part_name(name, n) for n in range(self.division.parts))
+        numbers = range(self.division.parts)
+        names = (name for name in self.nodes if name in self.batched)
+        return tuple(tuple(self._part_name(name, n) for n in numbers) for name in names)
 
 
 def _read(node: Any) -> set[str]:

@@ -7,16 +7,14 @@ import os
 import resource
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cost_models.byte_sizes import parse_bytes
 from placer.errors import ModelError, UsageError
+from placer.extraction.division.division import Division
 from placer.extraction.extraction import Extraction, ProgramChoice
 from placer.graph.program_source import Bindings
 from placer.processes import Child, Ending, Outcome
-
-if TYPE_CHECKING:
-    from placer.extraction.division.division import Division
 
 TASKS = "placer.extraction.process.reading_tasks"
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
@@ -116,14 +114,10 @@ def run_extraction(request: ExtractionRequest, time_limit_seconds: float) -> Ext
     return found
 
 
-def export_keras(request: KerasRequest, time_limit_seconds: float) -> None:
-    """Writes a Keras file as a SavedModel; errors as for :func:`run_extraction`."""
-    _answer(request, _ask("export_keras", request, time_limit_seconds))
-
-
-def fetch(request: FetchRequest, time_limit_seconds: float) -> None:
-    """Copies a remote file or folder; errors as for :func:`run_extraction`."""
-    _answer(request, _ask("fetch", request, time_limit_seconds))
+def make_local(request: KerasRequest | FetchRequest, time_limit_seconds: float) -> None:
+    """Exports a Keras file or fetches a remote one; errors as for :func:`run_extraction`."""
+    task = "fetch" if isinstance(request, FetchRequest) else "export_keras"
+    _answer(request, _ask(task, request, time_limit_seconds))
 
 
 _ahead: list[Child] = []

@@ -17,8 +17,7 @@ from placer.extraction.files.sources import file_hash
 from placer.extraction.process.child_process import (
     FetchRequest,
     KerasRequest,
-    export_keras,
-    fetch,
+    make_local,
     memory_limit,
 )
 from placer.graph.program_source import ModelSource
@@ -75,17 +74,18 @@ def local_model(
         original = Path(name.partition("://")[2] if scheme == "file" else name)
         if scheme not in ("", "file"):
             original = Path(folder) / (Path(name).name or "model")
-            fetch(FetchRequest(path=name, target=original, weights=weights), TIME_LIMIT_SECONDS)
+            request = FetchRequest(path=name, target=original, weights=weights)
+            make_local(request, TIME_LIMIT_SECONDS)
         if not is_keras_file(original):
             yield LocalModel(source=name, original=original, path=original)
             return
         target = Path(folder) / "exported"
         files = original.iterdir() if original.is_dir() else [original]
-        request = KerasRequest(
+        export = KerasRequest(
             path=original,
             target=target,
             allow_code=allow_unsafe_keras,
             memory_limit_bytes=memory_limit(sum(file.stat().st_size for file in files)),
         )
-        export_keras(request, TIME_LIMIT_SECONDS)
+        make_local(export, TIME_LIMIT_SECONDS)
         yield LocalModel(source=name, original=original, path=target, source_format="keras")

@@ -30,7 +30,7 @@ from placer.extraction.graph_defs.protobufs import (
 from placer.extraction.graph_defs.state import find_variables
 from placer.extraction.input_formats import FILE_FORMATS, read_live
 from placer.extraction.reading.sinks import output_count
-from placer.graph.op_types import LOOPS, PLACEHOLDERS
+from placer.graph.op_types import PLACEHOLDERS
 from placer.graph.tensor_names import op_of, split_tensor
 
 
@@ -125,16 +125,7 @@ def flatten(raw: RawProgram) -> FlatProgram:
         ops_in_file=len(raw.graph_def.node) + sum(len(f.node_def) for f in library),
         functions_in_file=len(library),
     )
-    return with_reads_before_loops(found, _loops_apart(found))
-
-
-def _loops_apart(program: FlatProgram) -> frozenset[str]:
-    """The loops that ask for devices whatever they read (towers do)."""
-    return frozenset(
-        node.name
-        for node in program.graph_def.node
-        if node.op in LOOPS and DEVICES_ATTRIBUTE in node.attr
-    )
+    return with_reads_before_loops(found, lambda loop: DEVICES_ATTRIBUTE in loop.attr)
 
 
 def _check_outputs(inlined: InlinedGraph, raw: RawProgram, definitions: OpDefinitions) -> None:

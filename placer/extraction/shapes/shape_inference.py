@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from cost_models.op_info import Shape
@@ -35,7 +36,7 @@ from placer.extraction.shapes.imported_shapes import ImportedGraph, import_shape
 from placer.extraction.shapes.shape_fallbacks import Fallbacks
 from placer.extraction.shapes.tensor_lists import LIST_TYPES, ListFlow
 from placer.graph.op_types import BODY_ATTRIBUTES, LOOPS
-from placer.graph.tensor_names import data_inputs, full_tensor, op_of, split_tensor
+from placer.graph.tensor_names import data_inputs, full_tensor, op_of
 
 MOST_ROUNDS = 40
 MOST_ITERATIONS = 10
@@ -102,8 +103,9 @@ class ShapeAnalysis:
         types: GraphTypes,
         stored_shapes: StoredShapes,
         function: str = "",
-    ) -> tuple[GraphShapes, ListFlow]:
-        """The shapes of a flat graph whose placeholders have the states ``inputs``.
+    ) -> tuple[GraphShapes, _Round]:
+        """The shapes of a flat graph whose placeholders have the states ``inputs``, and the last
+        round.
 
         ``stored_shapes`` (TensorShapeProtos by op) fill in what inference leaves open.  Raises
         :class:`ShapeError` if TensorFlow cannot import the graph.
@@ -144,7 +146,7 @@ class ShapeAnalysis:
             refused=fallbacks.refused(one.imported),
             data_dependent=tuple(fallbacks.bounded),
         )
-        return shapes, one.flow
+        return shapes, one
 
     def body(self, function: str, arguments: States) -> BodyShapes:
         """The shapes inside a library function called with ``arguments``."""
@@ -154,9 +156,9 @@ class ShapeAnalysis:
             inputs = dict(zip(body.arguments, arguments, strict=True))
             types = GraphTypes(body.graph_def.node, self.definitions, body.contents)
             check_dtypes(body.graph_def.node, types)
-            shapes, flow = self.analyse(body.graph_def, inputs, types, {}, function)
+            shapes, last = self.analyse(body.graph_def, inputs, types, {}, function)
             check_tensors(body.outputs, shapes.types)
-            outputs = tuple(tensor_state(name, shapes, flow) for name in body.outputs)
+            outputs = tuple(map(last.state, body.outputs))
             self.results[key] = BodyShapes(
                 function=function, arguments=arguments, body=body, shapes=shapes, outputs=outputs
             )
@@ -186,9 +188,7 @@ class ShapeAnalysis:
         arguments = self._forget_changing_values(functions["body"][0], arguments)
         for _ in range(MOST_ITERATIONS):
             body = self.body(functions["body"][0], arguments)
-            widened = tuple(
-                widen_states(a, b) for a, b in zip(arguments, body.outputs, strict=True)
-            )
+            widened = _widened(arguments, body.outputs)
             if widened == arguments:
                 break
             arguments = widened
@@ -203,14 +203,12 @@ class ShapeAnalysis:
             key: [self.body(name, arguments) for name in names]
             for key, names in body_functions(node).items()
         }
-        outputs: States | None = None
-        for branch in (branch for analysed in bodies.values() for branch in analysed):
-            outputs = (
-                branch.outputs
-                if outputs is None
-                else tuple(widen_states(a, b) for a, b in zip(outputs, branch.outputs, strict=True))
-            )
-        return outputs or (), bodies
+        outputs = [branch.outputs for analysed in bodies.values() for branch in analysed]
+        return reduce(_widened, outputs) if outputs else (), bodies
+
+
+def _widened(first: States, second: States) -> States:
+    return tuple(widen_states(a, b) for a, b in zip(first, second, strict=True))
 
 
 class _Round:
@@ -307,12 +305,3 @@ class _Round:
             elements.get(full_tensor(reference)),
             self.imported.value(reference),
         )
-
-
-def tensor_state(name: str, shapes: GraphShapes, flow: ListFlow) -> TensorState:
-    """What is known about one tensor of an analysed graph."""
-    op, index = split_tensor(name)
-    shape = shapes.shapes[op][index]
-    tensor = f"{op}:{index}"
-    dtype = shapes.types.of(name).dtype
-    return TensorState(dtype, shape, flow.lists.get(tensor), shapes.values.get(tensor))
