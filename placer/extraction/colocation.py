@@ -15,9 +15,9 @@ from placer.extraction.graph_defs.op_definitions import decoded
 from placer.extraction.graph_defs.protobufs import NodeDef
 from placer.extraction.graph_defs.state import resource_key
 from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
-from placer.extraction.graph_defs.v1_control_flow import loop_members
+from placer.extraction.graph_defs.v1_control_flow import find_contexts
 from placer.graph.op_graph import ColocationGroup
-from placer.graph.op_types import ENTERS, SWITCHES, TABLES, VARIABLES
+from placer.graph.op_types import ENTERS, EXITS, SWITCHES, TABLES, VARIABLES
 from placer.graph.tensor_names import data_inputs, op_of
 from placer.graph.union_find import UnionFind
 
@@ -75,8 +75,7 @@ def _joins(nodes: Mapping[str, NodeDef], types: GraphTypes) -> Iterator[Join]:
     for node in types.nodes_of(SWITCHES):
         yield op_of(node.input[0]), node.name, "switch"
     if not types.present.isdisjoint(ENTERS):
-        for frame in loop_members(nodes.values()):
-            yield from ((frame[0], name, "frame") for name in frame)
+        yield from _joined_frames(nodes)
 
 
 def _joined_inputs(node: Any, nodes: Mapping[str, NodeDef], types: GraphTypes) -> Iterator[Join]:
@@ -90,8 +89,23 @@ def _joined_inputs(node: Any, nodes: Mapping[str, NodeDef], types: GraphTypes) -
             yield name, node.name, "variant"
         elif _takes_reference(expected, number, produced):
             yield name, node.name, "reference"
-        elif number == 0 and _is_old_handle(node, produced):
+        elif (
+            number == 0
+            and produced.dtype == "string"
+            and node.op.startswith(STRING_HANDLE_PREFIXES)
+        ):
             yield name, node.name, _resource_reason(node)
+
+
+def _joined_frames(nodes: Mapping[str, NodeDef]) -> Iterator[Join]:
+    """The ops of every outermost v1 loop, ``Enter`` to ``Exit``, inner loops included."""
+    contexts = find_contexts(nodes.values())
+    first: dict[str, str] = {}
+    for node in nodes.values():
+        inside = op_of(node.input[0]) if node.op in EXITS else node.name
+        frames = contexts[node.name].frames or contexts[inside].frames
+        if frames:
+            yield first.setdefault(frames[0], node.name), node.name, "frame"
 
 
 def _takes_reference(
@@ -100,10 +114,6 @@ def _takes_reference(
     if expected is None:
         return produced.is_ref
     return number < len(expected) and expected[number].is_ref
-
-
-def _is_old_handle(node: Any, produced: TensorType) -> bool:
-    return produced.dtype == "string" and node.op.startswith(STRING_HANDLE_PREFIXES)
 
 
 def _resource_reason(node: Any) -> str:

@@ -186,23 +186,23 @@ class _Divider:
 
         Part i of n has the rows from ``i * examples // n`` on: sizes differ by at most one.
         """
-        scope, host, count = f"{self.scope}{_SCOPE}", _HOST, self.division.parts
+        scope, count = f"{self.scope}{_SCOPE}", self.division.parts
+
+        def add(name: str, op: str, *inputs: str, **types: str) -> str:
+            self._add(f"{scope}/{name}", op, inputs, _HOST, **types)
+            return f"{scope}/{name}"
+
         tensor = next(iter(self.sources.values()))
-        dtype = self.types.of(tensor).dtype
-        self._add(f"{scope}/shape", "Shape", [tensor], host, T=dtype, out_type="int32")
+        shape = add("shape", "Shape", tensor, T=self.types.of(tensor).dtype, out_type="int32")
         zero, one = self._constant(f"{scope}/zero", [0]), self._constant(f"{scope}/one", [1])
-        examples = f"{scope}/examples"
-        inputs = [f"{scope}/shape", zero, one, one]
-        self._add(examples, "StridedSlice", inputs, host, T="int32", Index="int32")
+        examples = add("examples", "StridedSlice", shape, zero, one, one, T="int32", Index="int32")
         steps = self._constant(f"{scope}/steps", list(range(count + 1)))
-        self._add(f"{scope}/products", "Mul", [examples, steps], host, T="int32")
+        products = add("products", "Mul", examples, steps, T="int32")
         parts = self._constant(f"{scope}/parts", [count])
-        self._add(f"{scope}/quotients", "FloorDiv", [f"{scope}/products", parts], host, T="int32")
+        quotients = add("quotients", "FloorDiv", products, parts, T="int32")
         axis = self._constant(f"{scope}/axis", 0)
-        inputs = [axis, f"{scope}/quotients"]
-        self._add(f"{scope}/bounds", "Split", inputs, host, T="int32").attr["num_split"].i = (
-            count + 1
-        )
+        bounds = self._add(f"{scope}/bounds", "Split", [axis, quotients], _HOST, T="int32")
+        bounds.attr["num_split"].i = count + 1
 
     def _add_part(self, number: int) -> None:
         scope = f"{self.scope}{_SCOPE}"
@@ -243,13 +243,10 @@ class _Divider:
         if self.division.devices:
             devices = self.division.devices[number]
             device = devices.get(node.name) or devices.get("", "")
-            copy.device = full_name(device) if device and not self._touches(node) else ""
+            handles = (self.types.of(name).dtype == "resource" for name in data_inputs(node.input))
+            copy.device = full_name(device) if device and not any(handles) else ""
         self.origins[copy.name] = self.program.origins[node.name]
         self.call_path[copy.name] = self.program.call_path[node.name]
-
-    def _touches(self, node: Any) -> bool:
-        """Whether an op reads a resource: it goes where that is."""
-        return any(self.types.of(name).dtype == "resource" for name in data_inputs(node.input))
 
     def _part_name(self, name: str, number: int) -> str:
         part = f"{self.scope}{self.division.scope}_{number}/"

@@ -86,8 +86,14 @@ def argument_length(argument: Any, attributes: Any) -> int:
 
     Raises :class:`ModelError` for a count that no op can have.
     """
-    if argument.number_attr:
-        return _checked_count(attribute(attributes, argument.number_attr).i, argument.number_attr)
+    name = argument.number_attr
+    if name:
+        count = int(attribute(attributes, name).i)
+        if not 0 <= count <= MOST_TENSORS:
+            raise ModelError(
+                f"the attribute {name!r} says that an op has {count:,} inputs or outputs"
+            )
+        return count
     if argument.type_list_attr:
         return len(attribute(attributes, argument.type_list_attr).list.type)
     return 1
@@ -104,12 +110,6 @@ def output_number(text: str, reference: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_TENSORS))):
         raise ModelError(f"an op reads {reference!r}, which names no output")
     return int(text)
-
-
-def _checked_count(count: int, name: str) -> int:
-    if not 0 <= count <= MOST_TENSORS:
-        raise ModelError(f"the attribute {name!r} says that an op has {count:,} inputs or outputs")
-    return count
 
 
 def decoded(value: bytes) -> str:
