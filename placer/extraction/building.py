@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from sys import intern
 from typing import Any
@@ -31,6 +32,7 @@ class GraphBuilder:
 
     def __init__(self, definitions: OpDefinitions) -> None:
         self.definitions = definitions
+        self.tensor = cache(TensorProperties)
         self.attributes: dict[tuple[object, ...], dict[str, object]] = {}
         self.attributes_of = Alike(self._attributes)
         self.infos: dict[tuple[int, ...], OpInfo] = {}
@@ -88,17 +90,18 @@ class GraphBuilder:
         outputs = self._outputs(shapes)
         tensors = {f"{op}:{n}": found for op in outputs for n, found in enumerate(outputs[op])}
         contents = shapes.types.contents
+        names = {name: name for name in origins}
         devices = Alike(_device)
         ops = {}
         for node in nodes:
-            name, given = intern(node.name), tuple(node.input)
+            name, given = names[node.name], tuple(node.input)
             inputs = tuple([intern(full_tensor(text)) for text in given if text[0] != "^"])
             known = tuple([tensors[text] for text in inputs])
             ops[name] = Op(
                 name=name,
                 info=self._info(node, contents.get(name), known, outputs[name]),
                 inputs=inputs,
-                control_inputs=tuple([intern(text[1:]) for text in given if text[0] == "^"]),
+                control_inputs=tuple([names[text[1:]] for text in given if text[0] == "^"]),
                 device=devices.of(node, contents.get(name)),
                 origin=origins[name],
                 bodies=bodies.get(name, _NO_BODIES),
@@ -118,7 +121,7 @@ class GraphBuilder:
             key = kinds, known, tuple(valued.items()) if valued else None
             if key not in alike:
                 alike[key] = tuple(
-                    TensorProperties(
+                    self.tensor(
                         dtype=kind.dtype, shape=shape, value=valued.get(index) if valued else None
                     )
                     for index, (kind, shape) in enumerate(zip(kinds, known, strict=True))

@@ -14,7 +14,7 @@ from typing import Any
 from placer.extraction.graph_defs.op_definitions import decoded
 from placer.extraction.graph_defs.protobufs import NodeDef
 from placer.extraction.graph_defs.state import resource_key
-from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
+from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.graph_defs.v1_control_flow import find_contexts
 from placer.graph.op_graph import ColocationGroup
 from placer.graph.op_types import ENTERS, EXITS, SWITCHES, TABLES, VARIABLES
@@ -87,7 +87,7 @@ def _joined_inputs(node: Any, nodes: Mapping[str, NodeDef], types: GraphTypes) -
             yield name, node.name, _resource_reason(nodes[name])
         elif produced.dtype == "variant":
             yield name, node.name, "variant"
-        elif _takes_reference(expected, number, produced):
+        elif produced.is_ref if expected is None else expected[number].is_ref:
             yield name, node.name, "reference"
         elif (
             number == 0
@@ -106,14 +106,6 @@ def _joined_frames(nodes: Mapping[str, NodeDef]) -> Iterator[Join]:
         frames = contexts[node.name].frames or contexts[inside].frames
         if frames:
             yield first.setdefault(frames[0], node.name), node.name, "frame"
-
-
-def _takes_reference(
-    expected: tuple[TensorType, ...] | None, number: int, produced: TensorType
-) -> bool:
-    if expected is None:
-        return produced.is_ref
-    return number < len(expected) and expected[number].is_ref
 
 
 def _resource_reason(node: Any) -> str:

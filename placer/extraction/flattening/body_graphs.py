@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.flattening.inlining import inline_calls
+from placer.extraction.flattening.inlining import InlinedGraph, inline_calls
 from placer.extraction.graph_defs.node_checks import check_nodes
 from placer.extraction.graph_defs.op_definitions import (
     OpDefinitions,
@@ -58,25 +58,9 @@ def check_bodies(
                 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class BodyGraph:
-    """A function as a flat GraphDef: its arguments are placeholders, in order.
-
-    ``arguments`` are op names, ``outputs`` tensor names, ``targets`` ops that run for their side
-    effects; ``origins`` is (function, node) by flat name, ``contents`` as of a
-    :class:`~placer.extraction.graph_defs.program.FlatProgram`.
-    """
-
-    graph_def: Any
-    contents: Mapping[str, bytes | None]
-    arguments: tuple[str, ...]
-    outputs: tuple[str, ...]
-    targets: tuple[str, ...]
-    origins: Mapping[str, tuple[str, str]]
-
-
-def flatten_body(name: str, library: Any, definitions: OpDefinitions) -> BodyGraph:
-    """The body of the library function ``name``, nested calls inlined.
+def flatten_body(name: str, library: Any, definitions: OpDefinitions) -> InlinedGraph:
+    """The body of the library function ``name``, nested calls inlined; its arguments are
+    placeholders.
 
     Raises :class:`ModelError` if the library has no such function.
     """
@@ -117,11 +101,9 @@ def flatten_body(name: str, library: Any, definitions: OpDefinitions) -> BodyGra
         definitions=definitions,
     )
     check_nodes(inlined.graph_def.node, definitions)
-    return BodyGraph(
-        graph_def=inlined.graph_def,
-        contents=inlined.contents,
+    return replace(
+        inlined,
         arguments=arguments,
         outputs=inlined.outputs[: len(returned)],
-        targets=inlined.targets,
         origins={flat: (owner or name, node) for flat, (owner, node) in inlined.origins.items()},
     )

@@ -50,8 +50,8 @@ class InlinedGraph:
 
     ``contents`` has op type, device and attributes of every node as bytes, ``None`` for large
     constants.  ``outputs`` are the flat tensors of the requested outputs, in order.
-    ``stored_shapes`` keeps the ``_output_shapes`` attributes (lists of TensorShapeProto) that the
-    flat nodes had.
+    ``arguments`` are the placeholders of a function's body.  ``stored_shapes`` keeps the
+    ``_output_shapes`` attributes (lists of TensorShapeProto) that the flat nodes had.
     """
 
     graph_def: Any
@@ -62,6 +62,7 @@ class InlinedGraph:
     targets: tuple[str, ...]
     stored_shapes: StoredShapes
     compiled_calls: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
 
 
 class _Inliner:

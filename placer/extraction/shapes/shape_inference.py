@@ -17,11 +17,11 @@ from typing import Any
 from cost_models.op_info import Shape
 from placer.errors import ShapeError, UsageError
 from placer.extraction.flattening.body_graphs import (
-    BodyGraph,
     body_functions,
     check_bodies,
     flatten_body,
 )
+from placer.extraction.flattening.inlining import InlinedGraph
 from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.protobufs import StoredShapes
@@ -72,7 +72,7 @@ class BodyShapes:
 
     function: str
     arguments: States
-    body: BodyGraph
+    body: InlinedGraph
     shapes: GraphShapes
     outputs: States
 
@@ -92,7 +92,7 @@ class ShapeAnalysis:
         self.library = library
         self.forced = forced
         self.definitions = definitions
-        self.flat_bodies: dict[str, BodyGraph] = {}
+        self.flat_bodies: dict[str, InlinedGraph] = {}
         self.results: dict[tuple[str, States], BodyShapes] = {}
         self.signatures = {f.signature.name: f.signature for f in library.function}
 
@@ -164,7 +164,7 @@ class ShapeAnalysis:
             )
         return self.results[key]
 
-    def _flat_body(self, function: str) -> BodyGraph:
+    def _flat_body(self, function: str) -> InlinedGraph:
         if function not in self.flat_bodies:
             body = flatten_body(function, self.library, self.definitions)
             self.flat_bodies[function] = body
