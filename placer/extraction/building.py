@@ -152,7 +152,9 @@ class GraphBuilder:
         if alike not in self.attributes:
             values = chain(self.definitions.defaults(node.op).items(), written.items())
             plain = ((key, plain_value(value)) for key, value in values)
-            self.attributes[alike] = {key: value for key, value in plain if value is not None}
+            self.attributes[alike] = {
+                intern(key): value for key, value in plain if value is not None
+            }
         return self.attributes[alike]
 
 
