@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from placer.errors import ShapeError
-from placer.extraction.process.requests import limit_memory
+from placer.extraction.process.child_process import limit_memory
 
 
 def double(request, tell):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import chain
+from sys import intern
 from typing import Any
 
-from cost_models.op_info import OpInfo, Shape, TensorProperties
+from cost_models.op_info import OpInfo, TensorProperties
 from placer.extraction.colocation import find_colocation_groups
 from placer.extraction.graph_defs.flat_nodes import Alike
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions, decoded
@@ -30,8 +32,8 @@ class GraphBuilder:
 
     def __init__(self, definitions: OpDefinitions) -> None:
         self.definitions = definitions
-        self.properties: dict[tuple[str, Shape, Any], TensorProperties] = {}
-        self.attributes: dict[tuple[str | bytes, ...], dict[str, object]] = {}
+        self.tensor = cache(TensorProperties)
+        self.attributes: dict[tuple[object, ...], dict[str, object]] = {}
         self.attributes_of = Alike(self._attributes)
         self.infos: dict[tuple[int, ...], OpInfo] = {}
         self.body_names: dict[BodyName, str] = {}
@@ -81,59 +83,30 @@ class GraphBuilder:
         self, nodes: Sequence[Any], origins: Mapping[str, tuple[str, str]], shapes: GraphShapes
     ) -> dict[str, Op]:
         """The ops by name, in the order of ``nodes``; every name is one object, pickled once."""
-        bodies = self._bodies(shapes)
-        infos = self._infos(nodes, shapes)
+        bodies = {
+            op: {key: tuple(map(self._body_name, analysed)) for key, analysed in found.items()}
+            for op, found in shapes.bodies.items()
+        }
+        outputs = self._outputs(shapes)
+        tensors = {f"{op}:{n}": found for op in outputs for n, found in enumerate(outputs[op])}
+        contents = shapes.types.contents
         names = {name: name for name in origins}
-        tensors: dict[str, str] = {}
         devices = Alike(_device)
-
-        def tensor_of(reference: str) -> str:
-            found = tensors.get(reference)
-            if found is None:
-                found = full_tensor(reference)
-                found = tensors[reference] = tensors.setdefault(found, found)
-            return found
-
         ops = {}
-        for node, info in zip(nodes, infos, strict=True):
+        for node in nodes:
             name, given = names[node.name], tuple(node.input)
-            waits = bool(given) and given[-1][0] == "^"  # control inputs come last
+            inputs = tuple([intern(full_tensor(text)) for text in given if text[0] != "^"])
+            known = tuple([tensors[text] for text in inputs])
             ops[name] = Op(
                 name=name,
-                info=info,
-                inputs=tuple([tensor_of(text) for text in given if text[0] != "^"]),
-                control_inputs=tuple([names[text[1:]] for text in given if text[0] == "^"])
-                if waits
-                else (),
-                device=devices.of(node, shapes.types.contents.get(name)),
+                info=self._info(node, contents.get(name), known, outputs[name]),
+                inputs=inputs,
+                control_inputs=tuple([names[text[1:]] for text in given if text[0] == "^"]),
+                device=devices.of(node, contents.get(name)),
                 origin=origins[name],
                 bodies=bodies.get(name, _NO_BODIES),
             )
         return ops
-
-    def _infos(self, nodes: Iterable[Any], shapes: GraphShapes) -> list[OpInfo]:
-        """What cost rules see of the nodes."""
-        outputs = self._outputs(shapes)
-        read: dict[str, TensorProperties] = {}
-        for name, given in outputs.items():
-            for number, properties in enumerate(given):
-                read[f"{name}:{number}"] = properties
-            if given:
-                read[name] = given[0]
-        contents = shapes.types.contents
-        found = []
-        for node in nodes:
-            name = node.name
-            inputs = tuple([read[text] for text in node.input if text[0] != "^"])
-            found.append(self._info(node, contents.get(name), inputs, outputs[name]))
-        return found
-
-    def _bodies(self, shapes: GraphShapes) -> dict[str, Bodies]:
-        """The names of the bodies by op."""
-        return {
-            op: {key: tuple(map(self._body_name, analysed)) for key, analysed in bodies.items()}
-            for op, bodies in shapes.bodies.items()
-        }
 
     def _outputs(self, shapes: GraphShapes) -> dict[str, tuple[TensorProperties, ...]]:
         """The outputs of every op; those that are alike have one tuple."""
@@ -148,17 +121,13 @@ class GraphBuilder:
             key = kinds, known, tuple(valued.items()) if valued else None
             if key not in alike:
                 alike[key] = tuple(
-                    self._tensor(kind.dtype, shape, valued.get(index) if valued else None)
+                    self.tensor(
+                        dtype=kind.dtype, shape=shape, value=valued.get(index) if valued else None
+                    )
                     for index, (kind, shape) in enumerate(zip(kinds, known, strict=True))
                 )
             found[name] = alike[key]
         return found
-
-    def _tensor(self, dtype: str, shape: Shape, value: Any) -> TensorProperties:
-        key = dtype, shape, value
-        if key not in self.properties:
-            self.properties[key] = TensorProperties(dtype=dtype, shape=shape, value=value)
-        return self.properties[key]
 
     def _info(
         self,
@@ -178,20 +147,15 @@ class GraphBuilder:
 
     def _attributes(self, node: Any) -> dict[str, object]:
         """Attributes as plain values, those at their default included, tensors left out."""
-        content: list[str | bytes] = [node.op]
-        for key, value in node.attr.items():
-            if key not in _DROPPED:
-                content += (key, value.SerializeToString())
-        alike = tuple(content)
+        written = {key: value for key, value in node.attr.items() if key not in _DROPPED}
+        alike = node.op, *((key, value.SerializeToString()) for key, value in written.items())
         if alike not in self.attributes:
-            self.attributes[alike] = self._plain_attributes(node)
+            values = chain(self.definitions.defaults(node.op).items(), written.items())
+            plain = ((key, plain_value(value)) for key, value in values)
+            self.attributes[alike] = {
+                intern(key): value for key, value in plain if value is not None
+            }
         return self.attributes[alike]
-
-    def _plain_attributes(self, node: Any) -> dict[str, object]:
-        written = ((key, value) for key, value in node.attr.items() if key not in _DROPPED)
-        values = chain(self.definitions.defaults(node.op).items(), written)
-        plain = ((key, plain_value(value)) for key, value in values)
-        return {key: value for key, value in plain if value is not None}
 
 
 def _device(node: Any) -> str:
@@ -201,12 +165,8 @@ def _device(node: Any) -> str:
     return decoded(node.attr[DEVICES_ATTRIBUTE].s)
 
 
-def _text(value: bytes) -> str:
-    return value.decode(errors="replace")
-
-
 _PLAIN: Mapping[str, Callable[[Any], object]] = {
-    "s": lambda value: _text(value.s),
+    "s": lambda value: value.s.decode(errors="replace"),
     "i": lambda value: value.i,
     "f": lambda value: value.f,
     "b": lambda value: value.b,
@@ -225,7 +185,7 @@ def plain_value(value: Any) -> object | None:
 
 def _plain_list(values: Any) -> tuple[object, ...]:
     for found, convert in (
-        (values.s, _text),
+        (values.s, lambda text: text.decode(errors="replace")),
         (values.type, dtype_name),
         (values.shape, shape_of),
         (values.func, lambda function: function.name),

@@ -8,16 +8,16 @@ chains of variant tensors (TensorLists, datasets) and the frames of v1 loops.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from placer.extraction.graph_defs.op_definitions import decoded
 from placer.extraction.graph_defs.protobufs import NodeDef
 from placer.extraction.graph_defs.state import resource_key
-from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
-from placer.extraction.graph_defs.v1_control_flow import loop_members
+from placer.extraction.graph_defs.tensor_types import GraphTypes
+from placer.extraction.graph_defs.v1_control_flow import find_contexts
 from placer.graph.op_graph import ColocationGroup
-from placer.graph.op_types import ENTERS, SWITCHES, TABLES, VARIABLES
+from placer.graph.op_types import ENTERS, EXITS, SWITCHES, TABLES, VARIABLES
 from placer.graph.tensor_names import data_inputs, op_of
 from placer.graph.union_find import UnionFind
 
@@ -33,97 +33,79 @@ _REASONS = (
 )
 
 
-class _Groups:
-    """Sets of op names, with the reasons of every union."""
-
-    def __init__(self) -> None:
-        self.sets = UnionFind()
-        self.reasons: dict[str, set[str]] = {}
-
-    def join(self, first: str, second: str, reason: str) -> None:
-        a, b = self.sets.root(first), self.sets.root(second)
-        if a != b:
-            self.sets.union(a, b)
-            self.reasons.setdefault(a, set()).update(self.reasons.pop(b, ()))
-        self.reasons.setdefault(a, set()).add(reason)
-
-    def groups(self, order: Iterable[str]) -> Iterator[ColocationGroup]:
-        members: dict[str, list[str]] = {}
-        for name in order:
-            if name in self.sets:
-                members.setdefault(self.sets.root(name), []).append(name)
-        for root, ops in members.items():
-            if len(ops) > 1:
-                yield ColocationGroup(
-                    ops=tuple(ops), reasons=tuple(sorted(self.reasons.get(root, ())))
-                )
+Join = tuple[str, str, str]
+"""Two ops that must share a device, and why."""
 
 
 def find_colocation_groups(graph_def: Any, types: GraphTypes) -> tuple[ColocationGroup, ...]:
     """The groups of a flat graph that must share a device, merged and in graph order."""
     nodes = {node.name: node for node in graph_def.node}
-    groups = _Groups()
-    _join_shared_handles(nodes, groups)
+    joins = list(_joins(nodes, types))
+    sets = UnionFind()
+    for first, second, _ in joins:
+        sets.union(first, second)
+    reasons: dict[str, set[str]] = {}
+    for first, _, reason in joins:
+        reasons.setdefault(sets.root(first), set()).add(reason)
+    members: dict[str, list[str]] = {}
+    for name in nodes:
+        if name in sets:
+            members.setdefault(sets.root(name), []).append(name)
+    return tuple(
+        ColocationGroup(ops=tuple(ops), reasons=tuple(sorted(reasons[root])))
+        for root, ops in members.items()
+        if len(ops) > 1
+    )
+
+
+def _joins(nodes: Mapping[str, NodeDef], types: GraphTypes) -> Iterator[Join]:
+    owners: dict[tuple[str, str, str], str] = {}
+    for node in types.nodes_of(VARIABLES | TABLES):
+        owner = owners.setdefault(resource_key(node), node.name)
+        if owner != node.name:
+            yield owner, node.name, "resource"
     for node in types.handle_readers:
-        _join_inputs(node, nodes, types, groups)
-    for node in graph_def.node:
+        yield from _joined_inputs(node, nodes, types)
+    for node in nodes.values():
         attributes = node.attr
         for entry in attributes["_class"].list.s if "_class" in attributes else ():
             target = decoded(entry).removeprefix("loc:@")
             if entry.startswith(b"loc:@") and target in nodes:
-                groups.join(target, node.name, "_class")
+                yield target, node.name, "_class"
     for node in types.nodes_of(SWITCHES):
-        groups.join(op_of(node.input[0]), node.name, "switch")
-    has_frames = not types.present.isdisjoint(ENTERS)
-    for frame in loop_members(graph_def.node) if has_frames else ():
-        for name in frame:
-            groups.join(frame[0], name, "frame")
-    return tuple(groups.groups(nodes))
+        yield op_of(node.input[0]), node.name, "switch"
+    if not types.present.isdisjoint(ENTERS):
+        yield from _joined_frames(nodes)
 
 
-def _join_shared_handles(nodes: dict[str, NodeDef], groups: _Groups) -> None:
-    first: dict[tuple[str, str, str], str] = {}
-    for node in nodes.values():
-        if node.op in VARIABLES or node.op in TABLES:
-            key = resource_key(node)
-            owner = first.setdefault(key, node.name)
-            if owner != node.name:
-                groups.join(owner, node.name, "resource")
-
-
-def _join_inputs(
-    node: Any,
-    nodes: dict[str, NodeDef],
-    types: GraphTypes,
-    groups: _Groups,
-) -> None:
+def _joined_inputs(node: Any, nodes: Mapping[str, NodeDef], types: GraphTypes) -> Iterator[Join]:
     expected = types.inputs[node.name]
     for number, reference in enumerate(data_inputs(node.input)):
         name = op_of(reference)
         produced = types.of(reference)
-        reason = None
         if produced.dtype == "resource":
-            reason = _resource_reason(nodes[name])
+            yield name, node.name, _resource_reason(nodes[name])
         elif produced.dtype == "variant":
-            reason = "variant"
-        elif _takes_reference(expected, number, produced):
-            reason = "reference"
-        elif number == 0 and _is_old_handle(node, produced):
-            reason = _resource_reason(node)
-        if reason is not None:
-            groups.join(name, node.name, reason)
+            yield name, node.name, "variant"
+        elif produced.is_ref if expected is None else expected[number].is_ref:
+            yield name, node.name, "reference"
+        elif (
+            number == 0
+            and produced.dtype == "string"
+            and node.op.startswith(STRING_HANDLE_PREFIXES)
+        ):
+            yield name, node.name, _resource_reason(node)
 
 
-def _takes_reference(
-    expected: tuple[TensorType, ...] | None, number: int, produced: TensorType
-) -> bool:
-    if expected is None:
-        return produced.is_ref
-    return number < len(expected) and expected[number].is_ref
-
-
-def _is_old_handle(node: Any, produced: TensorType) -> bool:
-    return produced.dtype == "string" and node.op.startswith(STRING_HANDLE_PREFIXES)
+def _joined_frames(nodes: Mapping[str, NodeDef]) -> Iterator[Join]:
+    """The ops of every outermost v1 loop, ``Enter`` to ``Exit``, inner loops included."""
+    contexts = find_contexts(nodes.values())
+    first: dict[str, str] = {}
+    for node in nodes.values():
+        inside = op_of(node.input[0]) if node.op in EXITS else node.name
+        frames = contexts[node.name].frames or contexts[inside].frames
+        if frames:
+            yield first.setdefault(frames[0], node.name), node.name, "frame"
 
 
 def _resource_reason(node: Any) -> str:

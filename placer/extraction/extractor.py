@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from placer.extraction.division.division import Division
 from placer.extraction.extraction import Extraction, ProgramChoice
+from placer.extraction.files.sources import model_file
+from placer.extraction.process.child_process import (
+    ExtractionRequest,
+    FileSource,
+    LiveSource,
+    memory_limit,
+    run_extraction,
+)
+from placer.extraction.process.local_models import local_model
+from placer.extraction.shapes.binding import NamedShape, resolve_shapes
 from placer.graph.program_source import Bindings
-
-if TYPE_CHECKING:
-    from placer.extraction.division.division import Division
-    from placer.extraction.process.requests import LiveSource
-    from placer.extraction.shapes.dimensions import NamedShape
 
 TIME_LIMIT_SECONDS = 120.0
 
@@ -46,34 +52,26 @@ def extract(
     Raises :class:`ModelError` for a model that cannot be read, :class:`UsageError` for a request
     that does not fit it, :class:`ShapeError` for bindings that do not fit it.
     """
-    from placer.extraction.process.child_process import run_extraction
-    from placer.extraction.process.requests import (
-        ExtractionRequest,
-        FileSource,
-        memory_limit,
-    )
-    from placer.extraction.shapes.dimensions import resolve_shapes
-
     # what is asked, as a child process takes it
     sizes, named = resolve_shapes(shapes, dims)
     bindings = Bindings(batch_size=batch_size, shapes=sizes, dims=named)
     choice = ProgramChoice(tag_set=tag_set, signature=signature, outputs=outputs)
 
-    def ask(found: FileSource | LiveSource) -> Extraction:
+    def ask(found: FileSource | LiveSource, size_bytes: int) -> Extraction:
         request = ExtractionRequest(
             source=found,
             bindings=bindings,
             division=division,
-            memory_limit_bytes=memory_limit(found.size_bytes()),
+            memory_limit_bytes=memory_limit(size_bytes),
         )
         return run_extraction(request, time_limit_seconds)
 
     # a file that the child can read, or something of this process
     if isinstance(source, str | os.PathLike):
-        from placer.extraction.process.local_models import local_model
-
         with local_model(source, allow_unsafe_keras=allow_unsafe_keras, weights=False) as model:
-            return model.describe(ask(FileSource(path=str(model.path), choice=choice)))
+            size_bytes = model_file(model.path).stat().st_size
+            found = ask(FileSource(path=str(model.path), choice=choice), size_bytes)
+            return model.describe(found)
 
     return _extract_live(source, choice, bindings, division, ask)
 
@@ -83,13 +81,12 @@ def _extract_live(
     choice: ProgramChoice,
     bindings: Bindings,
     division: Division | None,
-    ask: Callable[[LiveSource], Extraction],
+    ask: Callable[[LiveSource, int], Extraction],
 ) -> Extraction:
     """The extraction of what lives in this process; ``ask`` has a child analyse it."""
     from placer.extraction.divisibility.divisibility import with_inputs
     from placer.extraction.division.dividing import divided
     from placer.extraction.flat_program import analyse_program
-    from placer.extraction.process.requests import LiveSource
     from placer.extraction.reading.loading import load_program
     from placer.extraction.reading.portable_programs import pack_program
     from placer.extraction.shapes.binding import capture_states, needs_binding
@@ -99,7 +96,8 @@ def _extract_live(
     if division is not None:
         division = with_inputs(division, program, bindings["shapes"])
         parts = pack_program(divided(program, division), captures)
-        return ask(LiveSource(program=parts, whole=pack_program(program, captures)))
+        return ask(LiveSource(program=parts, whole=pack_program(program, captures)), len(parts))
     if not needs_binding(program) and not bindings["shapes"]:
         return analyse_program(program, captures, **bindings)
-    return ask(LiveSource(program=pack_program(program, captures)))
+    packed = pack_program(program, captures)
+    return ask(LiveSource(program=packed), len(packed))

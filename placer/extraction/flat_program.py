@@ -20,8 +20,8 @@ from placer.extraction.graph_defs.tensor_states import TensorState, is_known
 from placer.extraction.graph_defs.tensor_types import UNSIZED, GraphTypes
 from placer.extraction.graph_defs.v1_control_flow import find_contexts
 from placer.extraction.shapes.binding import Binding, bind_inputs
+from placer.extraction.shapes.shape_fallbacks import settle_reserve_spaces, stated_shapes
 from placer.extraction.shapes.shape_inference import GraphShapes, ShapeAnalysis
-from placer.extraction.shapes.stored_shapes import settle_reserve_spaces, stated_shapes
 from placer.graph.op_graph import OpGraph
 from placer.graph.order import is_back_edge
 from placer.graph.program_source import ModelSource
@@ -46,6 +46,8 @@ def analyse_program(
     ``before_inference`` is called when everything but inference has succeeded.  Raises
     :class:`UsageError` and :class:`ShapeError` for bindings that do not fit.
     """
+    from tensorflow.python.framework import versions
+
     # inputs as they are bound, ops as they are defined
     binding = bind_inputs(program, captures, batch_size=batch_size, shapes=shapes)
     definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
@@ -71,12 +73,14 @@ def analyse_program(
         },
         inputs=program.inputs,
         outputs=program.outputs,
-        unknown=() if is_complete else tuple(unknown_tensors(graph)),
+        unknown=()
+        if is_complete
+        else tuple(p + name for p, part in _parts(graph) for name in _lost(part)),
         unknown_roots=() if is_complete else tuple(unknown_roots(graph)),
         warnings=(*program.warnings, *unbound, *problems, *_unknown_ops(program, definitions)),
         ops_in_file=program.ops_in_file,
         functions_in_file=program.functions_in_file,
-        tensorflow_version=_tensorflow_version(),
+        tensorflow_version=str(versions.VERSION),
     )
 
 
@@ -98,7 +102,7 @@ def _find_shapes(
             if binding.bound and not _cannot_import(program, binding, types):
                 raise
             reason = str(error)
-    shapes = stated_shapes(program.graph_def, types, program.stored_shapes, binding.inputs)
+    shapes = stated_shapes(types, program.stored_shapes, binding.inputs)
     message = f"shapes could not be inferred, those stated in the file are used: {reason}"
     return GraphShapes(shapes=shapes, values={}, types=types), [("no_inference", message, ())]
 
@@ -111,9 +115,7 @@ def _infer(
         for function, ops in binding.forced.items()
     }
     analysis = ShapeAnalysis(program.graph_def.library, types.definitions, forced)
-    found, _ = analysis.analyse(
-        program.graph_def, binding.inputs, program.stored_shapes, types=types
-    )
+    found, _ = analysis.analyse(program.graph_def, binding.inputs, types, program.stored_shapes)
     if found.refused and binding.bound:
         _require_fitting_shapes(program, binding, found, types)
     warnings: list[Warning_] = []
@@ -138,7 +140,7 @@ def _infer_unbound(program: FlatProgram, binding: Binding, types: GraphTypes) ->
         for name, state in binding.inputs.items()
     }
     analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
-    return analysis.analyse(program.graph_def, inputs, program.stored_shapes, types=types)[0]
+    return analysis.analyse(program.graph_def, inputs, types, program.stored_shapes)[0]
 
 
 def _require_fitting_shapes(
@@ -173,12 +175,6 @@ def _unknown_ops(program: FlatProgram, definitions: OpDefinitions) -> Iterator[W
         names = tuple(node.name for node in program.graph_def.node if node.op in unknown)
         kinds = ", ".join(sorted(unknown))
         yield "unknown_op_type", f"TensorFlow does not know {len(names)} ops of type {kinds}", names
-
-
-def unknown_tensors(graph: OpGraph) -> Iterator[str]:
-    """Tensors whose bytes are unknown although their dtype has a size; bodies as ``body/op:0``."""
-    for prefix, part in _parts(graph):
-        yield from (prefix + name for name in _lost(part))
 
 
 def unknown_roots(graph: OpGraph) -> Iterator[str]:
@@ -243,9 +239,3 @@ def describe(program: FlatProgram) -> ModelSource:
     if program.division is not None:
         found["division"] = program.division.as_json()
     return found
-
-
-def _tensorflow_version() -> str:
-    from tensorflow.python.framework import versions
-
-    return str(versions.VERSION)

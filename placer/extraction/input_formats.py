@@ -16,19 +16,11 @@ from placer.errors import UsageError
 _HERE = "placer.extraction.reading"
 
 
-class Choice(NamedTuple):
-    """Which program of a file is wanted; ``None`` leaves it to the file."""
-
-    tag_set: str | None = None
-    signature: str | None = None
-    outputs: Sequence[str] | None = None
-
-
 class InputFormat(NamedTuple):
     """A kind, its two functions as ``"module:function"``.
 
     ``name`` is for people; of a file it is the type of its protobuf as ``"module:Class"``.
-    ``reader`` takes (message, path, :class:`Choice`) or (object, outputs).
+    ``reader`` takes (message, path, choice) or (object, outputs).
     """
 
     name: str

@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 from cost_models.devices import Cluster
 from cost_models.roofline import transfer_seconds
 from placer.errors import UsageError
-from placer.extraction.divisibility.divisibility import require_apart
+from placer.extraction.divisibility.batch_axis import require_apart
 from placer.graph.program_source import ModelSource
 from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import prepare

@@ -13,7 +13,7 @@ from placer.errors import ModelError, ShapeError, UsageError
 from placer.extraction import extract
 from placer.extraction.flat_program import analyse_program
 from placer.extraction.process import child_process
-from placer.extraction.process.requests import FileSource, memory_limit
+from placer.extraction.process.child_process import memory_limit
 from placer.extraction.reading.loading import load_program
 from placer.prediction import predict
 from placer.prediction.costs.op_costs import estimate_costs
@@ -173,9 +173,7 @@ def test_the_memory_of_the_child_is_bounded(tmp_path, monkeypatch):
     path.write_bytes(layered_graph(5_000).SerializeToString())
     small = tmp_path / "small.pb"
     small.write_bytes(path.read_bytes()[:1000])
-    choice = {"tag_set": None, "signature": None, "outputs": None}
-    sources = [FileSource(path=str(file), choice=choice) for file in (small, path)]
-    limits = [memory_limit(source.size_bytes()) for source in sources]
+    limits = [memory_limit(file.stat().st_size) for file in (small, path)]
     assert limits[1] - limits[0] == 32 * (path.stat().st_size - 1000)
     assert limits[0] > 4 * 2**30
     monkeypatch.setenv("PLACER_READING_MEMORY", "8MiB")

@@ -30,7 +30,7 @@ from placer.errors import ModelError, PlacerError, UsageError
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.graph_defs.protobufs import all_nodes, copied
 from placer.extraction.process.local_models import local_model
-from placer.extraction.shapes.dimensions import resolve_shapes
+from placer.extraction.shapes.binding import resolve_shapes
 from placer.graph.program_source import Bindings
 from placer.plan.measured_costs import MeasuredCosts
 from placer.processes import Ending, Tell, run_task

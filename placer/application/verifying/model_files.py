@@ -48,7 +48,7 @@ class ModelFile:
     def __init__(self, path: Path, plan: Any, choice: ProgramChoice) -> None:
         self.path = path
         self.plan = plan
-        self.raw = read_program(path, **choice)
+        self.raw = read_program(path, choice)
         self.program = planned(flatten(self.raw), plan)
         if plan is not None:
             self.program = planned_program(self.program, plan)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from placer.errors import ShapeError, UsageError
 from placer.extraction.divisibility.batch_op import (
     BatchOp,
     Examples,
@@ -24,21 +25,11 @@ from placer.graph.op_types import BRANCHES, LOOPS
 from placer.graph.tensor_names import op_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mixture:
-    """The first op that mixes examples, or an output that has none, and what it does; with
-    ``unknown`` it cannot be decided, because a shape is missing."""
-
-    op: str
-    op_type: str
-    reason: str
-    unknown: bool = False
-
-
-def find_mixture(
+def require_apart(
     small: OpGraph, large: OpGraph, sizes: tuple[int, int], inputs: Sequence[str]
-) -> Mixture | None:
-    """What prevents a graph from being run in parts of the batch; ``None`` if nothing does.
+) -> None:
+    """Raises :class:`UsageError` naming the first op of a graph that mixes the examples of a batch,
+    :class:`ShapeError` where it takes a missing shape to decide.
 
     ``small`` and ``large`` are the graph with ``sizes`` examples, ``inputs`` the fed ops that hold
     one example per row.  Every fetched tensor must hold them along its first axis, or not depend
@@ -55,14 +46,17 @@ def find_mixture(
                 raise MixesExamples("is an output that does not have the examples in front")
     except MixesExamples as reason:
         assert walk.at is not None
-        name = f"{walk.scope}{walk.at.name}"
-        return Mixture(
-            op=name,
-            op_type=walk.at.op_type,
-            reason=str(reason),
-            unknown=isinstance(reason, UnknownSizes),
-        )
-    return None
+        what = f"op {walk.scope}{walk.at.name} ({walk.at.op_type}) {reason}"
+        if isinstance(reason, UnknownSizes):
+            raise ShapeError(
+                f"the batch is to be divided, and {what}: bind the dimensions of the inputs with "
+                "--shape NAME:8x128"
+            ) from reason
+        raise UsageError(
+            f"the program cannot be divided along its batch: {what}. Place it without --strategy "
+            "or with a smaller --batch-size; or, if only some outputs need that op, name the "
+            "others with --outputs"
+        ) from reason
 
 
 def _behind(graph: OpGraph, inputs: Iterable[str]) -> set[str]:

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from placer.errors import ShapeError, UsageError
-from placer.extraction.divisibility.batch_axis import Mixture, find_mixture
+from placer.extraction.divisibility.batch_axis import require_apart
 from placer.extraction.division.division import Division
 from placer.extraction.flat_program import analyse_program
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.graph.op_graph import OpGraph
+from placer.graph.program_source import Bindings
 from placer.prediction.memory.roles import is_update_type
 
 Shapes = Mapping[str, Sequence[int | None]] | None
@@ -41,9 +42,7 @@ def require_divisible(
     program: FlatProgram,
     captures: Mapping[str, TensorState],
     division: Division,
-    *,
-    batch_size: int | None,
-    shapes: Shapes,
+    bindings: Bindings,
 ) -> None:
     """Raises :class:`UsageError` unless the parts give what the whole batch gives.
 
@@ -58,7 +57,7 @@ def require_divisible(
             "the batch must share one update. Build it from its loss with placer.micro_batches or "
             "placer.data_parallel, and place that"
         )
-    examples = _examples(program, division, batch_size, shapes)
+    examples = _examples(program, division, bindings)
     if examples < division.parts:
         raise UsageError(
             f"a batch of {examples} cannot be divided into {division.parts} parts; ask for at "
@@ -66,33 +65,10 @@ def require_divisible(
         )
     part = examples // division.parts
     small, large = (
-        _graph(program, captures, division, size, batch_size, shapes) for size in (part, examples)
+        _graph(program, captures, division, size, bindings) for size in (part, examples)
     )
     inputs = [item.op for item in program.inputs if item.key in division.inputs]
     require_apart(small, large, (part, examples), inputs)
-
-
-def require_apart(
-    small: OpGraph, large: OpGraph, sizes: tuple[int, int], inputs: Sequence[str]
-) -> None:
-    """Raises :class:`UsageError` naming the first op of a graph, given with two sizes of the batch,
-    that mixes examples, :class:`ShapeError` where it takes a missing shape to decide."""
-    found = find_mixture(small, large, sizes, inputs)
-    if found is not None and found.unknown:
-        raise ShapeError(
-            f"the batch is to be divided, and op {found.op} ({found.op_type}) {found.reason}: bind "
-            "the dimensions of the inputs with --shape NAME:8x128"
-        )
-    if found is not None:
-        raise UsageError(_refusal(found))
-
-
-def _refusal(found: Mixture) -> str:
-    return (
-        f"the program cannot be divided along its batch: op {found.op} ({found.op_type}) "
-        f"{found.reason}. Place it without --strategy or with a smaller --batch-size; or, if only "
-        "some outputs need that op, name the others with --outputs"
-    )
 
 
 def _declared(item: ProgramInput, shapes: Shapes) -> Sequence[int | None]:
@@ -102,15 +78,13 @@ def _declared(item: ProgramInput, shapes: Shapes) -> Sequence[int | None]:
     return item.shape or ()
 
 
-def _examples(
-    program: FlatProgram, division: Division, batch_size: int | None, shapes: Shapes
-) -> int:
+def _examples(program: FlatProgram, division: Division, bindings: Bindings) -> int:
     """How many examples the batch has."""
     sizes: dict[str, int | None] = {}
     for item in program.inputs:
         if item.key in division.inputs:
-            first = _declared(item, shapes)[0]
-            sizes[item.key] = batch_size if first is None else first
+            first = _declared(item, bindings["shapes"])[0]
+            sizes[item.key] = bindings["batch_size"] if first is None else first
     if None in sizes.values():
         raise ShapeError(
             f"the batch is to be divided, and its size is unknown (input {min(sizes)}): say how "
@@ -129,10 +103,10 @@ def _graph(
     captures: Mapping[str, TensorState],
     division: Division,
     examples: int,
-    batch_size: int | None,
-    shapes: Shapes,
+    bindings: Bindings,
 ) -> OpGraph:
     """The undivided graph with so many examples."""
+    shapes, batch_size = bindings["shapes"], bindings["batch_size"]
     bound = dict(shapes or {})
     inputs = []
     for item in program.inputs:

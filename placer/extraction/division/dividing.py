@@ -11,7 +11,7 @@ every step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,6 @@ from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import dtype_number, fill_constant
 from placer.extraction.graph_defs.scratch_graphs import constant_elements
 from placer.extraction.graph_defs.tensor_types import GraphTypes
-from placer.graph.op_types import LOOPS
 from placer.graph.tensor_names import data_inputs, renamed, short_tensor, source_of, split_tensor
 
 _HOST = "/device:CPU:0"
@@ -53,10 +52,7 @@ def divided(program: FlatProgram, division: Division | None) -> FlatProgram:
     """
     if division is None:
         return program
-    apart = program
-    if division.is_apart:
-        loops = frozenset(node.name for node in program.graph_def.node if node.op in LOOPS)
-        apart = with_reads_before_loops(program, loops)
+    apart = with_reads_before_loops(program) if division.is_apart else program
     return replace(_Divider(apart, division).divide(), whole=program)
 
 
@@ -76,8 +72,9 @@ class _Divider:
         self.private = self._private_constants() if division.is_apart else frozenset[str]()
         self.types = GraphTypes(program.graph_def.node, self.definitions)
         self.graph_def = type(program.graph_def)()
-        self.origins = {name: program.origins[name] for name in self._shared()}
-        self.call_path = {name: program.call_path[name] for name in self._shared()}
+        self.shared = self._shared()
+        self.origins = {name: program.origins[name] for name in self.shared}
+        self.call_path = {name: program.call_path[name] for name in self.shared}
         self.targets = [name for name in program.targets if name not in self.batched]
         read = set[str]().union(*(_read(node) for node in program.graph_def.node))
         self.last = [name for name in self.nodes if name in self.batched and name not in read]
@@ -92,13 +89,12 @@ class _Divider:
             )
         self.graph_def.versions.CopyFrom(program.graph_def.versions)
         self.graph_def.library.CopyFrom(program.graph_def.library)
-        for name in self._shared():
+        for name in self.shared:
             self.graph_def.node.add().CopyFrom(self.nodes[name])
         self._add_bounds()
         for number in range(count):
             self._add_part(number)
         self._add_joined()
-        self._drop_unread()
         return replace(
             program,
             graph_def=self.graph_def,
@@ -113,7 +109,7 @@ class _Divider:
                 if name in self.origins and name not in self.batched
             },
             division=self.division,
-            twins=() if self.division.is_apart else tuple(self._twins()),
+            twins=() if self.division.is_apart else self._twins(),
         )
 
     def _batched(self) -> set[str]:
@@ -165,7 +161,10 @@ class _Divider:
         return frozenset(node.name for node in found)
 
     def _shared(self) -> list[str]:
-        return [name for name in self.nodes if name not in self.batched]
+        """The ops that stay, without constants that only the undivided ops read."""
+        shared = [name for name in self.nodes if name not in self.batched]
+        read = set(self.program.output_ops).union(*(_read(self.nodes[name]) for name in shared))
+        return [name for name in shared if name in read or name not in self.private]
 
     def _add(
         self, name: str, op: str, inputs: Sequence[str], device: str = "", **types: str
@@ -187,23 +186,23 @@ class _Divider:
 
         Part i of n has the rows from ``i * examples // n`` on: sizes differ by at most one.
         """
-        scope, host, count = f"{self.scope}{_SCOPE}", _HOST, self.division.parts
+        scope, count = f"{self.scope}{_SCOPE}", self.division.parts
+
+        def add(name: str, op: str, *inputs: str, **types: str) -> str:
+            self._add(f"{scope}/{name}", op, inputs, _HOST, **types)
+            return f"{scope}/{name}"
+
         tensor = next(iter(self.sources.values()))
-        dtype = self.types.of(tensor).dtype
-        self._add(f"{scope}/shape", "Shape", [tensor], host, T=dtype, out_type="int32")
+        shape = add("shape", "Shape", tensor, T=self.types.of(tensor).dtype, out_type="int32")
         zero, one = self._constant(f"{scope}/zero", [0]), self._constant(f"{scope}/one", [1])
-        examples = f"{scope}/examples"
-        inputs = [f"{scope}/shape", zero, one, one]
-        self._add(examples, "StridedSlice", inputs, host, T="int32", Index="int32")
+        examples = add("examples", "StridedSlice", shape, zero, one, one, T="int32", Index="int32")
         steps = self._constant(f"{scope}/steps", list(range(count + 1)))
-        self._add(f"{scope}/products", "Mul", [examples, steps], host, T="int32")
+        products = add("products", "Mul", examples, steps, T="int32")
         parts = self._constant(f"{scope}/parts", [count])
-        self._add(f"{scope}/quotients", "FloorDiv", [f"{scope}/products", parts], host, T="int32")
+        quotients = add("quotients", "FloorDiv", products, parts, T="int32")
         axis = self._constant(f"{scope}/axis", 0)
-        inputs = [axis, f"{scope}/quotients"]
-        self._add(f"{scope}/bounds", "Split", inputs, host, T="int32").attr["num_split"].i = (
-            count + 1
-        )
+        bounds = self._add(f"{scope}/bounds", "Split", [axis, quotients], _HOST, T="int32")
+        bounds.attr["num_split"].i = count + 1
 
     def _add_part(self, number: int) -> None:
         scope = f"{self.scope}{_SCOPE}"
@@ -244,13 +243,10 @@ class _Divider:
         if self.division.devices:
             devices = self.division.devices[number]
             device = devices.get(node.name) or devices.get("", "")
-            copy.device = full_name(device) if device and not self._touches(node) else ""
+            handles = (self.types.of(name).dtype == "resource" for name in data_inputs(node.input))
+            copy.device = full_name(device) if device and not any(handles) else ""
         self.origins[copy.name] = self.program.origins[node.name]
         self.call_path[copy.name] = self.program.call_path[node.name]
-
-    def _touches(self, node: Any) -> bool:
-        """Whether an op reads a resource: it goes where that is."""
-        return any(self.types.of(name).dtype == "resource" for name in data_inputs(node.input))
 
     def _part_name(self, name: str, number: int) -> str:
         part = f"{self.scope}{self.division.scope}_{number}/"
@@ -302,24 +298,11 @@ class _Divider:
     def _dtype(self, name: str, output: int) -> int:
         return dtype_number(self.types.of(f"{name}:{output}").dtype)
 
-    def _drop_unread(self) -> None:
-        """Takes out constants that only the undivided ops read."""
-        read = set[str]().union(*(_read(node) for node in self.graph_def.node))
-        read |= set(self.program.output_ops)
-        kept = [n for n in self.graph_def.node if n.name in read or n.name not in self.private]
-        if len(kept) < len(self.graph_def.node):
-            copies = [type(node).FromString(node.SerializeToString()) for node in kept]
-            del self.graph_def.node[:]
-            self.graph_def.node.extend(copies)
-        names = {node.name for node in self.graph_def.node}
-        self.origins = {name: origin for name, origin in self.origins.items() if name in names}
-        self.call_path = {name: path for name, path in self.call_path.items() if name in names}
-
-    def _twins(self) -> Iterator[tuple[str, ...]]:
+    def _twins(self) -> tuple[tuple[str, ...], ...]:
         """The copies of each op, which share a device where the parts ask for none."""
-        for name in self.nodes:
-            if name in self.batched:
-                yield tuple(self._part_name(name, n) for n in range(self.division.parts))
+        numbers = range(self.division.parts)
+        names = (name for name in self.nodes if name in self.batched)
+        return tuple(tuple(self._part_name(name, n) for n in numbers) for name in names)
 
 
 def _read(node: Any) -> set[str]:

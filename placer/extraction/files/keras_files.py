@@ -112,15 +112,11 @@ def _foreign_object(value: Config) -> Iterator[str]:
         yield f"layer {name!r} is a Lambda" if kind == "Lambda" else "a lambda as Python bytecode"
     elif kind == "TFSMLayer":
         yield f"layer {name!r} runs the SavedModel of another path"
-    elif isinstance(module, str) and not _is_of_keras(module):
+    elif isinstance(module, str) and module.partition(".")[0] not in ("keras", "builtins"):
         what = f"function {config!r}" if kind == "function" else f"class {kind!r}"
         yield f"{what} comes from module {module!r}"
     elif ">" in str(value.get("registered_name")):
         yield f"class {value['registered_name']!r} is none of Keras's"
-
-
-def _is_of_keras(module: str) -> bool:
-    return module.partition(".")[0] in ("keras", "builtins")
 
 
 def modernised(config: Config) -> Config:

@@ -28,9 +28,7 @@ def read_source(path: Path) -> Any:
     if is_keras_file(path):
         raise ModelError(f"{str(path)!r} is a Keras file: export it first (extract does)")
     content = path.read_bytes()
-    message = _parse_binary(content)
-    if message is None:
-        message = _parse_text(content)
+    message = _parsed(content)
     if message is None:
         *names, last = sorted(known.name.partition(":")[2] for known in FILE_FORMATS)
         raise ModelError(
@@ -104,16 +102,14 @@ def _meta_file(prefix: Path) -> Path:
     return meta
 
 
-def _parse_binary(content: bytes) -> Any | None:
-    from google.protobuf.message import DecodeError
-
-    return _parse(lambda message: message.ParseFromString(content), (DecodeError,))
-
-
-def _parse_text(content: bytes) -> Any | None:
+def _parsed(content: bytes) -> Any | None:
+    """The message in a file, binary or text."""
     from google.protobuf import text_format
     from google.protobuf.message import DecodeError
 
+    found = _parse(lambda message: message.ParseFromString(content), (DecodeError,))
+    if found is not None:
+        return found
     try:
         text = content.decode()
     except UnicodeDecodeError:

@@ -21,11 +21,11 @@ from placer.extraction.graph_defs.flat_nodes import (
     bind_placeholders,
     content_of,
     fill_node,
+    needed_library,
     referred_functions,
     rename_classes,
     retarget_classes,
 )
-from placer.extraction.graph_defs.flat_nodes import needed_library as needed_library
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
 from placer.extraction.graph_defs.protobufs import StoredShapes, TensorShapeProto
 from placer.graph.name_scopes import free_name
@@ -50,8 +50,8 @@ class InlinedGraph:
 
     ``contents`` has op type, device and attributes of every node as bytes, ``None`` for large
     constants.  ``outputs`` are the flat tensors of the requested outputs, in order.
-    ``stored_shapes`` keeps the ``_output_shapes`` attributes (lists of TensorShapeProto) that the
-    flat nodes had.
+    ``arguments`` are the placeholders of a function's body.  ``stored_shapes`` keeps the
+    ``_output_shapes`` attributes (lists of TensorShapeProto) that the flat nodes had.
     """
 
     graph_def: Any
@@ -62,12 +62,22 @@ class InlinedGraph:
     targets: tuple[str, ...]
     stored_shapes: StoredShapes
     compiled_calls: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
 
 
 class _Inliner:
-    """Follows the graph from its outputs through calls, and emits what it meets."""
+    """Follows the graph from its outputs through calls, and emits what it meets.
+
+    ``alike`` has one object for all equal contents, which are looked up often.
+    """
 
     def __init__(self, graph_def: Any, definitions: OpDefinitions) -> None:
+        self.flat = type(graph_def)(versions=graph_def.versions)
+        self.contents: dict[str, bytes | None] = {}
+        self.stored_shapes: dict[str, Sequence[TensorShapeProto]] = {}
+        self.alike: dict[bytes, bytes] = {}
+        self.referred: list[str] = []
+        self.classed: dict[tuple[Scope, str], Any] = {}
         self.tree = CallTree(graph_def, definitions)
         self.definitions = definitions
         self.plain = frozenset(
@@ -199,71 +209,36 @@ class _Inliner:
         order = self.collect()
         names = flat_names(order)
         effects = dict.fromkeys([key for key in runs if self.is_effect(*key)]) | self.effects
-        emitted = self.emit(names)
+        self.emit(names)
         return InlinedGraph(
-            graph_def=emitted.graph_def,
-            contents=emitted.contents,
+            graph_def=self.flat,
+            contents=self.contents,
             origins={names[key]: (key[0].function, key[1]) for key in order},
             call_path={names[key]: key[0].path for key in order},
             outputs=tuple(f"{names[scope, name]}:{index}" for scope, name, index in ends),
             targets=tuple(names[key] for key in effects),
-            stored_shapes=emitted.stored_shapes,
+            stored_shapes=self.stored_shapes,
             compiled_calls=tuple(self.compiled),
         )
 
-    def emit(self, names: Mapping[tuple[Scope, str], str]) -> _Emitted:
-        """The flat nodes, producers first, otherwise in the given order."""
+    def emit(self, names: Mapping[tuple[Scope, str], str]) -> None:
+        """Writes the flat nodes, producers first, otherwise in the given order."""
         inputs, sources, op_types, keys = {}, {}, {}, {}
         for key, flat in names.items():
             inputs[flat], sources[flat] = self.flat_inputs(key, names)
             op_types[flat] = key[0].nodes[key[1]].op
             keys[flat] = key
-        emitted = _Emitted(self.tree)
         for flat in order_by_sources(op_types, sources):
-            emitted.add(*keys[flat], flat, inputs[flat])
-        emitted.finish(names)
-        return emitted
-
-    def flat_inputs(
-        self, key: tuple[Scope, str], names: Mapping[tuple[Scope, str], str]
-    ) -> tuple[list[str], list[str]]:
-        """The inputs of a flat node, and the nodes that these name."""
-        producers: list[str] = []
-        data: list[str] = []
-        control: dict[str, str] = {}
-        for owner, producer, index in self.inputs[key]:
-            flat = names[owner, producer]
-            if index >= 0:
-                producers.append(flat)
-                data.append(short_tensor(flat, index))
-            elif flat != names[key]:
-                control[flat] = f"^{flat}"
-        if not control:
-            return data, producers
-        return [*data, *control.values()], [*producers, *control]
-
-
-class _Emitted:
-    """The flat graph under construction; see :class:`InlinedGraph`.
-
-    ``alike`` has one object for all equal contents, which are looked up often.
-    """
-
-    def __init__(self, tree: CallTree) -> None:
-        from tensorflow.core.framework import graph_pb2
-
-        self.tree = tree
-        self.graph_def = graph_pb2.GraphDef()
-        self.contents: dict[str, bytes | None] = {}
-        self.stored_shapes: dict[str, Sequence[TensorShapeProto]] = {}
-        self.alike: dict[bytes, bytes] = {}
-        self.referred: list[str] = []
-        self.classed: dict[tuple[Scope, str], Any] = {}
+            self.add(*keys[flat], flat, inputs[flat])
+        for (scope, _), node in self.classed.items():
+            rename_classes(scope, node, names)
+        retarget_classes([self.classed[key] for key in names if key in self.classed], self.contents)
+        self.flat.library.CopyFrom(needed_library(self.referred, self.tree.library))
 
     def add(self, scope: Scope, name: str, flat: str, inputs: Sequence[str]) -> None:
         """Appends the flat node of an op, or of the anchor of a call."""
         source = scope.nodes[name]
-        node = self.graph_def.node.add()
+        node = self.flat.node.add()
         if "_output_shapes" in source.attr:
             self.stored_shapes[flat] = source.attr["_output_shapes"].list.shape
         fill_node(node, source, is_anchor=source.op in self.tree.callable)
@@ -282,12 +257,23 @@ class _Emitted:
         if "_class" in node.attr:
             self.classed[scope, name] = node
 
-    def finish(self, names: Mapping[tuple[Scope, str], str]) -> None:
-        """Adds what concerns the whole graph: the ``_class`` of its nodes, the library."""
-        for (scope, _), node in self.classed.items():
-            rename_classes(scope, node, names)
-        retarget_classes([self.classed[key] for key in names if key in self.classed], self.contents)
-        self.graph_def.library.CopyFrom(needed_library(self.referred, self.tree.library))
+    def flat_inputs(
+        self, key: tuple[Scope, str], names: Mapping[tuple[Scope, str], str]
+    ) -> tuple[list[str], list[str]]:
+        """The inputs of a flat node, and the nodes that these name."""
+        producers: list[str] = []
+        data: list[str] = []
+        control: dict[str, str] = {}
+        for owner, producer, index in self.inputs[key]:
+            flat = names[owner, producer]
+            if index >= 0:
+                producers.append(flat)
+                data.append(short_tensor(flat, index))
+            elif flat != names[key]:
+                control[flat] = f"^{flat}"
+        if not control:
+            return data, producers
+        return [*data, *control.values()], [*producers, *control]
 
 
 def flat_names(order: Sequence[tuple[Scope, str]]) -> dict[tuple[Scope, str], str]:
@@ -313,6 +299,4 @@ def inline_calls(
     Raises :class:`ModelError` for a call of a missing or recursive function and for an input that
     is not in the graph.
     """
-    inlined = _Inliner(graph_def, definitions).run(outputs, targets)
-    inlined.graph_def.versions.CopyFrom(graph_def.versions)
-    return inlined
+    return _Inliner(graph_def, definitions).run(outputs, targets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -11,6 +11,7 @@ from placer.extraction.graph_defs.flat_nodes import Alike
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, functions_of
 from placer.extraction.graph_defs.protobufs import FunctionDef, functions_by_name
 from placer.extraction.graph_defs.tensor_types import NOTHING_ALIKE
+from placer.graph.tensor_names import is_control
 
 IGNORED_ATTRIBUTES = frozenset({"_class", "_output_shapes", "_gradient_op_type"})
 
@@ -53,30 +54,13 @@ class _Hasher:
         known = arguments or {}
         contents = self.contents if arguments is None else NOTHING_ALIKE
         digest = hashlib.blake2b(digest_size=16)
-        pieces: list[bytes] = []
         for node in sorted(nodes, key=attrgetter("name")):
-            name, op = node.name, node.op
-            if op in self.library:
-                op = self.function(op).hex()
-            data, control = [], []
-            for reference in node.input:
-                if reference.startswith("^"):
-                    control.append(reference)
-                elif ":" in reference or known:
-                    data.append(known.get(reference) or _tensor(reference))
-                else:
-                    data.append(reference)
-            content = contents.get(name)
-            if control:
-                data += sorted(control)
-            _frame((name, op, *data), pieces)
-            if content is not None:
-                pieces.append(self.alike.of(node, content))
-            else:  # perhaps a large constant
-                digest.update(b"".join(pieces))
-                digest.update(self.attributes(node))
-                pieces.clear()
-        digest.update(b"".join(pieces))
+            op = self.function(node.op).hex() if node.op in self.library else node.op
+            inputs = node.input
+            data = [known.get(name) or _tensor(name) for name in inputs if not is_control(name)]
+            control = sorted(name for name in inputs if is_control(name))
+            digest.update(_framed(node.name, op, *data, *control))
+            digest.update(self.alike.of(node, contents.get(node.name)))
         return digest
 
     def attributes(self, node: Any) -> bytes:
@@ -124,21 +108,7 @@ def _tensor(reference: str) -> str:
     return reference.removesuffix(":0") if reference.count(":") == 1 else reference
 
 
-_LENGTHS = [size.to_bytes(8, "little") for size in range(256)]
-"""Of most parts: to make them takes longer than to look them up."""
-
-
-def _frame(parts: Iterable[str | bytes], pieces: list[bytes]) -> None:
-    """Appends the parts with their lengths."""
-    for part in parts:
-        content = part.encode() if isinstance(part, str) else part
-        size = len(content)
-        pieces.append(_LENGTHS[size] if size < len(_LENGTHS) else size.to_bytes(8, "little"))
-        pieces.append(content)
-
-
 def _framed(*parts: str | bytes) -> bytes:
     """The parts with their lengths."""
-    pieces: list[bytes] = []
-    _frame(parts, pieces)
-    return b"".join(pieces)
+    contents = [part.encode() if isinstance(part, str) else part for part in parts]
+    return b"".join([len(content).to_bytes(8, "little") + content for content in contents])

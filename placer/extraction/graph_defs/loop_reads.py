@@ -7,14 +7,19 @@ as well as the handle: it is read once before the loop, and sent to where the lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.protobufs import FunctionDef, dtype_number, functions_by_name
+from placer.extraction.graph_defs.protobufs import (
+    FunctionDef,
+    NodeDef,
+    dtype_number,
+    functions_by_name,
+)
 from placer.graph.op_types import LOOPS, READ_VARIABLE
 from placer.graph.tensor_names import is_control, source_of
 
@@ -24,12 +29,16 @@ _READERS = LOOPS | {READ_VARIABLE, "VariableShape", "ResourceGather"}
 _MARK = "__reads_before"
 
 
-def with_reads_before_loops(program: FlatProgram, loops: frozenset[str]) -> FlatProgram:
-    """``program`` with the variables that ``loops`` only read given to them as values.
+def with_reads_before_loops(
+    program: FlatProgram, is_apart: Callable[[NodeDef], bool] = lambda _: True
+) -> FlatProgram:
+    """``program`` with the variables that loops only read given to them as values; only to loops
+    for which ``is_apart`` says so.
 
     A variable that a loop writes, or hands on to another function or to an op behind it that may
     write it, stays.
     """
+    loops = [node for node in program.graph_def.node if node.op in LOOPS and is_apart(node)]
     if not loops:
         return program
     # the variables that loops only read
@@ -37,12 +46,7 @@ def with_reads_before_loops(program: FlatProgram, loops: frozenset[str]) -> Flat
     held = {
         name for node in program.graph_def.node if node.op not in _READERS for name in node.input
     }
-    found = {
-        node.name: values
-        for node in program.graph_def.node
-        if node.name in loops and node.op in LOOPS
-        if (values := dict(_values(node, library, held)))
-    }
+    found = {node.name: values for node in loops if (values := dict(_values(node, library, held)))}
     if not found:
         return program
     # a copy of the graph, in which loops take values and later readers the handle itself

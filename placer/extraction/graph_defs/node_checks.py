@@ -43,15 +43,18 @@ def check_nodes(nodes: Iterable[Any], definitions: OpDefinitions) -> None:
     """Raises :class:`ModelError` unless every node has the attributes and the number of inputs that
     its type declares; it names the op and what is wrong with it."""
     declared: dict[str, Declared] = {}
-    inputs: dict[str, _InputCount] = {}
+    lists: dict[str, list[Any]] = {}
     for node in nodes:
         op_type = node.op
         definition = definitions.find(op_type)
         if definition is None:
             continue
         if op_type not in declared:
-            declared[op_type] = _declared(definition)
-            inputs[op_type] = _InputCount(definition)
+            declared[op_type] = tuple(
+                (attr.name, _KINDS.get(attr.type, "list"), not attr.HasField("default_value"))
+                for attr in definition.attr
+            )
+            lists[op_type] = [a for a in definition.input_arg if a.number_attr or a.type_list_attr]
         attributes = node.attr
         for name, kind, required in declared[op_type]:
             if name in attributes:
@@ -60,23 +63,11 @@ def check_nodes(nodes: Iterable[Any], definitions: OpDefinitions) -> None:
                     _check_attribute(node, name, value, kind)
             elif required:
                 raise _malformed(node, f"lacks the attribute {name!r}")
-        wanted = inputs[op_type].of(attributes)
+        wanted = len(definition.input_arg) - len(lists[op_type])
+        wanted += sum([argument_length(a, attributes) for a in lists[op_type]])
         count = sum([not reference.startswith("^") for reference in node.input])
         if count != wanted:
             raise _malformed(node, f"has {count} inputs, its definition has {wanted}")
-
-
-class _InputCount:
-    """How many inputs the ops of a type have, for given attributes."""
-
-    def __init__(self, definition: Any) -> None:
-        self.lists = [a for a in definition.input_arg if a.number_attr or a.type_list_attr]
-        self.others = len(definition.input_arg) - len(self.lists)
-
-    def of(self, attributes: Any) -> int:
-        if not self.lists:
-            return self.others
-        return self.others + sum([argument_length(a, attributes) for a in self.lists])
 
 
 def check_references(nodes: Mapping[str, NodeDef]) -> None:
@@ -131,13 +122,6 @@ def check_tensors(references: Iterable[str], types: GraphTypes) -> None:
         count = len(types.outputs[name])
         if index >= count:
             raise ModelError(f"{reference!r} is asked for, but {name!r} has {count} outputs")
-
-
-def _declared(definition: Any) -> Declared:
-    return tuple(
-        (attr.name, _KINDS.get(attr.type, "list"), not attr.HasField("default_value"))
-        for attr in definition.attr
-    )
 
 
 def _check_attribute(node: Any, name: str, value: Any, kind: str) -> None:

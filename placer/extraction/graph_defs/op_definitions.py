@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 from placer.errors import ModelError
@@ -29,7 +30,6 @@ class OpDefinitions:
 
         self._registered = op_def_registry.get
         self._found: dict[str, Any | None] = {}
-        self._defaults: dict[str, dict[str, AttrValue]] = {}
         self._stored = {definition.name: definition for definition in stripped_ops}
         self._stored.update({function.signature.name: function.signature for function in functions})
 
@@ -45,13 +45,9 @@ class OpDefinitions:
 
     def defaults(self, op_type: str) -> dict[str, AttrValue]:
         """The AttrValues that the attributes of an op type have where none is written."""
-        if op_type not in self._defaults:
-            definition = self.find(op_type)
-            attributes = definition.attr if definition is not None else ()
-            self._defaults[op_type] = {
-                a.name: a.default_value for a in attributes if a.HasField("default_value")
-            }
-        return self._defaults[op_type]
+        definition = self.find(op_type)
+        attributes = definition.attr if definition is not None else ()
+        return {a.name: a.default_value for a in attributes if a.HasField("default_value")}
 
     def output_offset(self, node: Any, output: str) -> int:
         """The number of the first tensor of the named output of ``node``.
@@ -70,7 +66,11 @@ class OpDefinitions:
         raise ModelError(f"op {node.name!r} of type {node.op} has no output called {output!r}")
 
 
-_empty: list[Any] = []
+@cache
+def _empty() -> AttrValue:
+    from tensorflow.core.framework import attr_value_pb2
+
+    return attr_value_pb2.AttrValue()
 
 
 def attribute(attributes: Any, key: str) -> Any:
@@ -78,13 +78,7 @@ def attribute(attributes: Any, key: str) -> Any:
 
     Plain indexing would write an empty attribute into the node.
     """
-    if key in attributes:
-        return attributes[key]
-    if not _empty:
-        from tensorflow.core.framework import attr_value_pb2
-
-        _empty.append(attr_value_pb2.AttrValue())
-    return _empty[0]
+    return attributes[key] if key in attributes else _empty()
 
 
 def argument_length(argument: Any, attributes: Any) -> int:
@@ -92,8 +86,14 @@ def argument_length(argument: Any, attributes: Any) -> int:
 
     Raises :class:`ModelError` for a count that no op can have.
     """
-    if argument.number_attr:
-        return _checked_count(attribute(attributes, argument.number_attr).i, argument.number_attr)
+    name = argument.number_attr
+    if name:
+        count = int(attribute(attributes, name).i)
+        if not 0 <= count <= MOST_TENSORS:
+            raise ModelError(
+                f"the attribute {name!r} says that an op has {count:,} inputs or outputs"
+            )
+        return count
     if argument.type_list_attr:
         return len(attribute(attributes, argument.type_list_attr).list.type)
     return 1
@@ -110,12 +110,6 @@ def output_number(text: str, reference: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_TENSORS))):
         raise ModelError(f"an op reads {reference!r}, which names no output")
     return int(text)
-
-
-def _checked_count(count: int, name: str) -> int:
-    if not 0 <= count <= MOST_TENSORS:
-        raise ModelError(f"the attribute {name!r} says that an op has {count:,} inputs or outputs")
-    return count
 
 
 def decoded(value: bytes) -> str:

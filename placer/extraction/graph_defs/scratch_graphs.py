@@ -13,7 +13,7 @@ from typing import Any
 
 from cost_models.op_info import Shape
 from placer.extraction.graph_defs.flat_nodes import Alike
-from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
+from placer.extraction.graph_defs.op_definitions import attribute
 from placer.extraction.graph_defs.protobufs import dtype_number, fill_constant, fill_shape
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
@@ -71,7 +71,6 @@ class ScratchGraph:
         self,
         graph_def: Any,
         types: GraphTypes,
-        definitions: OpDefinitions,
         inputs: Mapping[str, TensorState],
         refinements: Mapping[str, Refinement],
     ) -> None:
@@ -80,8 +79,6 @@ class ScratchGraph:
         self.graph_def = graph_pb2.GraphDef()
         self.graph_def.versions.CopyFrom(graph_def.versions)
         self.types = types
-        self.definitions = definitions
-        self.attributes: dict[str, frozenset[str]] = {}
         # names that TensorFlow does not take, and outputs of which more is known
         self.renamed = {
             node.name: f"renamed_{number}"
@@ -120,13 +117,15 @@ class ScratchGraph:
                 self._ensure_shape(name, number, shape)
 
     def _find_change(self, node: Any) -> _Change:
-        op_type, known = node.op, self._known_attributes(node.op)
-        if not self.definitions.is_registered(op_type):
+        op_type, definitions = node.op, self.types.definitions
+        definition = definitions.find(op_type)
+        if definition is None or not definitions.is_registered(op_type):
             return _Change(is_stub=True)
         if op_type == "Const" and constant_elements(node) > LARGE_CONSTANT_ELEMENTS:
             tensor = attribute(node.attr, "value").tensor
             shape = tuple(dim.size for dim in tensor.tensor_shape.dim)
             return _Change(is_stub=True, outputs=(shape,))
+        known = {attr.name for attr in definition.attr}
         dropped = tuple(key for key in node.attr if key not in known)
         in_loop = op_type in LOOPS and "output_shapes" in node.attr
         if not dropped and not in_loop and not node.device:
@@ -186,13 +185,6 @@ class ScratchGraph:
     def _scratch_reference(self, reference: str) -> str:
         redirected = self.redirected.get(full_tensor(reference))
         return renamed(reference, self.renamed) if redirected is None else redirected
-
-    def _known_attributes(self, op_type: str) -> frozenset[str]:
-        if op_type not in self.attributes:
-            definition = self.definitions.find(op_type)
-            attributes = definition.attr if definition is not None else ()
-            self.attributes[op_type] = frozenset(attr.name for attr in attributes)
-        return self.attributes[op_type]
 
     def _fill_input(self, node: Any, name: str, state: TensorState, is_ref: bool) -> None:
         node.Clear()

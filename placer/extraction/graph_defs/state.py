@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -38,10 +37,15 @@ def find_variables(graph_def: Any, raw: RawProgram, captures: Captures) -> tuple
         if node.op in VARIABLES or node.op in TABLES:
             first.setdefault(resource_key(node), node)
     found = [_declared(node, raw) for node in first.values()]
-    found.extend(
-        _captured(name, value, raw) for name, value in captures.items() if _is_state(value)
-    )
-    return tuple(_with_unique_names(found))
+    for name, value in captures.items():
+        if value.dtype.name == "resource":
+            found.append(_captured(name, value, raw))
+    taken: set[str] = set()
+    for number, variable in enumerate(found):
+        name = free_name(variable.name, taken)
+        taken.add(name)
+        found[number] = replace(variable, name=name)
+    return tuple(found)
 
 
 def _declared(node: Any, raw: RawProgram) -> Variable:
@@ -59,10 +63,6 @@ def _declared(node: Any, raw: RawProgram) -> Variable:
     )
 
 
-def _is_state(value: Any) -> bool:
-    return str(value.dtype.name) == "resource"
-
-
 def _captured(placeholder: str, value: Any, raw: RawProgram) -> Variable:
     from tensorflow.python.ops import handle_data_util
 
@@ -77,13 +77,3 @@ def _captured(placeholder: str, value: Any, raw: RawProgram) -> Variable:
         dtype=dtype_name(entry.dtype),
         shape=shape_of(entry.shape),
     )
-
-
-def _with_unique_names(variables: Iterable[Variable]) -> list[Variable]:
-    taken: set[str] = set()
-    result = []
-    for variable in variables:
-        name = free_name(variable.name, taken)
-        taken.add(name)
-        result.append(variable if name == variable.name else replace(variable, name=name))
-    return result

@@ -44,17 +44,14 @@ def _types(arguments: Any, attributes: Any, definition: Any) -> Iterator[TensorT
             for number in attribute(attributes, argument.type_list_attr).list.type:
                 yield _type(number, argument.is_ref)
             continue
-        number = argument.type
-        if argument.type_attr:
-            number = _attribute_or_default(argument.type_attr, attributes, definition)
+        number, name = argument.type, argument.type_attr
+        if name in attributes:
+            number = int(attributes[name].type)
+        elif name:
+            defaults = (int(a.default_value.type) for a in definition.attr if a.name == name)
+            number = next(defaults, 0)
         count = argument_length(argument, attributes)
         yield from [_type(number, argument.is_ref)] * count
-
-
-def _attribute_or_default(name: str, attributes: Any, definition: Any) -> int:
-    if name in attributes:
-        return int(attributes[name].type)
-    return next((int(a.default_value.type) for a in definition.attr if a.name == name), 0)
 
 
 _REF_OFFSET = 100
@@ -65,24 +62,10 @@ def _type(number: int, is_ref: bool) -> TensorType:
     return TensorType(dtype_name(number), is_ref or number > _REF_OFFSET)
 
 
-def referenced_outputs(nodes: Any) -> Mapping[str, int]:
-    """How many outputs of each op are read, as far as its readers show."""
-    count: dict[str, int] = {}
-    for node in nodes:
-        for name, index in map(split_tensor, data_inputs(node.input)):
-            count[name] = max(count.get(name, 0), index + 1)
-    return count
-
-
 def _own_dtype(node: Any) -> str:
     """The only dtype among the attributes of an op; ``variant``, which has no size, otherwise."""
     found = {value.type for value in node.attr.values() if value.WhichOneof("value") == "type"}
     return dtype_name(found.pop()) if len(found) == 1 and 0 not in found else "variant"
-
-
-def _may_be_handle(kind: TensorType) -> bool:
-    """Old handles are strings."""
-    return kind.is_ref or kind.dtype in UNSIZED
 
 
 class GraphTypes:
@@ -109,14 +92,10 @@ class GraphTypes:
         self.unknown_ops: list[str] = []
         self.handle_readers: list[Any] = []
         signatures = Alike(self._signature)
-        plain: dict[int, bool] = {}
         for node in nodes:
             name = node.name
-            inputs, outputs = signatures.of(node, contents.get(name))
-            self.inputs[name] = inputs
-            if id(inputs) not in plain:
-                plain[id(inputs)] = inputs is not None and not any(map(_may_be_handle, inputs))
-            if not plain[id(inputs)]:
+            self.inputs[name], outputs, reads_handles = signatures.of(node, contents.get(name))
+            if reads_handles:
                 self.handle_readers.append(node)
             if outputs is None:
                 self.unknown_ops.append(name)
@@ -127,14 +106,22 @@ class GraphTypes:
 
     def _signature(
         self, node: Any
-    ) -> tuple[tuple[TensorType, ...] | None, tuple[TensorType, ...] | None]:
-        return input_types(node, self.definitions), output_types(node, self.definitions)
+    ) -> tuple[tuple[TensorType, ...] | None, tuple[TensorType, ...] | None, bool]:
+        """The types of inputs and outputs, and whether an input may be a handle."""
+        inputs = input_types(node, self.definitions)
+        reads_handles = inputs is None or any(i.is_ref or i.dtype in UNSIZED for i in inputs)
+        return inputs, output_types(node, self.definitions), reads_handles  # old ones are strings
 
     def _guess(self, nodes: Any) -> None:
+        """The outputs of unknown op types: as many as are read, of the dtype that readers want."""
         unknown = set(self.unknown_ops)
-        count = referenced_outputs(nodes)
+        count = dict.fromkeys(unknown, 1)
+        for node in nodes:
+            for name, index in map(split_tensor, data_inputs(node.input)):
+                if name in unknown:
+                    count[name] = max(count[name], index + 1)
         guesses = {
-            node.name: [TensorType(_own_dtype(node))] * count.get(node.name, 1)
+            node.name: [TensorType(_own_dtype(node))] * count[node.name]
             for node in nodes
             if node.name in unknown
         }

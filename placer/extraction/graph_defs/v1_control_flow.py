@@ -81,17 +81,3 @@ def _branches(node: Any, above: list[Context], known: dict[str, Context]) -> fro
         if op_of(reference) in known  # neither a control nor a back edge
     ]
     return frozenset.intersection(*arriving) if arriving else frozenset()
-
-
-def loop_members(nodes: Iterable[Any]) -> list[list[str]]:
-    """The ops of every outermost v1 loop, ``Enter`` to ``Exit``, inner loops included."""
-    nodes = list(nodes)
-    contexts = find_contexts(nodes)
-    members: dict[str, list[str]] = {}
-    for node in nodes:
-        frames = contexts[node.name].frames
-        if not frames and node.op in EXITS:
-            frames = contexts[op_of(node.input[0])].frames
-        if frames:
-            members.setdefault(frames[0], []).append(node.name)
-    return list(members.values())

@@ -1,18 +1,19 @@
-"""The process that reads models: what is asked of it, and what to say where it gives no answer."""
+"""The process that reads models: what it can be asked for, the memory that it may take, and what to
+say where it gives no answer."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import os
+import resource
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from placer.errors import ModelError
-from placer.extraction.extraction import Extraction
-from placer.extraction.process.requests import (
-    ExtractionRequest,
-    FetchRequest,
-    KerasRequest,
-    too_large,
-)
+from cost_models.byte_sizes import parse_bytes
+from placer.errors import ModelError, UsageError
+from placer.extraction.division.division import Division
+from placer.extraction.extraction import Extraction, ProgramChoice
+from placer.graph.program_source import Bindings
 from placer.processes import Child, Ending, Outcome
 
 TASKS = "placer.extraction.process.reading_tasks"
@@ -35,6 +36,67 @@ _OUT_OF_MEMORY = (
 """Last words of a process that was refused memory (of TensorFlow, which starts threads, of the C++
 library, Python and Linux)."""
 
+BASE_BYTES = 4 * 2**30
+"""A graph of 100,000 ops takes 1.2 GiB, TensorFlow itself included (benchmarks/graph_size)."""
+
+BYTES_PER_FILE_BYTE = 32
+
+BYTES_PER_CORE = 64 * 2**20
+"""TensorFlow starts threads by the number of cores, and Linux counts their stacks whole."""
+
+MEMORY_VARIABLE = "PLACER_READING_MEMORY"
+"""The environment variable that gives another limit, as in ``32GiB``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSource:
+    """A model in a file on this machine."""
+
+    path: str
+    choice: ProgramChoice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSource:
+    """A program of the caller, packed; where that is in parts, ``whole`` is the one that was
+    divided."""
+
+    program: bytes
+    whole: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractionRequest:
+    """Extract a program, in parts if there is a ``division``; without ``infer`` by the shapes that
+    the file states, for the ``reason`` given."""
+
+    source: FileSource | LiveSource
+    bindings: Bindings
+    division: Division | None = None
+    infer: bool = True
+    reason: str = ""
+    memory_limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KerasRequest:
+    """Write a Keras file or folder as a SavedModel to ``target``."""
+
+    path: Path
+    target: Path
+    allow_code: bool
+    memory_limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRequest:
+    """Copy a remote file or folder to ``target``, the shards of variables only with ``weights``."""
+
+    path: str
+    target: Path
+    weights: bool
+
+
 Request = ExtractionRequest | KerasRequest | FetchRequest
 
 
@@ -52,14 +114,10 @@ def run_extraction(request: ExtractionRequest, time_limit_seconds: float) -> Ext
     return found
 
 
-def export_keras(request: KerasRequest, time_limit_seconds: float) -> None:
-    """Writes a Keras file as a SavedModel; errors as for :func:`run_extraction`."""
-    _answer(request, _ask("export_keras", request, time_limit_seconds))
-
-
-def fetch(request: FetchRequest, time_limit_seconds: float) -> None:
-    """Copies a remote file or folder; errors as for :func:`run_extraction`."""
-    _answer(request, _ask("fetch", request, time_limit_seconds))
+def make_local(request: KerasRequest | FetchRequest, time_limit_seconds: float) -> None:
+    """Exports a Keras file or fetches a remote one; errors as for :func:`run_extraction`."""
+    task = "fetch" if isinstance(request, FetchRequest) else "export_keras"
+    _answer(request, _ask(task, request, time_limit_seconds))
 
 
 _ahead: list[Child] = []
@@ -85,9 +143,39 @@ def _answer(request: Request, outcome: Outcome) -> Any:
 
 def _reason(request: Request, outcome: Outcome) -> str:
     """Why there is no answer: often because the process asked for more than it may take."""
-    if not isinstance(request, FetchRequest):
-        limit = request.memory_limit_bytes
-        refused = any(words in outcome.last_words for words in _OUT_OF_MEMORY)
-        if refused or outcome.peak_bytes > limit:
-            return too_large(limit)
-    return outcome.reason
+    refused = any(words in outcome.last_words for words in _OUT_OF_MEMORY)
+    if isinstance(request, FetchRequest):
+        return outcome.reason
+    limit = request.memory_limit_bytes
+    if not refused and outcome.peak_bytes <= limit:
+        return outcome.reason
+    return (
+        f"reading the model takes more than {limit / 2**30:,.3g} GiB: if it is as large as "
+        f"that, allow more with the environment variable {MEMORY_VARIABLE}=32GiB"
+    )
+
+
+def memory_limit(size_bytes: int) -> int:
+    """Bytes that reading a file of this size may take beside what importing TensorFlow takes.
+
+    Raises :class:`UsageError` if :data:`MEMORY_VARIABLE` is no size.
+    """
+    given = os.environ.get(MEMORY_VARIABLE)
+    if given:
+        try:
+            return parse_bytes(given)
+        except ValueError as error:
+            raise UsageError(f"the environment variable {MEMORY_VARIABLE}: {error}") from error
+    stacks = BYTES_PER_CORE * (os.cpu_count() or 1)
+    return BASE_BYTES + stacks + BYTES_PER_FILE_BYTE * size_bytes
+
+
+def limit_memory(limit_bytes: int) -> None:
+    """Bounds what this process may take from now on (on Linux, where mapped files do not count)."""
+    status = Path("/proc/self/statm")
+    if not status.exists():
+        return
+    taken = int(status.read_text().split()[5]) * resource.getpagesize()
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard == resource.RLIM_INFINITY or taken + limit_bytes < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (taken + limit_bytes, hard))

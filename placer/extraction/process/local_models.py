@@ -14,11 +14,10 @@ from placer.errors import UsageError
 from placer.extraction.files.keras_files import CONFIG_FILE, is_keras_file
 from placer.extraction.files.remote_files import scheme_of
 from placer.extraction.files.sources import file_hash
-from placer.extraction.process.child_process import export_keras, fetch
-from placer.extraction.process.requests import (
+from placer.extraction.process.child_process import (
     FetchRequest,
     KerasRequest,
-    keras_bytes,
+    make_local,
     memory_limit,
 )
 from placer.graph.program_source import ModelSource
@@ -75,16 +74,18 @@ def local_model(
         original = Path(name.partition("://")[2] if scheme == "file" else name)
         if scheme not in ("", "file"):
             original = Path(folder) / (Path(name).name or "model")
-            fetch(FetchRequest(path=name, target=original, weights=weights), TIME_LIMIT_SECONDS)
+            request = FetchRequest(path=name, target=original, weights=weights)
+            make_local(request, TIME_LIMIT_SECONDS)
         if not is_keras_file(original):
             yield LocalModel(source=name, original=original, path=original)
             return
         target = Path(folder) / "exported"
-        request = KerasRequest(
+        files = original.iterdir() if original.is_dir() else [original]
+        export = KerasRequest(
             path=original,
             target=target,
             allow_code=allow_unsafe_keras,
-            memory_limit_bytes=memory_limit(keras_bytes(original)),
+            memory_limit_bytes=memory_limit(sum(file.stat().st_size for file in files)),
         )
-        export_keras(request, TIME_LIMIT_SECONDS)
+        make_local(export, TIME_LIMIT_SECONDS)
         yield LocalModel(source=name, original=original, path=target, source_format="keras")

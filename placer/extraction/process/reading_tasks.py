@@ -17,8 +17,8 @@ from placer.extraction.flat_program import analyse_program
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.graph_defs.tensorflow_core import allow_parts, import_core
-from placer.extraction.process.child_process import IN_INFERENCE
-from placer.extraction.process.requests import (
+from placer.extraction.process.child_process import (
+    IN_INFERENCE,
     ExtractionRequest,
     FetchRequest,
     FileSource,
@@ -86,7 +86,6 @@ def _program(request: ExtractionRequest) -> tuple[FlatProgram, Mapping[str, Tens
         whole = unpack_program(source.whole)[0] if source.whole is not None else program
     if division is None:
         return program, captures
-    batch_size, shapes = request.bindings["batch_size"], request.bindings["shapes"]
-    division = with_inputs(division, whole, shapes)
-    require_divisible(whole, captures, division, batch_size=batch_size, shapes=shapes)
+    division = with_inputs(division, whole, request.bindings["shapes"])
+    require_divisible(whole, captures, division, request.bindings)
     return (divided(program, division) if program is whole else program), captures

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from placer.errors import UsageError
+from placer.extraction.extraction import ProgramChoice
 from placer.extraction.graph_defs.call_scopes import name_nodes
 from placer.extraction.graph_defs.node_checks import check_references
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import RawProgram
 from placer.extraction.graph_defs.tensorflow_core import import_core
-from placer.extraction.input_formats import Choice
 from placer.extraction.reading.signatures import choose_outputs, read_meta_graph
 from placer.extraction.reading.sinks import Dependencies, default_ends, training_step
 
@@ -23,10 +23,10 @@ def has_ops(graph_def: Any) -> bool:
     return len(graph_def.node) > 0 and all(node.name and node.op for node in graph_def.node)
 
 
-def read_graph_file(graph_def: Any, path: Path, choice: Choice) -> RawProgram:
+def read_graph_file(graph_def: Any, path: Path, choice: ProgramChoice) -> RawProgram:
     """The program of a GraphDef in a file."""
     _require_outputs_only("GraphDef", path, choice)
-    return replace(read_graph_def(graph_def, choice.outputs), path=str(path))
+    return replace(read_graph_def(graph_def, choice["outputs"]), path=str(path))
 
 
 def has_graph_with_ops(meta_graph: Any) -> bool:
@@ -34,21 +34,21 @@ def has_graph_with_ops(meta_graph: Any) -> bool:
     return has_ops(meta_graph.graph_def)
 
 
-def read_meta_graph_file(meta_graph: Any, path: Path, choice: Choice) -> RawProgram:
+def read_meta_graph_file(meta_graph: Any, path: Path, choice: ProgramChoice) -> RawProgram:
     """The program of a MetaGraphDef in a file: of the signature that is named, else what the
     outputs need, else a training step, else all sinks."""
     import_core()
-    if choice.signature:
+    if choice["signature"]:
         raw = read_meta_graph(meta_graph, path, choice)
         return replace(raw, source_format="graph_def", captures_constants=False)
     _require_outputs_only("MetaGraphDef", path, choice)
-    wanted = choice.outputs or training_step(meta_graph)
+    wanted = choice["outputs"] or training_step(meta_graph)
     return replace(read_graph_def(meta_graph.graph_def, wanted), path=str(path))
 
 
-def _require_outputs_only(kind: str, path: Path, choice: Choice) -> None:
+def _require_outputs_only(kind: str, path: Path, choice: ProgramChoice) -> None:
     """Raises :class:`UsageError` for options that choose in a SavedModel."""
-    for flag, value in (("--signature", choice.signature), ("--tag-set", choice.tag_set)):
+    for flag, value in (("--signature", choice["signature"]), ("--tag-set", choice["tag_set"])):
         if value:
             raise UsageError(
                 f"{flag} {value} chooses in a SavedModel, and {str(path)!r} is a {kind}: name "

@@ -121,7 +121,9 @@ def _read_func_graph(
 ) -> RawProgram:
     graph_def = graph.as_graph_def(add_shapes=True)
     new_names = _stable_names(graph)
-    _rename(graph_def, new_names)
+    for node in graph_def.node if new_names else ():
+        node.name = new_names.get(node.name, node.name)
+        node.input[:] = [renamed(reference, new_names) for reference in node.input]
     captures = {
         new_names.get(inner.op.name, inner.op.name): outer
         for outer, inner in graph.captures
@@ -164,15 +166,6 @@ def _stable_names(graph: Any) -> dict[str, str]:
             found[inner.op.name] = free_name(f"{scope}{slash}capture", taken)
             taken.add(found[inner.op.name])
     return found
-
-
-def _rename(graph_def: Any, new_names: dict[str, str]) -> None:
-    """Renames nodes and every reference to them, in place."""
-    if not new_names:
-        return
-    for node in graph_def.node:
-        node.name = new_names.get(node.name, node.name)
-        node.input[:] = [renamed(reference, new_names) for reference in node.input]
 
 
 def _program_inputs(tensors: Sequence[Any]) -> Iterator[ProgramInput]:

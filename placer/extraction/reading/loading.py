@@ -11,6 +11,7 @@ from typing import Any
 from placer.errors import ModelError
 from placer.extraction.division.dividing import divided
 from placer.extraction.division.division import Division
+from placer.extraction.extraction import ProgramChoice
 from placer.extraction.files.sources import read_source
 from placer.extraction.flattening.inlining import InlinedGraph, inline_calls
 from placer.extraction.graph_defs.fingerprint import fingerprint_graph
@@ -27,9 +28,9 @@ from placer.extraction.graph_defs.protobufs import (
     shape_of,
 )
 from placer.extraction.graph_defs.state import find_variables
-from placer.extraction.input_formats import FILE_FORMATS, Choice, read_live
+from placer.extraction.input_formats import FILE_FORMATS, read_live
 from placer.extraction.reading.sinks import output_count
-from placer.graph.op_types import LOOPS, PLACEHOLDERS
+from placer.graph.op_types import PLACEHOLDERS
 from placer.graph.tensor_names import op_of, split_tensor
 
 
@@ -51,25 +52,19 @@ def load_program(
     graph its sinks.  With ``division`` its batch is divided.  Raises :class:`ModelError` or
     :class:`UsageError` saying what exists.
     """
-    raw = read_program(source, tag_set=tag_set, signature=signature, outputs=outputs)
-    return divided(flatten(raw), division)
+    choice = ProgramChoice(tag_set=tag_set, signature=signature, outputs=outputs)
+    return divided(flatten(read_program(source, choice)), division)
 
 
-def read_program(
-    source: Any,
-    *,
-    tag_set: str | None = None,
-    signature: str | None = None,
-    outputs: Sequence[str] | None = None,
-) -> RawProgram:
+def read_program(source: Any, choice: ProgramChoice) -> RawProgram:
     """The program as it was found; see :func:`load_program`."""
     if not isinstance(source, str | os.PathLike):
-        live: RawProgram = read_live(source, outputs)
+        live: RawProgram = read_live(source, choice["outputs"])
         return live
     path = Path(source)
     message = read_source(path)
     reader = next(f for f in FILE_FORMATS if f.name.endswith(f":{message.DESCRIPTOR.name}"))
-    raw: RawProgram = reader.read(message, path, Choice(tag_set, signature, outputs))
+    raw: RawProgram = reader.read(message, path, choice)
     return raw
 
 
@@ -130,16 +125,7 @@ def flatten(raw: RawProgram) -> FlatProgram:
         ops_in_file=len(raw.graph_def.node) + sum(len(f.node_def) for f in library),
         functions_in_file=len(library),
     )
-    return with_reads_before_loops(found, _loops_apart(found))
-
-
-def _loops_apart(program: FlatProgram) -> frozenset[str]:
-    """The loops that ask for devices whatever they read (towers do)."""
-    return frozenset(
-        node.name
-        for node in program.graph_def.node
-        if node.op in LOOPS and DEVICES_ATTRIBUTE in node.attr
-    )
+    return with_reads_before_loops(found, lambda loop: DEVICES_ATTRIBUTE in loop.attr)
 
 
 def _check_outputs(inlined: InlinedGraph, raw: RawProgram, definitions: OpDefinitions) -> None:

@@ -94,8 +94,8 @@ def find_function(meta_graph: Any, name: str) -> SavedFunction | None:
         raise ModelError(
             f"{name!r} was traced {len(choice)} times, as {traces}: choose one with --signature"
         )
-    everything = [*choice, *(item for group in found.values() for item in group)]
-    return next((item for item in everything if item.name == name or item in choice), None)
+    named = (item for group in found.values() for item in group if item.name == name)
+    return choice[0] if choice else next(named, None)
 
 
 def _arguments(meta_graph: Any, found: SavedFunction) -> str:
@@ -146,13 +146,10 @@ def exported_function(meta_graph: Any, name: str) -> Iterator[None]:
     finally:
         if added:
             del meta_graph.signature_def[name]
-            new = [
-                number
-                for number, node in enumerate(meta_graph.graph_def.node)
-                if number >= count and node.name not in before
-            ]
-            for number in reversed(new):
-                del meta_graph.graph_def.node[number]
+            nodes = meta_graph.graph_def.node
+            for number in reversed(range(count, len(nodes))):
+                if nodes[number].name not in before:
+                    del nodes[number]
 
 
 def export_function(meta_graph: Any, name: str) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from placer.errors import ModelError
+from placer.extraction.extraction import ProgramChoice
 from placer.extraction.graph_defs.program import ProgramInput, RawProgram
 from placer.extraction.graph_defs.protobufs import (
     NodeDef,
@@ -16,7 +17,6 @@ from placer.extraction.graph_defs.protobufs import (
     shape_of,
 )
 from placer.extraction.graph_defs.tensorflow_core import import_core
-from placer.extraction.input_formats import Choice
 from placer.extraction.reading.saved_functions import export_function, listed_functions
 from placer.graph.tensor_names import full_tensor, is_control, op_of, source_of
 
@@ -32,7 +32,7 @@ def has_graphs(saved_model: Any) -> bool:
     return len(saved_model.meta_graphs) > 0
 
 
-def read_saved_model(saved_model: Any, path: Path, choice: Choice) -> RawProgram:
+def read_saved_model(saved_model: Any, path: Path, choice: ProgramChoice) -> RawProgram:
     """The program behind one signature of a SavedModel, weights unread.
 
     As in ``saved_model_cli``, the tag set is ``serve`` and the signature ``serving_default``
@@ -41,13 +41,13 @@ def read_saved_model(saved_model: Any, path: Path, choice: Choice) -> RawProgram
     what exists where the file has no such tag set, signature or output.
     """
     import_core()
-    meta_graph = choose_meta_graph(saved_model, path, choice.tag_set)
+    meta_graph = choose_meta_graph(saved_model, path, choice["tag_set"])
     return read_meta_graph(meta_graph, path, choice)
 
 
-def read_meta_graph(meta_graph: Any, path: Path, choice: Choice) -> RawProgram:
+def read_meta_graph(meta_graph: Any, path: Path, choice: ProgramChoice) -> RawProgram:
     """The program behind one signature of a MetaGraphDef; see :func:`read_saved_model`."""
-    signature, outputs = choice.signature, choice.outputs
+    signature, outputs = choice["signature"], choice["outputs"]
     asked = signature or DEFAULT_SIGNATURE
     if signature is None and outputs and DEFAULT_SIGNATURE not in meta_graph.signature_def:
         inputs: tuple[ProgramInput, ...] = ()

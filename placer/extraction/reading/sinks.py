@@ -108,20 +108,7 @@ class Dependencies:
             return True
         if not self.present.isdisjoint(SAVERS) and self.above[name] & _SAVER:
             return True
-        return op == "Identity" and not self.is_computed(name)
-
-    def is_computed(self, name: str) -> bool:
-        """Whether anything but variables, and what only hands them on, is above an op."""
-        seen, pending = {name}, [name]
-        while pending:
-            name = pending.pop()
-            if name not in self.nodes:
-                continue
-            if _kind(self.op_types[name]) & _COMPUTED:
-                return True
-            pending.extend(source for source in self.inputs[name] if source not in seen)
-            seen.update(self.inputs[name])
-        return False
+        return op == "Identity" and not self.above[name] & _COMPUTED
 
 
 def default_ends(

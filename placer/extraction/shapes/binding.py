@@ -1,10 +1,12 @@
-"""Unknown dimensions of the inputs, bound to a batch size and to given shapes."""
+"""Unknown dimensions of the inputs, bound to a batch size and to given shapes.
+
+A dimension may have a name: one size for several inputs, as in ``ids:BxT`` and ``mask:BxT``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from cost_models.op_info import Shape
 from placer.errors import UsageError
@@ -18,6 +20,9 @@ ELEMENT_TYPES = frozenset(
     | {"DatasetToSingleElement", "OptionalGetValue"}
 )
 """Ops that return one element, usually one batch, of a dataset."""
+
+NamedShape = Sequence[int | str | None]
+"""A shape whose dimensions may be names; ``None`` leaves one as it is declared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +116,9 @@ def capture_states(program: FlatProgram) -> dict[str, TensorState]:
     }
     return {
         name: TensorState(
-            str(value.dtype.base_dtype.name), _static_shape(value), elements.get(name)
+            str(value.dtype.base_dtype.name),
+            None if value.shape.rank is None else tuple(value.shape.as_list()),
+            elements.get(name),
         )
         for name, value in program.captures.items()
     }
@@ -135,11 +142,44 @@ def _given_shape(key: str, declared: Shape, given: Sequence[int | None]) -> tupl
     return sharpen_shape(shape, declared) or ()
 
 
-def _static_shape(value: Any) -> Shape:
-    return None if value.shape.rank is None else tuple(value.shape.as_list())
-
-
 def _text(shape: Shape) -> str:
     if shape is None:
         return "[unknown rank]"
     return "[" + ",".join("?" if dim is None else str(dim) for dim in shape) + "]"
+
+
+def resolve_shapes(
+    shapes: Mapping[str, NamedShape] | None, dims: Mapping[str, int] | None
+) -> tuple[dict[str, tuple[int | None, ...]], dict[str, dict[str, object]]]:
+    """``shapes`` with sizes for names, and for every name its ``size`` and what it is ``of``.
+
+    The latter are axes such as ``"ids:0"``, so that a plan says which dimensions were tied.
+    Raises :class:`UsageError` for a name without a size, and for a size that no shape uses.
+
+    >>> resolve_shapes({"ids": ["B", 128]}, {"B": 8})
+    ({'ids': (8, 128)}, {'B': {'size': 8, 'of': ['ids:0']}})
+    """
+    sizes, axes = dict(dims or {}), dict[str, list[str]]()
+    found: dict[str, tuple[int | None, ...]] = {}
+    for key, shape in (shapes or {}).items():
+        found[key] = tuple(_size(key, size, sizes) for size in shape)
+        for axis, size in enumerate(shape):
+            if isinstance(size, str):
+                axes.setdefault(size, []).append(f"{key}:{axis}")
+    unused = [name for name in sizes if name not in axes]
+    if unused:
+        raise UsageError(
+            f"--dim {unused[0]}={sizes[unused[0]]} is the size of no dimension: name it in a "
+            f"shape, as in --shape INPUT:{unused[0]}x128"
+        )
+    return found, {name: {"size": sizes[name], "of": uses} for name, uses in axes.items()}
+
+
+def _size(key: str, size: int | str | None, sizes: Mapping[str, int]) -> int | None:
+    if not isinstance(size, str):
+        return size
+    if size not in sizes:
+        raise UsageError(
+            f"the shape of {key!r} has a dimension {size!r} without a size: add --dim {size}=128"
+        )
+    return sizes[size]

@@ -16,7 +16,7 @@ from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import is_known
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
-from placer.graph.tensor_names import data_inputs, full_tensor, split_tensor
+from placer.graph.tensor_names import data_inputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +39,12 @@ def bound_shapes(types: GraphTypes, imported: ImportedGraph) -> dict[str, Refine
         outputs = imported.shapes.get(node.name, ())
         if all(is_known(shape) for shape in outputs):
             continue
-        tensors = [full_tensor(name) for name in data_inputs(node.input)]
-        inputs = [_shape(tensor, imported.shapes) for tensor in tensors]
+        tensors = data_inputs(node.input)
+        inputs = [imported.shape(tensor) for tensor in tensors]
         known = [shape for shape in inputs if is_known(shape)]
         if len(known) < len(inputs):
             continue
-        values = [imported.values.get(tensor) for tensor in tensors]
+        values = [imported.value(tensor) for tensor in tensors]
         largest = _RULES[node.op](Case(inputs=known, outputs=outputs, values=values))
         ensured = tuple(
             (number, shape)
@@ -54,11 +54,6 @@ def bound_shapes(types: GraphTypes, imported: ImportedGraph) -> dict[str, Refine
         if ensured:
             found[node.name] = Refinement(ensured=ensured)
     return found
-
-
-def _shape(tensor: str, shapes: Mapping[str, Sequence[Shape]]) -> Shape:
-    name, number = split_tensor(tensor)
-    return shapes[name][number]
 
 
 def _where(case: Case) -> list[Shape]:

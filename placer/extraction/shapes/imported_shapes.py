@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from cost_models.op_info import Shape
 from placer.errors import ShapeError
-from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.protobufs import dtype_name, shape_of
 from placer.extraction.graph_defs.scratch_graphs import Refinement, ScratchGraph
 from placer.extraction.graph_defs.tensor_states import ElementState, TensorState
 from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
-from placer.graph.tensor_names import split_tensor
+from placer.graph.tensor_names import full_tensor, split_tensor
 
 SMALL = 16
 """Integer tensors with at most so many elements are evaluated and kept."""
@@ -37,12 +36,6 @@ _REFUSED_NODE = (
 )
 
 
-Operation = Any
-"""A live op of an imported graph: it knows its name and its outputs, these their shape."""
-
-_NOTHING_BEFORE: Mapping[str, tuple[Shape, ...]] = {}
-
-
 @dataclass(frozen=True, kw_only=True)
 class ImportedGraph:
     """What TensorFlow's shape functions say.
@@ -57,15 +50,23 @@ class ImportedGraph:
     handles: Mapping[str, ElementState]
     refused: Mapping[str, str]
 
+    def shape(self, reference: str) -> Shape:
+        """The shape of a tensor, ``"op"`` or ``"op:1"``."""
+        name, number = split_tensor(reference)
+        return self.shapes[name][number]
+
+    def value(self, reference: str) -> tuple[int, ...] | None:
+        """The elements of a tensor, if they are known."""
+        return self.values.get(full_tensor(reference))
+
 
 def import_shapes(
     graph_def: Any,
     *,
     types: GraphTypes,
-    definitions: OpDefinitions,
     inputs: Mapping[str, TensorState],
     refinements: Mapping[str, Refinement],
-    before: Mapping[str, tuple[Shape, ...]] = _NOTHING_BEFORE,
+    before: Mapping[str, tuple[Shape, ...]],
 ) -> ImportedGraph:
     """The shapes of a flat graph whose placeholders ``inputs`` have the given states.
 
@@ -77,7 +78,7 @@ def import_shapes(
     known = dict(refinements)
     producer = max(graph_def.versions.producer, PRODUCER_WITH_SCALAR_PLACEHOLDERS)
     while True:
-        scratch = ScratchGraph(graph_def, types, definitions, inputs, known)
+        scratch = ScratchGraph(graph_def, types, inputs, known)
         scratch.graph_def.versions.producer = producer
         try:
             graph, operations = _import(scratch.graph_def)
@@ -92,33 +93,20 @@ def import_shapes(
             refused[name] = str(error).split("\n")[0]
             stub = before.get(name, (None,) * len(types.outputs[name]))
             known[name] = Refinement(outputs=stub)
-    shapes, values, handles = _read(graph, operations, scratch, types)
-    return ImportedGraph(shapes=shapes, values=values, handles=handles, refused=refused)
+    return _read(graph, operations, scratch, refused)
 
 
-def _import(scratch: Any) -> tuple[Any, dict[str, Operation]]:
+def _import(scratch: Any) -> tuple[Any, dict[str, Any]]:
     """A ``tf.Graph`` of the scratch copy and its operations by name, their shapes inferred.
 
-    Raises ``ValueError``.
-    """
-    from tensorflow.python.framework import errors, ops
-
-    graph = ops.Graph()
-    try:
-        return graph, {operation.name: operation for operation in _import_bare(graph, scratch)}
-    except errors.OpError as error:
-        raise ValueError(error.message) from error
-
-
-def _import_bare(graph: Any, scratch: Any) -> Iterator[Any]:
-    """Does what ``import_graph_def`` does, without the devices, colocations and gradients that it
-    asks every new op for, which take four fifths of its time, and without its modules.
-
-    The operations know their name and their outputs, the outputs their shape.
+    It does what ``import_graph_def`` does, without the devices, colocations and gradients that it
+    asks every new op for, which take four fifths of its time, and without its modules.  The
+    operations know their name and their outputs, the outputs their shape.  Raises ``ValueError``.
     """
     from tensorflow.python.client import pywrap_tf_session
-    from tensorflow.python.framework import c_api_util
+    from tensorflow.python.framework import c_api_util, errors, ops
 
+    graph = ops.Graph()
     scoped = c_api_util.ScopedTFImportGraphDefOptions()
     pywrap_tf_session.TF_ImportGraphDefOptionsSetPrefix(scoped.options, "")
     pywrap_tf_session.TF_ImportGraphDefOptionsSetUniquifyNames(scoped.options, True)
@@ -131,17 +119,21 @@ def _import_bare(graph: Any, scratch: Any) -> Iterator[Any]:
                     c_graph, content, scoped.options
                 )
             )
+    except errors.OpError as error:
+        raise ValueError(error.message) from error
     finally:
         pywrap_tf_session.TF_DeleteBuffer(content)
 
     def tensor(operation: Any, index: int, dtype: int) -> Any:
         return pywrap_tf_session.PyTensor(operation, index, dtype, 0)
 
+    operations = {}
     for new in graph.new_operations():
         operation = pywrap_tf_session.PyOperation(new, tensor)
         operation.graph = graph
         operation._init_outputs()
-        yield operation
+        operations[operation.name] = operation
+    return graph, operations
 
 
 def _refused_op(message: str, scratch: ScratchGraph) -> str | None:
@@ -154,9 +146,9 @@ def _refused_op(message: str, scratch: ScratchGraph) -> str | None:
 
 
 def _read(
-    graph: Any, operations: Mapping[str, Operation], scratch: ScratchGraph, types: GraphTypes
-) -> tuple[dict[str, tuple[Shape, ...]], dict[str, tuple[int, ...]], dict[str, ElementState]]:
-    """The shapes, values and handles of an :class:`ImportedGraph`."""
+    graph: Any, operations: Mapping[str, Any], scratch: ScratchGraph, refused: Mapping[str, str]
+) -> ImportedGraph:
+    types = scratch.types
     outputs = {name: operations[scratch.renamed.get(name, name)].outputs for name in types.outputs}
     shapes = {name: tuple(map(_shape, tensors)) for name, tensors in outputs.items()}
     for name, ensured in scratch.ensured.items():
@@ -167,20 +159,19 @@ def _read(
         values[name] = value
     handles: dict[str, ElementState] = {}
     with graph._c_graph.get() as c_graph:
-        contents = _Contents(c_graph)
         for name, kinds in types.outputs.items():
             for index in _informative(kinds):
                 tensor = f"{name}:{index}"
                 if kinds[index].dtype == "resource":
-                    element = contents.element(outputs[name][index])
+                    element = _element(c_graph, outputs[name][index])
                     if element is not None:
                         handles[tensor] = element
-                elif tensor not in values and may_be_small(shapes[name][index]):
-                    array = contents.small_value(outputs[name][index])
+                elif tensor not in values and _may_be_small(shapes[name][index]):
+                    array = _small_value(c_graph, outputs[name][index])
                     if array is not None:
                         values[tensor] = tuple(map(int, array.reshape(-1)))
                         _set_shape(shapes, tensor, tuple(array.shape))
-    return shapes, values, handles
+    return ImportedGraph(shapes=shapes, values=values, handles=handles, refused=refused)
 
 
 @cache
@@ -205,46 +196,31 @@ def _set_shape(shapes: dict[str, tuple[Shape, ...]], tensor: str, shape: Shape) 
     shapes[name] = (*shapes[name][:number], shape, *shapes[name][number + 1 :])
 
 
-def may_be_small(shape: Shape) -> bool:
+def _may_be_small(shape: Shape) -> bool:
     """Whether a tensor is a scalar or a vector without more elements than are kept."""
     return shape is None or shape == () or (len(shape) == 1 and (shape[0] or 0) <= SMALL)
 
 
-class _Contents:
-    """What the tensors of an imported graph hold, as far as that is known without running it."""
+def _small_value(c_graph: Any, tensor: Any) -> Any | None:
+    """The value of a tensor that can be computed without running the model, if it is small."""
+    from tensorflow.python.client import pywrap_tf_session
+    from tensorflow.python.framework import errors
 
-    def __init__(self, c_graph: Any) -> None:
-        self.c_graph = c_graph
-        self.elements: dict[bytes, ElementState | None] = {}
-
-    def small_value(self, tensor: Any) -> Any | None:
-        """The value of a tensor that can be computed without running the model, if it is small."""
-        from tensorflow.python.client import pywrap_tf_session
-        from tensorflow.python.framework import errors
-
-        try:
-            value = pywrap_tf_session.TF_TryEvaluateConstant_wrapper(
-                self.c_graph, tensor._as_tf_output()
-            )
-        except errors.OpError:
-            return None
-        if value is None or isinstance(value, bytes):  # a string where the op's dtype says integer
-            return None
-        return value if value.dtype.kind in "iu" and value.size <= SMALL else None
-
-    def element(self, handle: Any) -> ElementState | None:
-        """What a resource handle stands for."""
-        from tensorflow.python.client import pywrap_tf_session
-
-        content = pywrap_tf_session.GetHandleShapeAndType(self.c_graph, handle._as_tf_output())
-        if content not in self.elements:
-            self.elements[content] = _element(content)
-        return self.elements[content]
+    try:
+        value = pywrap_tf_session.TF_TryEvaluateConstant_wrapper(c_graph, tensor._as_tf_output())
+    except errors.OpError:
+        return None
+    if value is None or isinstance(value, bytes):  # a string where the op's dtype says integer
+        return None
+    return value if value.dtype.kind in "iu" and value.size <= SMALL else None
 
 
-def _element(content: bytes) -> ElementState | None:
+def _element(c_graph: Any, handle: Any) -> ElementState | None:
+    """What a resource handle stands for."""
+    from tensorflow.python.client import pywrap_tf_session
     from tensorflow.python.framework import cpp_shape_inference_pb2
 
+    content = pywrap_tf_session.GetHandleShapeAndType(c_graph, handle._as_tf_output())
     data = cpp_shape_inference_pb2.CppShapeInferenceResult.HandleData.FromString(content)
     if not data.is_set or not data.shape_and_type:
         return None

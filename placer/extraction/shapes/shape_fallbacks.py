@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
+from cost_models.op_info import Shape
+from placer.extraction.graph_defs.op_definitions import attribute
 from placer.extraction.graph_defs.protobufs import StoredShapes, shape_of
 from placer.extraction.graph_defs.scratch_graphs import Refinement
-from placer.extraction.graph_defs.tensor_states import sharpen_shape
+from placer.extraction.graph_defs.tensor_states import TensorState, is_known, sharpen_shape
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.data_dependent import bound_shapes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
-from placer.extraction.shapes.known_values import implied_shapes
-from placer.extraction.shapes.tensor_arrays import HandleContents
-from placer.extraction.shapes.v1_loop_shapes import LoopVariables
+from placer.extraction.shapes.v1_loops import HandleContents, LoopVariables
 from placer.graph.op_types import NEXT_ITERATIONS
+from placer.graph.tensor_names import split_tensor
+
+RESERVE_OUTPUT = 5
+"""``FusedBatchNormV3``'s reserve space.
+
+Its shape function leaves it open; the CPU kernel (``core/kernels/fused_batch_norm_op.cc``)
+allocates a scalar (an empty vector with oneDNN).  cuDNN's fused training mode needs a workspace
+there whose size follows from no shape.
+"""
+
+_SAME_SHAPE = frozenset({"ZerosLike", "OnesLike", "Identity", "StopGradient"})
 
 
 class Fallbacks:
@@ -26,9 +36,8 @@ class Fallbacks:
     as cyclic.
     """
 
-    def __init__(self, graph_def: Any, types: GraphTypes, stored: StoredShapes) -> None:
+    def __init__(self, types: GraphTypes, stored: StoredShapes) -> None:
         back_edges = {node.name for node in types.nodes_of(NEXT_ITERATIONS)}
-        self.graph_def = graph_def
         self.types = types
         self.stored = {name: value for name, value in stored.items() if name not in back_edges}
         self.loops = LoopVariables(types)
@@ -40,21 +49,22 @@ class Fallbacks:
         self, imported: ImportedGraph, refinements: Mapping[str, Refinement]
     ) -> dict[str, Refinement]:
         """``refinements`` and those of the first source that has any for other ops."""
-        news = self.loops.refinements(imported, refinements)
-        if not news:
-            news = self.contents.refinements(imported, refinements)
-        if not news:
-            news = _others(self._from_stored(imported), refinements)
-        if not news:
-            news = _others(implied_shapes(self.types, imported), refinements)
-        if not news:
-            if not self.bounded:
-                self.refused_before = set(imported.refused)
-            news = _others(bound_shapes(self.types, imported), refinements)
-            self.bounded.update(dict.fromkeys(news))
-        if not news:
-            news = self.loops.refinements(imported, refinements, final=True)
-        return {**refinements, **news}
+        return {**refinements, **next(filter(None, self._sources(imported, refinements)), {})}
+
+    def _sources(
+        self, imported: ImportedGraph, refinements: Mapping[str, Refinement]
+    ) -> Iterator[dict[str, Refinement]]:
+        """What each source has to say, as long as the ones before have nothing."""
+        yield self.loops.refinements(imported, refinements)
+        yield self.contents.refinements(imported, refinements)
+        yield _others(self._from_stored(imported), refinements)
+        yield _others(self._implied(imported), refinements)
+        if not self.bounded:
+            self.refused_before = set(imported.refused)
+        largest = _others(bound_shapes(self.types, imported), refinements)
+        self.bounded.update(dict.fromkeys(largest))
+        yield largest
+        yield self.loops.refinements(imported, refinements, final=True)
 
     def refused(self, imported: ImportedGraph) -> dict[str, str]:
         """The refused ops, without those that are refused only because of a bound."""
@@ -79,8 +89,51 @@ class Fallbacks:
                 found[name] = Refinement(ensured=ensured)
         return found
 
+    def _implied(self, imported: ImportedGraph) -> dict[str, Refinement]:
+        """What readers demand: both values of a ``Select`` have the shape of its output."""
+        found = {}
+        for node in self.types.nodes_of({"Select"}):
+            shape = imported.shapes[node.name][0]
+            for name, number in map(split_tensor, node.input[1:3]):
+                if is_known(shape) and not is_known(imported.shapes[name][number]):
+                    found[name] = Refinement(ensured=((number, shape),))
+        return found
+
 
 def _others(
     found: Mapping[str, Refinement], refinements: Mapping[str, Refinement]
 ) -> dict[str, Refinement]:
     return {name: value for name, value in found.items() if name not in refinements}
+
+
+def stated_shapes(
+    types: GraphTypes, stored: StoredShapes, inputs: Mapping[str, TensorState]
+) -> dict[str, tuple[Shape, ...]]:
+    """The shapes that a graph states itself, unknown where it does not."""
+    found: dict[str, tuple[Shape, ...]] = {}
+    for node in types.nodes:
+        count = len(types.outputs[node.name])
+        shapes: tuple[Shape, ...] = tuple(shape_of(proto) for proto in stored.get(node.name, ()))
+        if node.name in inputs:
+            shapes = (inputs[node.name].shape,)
+        elif node.op == "Const":
+            shapes = (shape_of(attribute(node.attr, "value").tensor.tensor_shape),)
+        found[node.name] = (*shapes[:count], *[None] * (count - len(shapes)))
+    return found
+
+
+def settle_reserve_spaces(
+    types: GraphTypes, shapes: Mapping[str, tuple[Shape, ...]]
+) -> dict[str, tuple[Shape, ...]]:
+    """``shapes`` with the reserve spaces of batch normalisation, and what copies them, known."""
+    settled = dict(shapes)
+    for node in types.nodes_of({"FusedBatchNormV3"} | _SAME_SHAPE):
+        found = settled[node.name]
+        if node.op == "FusedBatchNormV3" and found[RESERVE_OUTPUT] is None:
+            settled[node.name] = (*found[:RESERVE_OUTPUT], ())
+        elif node.op in _SAME_SHAPE and not is_known(found[0]):
+            name, index = split_tensor(node.input[0])
+            source = settled[name][index]
+            if is_known(source):
+                settled[node.name] = (source,)
+    return settled

@@ -8,18 +8,20 @@ changes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from cost_models.op_info import Shape
 from placer.errors import ShapeError, UsageError
 from placer.extraction.flattening.body_graphs import (
-    BodyGraph,
     body_functions,
     check_bodies,
     flatten_body,
 )
+from placer.extraction.flattening.inlining import InlinedGraph
 from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.protobufs import StoredShapes
@@ -31,18 +33,17 @@ from placer.extraction.graph_defs.tensor_states import (
 )
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.imported_shapes import ImportedGraph, import_shapes
-from placer.extraction.shapes.known_values import VALUE_TYPES, known_value
 from placer.extraction.shapes.shape_fallbacks import Fallbacks
 from placer.extraction.shapes.tensor_lists import LIST_TYPES, ListFlow
 from placer.graph.op_types import BODY_ATTRIBUTES, LOOPS
-from placer.graph.tensor_names import data_inputs, op_of, split_tensor
+from placer.graph.tensor_names import data_inputs, full_tensor, op_of
 
 MOST_ROUNDS = 40
 MOST_ITERATIONS = 10
 
 States = tuple[TensorState, ...]
 
-_REFINABLE = BODY_ATTRIBUTES.keys() | LIST_TYPES | VALUE_TYPES
+_REFINABLE = BODY_ATTRIBUTES.keys() | LIST_TYPES | {"VariableShape", "SparseReshape"}
 """The ops of which more is known than their shape function says."""
 
 NOTHING_FORCED: Mapping[str, Mapping[str, Refinement]] = {}
@@ -71,7 +72,7 @@ class BodyShapes:
 
     function: str
     arguments: States
-    body: BodyGraph
+    body: InlinedGraph
     shapes: GraphShapes
     outputs: States
 
@@ -91,7 +92,7 @@ class ShapeAnalysis:
         self.library = library
         self.forced = forced
         self.definitions = definitions
-        self.flat_bodies: dict[str, BodyGraph] = {}
+        self.flat_bodies: dict[str, InlinedGraph] = {}
         self.results: dict[tuple[str, States], BodyShapes] = {}
         self.signatures = {f.signature.name: f.signature for f in library.function}
 
@@ -99,18 +100,17 @@ class ShapeAnalysis:
         self,
         graph_def: Any,
         inputs: Mapping[str, TensorState],
-        stored_shapes: StoredShapes | None = None,
+        types: GraphTypes,
+        stored_shapes: StoredShapes,
         function: str = "",
-        types: GraphTypes | None = None,
-    ) -> tuple[GraphShapes, ListFlow]:
-        """The shapes of a flat graph whose placeholders have the states ``inputs``.
+    ) -> tuple[GraphShapes, _Round]:
+        """The shapes of a flat graph whose placeholders have the states ``inputs``, and the last
+        round.
 
-        ``stored_shapes`` (TensorShapeProtos by op) fill in what inference leaves open, ``types``
-        are those of the graph if they are known.  Raises :class:`ShapeError` if TensorFlow cannot
-        import the graph.
+        ``stored_shapes`` (TensorShapeProtos by op) fill in what inference leaves open.  Raises
+        :class:`ShapeError` if TensorFlow cannot import the graph.
         """
-        types = types or GraphTypes(graph_def.node, self.definitions)
-        fallbacks = Fallbacks(graph_def, types, stored_shapes or {})
+        fallbacks = Fallbacks(types, stored_shapes)
         refinements = dict(self.forced.get(function, {}))
         for name in refinements.keys() - types.outputs.keys():
             raise UsageError(f"--shape names {function}/{name}, but {function!r} has no such op")
@@ -121,7 +121,6 @@ class ShapeAnalysis:
                 imported = import_shapes(
                     graph_def,
                     types=types,
-                    definitions=self.definitions,
                     inputs=inputs,
                     refinements=refinements,
                     before=one.imported.shapes if one and fallbacks.bounded else {},
@@ -147,7 +146,7 @@ class ShapeAnalysis:
             refused=fallbacks.refused(one.imported),
             data_dependent=tuple(fallbacks.bounded),
         )
-        return shapes, one.flow
+        return shapes, one
 
     def body(self, function: str, arguments: States) -> BodyShapes:
         """The shapes inside a library function called with ``arguments``."""
@@ -157,15 +156,15 @@ class ShapeAnalysis:
             inputs = dict(zip(body.arguments, arguments, strict=True))
             types = GraphTypes(body.graph_def.node, self.definitions, body.contents)
             check_dtypes(body.graph_def.node, types)
-            shapes, flow = self.analyse(body.graph_def, inputs, function=function, types=types)
+            shapes, last = self.analyse(body.graph_def, inputs, types, {}, function)
             check_tensors(body.outputs, shapes.types)
-            outputs = tuple(tensor_state(name, shapes, flow) for name in body.outputs)
+            outputs = tuple(map(last.state, body.outputs))
             self.results[key] = BodyShapes(
                 function=function, arguments=arguments, body=body, shapes=shapes, outputs=outputs
             )
         return self.results[key]
 
-    def _flat_body(self, function: str) -> BodyGraph:
+    def _flat_body(self, function: str) -> InlinedGraph:
         if function not in self.flat_bodies:
             body = flatten_body(function, self.library, self.definitions)
             self.flat_bodies[function] = body
@@ -189,9 +188,7 @@ class ShapeAnalysis:
         arguments = self._forget_changing_values(functions["body"][0], arguments)
         for _ in range(MOST_ITERATIONS):
             body = self.body(functions["body"][0], arguments)
-            widened = tuple(
-                widen_states(a, b) for a, b in zip(arguments, body.outputs, strict=True)
-            )
+            widened = _widened(arguments, body.outputs)
             if widened == arguments:
                 break
             arguments = widened
@@ -206,14 +203,12 @@ class ShapeAnalysis:
             key: [self.body(name, arguments) for name in names]
             for key, names in body_functions(node).items()
         }
-        outputs: States | None = None
-        for branch in (branch for analysed in bodies.values() for branch in analysed):
-            outputs = (
-                branch.outputs
-                if outputs is None
-                else tuple(widen_states(a, b) for a, b in zip(outputs, branch.outputs, strict=True))
-            )
-        return outputs or (), bodies
+        outputs = [branch.outputs for analysed in bodies.values() for branch in analysed]
+        return reduce(_widened, outputs) if outputs else (), bodies
+
+
+def _widened(first: States, second: States) -> States:
+    return tuple(widen_states(a, b) for a, b in zip(first, second, strict=True))
 
 
 class _Round:
@@ -244,7 +239,7 @@ class _Round:
                 self.visit_control_flow(node)
             elif node.name not in inputs:
                 self.flow.visit(node)
-                refinement = self.flow.refinement(node) or known_value(node, imported, self.handles)
+                refinement = self.flow.refinement(node) or self.known_value(node)
                 if refinement is not None:
                     self.refine(node.name, refinement)
 
@@ -280,20 +275,33 @@ class _Round:
         if shapes != self.imported.shapes[node.name]:
             self.refine(node.name, Refinement(output_shapes=shapes))
 
+    def known_value(self, node: Any) -> Refinement | None:
+        """What is known of the last output although TensorFlow does not draw the conclusion.
+
+        ``SparseReshape`` returns the new shape, which depends on no indices, ``VariableShape`` that
+        of the variable.
+        """
+        if node.op == "VariableShape":
+            variable = self.handles.get(full_tensor(node.input[0]))
+            if variable is None or not is_known(variable.shape):
+                return None
+            return Refinement(value=((len(variable.shape),), variable.shape))
+        if node.op != "SparseReshape":
+            return None
+        old, new = map(self.imported.value, node.input[1:3])
+        if old is None or new is None:
+            return None
+        if -1 in new:
+            rest = math.prod(size for size in new if size != -1)
+            new = tuple(math.prod(old) // max(rest, 1) if size == -1 else size for size in new)
+        return Refinement(value=((len(new),), new))
+
     def state(self, reference: str) -> TensorState:
-        name, index = split_tensor(reference)
-        tensor = f"{name}:{index}"
         dtype = self.types.of(reference).dtype
-        element = (self.flow.lists if dtype == "variant" else self.handles).get(tensor)
-        shapes = self.imported.shapes[name]
-        value = self.imported.values.get(tensor)
-        return TensorState(dtype, shapes[index], element, value)
-
-
-def tensor_state(name: str, shapes: GraphShapes, flow: ListFlow) -> TensorState:
-    """What is known about one tensor of an analysed graph."""
-    op, index = split_tensor(name)
-    shape = shapes.shapes[op][index]
-    tensor = f"{op}:{index}"
-    dtype = shapes.types.of(name).dtype
-    return TensorState(dtype, shape, flow.lists.get(tensor), shapes.values.get(tensor))
+        elements = self.flow.lists if dtype == "variant" else self.handles
+        return TensorState(
+            dtype,
+            self.imported.shape(reference),
+            elements.get(full_tensor(reference)),
+            self.imported.value(reference),
+        )

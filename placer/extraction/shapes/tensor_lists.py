@@ -31,7 +31,7 @@ from placer.graph.op_types import (
     NEXT_ITERATIONS,
     SWITCHES,
 )
-from placer.graph.tensor_names import data_inputs, full_tensor, split_tensor
+from placer.graph.tensor_names import data_inputs, full_tensor
 
 PASSING_TYPES = frozenset(
     {"Identity", "StopGradient", "ZerosLike", "AddN", *LIST_ITEM_INPUT, "TensorListPopBack"}
@@ -100,23 +100,20 @@ class ListFlow:
         if number is None:
             return None
         item = self._data(node, number)
-        value = self.imported.values.get(item) if node.op == "TensorListPushBack" else None
-        return ElementState(self.types.of(item).dtype, self._shape(item), value=value, written=True)
+        value = self.imported.value(item) if node.op == "TensorListPushBack" else None
+        return ElementState(
+            self.types.of(item).dtype, self.imported.shape(item), value=value, written=True
+        )
 
     def _data(self, node: Any, number: int) -> str:
         data = data_inputs(node.input)
         return full_tensor(data[number]) if number < len(data) else ""
 
-    def _shape(self, tensor: str) -> Shape:
-        name, index = split_tensor(tensor)
-        shapes = self.imported.shapes.get(name, ())
-        return shapes[index] if index < len(shapes) else None
-
     def _shape_value(self, node: Any, number: int) -> Shape:
         """The shape that an input tensor states; unknown where it holds -1."""
         tensor = self._data(node, number)
         value = self.imported.values.get(tensor)
-        if value is None or self._shape(tensor) == ():
+        if value is None or self.imported.shape(tensor) == ():
             return None
         return tuple(None if dim < 0 else dim for dim in value)
 
@@ -126,7 +123,7 @@ class ListFlow:
 
     def _from_tensor(self, node: Any) -> ElementState:
         tensor = self._data(node, 0)
-        shape = self._shape(tensor)
+        shape = self.imported.shape(tensor)
         stated = self._shape_value(node, 1)
         dtype = self.types.of(tensor).dtype
         if not shape:

@@ -130,7 +130,7 @@ def checked(function: Any, division: Division, **bindings: Any) -> Any:
     program = load_program(function)
     known = {"batch_size": BATCH, "shapes": None} | bindings
     division = with_inputs(division, program, known["shapes"])
-    require_divisible(program, capture_states(program), division, **known)
+    require_divisible(program, capture_states(program), division, known)
     return divided(program, division)
 
 
@@ -213,8 +213,7 @@ def test_loops_take_what_they_only_read_as_a_value():
 
     function = traced(run)
     before = load_program(function)
-    loops = frozenset(node.name for node in before.graph_def.node if "While" in node.op)
-    after = with_reads_before_loops(before, loops)
+    after = with_reads_before_loops(before)
     inputs = {
         name: [kind for kind in node.attr["T"].list.type if kind == tf.resource.as_datatype_enum]
         for name, program in (("before", before), ("after", after))
@@ -225,7 +224,7 @@ def test_loops_take_what_they_only_read_as_a_value():
     found = build_function(after.graph_def, find_ends(after), after.captures)
     x = tf.ones((2, WIDTH))
     np.testing.assert_allclose(found(x)[0], function(x), rtol=1e-6)
-    assert with_reads_before_loops(after, loops) is after
+    assert with_reads_before_loops(after) is after
 
 
 @pytest.mark.parametrize("strategy", ["pipeline:4", "hybrid"])

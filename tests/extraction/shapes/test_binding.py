@@ -7,7 +7,7 @@ tf = pytest.importorskip("tensorflow")
 from placer.errors import ShapeError, UsageError  # noqa: E402
 from placer.extraction.flat_program import analyse_program  # noqa: E402
 from placer.extraction.reading.loading import load_program  # noqa: E402
-from placer.extraction.shapes.dimensions import resolve_shapes  # noqa: E402
+from placer.extraction.shapes.binding import resolve_shapes  # noqa: E402
 
 v1 = tf.compat.v1
 
