@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
+
 from placer.errors import UsageError
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE
 from placer.graph.op_types import LOOPS
@@ -41,8 +44,6 @@ class DividedStep:
     outputs: Any
 
     def __post_init__(self) -> None:
-        import tensorflow as tf
-
         _require_word(self.reduction, REDUCTIONS, "reduction")
         for word in tf.nest.flatten(self.outputs):
             _require_word(word, COMBINATIONS, "outputs")
@@ -63,8 +64,6 @@ class DividedStep:
 
 def converted(function: Function) -> Function:
     """``function`` with its Python control flow read by AutoGraph, as in a ``tf.function``."""
-    import tensorflow as tf
-
     autograph = tf.__internal__.autograph
     found: Function = autograph.tf_convert(function, autograph.control_status_ctx())
     return found
@@ -73,8 +72,6 @@ def converted(function: Function) -> Function:
 def traced(step: Function, input_signature: Sequence[Any] | None) -> Any:
     """The ``tf.function`` of a step whose user code is converted already; XLA would erase
     placement."""
-    import tensorflow as tf
-
     return tf.function(step, autograph=False, input_signature=input_signature, jit_compile=False)
 
 
@@ -86,8 +83,6 @@ def run_backward(
     ``variables`` are by default all trainable ones that are read.  Raises :class:`UsageError` for
     a loss that is no scalar or depends on no variable.
     """
-    import tensorflow as tf
-
     with tf.GradientTape() as tape:
         found = function(*part)
         loss, outputs = found if isinstance(found, tuple) else (found, None)
@@ -103,16 +98,12 @@ def run_backward(
 
 def shares_of(sizes: Sequence[Any]) -> list[Any]:
     """The share of the examples that each part has (float32)."""
-    import tensorflow as tf
-
     total = tf.cast(tf.add_n([tf.convert_to_tensor(size) for size in sizes]), tf.float32)
     return [tf.cast(size, tf.float32) / total for size in sizes]
 
 
 def combine(how: Any, found: Sequence[Any], weights: Sequence[Any]) -> Any:
     """One structure out of those of all parts."""
-    import tensorflow as tf
-
     with tf.device(HOST):
         if isinstance(how, str):
             return tf.nest.map_structure(
@@ -124,8 +115,6 @@ def combine(how: Any, found: Sequence[Any], weights: Sequence[Any]) -> Any:
 
 
 def _combined(how: str, values: Sequence[Any], weights: Sequence[Any]) -> Any:
-    import tensorflow as tf
-
     if how == "concat":
         if any(getattr(value, "shape", None) == () for value in values):
             raise UsageError(
@@ -142,7 +131,6 @@ def _combined(how: str, values: Sequence[Any], weights: Sequence[Any]) -> Any:
 @contextmanager
 def variables_free() -> Iterator[None]:
     """Ops that hold or touch a variable ask for no device: it goes where the plan puts it."""
-    import tensorflow as tf
 
     def free(op: Any) -> str:
         return "" if _touches_variable(op) else str(op.device)
@@ -152,8 +140,6 @@ def variables_free() -> Iterator[None]:
 
 
 def _touches_variable(op: Any) -> bool:
-    import tensorflow as tf
-
     return any(tensor.dtype == tf.resource for tensor in (*op.inputs, *op.outputs))
 
 
@@ -162,8 +148,6 @@ def ask_for_one(op: Any, devices: Sequence[str]) -> None:
 
     Loops do nevertheless: they are given the values of the variables that they read.
     """
-    from tensorflow.core.framework import attr_value_pb2
-
     if not _touches_variable(op) or op.type in LOOPS:
         names = "|".join(devices).encode()
         op._set_attr(DEVICES_ATTRIBUTE, attr_value_pb2.AttrValue(s=names))

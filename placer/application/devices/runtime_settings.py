@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context
 
 from cost_models.device_names import parse
 from placer.application.devices.device_mapping import (
@@ -14,9 +17,7 @@ from placer.application.devices.device_mapping import (
     process_mapping,
 )
 from placer.errors import PlacerError, UsageError
-
-if TYPE_CHECKING:
-    from placer.plan.plan import Plan
+from placer.plan.plan import Plan
 
 MEBIBYTE = 2**20
 
@@ -43,9 +44,6 @@ def configure_runtime(
     :class:`UsageError` for absent devices with ``on_hardware``, and for a plan whose caps are
     unknown where they are needed.
     """
-    import tensorflow as tf
-    from tensorflow.python.eager import context
-
     if context.context()._initialized:
         raise PlacerError(
             "TensorFlow has already started, and its devices are what they are: call "
@@ -90,8 +88,6 @@ def session_config(
     With ``rehearse`` it has logical CPU devices for a graph of ``apply(..., rehearse=True)`` and
     no GPU.  Other arguments and errors as for :func:`configure_runtime`.
     """
-    import tensorflow as tf
-
     from placer.application.devices.device_mapping import rehearsal_mapping
 
     if memory not in ("growth", "limit", "all"):
@@ -128,8 +124,6 @@ def _cap(plan: Plan, index: int) -> int:
 
 
 def _divided(plan: Plan, count: int) -> list[Any]:
-    import tensorflow as tf
-
     return [
         tf.config.LogicalDeviceConfiguration(memory_limit=_cap(plan, index) / MEBIBYTE)
         for index in range(count)
@@ -137,8 +131,6 @@ def _divided(plan: Plan, count: int) -> list[Any]:
 
 
 def _limit(gpus: list[Any], plan: Plan, memory: str) -> None:
-    import tensorflow as tf
-
     for index, gpu in enumerate(gpus):
         if memory == "growth":
             tf.config.experimental.set_memory_growth(gpu, True)
@@ -154,8 +146,6 @@ def soft_placement(allowed: bool) -> Iterator[None]:
     This is a setting of the whole process (``tf.config.set_soft_device_placement``), read when a
     function is first called on a device; it is put back at the end.
     """
-    import tensorflow as tf
-
     before = tf.config.get_soft_device_placement()
     tf.config.set_soft_device_placement(allowed)
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cost_models.device_names import canonical, merge
 from placer.application.devices.device_mapping import HOST
@@ -22,9 +22,7 @@ from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.tensor_types import input_types
 from placer.graph.op_types import REF_VARIABLES
 from placer.graph.tensor_names import data_inputs, op_of
-
-if TYPE_CHECKING:
-    from placer.plan.plan import Plan
+from placer.plan.plan import Plan
 from placer.plan.rows import PlanWarning
 
 SHOWN = 5

@@ -7,6 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.core.function.polymorphism import function_type
+from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function import concrete_function as functions
+from tensorflow.python.framework import func_graph, importer, ops
+from tensorflow.python.ops import handle_data_util
+
 from placer.extraction.graph_defs.op_definitions import called_functions
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import Captures
@@ -50,9 +57,6 @@ def build_function(
     ConcreteFunction ``original``; without one, it takes and returns flat lists of tensors.
     ``variables`` are those behind captured handles, for gradient tapes to watch.
     """
-    from tensorflow.python.eager.polymorphic_function import concrete_function as functions
-    from tensorflow.python.framework import func_graph, importer
-
     captures = dict(_once_each(graph_def, captures))
     registered = _register_functions(graph_def)
     graph = func_graph.FuncGraph("placed")
@@ -88,9 +92,6 @@ def _register_functions(graph_def: Any) -> list[str]:
     Unrenamed, bodies that the process already knows could run instead; unregistered, calling them
     from a graph that is imported into a function crashes the process.
     """
-    from tensorflow.python.eager import context
-    from tensorflow.python.framework import ops
-
     suffix = f"_{ops.uid()}"
     names = {f.signature.name: f.signature.name + suffix for f in graph_def.library.function}
     rename_functions(graph_def, names)
@@ -100,16 +101,12 @@ def _register_functions(graph_def: Any) -> list[str]:
 
 
 def _forget_functions(names: Sequence[str]) -> None:
-    from tensorflow.python.eager import context
-
     for name in names:
         context.remove_function(name)
 
 
 def _set_ends(graph: Any, ends: FunctionEnds, captures: Captures) -> None:
     """Declares which tensors of ``graph`` are inputs, captures and outputs."""
-    from tensorflow.python.ops import handle_data_util
-
     graph.inputs = [graph.get_tensor_by_name(name) for name in ends.inputs]
     for name, value in captures.items():
         placeholder = graph.get_tensor_by_name(f"{name}:0")
@@ -120,8 +117,6 @@ def _set_ends(graph: Any, ends: FunctionEnds, captures: Captures) -> None:
 
 
 def _set_structure(graph: Any, ends: FunctionEnds, original: Any) -> None:
-    import tensorflow as tf
-
     if original is not None:
         graph.structured_input_signature = original.structured_input_signature
         graph.structured_outputs = original.structured_outputs
@@ -132,8 +127,6 @@ def _set_structure(graph: Any, ends: FunctionEnds, original: Any) -> None:
 
 
 def _function_type(graph: Any, original: Any) -> Any:
-    from tensorflow.core.function.polymorphism import function_type
-
     captures = graph.function_captures.capture_types
     if original is None:
         return function_type.from_structured_signature(

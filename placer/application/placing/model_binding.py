@@ -12,7 +12,9 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import tensorflow as tf
 
 from placer.application.devices.device_mapping import HOST, configure_logical_cpus, process_mapping
 from placer.application.devices.node_kernels import has_kernel
@@ -29,9 +31,7 @@ from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.training_steps import batch_specs, keras_variables, trace_step
 from placer.graph.tensor_names import source_of
-
-if TYPE_CHECKING:
-    from placer.plan.plan import Plan
+from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
 
@@ -115,8 +115,6 @@ class BoundModel:
 
     def placed(self, step: str, data: Any) -> PlacedFunction:
         """The placed function of ``step`` for batches like ``data``."""
-        import tensorflow as tf
-
         specs = batch_specs(data)
         key = step, str(tf.nest.map_structure(str, specs))
         if key not in self._known:
@@ -188,8 +186,6 @@ class BoundModel:
         return run
 
     def _predict(self, batches: Any) -> Any:
-        import tensorflow as tf
-
         outputs = [self.placed("predict_step", data)(data) for data in batches]
         return tf.nest.map_structure(
             lambda *parts: parts[0] if len(parts) == 1 else tf.concat(parts, 0), *outputs
@@ -197,8 +193,6 @@ class BoundModel:
 
 
 def _check_model(model: Any) -> None:
-    import tensorflow as tf
-
     if not getattr(model, "compiled", False) or getattr(model, "optimizer", None) is None:
         name = getattr(model, "name", type(model).__name__)
         raise UsageError(f"{name!r} is no compiled Keras 3 model: call model.compile first")

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops import handle_data_util, resource_variable_ops
 
 from placer.application.devices.device_mapping import (
     DeviceMapping,
@@ -24,9 +27,7 @@ from placer.errors import UsageError
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import Captures, Tensor
 from placer.extraction.reading.live import concrete_function, is_keras_model, trace_keras_model
-
-if TYPE_CHECKING:
-    from placer.plan.plan import Plan
+from placer.plan.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,9 +192,6 @@ def captured_variables(program: FlatProgram, function: Any) -> list[Any]:
 
 def _variable_behind(handle: Any, name: str) -> Any:
     """A variable object for the variable behind ``handle``."""
-    import tensorflow as tf
-    from tensorflow.python.ops import handle_data_util, resource_variable_ops
-
     entry = handle_data_util.get_handle_data(handle).shape_and_type[0]
     return resource_variable_ops.BaseResourceVariable(
         trainable=False,
@@ -209,8 +207,6 @@ def _variable_behind(handle: Any, name: str) -> Any:
 
 def copy_variable(variable: Any, device: str) -> Any:
     """A variable with the value of ``variable`` on ``device``."""
-    import tensorflow as tf
-
     with tf.init_scope(), tf.device(device):
         return tf.Variable(
             variable.read_value(),
@@ -225,8 +221,6 @@ def _new_captures(
     program: FlatProgram, moved: Sequence[MovedVariable], plan: Plan, mapping: DeviceMapping
 ) -> dict[str, Tensor]:
     """What the placed function captures: copied variables, copied values, other resources."""
-    import tensorflow as tf
-
     handles = {id(variable.original.handle): variable.copy.handle for variable in moved}
     captures = {}
     for name, value in program.captures.items():

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from placer.application.devices.device_mapping import rehearsal_mapping
 from placer.application.placing.fallback import SHOWN, Move, foresee_moves, refuse_moves
@@ -33,9 +33,7 @@ from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.process.local_models import local_model
 from placer.extraction.reading.loading import load_program
 from placer.files import replaced
-
-if TYPE_CHECKING:
-    from placer.plan.plan import Plan
+from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
 

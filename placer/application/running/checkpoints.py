@@ -6,10 +6,14 @@ the first (``tensorflow/python/checkpoint/restore.py``).  Here the host holds on
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from placer.errors import ModelError, UsageError
 
@@ -54,8 +58,6 @@ def read_checkpoint(
 
 def stored_value(prefix: str, key: str, dtype: Any) -> Any:
     """The value under ``key`` of the checkpoint ``prefix``, as a tensor on the host."""
-    import tensorflow as tf
-
     with tf.device("CPU:0"):
         (value,) = tf.raw_ops.RestoreV2(
             prefix=prefix, tensor_names=[key], shape_and_slices=[""], dtypes=[dtype]
@@ -64,8 +66,6 @@ def stored_value(prefix: str, key: str, dtype: Any) -> Any:
 
 
 def _open(prefix: str | os.PathLike[str]) -> Any:
-    import tensorflow as tf
-
     try:
         return tf.train.load_checkpoint(str(prefix))
     except (ValueError, tf.errors.OpError) as error:
@@ -112,8 +112,6 @@ def _listed(names: list[str]) -> str:
 
 
 def _checked(key: str, variable: Any, shape: list[int], dtype: Any) -> StoredVariable:
-    import math
-
     if not variable.shape.is_compatible_with(shape) or variable.dtype.base_dtype != dtype:
         raise ModelError(
             f"{key} has shape {shape} and dtype {dtype.name} in the checkpoint, the model's "
@@ -128,8 +126,6 @@ def _match_objects(target: Any, reader: Any) -> tuple[Variables, list[str]]:
     The object graph in the file and that of ``target`` are walked side by side, edge by name, as
     TensorFlow does.
     """
-    from tensorflow.core.protobuf import trackable_object_graph_pb2
-
     content = reader.get_tensor(OBJECT_GRAPH)
     nodes = trackable_object_graph_pb2.TrackableObjectGraph.FromString(content).nodes
     found: Variables = {}

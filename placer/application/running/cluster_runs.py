@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from cost_models.cluster_files import read_task_addresses
 from cost_models.device_names import canonical
 from placer.application.devices.device_mapping import own_mapping
@@ -79,8 +81,6 @@ def call_in_time(
     Raises :class:`ClusterError` if it does not end in time, or fails because a task is gone; the
     message names the tasks that do not answer.  Other exceptions of ``call`` go through.
     """
-    import tensorflow as tf
-
     result: list[Any] = []
 
     def run() -> None:
@@ -126,8 +126,6 @@ class ClusterSession:
         time_limit_seconds: float = TIME_LIMIT_SECONDS,
         configure: Callable[[Any], None] | None = None,
     ) -> None:
-        import tensorflow as tf
-
         self.addresses = read_addresses(addresses)
         self.time_limit_seconds = time_limit_seconds
         require_tasks(self.addresses)
@@ -177,8 +175,6 @@ def local_master(addresses: Addresses) -> tuple[str, Any]:
 
     The server is started once, and lives as long as the process.
     """
-    import tensorflow as tf
-
     known = read_addresses(addresses)
     if not _masters:
         host = "localhost" if _is_loopback(known) else socket.gethostname()
@@ -206,8 +202,6 @@ def connect_cluster(
 
     Raises :class:`ClusterError` if a server does not answer in time.
     """
-    import tensorflow as tf
-
     known = read_addresses(addresses)
     require_tasks(known)
     cluster = tf.train.ClusterSpec(known)
@@ -233,8 +227,6 @@ def serve_task(
     addresses: str | os.PathLike[str] | Addresses, job: str, task: int, *, cpu_count: int = 1
 ) -> None:
     """Runs the server of one task until the process is ended."""
-    import tensorflow as tf
-
     config = tf.compat.v1.ConfigProto(device_count={"CPU": cpu_count})
     cluster = tf.train.ClusterSpec(read_addresses(addresses))
     tf.distribute.Server(cluster, job_name=job, task_index=task, config=config).join()

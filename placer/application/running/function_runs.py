@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
+
 from placer.application.placing.function_graphs import FunctionEnds, build_function
 from placer.application.running.program_runs import Run, run_flat
 from placer.extraction.graph_defs.protobufs import Captures
@@ -37,8 +40,6 @@ class PortableFunction:
 
 def run_portable(function: PortableFunction, *, optimised: bool) -> Run:
     """One run of a function that came from another process."""
-    from tensorflow.core.framework import graph_pb2
-
     alive, captures = [], {}
     for name, captured in function.captures.items():
         owner, captures[name] = _revive(captured)
@@ -51,8 +52,6 @@ def run_portable(function: PortableFunction, *, optimised: bool) -> Run:
 
 def _revive(captured: CapturedValue) -> tuple[Any, Any]:
     """(what must stay alive, the tensor to capture)."""
-    import tensorflow as tf
-
     with tf.device(captured.device or None):
         value = tf.constant(captured.value, captured.dtype)
         if not captured.is_variable:
@@ -63,8 +62,6 @@ def _revive(captured: CapturedValue) -> tuple[Any, Any]:
 
 def stuck_captures(captures: Captures, variables: Sequence[Any]) -> tuple[str, ...]:
     """The captures that cannot leave the process: resources besides ``variables``, variants."""
-    import tensorflow as tf
-
     handles = {id(variable.handle) for variable in variables}
     return tuple(
         name

@@ -12,6 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.core.config import flags
+from tensorflow.core.protobuf import config_pb2, saved_model_pb2
+from tensorflow.python.eager import context
+
 from placer.application.running.cluster_runs import local_master
 from placer.application.running.generated_inputs import Array, stand_in_weights
 from placer.extraction.files.sources import read_source
@@ -39,10 +44,6 @@ def graph_optimisation(enabled: bool) -> Iterator[None]:
     partition, has none for eager functions, only ``optimizer_options.opt_level`` in the
     configuration that each function copies from the context.
     """
-    import tensorflow as tf
-    from tensorflow.core.protobuf import config_pb2
-    from tensorflow.python.eager import context
-
     if enabled:
         yield
         return
@@ -70,8 +71,6 @@ def hardware_like_constants() -> Iterator[None]:
     to accelerators of one host (``core/common_runtime/replicate_constants_pass.cc``): in a
     rehearsal that would hide transfers that the hardware makes.
     """
-    from tensorflow.core.config import flags
-
     flag = getattr(flags.config(), "enable_aggressive_constant_replication", None)
     if flag is None or not flag.value():
         yield
@@ -91,7 +90,6 @@ def run_flat(
     ``keys`` name its flat outputs.  TensorFlow reports partitioned graphs only at the first call
     of a function: use a fresh one.
     """
-    import tensorflow as tf
 
     def call() -> dict[str, Array]:
         arguments = [
@@ -107,9 +105,6 @@ def run_flat(
 
 def _observed(function: Any, call: Callable[[], Mapping[str, Array]], optimised: bool) -> Run:
     """What ``call``, the first call of ``function``, gives and runs."""
-    import tensorflow as tf
-    from tensorflow.python.eager import context
-
     with graph_optimisation(optimised):
         context.enable_graph_collection()
         try:
@@ -152,8 +147,6 @@ def run_saved_model(
     ``output_keys`` in theirs.  ``path`` is a copy that may be changed.  Variables of a model
     without weights get made-up values.
     """
-    import tensorflow as tf
-
     # loaded, if need be without the records of an optimizer that is not here
     stored = (path / "variables" / "variables.index").exists()
     options = tf.saved_model.LoadOptions(
@@ -207,8 +200,6 @@ def drop_slot_records(path: Path) -> str:
 
     They ask for a Keras 2 optimizer when loaded, and ``tf.saved_model.load`` fails without one.
     """
-    from tensorflow.core.protobuf import saved_model_pb2
-
     file = path / "saved_model.pb"
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     for meta_graph in saved_model.meta_graphs:
@@ -246,8 +237,6 @@ def run_saved_model_session(path: Path, tags: Sequence[str], request: SessionReq
     stored = (path / "variables" / "variables.index").exists()
 
     def load(session: Any) -> tuple[str, ...]:
-        import tensorflow as tf
-
         tf.compat.v1.saved_model.load(session, list(tags), str(path))
         return () if stored else invent_state(session, session.graph)
 
@@ -258,8 +247,6 @@ def run_graph_session(graph_def: Any, request: SessionRequest) -> Run:
     """One session run of a GraphDef; variables get made-up values."""
 
     def load(session: Any) -> tuple[str, ...]:
-        import tensorflow as tf
-
         tf.graph_util.import_graph_def(graph_def, name="")
         return invent_state(session, session.graph)
 
@@ -268,8 +255,6 @@ def run_graph_session(graph_def: Any, request: SessionRequest) -> Run:
 
 def _config(request: SessionRequest) -> tuple[str, Any]:
     """(target, ConfigProto) of the session: this process, or it and the servers of a cluster."""
-    import tensorflow as tf
-
     config = tf.compat.v1.ConfigProto(
         device_count={"CPU": request.cpu_count}, allow_soft_placement=not request.strict
     )
@@ -286,8 +271,6 @@ def _config(request: SessionRequest) -> tuple[str, Any]:
 
 def _run_session(load: Callable[[Any], tuple[str, ...]], request: SessionRequest) -> Run:
     """The run of a session in which ``load`` puts the graph and its state; it returns notes."""
-    import tensorflow as tf
-
     v1 = tf.compat.v1
     target, config = _config(request)
     metadata = v1.RunMetadata()
@@ -306,8 +289,6 @@ def _run_session(load: Callable[[Any], tuple[str, ...]], request: SessionRequest
 
 def invent_state(session: Any, graph: Any) -> tuple[str, ...]:
     """Made-up values for every variable of a graph that comes without a checkpoint."""
-    import tensorflow as tf
-
     handles = [op for op in graph.get_operations() if op.type in VARIABLES]
     assigns, feeds = [], {}
     for number, op in enumerate(handles):
@@ -329,8 +310,6 @@ def _static_shape(op: Any) -> list[int]:
 
 
 def _assign(op: Any, value: Any) -> Any:
-    import tensorflow as tf
-
     if op.type == "VarHandleOp":
         return tf.raw_ops.AssignVariableOp(resource=op.outputs[0], value=value)
     return tf.raw_ops.Assign(ref=op.outputs[0], value=value, validate_shape=False).op

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from cost_models.device_names import canonical
 from placer.application.devices.device_mapping import (
     DeviceMapping,
@@ -41,8 +43,6 @@ def load_placed(
     ``on_hardware`` for absent devices, :class:`PlacerError` if it is too late to have the devices
     of a rehearsal.
     """
-    import tensorflow as tf
-
     # on the devices that the file names
     source = Path(path)
     saved_model = read_source(source)

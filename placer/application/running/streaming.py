@@ -11,6 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
 from cost_models.byte_sizes import parse_bytes
 from placer.application.placing.function_graphs import build_function
 from placer.application.running.checkpoints import OBJECT_GRAPH, VALUE, stored_value
@@ -46,8 +49,6 @@ class StreamedModel:
 
     def __call__(self, **inputs: Any) -> dict[str, Tensor]:
         """The outputs for ``inputs``.  Raises :class:`UsageError` if they are not the model's."""
-        import tensorflow as tf
-
         wanted = {item.key: item for item in self.program.inputs}
         if set(inputs) != set(wanted):
             raise UsageError(
@@ -112,8 +113,6 @@ class StoredWeights:
     """
 
     def __init__(self, path: Path, program: FlatProgram) -> None:
-        import tensorflow as tf
-
         self.prefix = str(path / "variables" / "variables")
         try:
             reader = tf.train.load_checkpoint(self.prefix)
@@ -143,8 +142,6 @@ def _bound_keys(path: Path, program: FlatProgram, content: bytes) -> dict[str, s
 
     The objects of a SavedModel have the same numbers in its graph and in its checkpoint.
     """
-    from tensorflow.core.protobuf import trackable_object_graph_pb2
-
     objects = trackable_object_graph_pb2.TrackableObjectGraph.FromString(content).nodes
     keys = {
         number: attribute.checkpoint_key

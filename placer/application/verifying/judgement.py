@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tensorflow.core.framework import graph_pb2, types_pb2
+
 from cost_models.device_names import canonical
 from placer.application.devices.device_mapping import DeviceMapping
 from placer.application.verifying.difference_codes import (
@@ -76,8 +78,6 @@ def judge(
     subject: Subject, mapping: DeviceMapping, result: RunResult, *, optimised: bool
 ) -> Verification:
     """The verification that the result of a run amounts to."""
-    from tensorflow.core.framework import graph_pb2
-
     program, plan, names = subject.program, subject.plan, subject.names
     if not result.partition_graphs and not subject.session:
         raise PlacerError(
@@ -145,8 +145,6 @@ def _variable_rows(
 
 def loop_outputs(nodes: Any) -> dict[str, tuple[int, ...]]:
     """For every ``While``, the numbers of its outputs that are no resources."""
-    from tensorflow.core.framework import types_pb2
-
     return {
         node.name: tuple(
             number

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from tensorflow.python.util import _pywrap_util_port
 
 from placer.application.devices.device_mapping import (
     DeviceMapping,
@@ -64,9 +66,7 @@ from placer.errors import PlacerError, UsageError
 from placer.extraction.division.dividing import planned
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.loading import load_program
-
-if TYPE_CHECKING:
-    from placer.plan.plan import Plan
+from placer.plan.plan import Plan
 
 
 def verify_live(
@@ -123,8 +123,6 @@ def _subject(program: FlatProgram, plan: Plan | None, *, applied: bool) -> Subje
 
 def merges_ops() -> bool:
     """Whether oneDNN merges ops of this process's graphs; decided when TensorFlow was imported."""
-    from tensorflow.python.util import _pywrap_util_port
-
     return bool(_pywrap_util_port.IsMklEnabled())
 
 

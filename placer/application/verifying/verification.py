@@ -6,7 +6,10 @@ import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from tensorflow.core.framework import graph_pb2
+from tensorflow.python.framework import func_graph, ops
 
 from placer.application.devices.device_mapping import HOST, own_mapping, process_mapping
 from placer.application.running.cluster_runs import read_addresses, require_tasks, session_host
@@ -20,9 +23,7 @@ from placer.errors import ModelError
 from placer.extraction.extraction import choice_of
 from placer.extraction.process.local_models import local_model
 from placer.graph.program_source import Bindings
-
-if TYPE_CHECKING:
-    from placer.plan.plan import Plan
+from placer.plan.plan import Plan
 
 TIME_LIMIT_SECONDS = 600.0
 
@@ -85,9 +86,6 @@ def verify(
 
 def _as_graph_def(source: Any) -> Any | None:
     """The GraphDef of a GraphDef or plain ``tf.Graph``; ``None`` for anything else."""
-    from tensorflow.core.framework import graph_pb2
-    from tensorflow.python.framework import func_graph, ops
-
     if isinstance(source, graph_pb2.GraphDef):
         return source
     if isinstance(source, ops.Graph) and not isinstance(source, func_graph.FuncGraph):

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from placements import cut_placement, plan_for
 
-from placer.application import apply, verify
+from placer import apply, verify
 from placer.application.placing.placed_programs import clear
 from placer.application.verifying import verification_process
 from placer.application.verifying.difference_codes import compare_outputs
