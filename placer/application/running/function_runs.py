@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2
 
 from placer.application.placing.function_graphs import FunctionEnds, build_function
 from placer.application.running.program_runs import Run, run_flat
@@ -28,10 +27,10 @@ class CapturedValue:
 
 @dataclass(frozen=True, kw_only=True)
 class PortableFunction:
-    """A flat function that another process can run: its GraphDef as bytes, its captures by
-    placeholder name, its arguments in order, names for its outputs."""
+    """A flat function that another process can run: its GraphDef, its captures by placeholder
+    name, its arguments in order, names for its outputs."""
 
-    graph_def: bytes
+    graph_def: Any
     ends: FunctionEnds
     captures: Mapping[str, CapturedValue]
     inputs: Sequence[Any]
@@ -44,9 +43,7 @@ def run_portable(function: PortableFunction, *, optimised: bool) -> Run:
     for name, captured in function.captures.items():
         owner, captures[name] = _revive(captured)
         alive.append(owner)
-    built = build_function(
-        graph_pb2.GraphDef.FromString(function.graph_def), function.ends, captures
-    )
+    built = build_function(function.graph_def, function.ends, captures)
     return run_flat(built, function.inputs, function.keys, optimised=optimised)
 
 

@@ -24,6 +24,33 @@ from placer.extraction.reading.saved_functions import find_function
 from placer.extraction.reading.signatures import choose_meta_graph
 from placer.graph.op_types import VARIABLES
 
+v1 = tf.compat.v1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What to run, unplaced and placed: ``kind`` is ``saved_model`` (TensorFlow 2),
+    ``saved_model_session``, ``graph`` or ``function``.
+
+    ``programs`` are paths of SavedModels or GraphDefs, or PortableFunctions (``kind`` says which);
+    ``inputs`` arrays by signature key or, for a session, by tensor name.  ``fetches``, (key,
+    tensor), and ``targets`` are those of the unplaced and of the placed graph.  The placed program
+    runs on the servers of ``cluster``, if given.
+    """
+
+    kind: str
+    programs: tuple[Any, Any]
+    inputs: Mapping[str, Array] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    signature: str = ""
+    fetches: tuple[tuple[tuple[str, str], ...], ...] = ((), ())
+    targets: tuple[tuple[str, ...], ...] = ((), ())
+    cpu_count: int = 1
+    hide_accelerators: bool = True
+    strict: bool = False
+    optimised: bool = False
+    cluster: Mapping[str, Mapping[int, str]] | None = None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
@@ -113,72 +140,50 @@ def _observed(function: Any, call: Callable[[], Mapping[str, Array]], optimised:
             metadata = context.export_run_metadata()
         finally:
             context.disable_graph_collection()
+    graphs = metadata.function_graphs  # the outermost function's first; none of a later call
     captured = function.captured_inputs
     first = len(function.inputs) - len(captured)
     return Run(
         outputs={key: value.numpy() for key, value in outputs.items()},
-        partition_graphs=_function_graphs(metadata),
+        partition_graphs=graphs[0].partition_graphs if graphs else (),
         variable_devices={first + n: handle.device for n, handle in enumerate(captured)},
     )
 
 
-def _function_graphs(metadata: Any) -> list[Any]:
-    """The partitioned graphs of the outermost function: the first that was instantiated.
-
-    None come with later calls of a function that was called before.
-    """
-    if not metadata.function_graphs:
-        return []
-    return list(metadata.function_graphs[0].partition_graphs)
-
-
-def run_saved_model(
-    path: Path,
-    tags: Sequence[str],
-    signature: str,
-    inputs: Mapping[str, Array],
-    output_keys: Sequence[str],
-    *,
-    optimised: bool = False,
-) -> Run:
+def run_saved_model(request: RunRequest, which: int) -> Run:
     """One call of a signature of a TensorFlow 2 SavedModel, variables on their saved devices.
 
-    A function that no signature exports takes ``inputs`` in their order and gives
-    ``output_keys`` in theirs.  ``path`` is a copy that may be changed.  Variables of a model
-    without weights get made-up values.
+    A function that no signature exports takes the inputs in their order and gives the outputs in
+    theirs.  The program is a copy that may be changed.  Variables of a model without weights get
+    made-up values.
     """
+    path, tags, inputs = Path(request.programs[which]), list(request.tags), request.inputs
     # loaded, if need be without the records of an optimizer that is not here
-    stored = (path / "variables" / "variables.index").exists()
+    stored = _has_weights(path)
     options = tf.saved_model.LoadOptions(
         experimental_variable_policy="save_variable_devices",
         experimental_skip_checkpoint=not stored,
     )
     notes = []
     try:
-        loaded = tf.saved_model.load(str(path), tags=list(tags), options=options)
+        loaded = tf.saved_model.load(str(path), tags=tags, options=options)
     except AttributeError as error:
         if "add_slot" not in str(error):
             raise
         notes.append(drop_slot_records(path))
-        loaded = tf.saved_model.load(str(path), tags=list(tags), options=options)
+        loaded = tf.saved_model.load(str(path), tags=tags, options=options)
     # its function, with weights, called once
-    exported = signature in loaded.signatures
-    function = (
-        loaded.signatures[signature] if exported else _inner_function(loaded, path, tags, signature)
-    )
+    exported = loaded.signatures.get(request.signature)
+    function = exported or _inner_function(loaded, path, tags, request.signature)
     if not stored:
         notes.append(_invent_weights(function.variables))
-    if not exported:
-        run = run_flat(function, list(inputs.values()), output_keys, optimised=optimised)
-        return replace(run, notes=tuple(notes))
-
-    def call() -> Mapping[str, Array]:
-        result: Mapping[str, Array] = function(
-            **{key: tf.constant(value) for key, value in inputs.items()}
-        )
-        return result
-
-    return replace(_observed(function, call, optimised), notes=tuple(notes))
+    if exported is None:
+        keys = [key for key, _ in request.fetches[which]]
+        run = run_flat(function, list(inputs.values()), keys, optimised=request.optimised)
+    else:
+        tensors = {key: tf.constant(value) for key, value in inputs.items()}
+        run = _observed(function, lambda: function(**tensors), request.optimised)
+    return replace(run, notes=tuple(notes))
 
 
 def _inner_function(loaded: Any, path: Path, tags: Sequence[str], name: str) -> Any:
@@ -219,72 +224,48 @@ def _invent_weights(variables: Sequence[Any]) -> str:
     return f"the model comes without weights: its {len(variables)} variables got made-up values"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SessionRequest:
-    """What a session feeds and fetches: arrays by tensor name, (key, tensor) pairs, op names."""
-
-    feeds: Mapping[str, Array]
-    fetches: Sequence[tuple[str, str]]
-    targets: Sequence[str] = ()
-    cpu_count: int = 1
-    strict: bool = False
-    optimised: bool = False
-    cluster: Mapping[str, Mapping[int, str]] | None = None
+def _has_weights(path: Path) -> bool:
+    return (path / "variables" / "variables.index").exists()
 
 
-def run_saved_model_session(path: Path, tags: Sequence[str], request: SessionRequest) -> Run:
-    """One session run of a SavedModel, loaded and initialised as a session does it."""
-    stored = (path / "variables" / "variables.index").exists()
+def run_session(request: RunRequest, which: int) -> Run:
+    """One session run of a SavedModel, loaded and initialised as a session does it, or of a
+    GraphDef; variables without weights get made-up values."""
+    path, fetches = Path(request.programs[which]), request.fetches[which]
+    target, config = _config(request, placed=which == 1)
+    metadata = v1.RunMetadata()
+    options = v1.RunOptions(output_partition_graphs=True)
+    wanted = [tensor for _, tensor in fetches], list(request.targets[which])
+    with tf.Graph().as_default(), v1.Session(target, config=config) as session:
+        if request.kind == "graph":
+            tf.graph_util.import_graph_def(read_source(path), name="")
+        else:
+            v1.saved_model.load(session, list(request.tags), str(path))
+        stored = request.kind != "graph" and _has_weights(path)
+        notes = () if stored else invent_state(session, session.graph)
+        values, _ = session.run(wanted, dict(request.inputs), options, metadata)
+    return Run(
+        outputs=dict(zip([key for key, _ in fetches], values, strict=True)),
+        partition_graphs=list(metadata.partition_graphs),
+        notes=notes,
+    )
 
-    def load(session: Any) -> tuple[str, ...]:
-        tf.compat.v1.saved_model.load(session, list(tags), str(path))
-        return () if stored else invent_state(session, session.graph)
 
-    return _run_session(load, request)
-
-
-def run_graph_session(graph_def: Any, request: SessionRequest) -> Run:
-    """One session run of a GraphDef; variables get made-up values."""
-
-    def load(session: Any) -> tuple[str, ...]:
-        tf.graph_util.import_graph_def(graph_def, name="")
-        return invent_state(session, session.graph)
-
-    return _run_session(load, request)
-
-
-def _config(request: SessionRequest) -> tuple[str, Any]:
+def _config(request: RunRequest, *, placed: bool) -> tuple[str, Any]:
     """(target, ConfigProto) of the session: this process, or it and the servers of a cluster."""
-    config = tf.compat.v1.ConfigProto(
-        device_count={"CPU": request.cpu_count}, allow_soft_placement=not request.strict
+    config = v1.ConfigProto(
+        device_count={"CPU": request.cpu_count},
+        allow_soft_placement=not (request.strict and placed),
     )
     if not request.optimised:
         config.graph_options.rewrite_options.disable_meta_optimizer = True
         config.graph_options.optimizer_options.opt_level = -1
-    if request.cluster is None:
+    if request.cluster is None or not placed:
         return "", config
     target, cluster = local_master(request.cluster)
     config.cluster_def.CopyFrom(cluster)
     config.isolate_session_state = True
     return target, config
-
-
-def _run_session(load: Callable[[Any], tuple[str, ...]], request: SessionRequest) -> Run:
-    """The run of a session in which ``load`` puts the graph and its state; it returns notes."""
-    v1 = tf.compat.v1
-    target, config = _config(request)
-    metadata = v1.RunMetadata()
-    options = v1.RunOptions(output_partition_graphs=True)
-    wanted = [tensor for _, tensor in request.fetches], list(request.targets)
-    with tf.Graph().as_default(), v1.Session(target, config=config) as session:
-        notes = load(session)
-        values, _ = session.run(wanted, dict(request.feeds), options, metadata)
-    keys = [key for key, _ in request.fetches]
-    return Run(
-        outputs=dict(zip(keys, values, strict=True)),
-        partition_graphs=list(metadata.partition_graphs),
-        notes=notes,
-    )
 
 
 def invent_state(session: Any, graph: Any) -> tuple[str, ...]:
@@ -295,7 +276,7 @@ def invent_state(session: Any, graph: Any) -> tuple[str, ...]:
         dtype = tf.dtypes.as_dtype(op.get_attr("dtype"))
         shape = tuple(size if size >= 0 else 1 for size in _static_shape(op))
         with graph.colocate_with(op, ignore_existing=True):
-            value = tf.compat.v1.placeholder(dtype, shape)
+            value = v1.placeholder(dtype, shape)
             assigns.append(_assign(op, value))
         feeds[value] = stand_in_weights(number, shape, dtype)
     session.run(assigns, feeds)

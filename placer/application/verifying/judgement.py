@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tensorflow.core.framework import graph_pb2, types_pb2
+from tensorflow.core.framework import types_pb2
 
 from cost_models.device_names import canonical
 from placer.application.devices.device_mapping import DeviceMapping
@@ -17,7 +17,7 @@ from placer.application.verifying.difference_codes import (
     compare_transfers,
 )
 from placer.application.verifying.partition_graphs import Execution, RuntimeNames, read_execution
-from placer.application.verifying.verification_process import RunResult
+from placer.application.verifying.verification_process import Runs
 from placer.application.verifying.verification_result import VariableRow, Verification
 from placer.errors import PlacerError
 from placer.extraction.graph_defs.program import FlatProgram
@@ -74,22 +74,19 @@ def requested_devices(program: FlatProgram, plan: Any) -> dict[str, str]:
     return found
 
 
-def judge(
-    subject: Subject, mapping: DeviceMapping, result: RunResult, *, optimised: bool
-) -> Verification:
-    """The verification that the result of a run amounts to."""
-    program, plan, names = subject.program, subject.plan, subject.names
-    if not result.partition_graphs and not subject.session:
+def judge(subject: Subject, mapping: DeviceMapping, runs: Runs, *, optimised: bool) -> Verification:
+    """The verification that the two runs amount to."""
+    program, plan, names, placed = subject.program, subject.plan, subject.names, runs.placed
+    if not placed.partition_graphs and not subject.session:
         raise PlacerError(
             "TensorFlow did not report what ran: it does so only at the first call of a function; "
             "verify in a fresh process"
         )
     exact = not (mapping.uses_accelerators or optimised or program.division)
-    graphs = [graph_pb2.GraphDef.FromString(content) for content in result.partition_graphs]
-    execution = in_plan_devices(read_execution(graphs, names), mapping)
+    execution = in_plan_devices(read_execution(placed.partition_graphs, names), mapping)
     held = {
         op_of(names.arguments[number]): mapping.planned(device)
-        for number, device in result.variable_devices.items()
+        for number, device in placed.variable_devices.items()
         if number < len(names.arguments)
     }
     execution = replace(execution, devices={**execution.devices, **held})
@@ -104,13 +101,13 @@ def judge(
         ops=compare_ops(run),
         transfers=compare_transfers(run, None if plan is None else plan.transfers),
         variables=_variable_rows(program, subject.requested, execution),
-        outputs=compare_outputs(result.placed_outputs, result.unplaced_outputs, exact=exact),
+        outputs=compare_outputs(placed.outputs, runs.unplaced_outputs, exact=exact),
         rehearsed=mapping.rehearsed,
         applied=subject.applied,
         planned=plan is not None,
         optimised=optimised,
         stand_ins=mapping.stand_ins,
-        notes=result.notes,
+        notes=placed.notes,
     )
 
 

@@ -44,6 +44,7 @@ from placer.application.running.function_runs import (
 )
 from placer.application.running.generated_inputs import Given, input_values
 from placer.application.running.program_runs import (
+    RunRequest,
     hardware_like_constants,
     run_flat,
 )
@@ -56,9 +57,7 @@ from placer.application.verifying.judgement import (
 )
 from placer.application.verifying.partition_graphs import RuntimeNames
 from placer.application.verifying.verification_process import (
-    RunRequest,
-    RunResult,
-    result_of_runs,
+    Runs,
     run_in_child,
 )
 from placer.application.verifying.verification_result import Verification
@@ -98,10 +97,10 @@ def verify_live(
     if options.cluster is None and _runs_here(mapping, stuck, options):
         if given is None and plan is not None:
             given = place_function(source, program, plan)
-        result = _run_here(subject, mapping, given, original, values, options)
+        runs = _run_here(subject, mapping, given, original, values, options)
     else:
-        result = _run_elsewhere(subject, mapping, given, original, values, options)
-    return judge(subject, mapping, result, optimised=options.optimised)
+        runs = _run_elsewhere(subject, mapping, given, original, values, options)
+    return judge(subject, mapping, runs, optimised=options.optimised)
 
 
 def _subject(program: FlatProgram, plan: Plan | None, *, applied: bool) -> Subject:
@@ -172,7 +171,7 @@ def _run_here(
     original: Any,
     values: list[Any],
     options: RunOptions,
-) -> RunResult:
+) -> Runs:
     """Both runs in this process, from the same values of the variables, which are put back."""
     program = subject.program
     unplaced_graph, placed_graph = _graph_defs(
@@ -196,7 +195,7 @@ def _run_here(
         constants = hardware_like_constants() if mapping.rehearsed else nullcontext()
         with constants, soft_placement(not strict):
             placed = run_flat(fresh, values, keys, optimised=options.optimised)
-    return result_of_runs(unplaced.outputs, placed)
+    return Runs(unplaced.outputs, placed)
 
 
 def _run_elsewhere(
@@ -206,7 +205,7 @@ def _run_elsewhere(
     original: Any,
     values: list[Any],
     options: RunOptions,
-) -> RunResult:
+) -> Runs:
     """Both runs in a fresh process, the function rebuilt from its flat graph and its values."""
     # the values of what is captured, on the devices of the plan and on none
     program = subject.program
@@ -219,9 +218,9 @@ def _run_elsewhere(
         captures = capture_values(given.captures, given.variables, devices)
     nowhere = {name: replace(value, device="") for name, value in captures.items()}
     # the function, unplaced and placed
-    functions = [
+    unplaced, placed = (
         PortableFunction(
-            graph_def=graph_def.SerializeToString(),
+            graph_def=graph_def,
             ends=find_ends(which),
             captures=held,
             inputs=values,
@@ -233,11 +232,10 @@ def _run_elsewhere(
             (nowhere, captures),
             strict=True,
         )
-    ]
+    )
     request = RunRequest(
         kind="function",
-        unplaced=functions[0],
-        placed=functions[1],
+        programs=(unplaced, placed),
         cpu_count=mapping.cpu_count,
         hide_accelerators=mapping.rehearsed,
         strict=options.strict,

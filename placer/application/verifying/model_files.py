@@ -23,9 +23,9 @@ from placer.application.placing.saved_model import (
     write_saved_model,
 )
 from placer.application.running.generated_inputs import Array
+from placer.application.running.program_runs import RunRequest
 from placer.application.verifying.judgement import Subject, loop_outputs, requested_devices
 from placer.application.verifying.partition_graphs import RuntimeNames
-from placer.application.verifying.verification_process import RunRequest
 from placer.extraction.division.dividing import divided, planned
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.files.sources import read_source
@@ -131,8 +131,7 @@ class ModelFile:
         flat = self.is_saved_model or not self.applied
         return RunRequest(
             kind=self._kind,
-            unplaced=str(folder / "unplaced"),
-            placed=str(folder / "placed"),
+            programs=(str(folder / "unplaced"), str(folder / "placed")),
             inputs=inputs if eager else {tensors[key]: value for key, value in inputs.items()},
             tags=self.program.tags,
             signature=self.program.signature,

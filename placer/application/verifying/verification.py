@@ -115,7 +115,7 @@ def _verify_file(model: ModelFile, inputs: Given, options: RunOptions) -> Verifi
             cluster=options.cluster,
         )
         try:
-            result = run_in_child(request, time_limit_seconds=options.time_limit_seconds)
+            runs = run_in_child(request, time_limit_seconds=options.time_limit_seconds)
         except ModelError as error:
             if guessed := guesses(model.program, inputs, bindings):
                 raise ModelError(
@@ -125,5 +125,6 @@ def _verify_file(model: ModelFile, inputs: Given, options: RunOptions) -> Verifi
             raise
     if model.seeded:
         note = f"{model.seeded} random ops have no seed; they ran with one, so that runs compare"
-        result = replace(result, notes=(*result.notes, note))
-    return judge(subject, mapping, result, optimised=options.optimised)
+        placed = replace(runs.placed, notes=(*runs.placed.notes, note))
+        runs = runs._replace(placed=placed)
+    return judge(subject, mapping, runs, optimised=options.optimised)
