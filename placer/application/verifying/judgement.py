@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
-
-from tensorflow.core.framework import types_pb2
 
 from cost_models.device_names import canonical
 from placer.application.devices.device_mapping import DeviceMapping
@@ -21,7 +20,6 @@ from placer.application.verifying.verification_process import Runs
 from placer.application.verifying.verification_result import VariableRow, Verification
 from placer.errors import PlacerError
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.graph.op_types import LOOPS
 from placer.graph.tensor_names import op_of
 
 
@@ -46,32 +44,29 @@ class RunOptions:
 class Subject:
     """A program that ran, and what it is compared with.
 
-    ``requested`` are canonical devices by flat op, ``names`` explains names at run time.
+    ``names`` explains names at run time.
     ``session``: it runs in a session; ``applied``: the plan was applied for this run only.
     """
 
     program: FlatProgram
     plan: Any
-    requested: Mapping[str, str]
     names: RuntimeNames
     session: bool = False
     applied: bool = False
 
-
-def requested_devices(program: FlatProgram, plan: Any) -> dict[str, str]:
-    """The device each op is asked to run on: the plan's, else the one in the graph.
-
-    Canonical names; ``""`` where the graph names none, or not a single one.
-    """
-    if plan is not None:
-        return {name: canonical(device) for name, device in plan.placement.items()}
-    found = {}
-    for node in program.graph_def.node:
-        try:
-            found[node.name] = canonical(node.device) if node.device else ""
-        except ValueError:
-            found[node.name] = ""
-    return found
+    @cached_property
+    def requested(self) -> Mapping[str, str]:
+        """The device each op is asked to run on: the plan's, else the one in the graph; ``""``
+        where the graph names none, or not a single one."""
+        if self.plan is not None:
+            return {name: canonical(device) for name, device in self.plan.placement.items()}
+        found = {}
+        for node in self.program.graph_def.node:
+            try:
+                found[node.name] = canonical(node.device) if node.device else ""
+            except ValueError:
+                found[node.name] = ""
+        return found
 
 
 def judge(subject: Subject, mapping: DeviceMapping, runs: Runs, *, optimised: bool) -> Verification:
@@ -83,7 +78,7 @@ def judge(subject: Subject, mapping: DeviceMapping, runs: Runs, *, optimised: bo
             "verify in a fresh process"
         )
     exact = not (mapping.uses_accelerators or optimised or program.division)
-    execution = in_plan_devices(read_execution(placed.partition_graphs, names), mapping)
+    execution = read_execution(placed.partition_graphs, names, mapping.planned)
     held = {
         op_of(names.arguments[number]): mapping.planned(device)
         for number, device in placed.variable_devices.items()
@@ -111,22 +106,6 @@ def judge(subject: Subject, mapping: DeviceMapping, runs: Runs, *, optimised: bo
     )
 
 
-def in_plan_devices(execution: Execution, mapping: DeviceMapping) -> Execution:
-    """The execution with every stand-in replaced by the device it stands for."""
-    return Execution(
-        devices={name: mapping.planned(device) for name, device in execution.devices.items()},
-        inner_devices={
-            name: frozenset(mapping.planned(device) for device in devices)
-            for name, devices in execution.inner_devices.items()
-        },
-        transfers=frozenset(
-            replace(t, source=mapping.planned(t.source), target=mapping.planned(t.target))
-            for t in execution.transfers
-        ),
-        fused=execution.fused,
-    )
-
-
 def _variable_rows(
     program: FlatProgram, requested: Mapping[str, str], execution: Execution
 ) -> tuple[VariableRow, ...]:
@@ -138,16 +117,3 @@ def _variable_rows(
         )
         for variable in program.variables
     )
-
-
-def loop_outputs(nodes: Any) -> dict[str, tuple[int, ...]]:
-    """For every ``While``, the numbers of its outputs that are no resources."""
-    return {
-        node.name: tuple(
-            number
-            for number, dtype in enumerate(node.attr["T"].list.type)
-            if dtype != types_pb2.DT_RESOURCE
-        )
-        for node in nodes
-        if node.op in LOOPS
-    }

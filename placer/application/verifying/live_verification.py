@@ -52,10 +52,8 @@ from placer.application.verifying.judgement import (
     RunOptions,
     Subject,
     judge,
-    loop_outputs,
-    requested_devices,
 )
-from placer.application.verifying.partition_graphs import RuntimeNames
+from placer.application.verifying.partition_graphs import runtime_names
 from placer.application.verifying.verification_process import (
     Runs,
     run_in_child,
@@ -84,7 +82,13 @@ def verify_live(
         program, plan = given.program, plan or given.plan
     if plan is not None:
         program = planned_program(program, plan)
-    subject = _subject(program, plan, applied=given is None and plan is not None)
+    captured = [f"{name}:0" for name in program.captures]
+    subject = Subject(
+        program=program,
+        plan=plan,
+        names=runtime_names(program.graph_def.node, [*find_ends(program).inputs, *captured]),
+        applied=given is None and plan is not None,
+    )
     bindings = {} if plan is None else plan.bindings
     values = list(input_values(program, inputs, bindings, options.seed).values())
     wanted = set(subject.requested.values()) - {""}
@@ -101,23 +105,6 @@ def verify_live(
     else:
         runs = _run_elsewhere(subject, mapping, given, original, values, options)
     return judge(subject, mapping, runs, optimised=options.optimised)
-
-
-def _subject(program: FlatProgram, plan: Plan | None, *, applied: bool) -> Subject:
-    nodes = program.graph_def.node
-    captured = [f"{name}:0" for name in program.captures]
-    names = RuntimeNames(
-        ops=frozenset(node.name for node in nodes),
-        arguments=(*find_ends(program).inputs, *captured),
-        loop_outputs=loop_outputs(nodes),
-    )
-    return Subject(
-        program=program,
-        plan=plan,
-        requested=requested_devices(program, plan),
-        names=names,
-        applied=applied,
-    )
 
 
 def merges_ops() -> bool:
