@@ -15,6 +15,7 @@ from placer.application.devices.device_mapping import (
     configure_logical_cpus,
     own_mapping,
     process_mapping,
+    rehearsal_mapping,
 )
 from placer.errors import PlacerError, UsageError
 from placer.plan.plan import Plan
@@ -64,13 +65,18 @@ def configure_runtime(
     count = gpu_count(plan)
     if split_gpu and gpus and 0 < len(gpus) < count and not on_hardware:
         tf.config.set_visible_devices(gpus[:1], "GPU")
-        tf.config.set_logical_device_configuration(gpus[0], _divided(plan, count))
+        parts = [_part(plan, index) for index in range(count)]
+        tf.config.set_logical_device_configuration(gpus[0], parts)
         mapping = own_mapping(plan.placement.values())
     else:
         mapping = process_mapping(plan.placement.values(), on_hardware=on_hardware)
         used = [] if mapping.rehearsed else gpus[:count]
         tf.config.set_visible_devices(used, "GPU")
-        _limit(used, plan, memory)
+        for index, gpu in enumerate(used):
+            if memory == "growth":
+                tf.config.experimental.set_memory_growth(gpu, True)
+            elif memory == "limit":
+                tf.config.set_logical_device_configuration(gpu, [_part(plan, index)])
     configure_logical_cpus(mapping.cpu_count)
     return mapping
 
@@ -88,8 +94,6 @@ def session_config(
     With ``rehearse`` it has logical CPU devices for a graph of ``apply(..., rehearse=True)`` and
     no GPU.  Other arguments and errors as for :func:`configure_runtime`.
     """
-    from placer.application.devices.device_mapping import rehearsal_mapping
-
     if memory not in ("growth", "limit", "all"):
         raise UsageError(f"memory={memory!r} is none of 'growth', 'limit' and 'all'")
     count = gpu_count(plan)
@@ -123,20 +127,9 @@ def _cap(plan: Plan, index: int) -> int:
     return caps[f"GPU:{index}"]
 
 
-def _divided(plan: Plan, count: int) -> list[Any]:
-    return [
-        tf.config.LogicalDeviceConfiguration(memory_limit=_cap(plan, index) / MEBIBYTE)
-        for index in range(count)
-    ]
-
-
-def _limit(gpus: list[Any], plan: Plan, memory: str) -> None:
-    for index, gpu in enumerate(gpus):
-        if memory == "growth":
-            tf.config.experimental.set_memory_growth(gpu, True)
-        elif memory == "limit":
-            limit = tf.config.LogicalDeviceConfiguration(memory_limit=_cap(plan, index) / MEBIBYTE)
-            tf.config.set_logical_device_configuration(gpu, [limit])
+def _part(plan: Plan, index: int) -> Any:
+    """A logical device of as much memory as the plan's cap."""
+    return tf.config.LogicalDeviceConfiguration(memory_limit=_cap(plan, index) / MEBIBYTE)
 
 
 @contextmanager

@@ -226,16 +226,11 @@ def derive_placement(
         fixed |= {op: found[0]} if found else {}
     placement = {n.name: fixed.get(n.name) or planned.get(n.name) for n in nodes}
     for node in nodes:
-        placement[node.name] = placement[node.name] or _first(node.input, placement)
+        before = (placement[name] for name in map(source_of, node.input))
+        placement[node.name] = placement[node.name] or next(filter(None, before), None)
     for node in reversed(nodes):
         for name in map(source_of, node.input):
             placement[name] = placement[name] or placement[node.name]
-    return {node.name: _possible(node, placement[node.name] or HOST, fixed) for node in nodes}
-
-
-def _first(references: Any, placement: Mapping[str, str | None]) -> str | None:
-    return next((placement[name] for name in map(source_of, references) if placement[name]), None)
-
-
-def _possible(node: Any, device: str, fixed: Mapping[str, str]) -> str:
-    return device if node.name in fixed or has_kernel(node, device) else HOST
+    devices = {node.name: placement[node.name] or HOST for node in nodes}
+    lacking = {n.name for n in nodes if n.name not in fixed and not has_kernel(n, devices[n.name])}
+    return devices | dict.fromkeys(lacking, HOST)

@@ -100,13 +100,10 @@ def place_function(
     original = original_function(source)
     moved = _move_variables(program, original, plan.placement, mapping, copies)
     captures = _new_captures(program, moved, plan, mapping)
-    function = build_function(
-        placed_graph(program, plan, mapping),
-        find_ends(program),
-        captures,
-        original,
-        [variable.copy for variable in moved],
-    )
+    graph_def = place_graph_def(program, plan.placement)
+    map_graph_devices(graph_def, mapping.stand_in)
+    variables = [variable.copy for variable in moved]
+    function = build_function(graph_def, find_ends(program), captures, original, variables)
     return PlacedFunction(
         concrete_function=function,
         program=program,
@@ -117,13 +114,6 @@ def place_function(
         mapping=mapping,
         strict=strict,
     )
-
-
-def placed_graph(program: FlatProgram, plan: Plan, mapping: DeviceMapping) -> Any:
-    """The placed flat GraphDef with the devices of this process."""
-    graph_def = place_graph_def(program, plan.placement)
-    map_graph_devices(graph_def, mapping.stand_in)
-    return graph_def
 
 
 def original_function(source: Any) -> Any:

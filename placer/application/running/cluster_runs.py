@@ -24,6 +24,9 @@ from placer.extraction.graph_defs.protobufs import copied
 
 CLIENT_JOB = "client"
 """This process in a session.  TensorFlow refuses the name ``localhost`` there."""
+SESSION_HOST = f"/job:{CLIENT_JOB}/task:0/device:CPU:0"
+"""The canonical name that a session over several machines has for the host of this process."""
+
 TIME_LIMIT_SECONDS = 60.0
 _PROBE_SECONDS = 2.0
 
@@ -135,15 +138,12 @@ class ClusterSession:
         if configure is not None:
             configure(config)
         mine = copied(graph_def)
-        map_graph_devices(mine, own_mapping((), host=session_host()).stand_in)
+        map_graph_devices(mine, own_mapping((), host=SESSION_HOST).stand_in)
         self.graph = tf.Graph()
         with self.graph.as_default():
             tf.graph_util.import_graph_def(mine, name="")
         self.session = tf.compat.v1.Session(target, self.graph, config)
-        self._in_time(lambda: require_devices(mine, self._devices()))
-
-    def _devices(self) -> list[str]:
-        return [device.name for device in self.session.list_devices()]
+        self._in_time(lambda: require_devices(mine, self.session.list_devices()))
 
     def _in_time(self, call: Callable[[], Any]) -> Any:
         return call_in_time(call, self.addresses, self.time_limit_seconds)
@@ -184,11 +184,6 @@ def local_master(addresses: Addresses) -> tuple[str, Any]:
     return target, tf.train.ClusterSpec({**known, CLIENT_JOB: own}).as_cluster_def()
 
 
-def session_host() -> str:
-    """The canonical name that a session over several machines has for the host of this process."""
-    return f"/job:{CLIENT_JOB}/task:0/device:CPU:0"
-
-
 def _is_loopback(addresses: Mapping[str, Mapping[int, str]]) -> bool:
     hosts = {a.rpartition(":")[0] for tasks in addresses.values() for a in tasks.values()}
     return hosts <= {"127.0.0.1", "localhost"}
@@ -205,16 +200,13 @@ def connect_cluster(
     known = read_addresses(addresses)
     require_tasks(known)
     cluster = tf.train.ClusterSpec(known)
-    call_in_time(
-        lambda: tf.config.experimental_connect_to_cluster(cluster),
-        known,
-        time_limit_seconds,
-    )
+    connect = tf.config.experimental_connect_to_cluster
+    call_in_time(lambda: connect(cluster), known, time_limit_seconds)
 
 
-def require_devices(graph_def: Any, present: Iterable[str]) -> None:
+def require_devices(graph_def: Any, present: Iterable[Any]) -> None:
     """Raises :class:`UsageError` if ops of ``graph_def`` ask for devices that are not there."""
-    there = {canonical(name) for name in present}
+    there = {canonical(device.name) for device in present}
     asked = {canonical(node.device) for node in graph_def.node if node.device}
     if absent := sorted(asked - there):
         raise UsageError(

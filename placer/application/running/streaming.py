@@ -17,7 +17,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from cost_models.byte_sizes import parse_bytes
 from placer.application.placing.function_graphs import build_function
 from placer.application.running.checkpoints import OBJECT_GRAPH, VALUE, stored_value
-from placer.application.running.weight_stages import WeightStage, cut_into_stages
+from placer.application.running.weight_stages import StageCutter, WeightStage
 from placer.errors import ModelError, UsageError
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.program import FlatProgram
@@ -101,7 +101,7 @@ def stream(
     if program.source_format != "saved_model":
         raise UsageError(f"{os.fspath(path)} is no SavedModel: only one is run a part at a time")
     size = parse_bytes(resident) if isinstance(resident, str) else resident
-    stages = cut_into_stages(program, size // 2)
+    stages = StageCutter(program, size // 2).stages()
     return StreamedModel(program, stages, StoredWeights(Path(path), program))
 
 

@@ -12,7 +12,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import func_graph, ops
 
 from placer.application.devices.device_mapping import HOST, own_mapping, process_mapping
-from placer.application.running.cluster_runs import read_addresses, require_tasks, session_host
+from placer.application.running.cluster_runs import SESSION_HOST, read_addresses, require_tasks
 from placer.application.running.generated_inputs import Given, guesses, input_values
 from placer.application.verifying.judgement import RunOptions, judge
 from placer.application.verifying.live_verification import verify_live
@@ -97,7 +97,7 @@ def _verify_file(model: ModelFile, inputs: Given, options: RunOptions) -> Verifi
     subject = model.subject
     wanted = set(subject.requested.values()) - {""}
     if options.cluster is not None:
-        mapping = own_mapping(wanted, host=HOST if model.is_eager else session_host())
+        mapping = own_mapping(wanted, host=HOST if model.is_eager else SESSION_HOST)
     else:
         mapping = process_mapping(wanted, on_hardware=options.on_hardware)
     bindings: Bindings = {} if model.plan is None else model.plan.bindings
