@@ -17,6 +17,7 @@ from tensorflow.core.config import flags
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 from tensorflow.python.eager import context
 
+from placer.application.devices.device_mapping import DeviceMapping
 from placer.application.running.cluster_runs import local_master
 from placer.application.running.generated_inputs import Array, stand_in_weights
 from placer.extraction.files.sources import read_source
@@ -27,6 +28,23 @@ from placer.graph.op_types import VARIABLES
 v1 = tf.compat.v1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a program is run for a verification.
+
+    ``on_hardware`` forbids a rehearsal, ``strict`` switches soft placement off, ``optimised``
+    leaves graph optimisation on, ``seed`` is that of made-up inputs.  ``cluster`` are addresses of
+    servers by job and task, whose devices the placed program uses.
+    """
+
+    on_hardware: bool = False
+    strict: bool = False
+    optimised: bool = False
+    time_limit_seconds: float = 600.0
+    seed: int = 0
+    cluster: Mapping[str, Mapping[int, str]] | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
     """What to run, unplaced and placed: ``kind`` is ``saved_model`` (TensorFlow 2),
@@ -35,7 +53,7 @@ class RunRequest:
     ``programs`` are paths of SavedModels or GraphDefs, or PortableFunctions (``kind`` says which);
     ``inputs`` arrays by signature key or, for a session, by tensor name.  ``fetches``, (key,
     tensor), and ``targets`` are those of the unplaced and of the placed graph.  The placed program
-    runs on the servers of ``cluster``, if given.
+    runs on the devices of ``mapping``.
     """
 
     kind: str
@@ -45,11 +63,8 @@ class RunRequest:
     signature: str = ""
     fetches: tuple[tuple[tuple[str, str], ...], ...] = ((), ())
     targets: tuple[tuple[str, ...], ...] = ((), ())
-    cpu_count: int = 1
-    hide_accelerators: bool = True
-    strict: bool = False
-    optimised: bool = False
-    cluster: Mapping[str, Mapping[int, str]] | None = None
+    mapping: DeviceMapping = field(default_factory=DeviceMapping)
+    options: RunOptions = field(default_factory=RunOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,10 +194,10 @@ def run_saved_model(request: RunRequest, which: int) -> Run:
         notes.append(_invent_weights(function.variables))
     if exported is None:
         keys = [key for key, _ in request.fetches[which]]
-        run = run_flat(function, list(inputs.values()), keys, optimised=request.optimised)
+        run = run_flat(function, list(inputs.values()), keys, optimised=request.options.optimised)
     else:
         tensors = {key: tf.constant(value) for key, value in inputs.items()}
-        run = _observed(function, lambda: function(**tensors), request.optimised)
+        run = _observed(function, lambda: function(**tensors), request.options.optimised)
     return replace(run, notes=tuple(notes))
 
 
@@ -254,15 +269,15 @@ def run_session(request: RunRequest, which: int) -> Run:
 def _config(request: RunRequest, *, placed: bool) -> tuple[str, Any]:
     """(target, ConfigProto) of the session: this process, or it and the servers of a cluster."""
     config = v1.ConfigProto(
-        device_count={"CPU": request.cpu_count},
-        allow_soft_placement=not (request.strict and placed),
+        device_count={"CPU": request.mapping.cpu_count},
+        allow_soft_placement=not (request.options.strict and placed),
     )
-    if not request.optimised:
+    if not request.options.optimised:
         config.graph_options.rewrite_options.disable_meta_optimizer = True
         config.graph_options.optimizer_options.opt_level = -1
-    if request.cluster is None or not placed:
+    if request.options.cluster is None or not placed:
         return "", config
-    target, cluster = local_master(request.cluster)
+    target, cluster = local_master(request.options.cluster)
     config.cluster_def.CopyFrom(cluster)
     config.isolate_session_state = True
     return target, config

@@ -23,29 +23,12 @@ from placer.extraction.graph_defs.program import FlatProgram
 from placer.graph.tensor_names import op_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """How a program is run for a verification.
-
-    ``on_hardware`` forbids a rehearsal, ``strict`` switches soft placement off, ``optimised``
-    leaves graph optimisation on, ``seed`` is that of made-up inputs.  ``cluster`` are addresses of
-    servers by job and task, whose devices the placed program uses.
-    """
-
-    on_hardware: bool = False
-    strict: bool = False
-    optimised: bool = False
-    time_limit_seconds: float = 600.0
-    seed: int = 0
-    cluster: Mapping[str, Mapping[int, str]] | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Subject:
     """A program that ran, and what it is compared with.
 
-    ``names`` explains names at run time.
-    ``session``: it runs in a session; ``applied``: the plan was applied for this run only.
+    ``names`` explains names at run time.  ``session``: it runs in a session;
+    ``applied``: the plan was applied for this run only.
     """
 
     program: FlatProgram

@@ -44,12 +44,12 @@ from placer.application.running.function_runs import (
 )
 from placer.application.running.generated_inputs import Given, input_values
 from placer.application.running.program_runs import (
+    RunOptions,
     RunRequest,
     hardware_like_constants,
     run_flat,
 )
 from placer.application.verifying.judgement import (
-    RunOptions,
     Subject,
     judge,
 )
@@ -223,10 +223,7 @@ def _run_elsewhere(
     request = RunRequest(
         kind="function",
         programs=(unplaced, placed),
-        cpu_count=mapping.cpu_count,
-        hide_accelerators=mapping.rehearsed,
-        strict=options.strict,
-        optimised=options.optimised,
-        cluster=options.cluster,
+        mapping=mapping,
+        options=options,
     )
-    return run_in_child(request, time_limit_seconds=options.time_limit_seconds)
+    return run_in_child(request)

@@ -14,7 +14,8 @@ from tensorflow.python.framework import func_graph, ops
 from placer.application.devices.device_mapping import HOST, own_mapping, process_mapping
 from placer.application.running.cluster_runs import SESSION_HOST, read_addresses, require_tasks
 from placer.application.running.generated_inputs import Given, guesses, input_values
-from placer.application.verifying.judgement import RunOptions, judge
+from placer.application.running.program_runs import RunOptions
+from placer.application.verifying.judgement import judge
 from placer.application.verifying.live_verification import verify_live
 from placer.application.verifying.model_files import ModelFile
 from placer.application.verifying.verification_process import run_in_child
@@ -106,16 +107,9 @@ def _verify_file(model: ModelFile, inputs: Given, options: RunOptions) -> Verifi
         folder = Path(name)
         model.write_unplaced(folder / "unplaced", mapping.reference_device)
         model.write_placed(folder / "placed", mapping)
-        request = replace(
-            model.request(folder, values),
-            cpu_count=mapping.cpu_count,
-            hide_accelerators=mapping.rehearsed,
-            strict=options.strict,
-            optimised=options.optimised,
-            cluster=options.cluster,
-        )
+        request = replace(model.request(folder, values), mapping=mapping, options=options)
         try:
-            runs = run_in_child(request, time_limit_seconds=options.time_limit_seconds)
+            runs = run_in_child(request)
         except ModelError as error:
             if guessed := guesses(model.program, inputs, bindings):
                 raise ModelError(

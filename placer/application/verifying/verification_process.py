@@ -37,15 +37,16 @@ class Runs(NamedTuple):
     placed: Run
 
 
-def run_in_child(request: RunRequest, *, time_limit_seconds: float) -> Runs:
+def run_in_child(request: RunRequest) -> Runs:
     """Both runs of ``request``, in a fresh process.
 
     Raises :class:`ModelError` if the unplaced program does not run, or not to its end within the
     time limit, :class:`VerificationError` if only the placed one does not.
     """
-    outcome = run_task(f"{__name__}:execute", request, time_limit_seconds, _environment(request))
+    limit = request.options.time_limit_seconds
+    outcome = run_task(f"{__name__}:execute", request, limit, _environment(request))
     if outcome.ending is Ending.LATE:
-        raise _too_slow(outcome.answer == _UNPLACED_RAN, time_limit_seconds)
+        raise _too_slow(outcome.answer == _UNPLACED_RAN, limit)
     if outcome.ending is Ending.DIED:
         raise VerificationError(f"the run died: {outcome.reason}")
     found: Runs = outcome.answer
@@ -69,9 +70,9 @@ def _too_slow(unplaced_ended: bool, time_limit_seconds: float) -> PlacerError:
 
 def _environment(request: RunRequest) -> dict[str, str]:
     environment = {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")}
-    if not request.optimised:
+    if not request.options.optimised:
         environment["TF_ENABLE_ONEDNN_OPTS"] = "0"
-    if request.hide_accelerators:
+    if request.mapping.rehearsed:
         environment["CUDA_VISIBLE_DEVICES"] = "-1"
     return environment
 
@@ -81,9 +82,9 @@ def execute(request: RunRequest, tell: Tell) -> Runs:
 
     Raises as :func:`run_in_child`.
     """
-    configure_logical_cpus(request.cpu_count)
-    if request.cluster is not None and request.kind in ("function", "saved_model"):
-        connect_cluster(request.cluster)
+    configure_logical_cpus(request.mapping.cpu_count)
+    if request.options.cluster is not None and request.kind in ("function", "saved_model"):
+        connect_cluster(request.options.cluster)
     try:
         unplaced_outputs = _run(request, 0).outputs
     except Exception as error:  # the caller says it, whatever it is
@@ -108,7 +109,7 @@ def _in_short(error: Exception) -> str:
 def _run(request: RunRequest, which: int) -> Run:
     if request.kind in ("graph", "saved_model_session"):
         return run_session(request, which)
-    with soft_placement(not (request.strict and which == 1)):
+    with soft_placement(not (request.options.strict and which == 1)):
         if request.kind == "saved_model":
             return run_saved_model(request, which)
-        return run_portable(request.programs[which], optimised=request.optimised)
+        return run_portable(request.programs[which], optimised=request.options.optimised)

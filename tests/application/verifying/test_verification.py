@@ -159,7 +159,7 @@ def test_a_placed_program_that_does_not_end_is_a_mismatch(monkeypatch):
     late = Outcome(ending=Ending.LATE, answer=told, reason="it took more than 6 seconds")
     monkeypatch.setattr(verification_process, "run_task", lambda *_: late)
     with pytest.raises(VerificationError, match="ran without the placement, but with it"):
-        run_in_child(RunRequest(kind="graph", programs=("", "")), time_limit_seconds=6)
+        run_in_child(RunRequest(kind="graph", programs=("", "")))
 
 
 def test_wrong_inputs_and_plans_are_usage_errors(tmp_path):
