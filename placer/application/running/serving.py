@@ -61,7 +61,7 @@ def load_placed(
     folder = Path(tempfile.mkdtemp(prefix="placer-rehearsal-"))
     try:
         for meta_graph in saved_model.meta_graphs:
-            map_devices(meta_graph, lambda device: mapping.stand_in(device) if device else "")
+            map_devices(meta_graph, mapping.stand_in)
         write_saved_model(source, saved_model, folder / "model", bring=soft_link)
         loaded = tf.saved_model.load(str(folder / "model"), tags=tags, options=options)
     except BaseException:
