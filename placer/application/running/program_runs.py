@@ -160,7 +160,7 @@ def _observed(function: Any, call: Callable[[], Mapping[str, Array]], optimised:
     first = len(function.inputs) - len(captured)
     return Run(
         outputs={key: value.numpy() for key, value in outputs.items()},
-        partition_graphs=graphs[0].partition_graphs if graphs else (),
+        partition_graphs=list(graphs[0].partition_graphs) if graphs else [],
         variable_devices={first + n: handle.device for n, handle in enumerate(captured)},
     )
 
