@@ -63,10 +63,8 @@ def build_function(
     with graph.as_default():
         importer.import_graph_def(graph_def, name="")
         _set_ends(graph, ends, captures)
-        _set_structure(graph, ends, original)
-    function = functions.ConcreteFunction.from_func_graph(
-        graph, _function_type(graph, original), attrs={}
-    )
+        signature = _set_structure(graph, ends, original)
+    function = functions.ConcreteFunction.from_func_graph(graph, signature, attrs={})
     function.set_variables(variables)
     weakref.finalize(function, _forget_functions, registered)
     return function
@@ -116,25 +114,21 @@ def _set_ends(graph: Any, ends: FunctionEnds, captures: Captures) -> None:
     graph.control_outputs = [graph.get_operation_by_name(name) for name in ends.sinks]
 
 
-def _set_structure(graph: Any, ends: FunctionEnds, original: Any) -> None:
+def _set_structure(graph: Any, ends: FunctionEnds, original: Any) -> Any:
+    """Gives ``graph`` the signature of ``original``, else flat lists; returns its type."""
+    captures = graph.function_captures.capture_types
     if original is not None:
         graph.structured_input_signature = original.structured_input_signature
         graph.structured_outputs = original.structured_outputs
-        return
+        signature = original.function_type
+        return function_type.FunctionType(
+            signature.parameters.values(), captures, return_annotation=signature.output
+        )
     specs = [tf.TensorSpec(t.shape, t.dtype) for t in graph.inputs[: len(ends.inputs)]]
     graph.structured_input_signature = (tuple(specs), {})
     graph.structured_outputs = list(graph.outputs)
-
-
-def _function_type(graph: Any, original: Any) -> Any:
-    captures = graph.function_captures.capture_types
-    if original is None:
-        return function_type.from_structured_signature(
-            graph.structured_input_signature, graph.structured_outputs, captures
-        )
-    signature = original.function_type
-    return function_type.FunctionType(
-        signature.parameters.values(), captures, return_annotation=signature.output
+    return function_type.from_structured_signature(
+        graph.structured_input_signature, graph.structured_outputs, captures
     )
 
 
