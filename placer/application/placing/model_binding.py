@@ -35,8 +35,6 @@ from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
 
-_RUNNERS = ("train_function", "test_function", "predict_function")
-
 
 @contextmanager
 def bind_model(plan: Plan, model: Any, *, strict: bool = False) -> Iterator[BoundModel]:
@@ -52,7 +50,7 @@ def bind_model(plan: Plan, model: Any, *, strict: bool = False) -> Iterator[Boun
     """
     _check_model(model)
     bound = BoundModel(model, plan, strict=strict)
-    before = {name: getattr(model, name) for name in _RUNNERS}
+    before = {name: getattr(model, name) for name in bound.runners}
     compiled, model.jit_compile = model.jit_compile, False
     if compiled:
         _LOG.warning(
@@ -65,13 +63,15 @@ def bind_model(plan: Plan, model: Any, *, strict: bool = False) -> Iterator[Boun
     finally:
         bound.end()
         model.jit_compile = compiled
-        for name in _RUNNERS:
-            setattr(model, name, before[name] if bound.runs(getattr(model, name)) else None)
+        for name, function in before.items():
+            placed = getattr(model, name) in bound.runners.values()
+            setattr(model, name, function if placed else None)
 
 
 class BoundModel:
     """A model while it is bound: its ``plan``, and the ``functions`` it ran so far, by the name
-    of the step (``train_step``, ``test_step``, ``predict_step``)."""
+    of the step (``train_step``, ``test_step``, ``predict_step``).  ``runners`` are what Keras calls
+    meanwhile, by the name of its attribute."""
 
     def __init__(self, model: Any, plan: Plan, *, strict: bool) -> None:
         self.model = model
@@ -82,7 +82,7 @@ class BoundModel:
         self._copies: dict[int, Any] = {}  # by id of the original's handle
         self._moved: list[tuple[Any, Any]] = []
         self._known: dict[Any, PlacedFunction] = {}
-        self._runners = {
+        self.runners = {
             "train_function": self._runner("train_step"),
             "test_function": self._runner("test_step"),
             "predict_function": self._predict,
@@ -98,7 +98,7 @@ class BoundModel:
             if device is not None:
                 self._move(variable._value, self._mapping.stand_in(device))
         self._adopt()
-        for name, runner in self._runners.items():
+        for name, runner in self.runners.items():
             setattr(self.model, name, runner)
 
     def end(self) -> None:
@@ -108,10 +108,6 @@ class BoundModel:
             original.assign(copy)
         for variable in keras_variables(self.model):
             variable._value = originals.get(id(variable._value.handle), variable._value)
-
-    def runs(self, function: Any) -> bool:
-        """Whether ``function`` is one of the placed functions that Keras calls."""
-        return function in self._runners.values()
 
     def placed(self, step: str, data: Any) -> PlacedFunction:
         """The placed function of ``step`` for batches like ``data``."""

@@ -73,9 +73,8 @@ def _empty_or(next_creator: Callable[..., Any], settings: dict[str, Any]) -> Any
     with func_graph.FuncGraph("shape_of_variable").as_default():
         spec = value()
     dtype = settings.get("dtype") or spec.dtype
-    if spec.shape.num_elements() is None or spec.shape.num_elements() * dtype_bytes(dtype) <= (
-        SMALL_BYTES
-    ):
+    size = spec.shape.num_elements()
+    if size is None or size * max(tf.as_dtype(dtype).size, 1) <= SMALL_BYTES:
         return next_creator(**settings)
     kept = {"trainable", "name", "constraint", "synchronization", "aggregation"}
     return resource_variable_ops.UninitializedVariable(
@@ -83,11 +82,6 @@ def _empty_or(next_creator: Callable[..., Any], settings: dict[str, Any]) -> Any
         dtype=dtype,
         **{key: value for key, value in settings.items() if key in kept and value is not None},
     )
-
-
-def dtype_bytes(dtype: Any) -> int:
-    """The bytes of one element; 1 for a dtype without a size."""
-    return max(int(tf.as_dtype(dtype).size), 1)
 
 
 def variable_name(name: str | None) -> str:
