@@ -52,21 +52,14 @@ def _graph_def(step: PredictedStep) -> Any:
     full_names = [full_name(name) for name in step.devices]
     graph = graph_pb2.GraphDef()
     for number, name in enumerate(step.ops):
-        edges = step.edges[number]
+        inputs = ((step.ops[edge.producer], edge.index) for edge in step.edges[number])
         graph.node.add(
             name=name,
             op=step.op_types[number],
             device=full_names[step.device_of[number]],
-            input=[_input(step.ops[edge.producer], edge.index) for edge in edges],
+            input=[f"^{op}" if n < 0 else short_tensor(op, n) for op, n in inputs],
         )
     return graph
-
-
-def _input(producer: str, index: int) -> str:
-    """An input as a GraphDef writes it."""
-    if index < 0:
-        return f"^{producer}"
-    return short_tensor(producer, index)
 
 
 def _run_metadata(step: PredictedStep) -> Any:
