@@ -15,19 +15,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from placer.application import ClusterSession as ClusterSession
-    from placer.application import apply as apply
-    from placer.application import connect_cluster as connect_cluster
-    from placer.application import load_placed as load_placed
-    from placer.application import read_addresses as read_addresses
-    from placer.application import rehearsal_devices as rehearsal_devices
-    from placer.application import serve_task as serve_task
-    from placer.application import verify as verify
+    from placer.application.devices.device_mapping import rehearsal_devices as rehearsal_devices
     from placer.application.devices.runtime_settings import configure_runtime as configure_runtime
     from placer.application.devices.runtime_settings import session_config as session_config
     from placer.application.measuring.profiling import profile as profile
+    from placer.application.placing.placed_programs import apply as apply
     from placer.application.placing.variable_scopes import empty_variables as empty_variables
+    from placer.application.running.cluster_runs import ClusterSession as ClusterSession
+    from placer.application.running.cluster_runs import connect_cluster as connect_cluster
+    from placer.application.running.cluster_runs import read_addresses as read_addresses
+    from placer.application.running.cluster_runs import serve_task as serve_task
+    from placer.application.running.serving import load_placed as load_placed
     from placer.application.running.streaming import stream as stream
+    from placer.application.verifying.verification import verify as verify
     from placer.extraction import extract as extract
     from placer.extraction.reading.training_steps import training_step as training_step
     from placer.interactive import load_checkpoint as load_checkpoint
@@ -43,21 +43,21 @@ if TYPE_CHECKING:
     from placer.questions.fixes import fewest_pieces as fewest_pieces
     from placer.questions.fixes import find_fixes as find_fixes
     from placer.questions.strategies import compare_strategies as compare_strategies
-    from placer.strategies import asynchronous_towers as asynchronous_towers
-    from placer.strategies import data_parallel as data_parallel
-    from placer.strategies import micro_batches as micro_batches
+    from placer.strategies.pieces import micro_batches as micro_batches
+    from placer.strategies.towers import asynchronous_towers as asynchronous_towers
+    from placer.strategies.towers import data_parallel as data_parallel
 
 _HOMES = {
-    "ClusterSession": "placer.application",
+    "ClusterSession": "placer.application.running.cluster_runs",
     "Plan": "placer.plan.plan",
-    "apply": "placer.application",
-    "asynchronous_towers": "placer.strategies",
+    "apply": "placer.application.placing.placed_programs",
+    "asynchronous_towers": "placer.strategies.towers",
     "calibrate": "placer.questions.calibration",
     "compare": "placer.questions.comparison",
     "compare_strategies": "placer.questions.strategies",
-    "data_parallel": "placer.strategies",
+    "data_parallel": "placer.strategies.towers",
     "configure_runtime": "placer.application.devices.runtime_settings",
-    "connect_cluster": "placer.application",
+    "connect_cluster": "placer.application.running.cluster_runs",
     "diff_models": "placer.questions.difference",
     "diff_plans": "placer.questions.difference",
     "empty_variables": "placer.application.placing.variable_scopes",
@@ -65,20 +65,20 @@ _HOMES = {
     "extract": "placer.extraction",
     "fewest_pieces": "placer.questions.fixes",
     "find_fixes": "placer.questions.fixes",
-    "micro_batches": "placer.strategies",
+    "micro_batches": "placer.strategies.pieces",
     "load_checkpoint": "placer.interactive",
-    "load_placed": "placer.application",
+    "load_placed": "placer.application.running.serving",
     "place": "placer.pipeline.pipeline",
     "profile": "placer.application.measuring.profiling",
-    "read_addresses": "placer.application",
-    "rehearsal_devices": "placer.application",
+    "read_addresses": "placer.application.running.cluster_runs",
+    "rehearsal_devices": "placer.application.devices.device_mapping",
     "report": "placer.pipeline.pipeline",
-    "serve_task": "placer.application",
+    "serve_task": "placer.application.running.cluster_runs",
     "session_config": "placer.application.devices.runtime_settings",
     "stream": "placer.application.running.streaming",
     "sweep": "placer.questions.batch_sizes",
     "training_step": "placer.extraction.reading.training_steps",
-    "verify": "placer.application",
+    "verify": "placer.application.verifying.verification",
 }
 
 __all__ = [*_HOMES]

@@ -11,39 +11,14 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from placer.plan.plan import Plan
-from placer.plan.report import Report
+from placer.rendering.html.notebook import in_notebook as in_notebook
+from placer.rendering.html.page import render_page as render_page
+from placer.rendering.results import render_result as render_result
+from placer.rendering.text.conflict_text import conflict_text as conflict_text
 
 if TYPE_CHECKING:
     from placer.application.placing.model_binding import BoundModel
     from placer.application.running.checkpoints import Progress
-
-
-def summary_text(result: Any, width: int) -> str:
-    """A result as text of ``width`` columns."""
-    from placer.rendering.results import render_result
-
-    return render_result(result, "text", width=width)
-
-
-def page(result: Plan | Report) -> str:
-    """A plan or a report as one HTML file that needs nothing else."""
-    from placer.rendering.html.page import render_page
-
-    return render_page(result)
-
-
-def notebook_html(result: Plan | Report) -> str:
-    """What a notebook shows of a plan or a report."""
-    from placer.rendering.html.notebook import in_notebook
-
-    return in_notebook(result)
-
-
-def conflict_sentence(plan: Plan) -> str:
-    """Why nothing fits."""
-    from placer.rendering.text.conflict_text import conflict_text
-
-    return conflict_text(plan.conflict) if plan.conflict else ""
 
 
 def bind(plan: Plan, model: Any, *, strict: bool) -> AbstractContextManager[BoundModel]:

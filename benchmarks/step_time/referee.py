@@ -31,9 +31,10 @@ import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -138,7 +139,7 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
     from tensorflow.python.grappler import item as grappler_item
 
     from cost_models.device_names import canonical, full_name
-    from placer.application.measuring.grappler_costs import executions, meta_graph, named_device
+    from placer.application.measuring.grappler_costs import meta_graph, named_device
     from placer.extraction.graph_defs.protobufs import fill_shape
     from placer.extraction.reading.loading import load_program
 
@@ -153,11 +154,8 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
     wired.append(named_device(full_name(f"GPU:{_ARRIVALS}"), "GPU", 1e12, 1e12, 1 << 40))
     found = {}
     for strategy, placement in request["placements"].items():
-
-        def device_of(op: str, placement: Mapping[str, str] = placement) -> str:
-            return full_name(placement[op])
-
-        meta = meta_graph(program, request["bindings"], device_of)
+        full_names = {op: full_name(device) for op, device in placement.items()}
+        meta = meta_graph(program, request["bindings"], full_names)
         for node in meta.graph_def.node:
             if request["shapes"].get(node.name) is not None:
                 fill_shape(node.attr["shape"].shape, request["shapes"][node.name])
@@ -180,6 +178,42 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
             ran = list(executions(cluster.MeasureCosts(item)[2]))
             found[strategy]["links"] = max(execution.end for execution in ran)
     return found
+
+
+class Execution(NamedTuple):
+    """An op that Grappler's scheduler ran on ``device`` (full name), from when to when and for how
+    long in seconds, and the bytes of its outputs as far as it knows their shapes."""
+
+    name: str
+    device: str
+    start: float
+    end: float
+    seconds: float
+    output_bytes: tuple[int, ...]
+
+
+def executions(stats: Any) -> Iterator[Execution]:
+    """What ran, each op once, of the ``StepStats`` of a cluster with a timeline.
+
+    That is in nanoseconds; the other results of ``MeasureCosts`` are rounded down to microseconds.
+    A ``Merge`` is run for every input that comes, and said to last from the first to the last: it
+    takes no time.
+    """
+    for device in stats.dev_stats:
+        times_run = Counter(node.node_name for node in device.node_stats)
+        for node in {node.node_name: node for node in device.node_stats}.values():
+            start, lasts = node.all_start_nanos * 1e-9, node.op_end_rel_nanos * 1e-9
+            yield Execution(
+                name=node.node_name,
+                device=device.device,
+                start=start,
+                end=start + lasts,
+                seconds=lasts if times_run[node.node_name] == 1 else 0.0,
+                output_bytes=tuple(
+                    output.tensor_description.allocation_description.allocated_bytes
+                    for output in node.output
+                ),
+            )
 
 
 def _send_over_links(

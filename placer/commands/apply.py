@@ -59,9 +59,9 @@ def run(arguments: argparse.Namespace) -> None:
     plan = None if arguments.clear else Plan.load(arguments.plan)
     if plan is not None:
         require_placement(plan)
-    from placer.application import apply, clear
-
     with progress(f"writing {arguments.output}", arguments):
+        from placer.application.placing.placed_programs import apply, clear
+
         if plan is None:
             clear(arguments.model, arguments.output, force=arguments.force)
         else:

@@ -74,11 +74,12 @@ def run(arguments: argparse.Namespace) -> None:
             raise UsageError("--record writes a plan with what was found: give PLAN too")
         check_writable(arguments.record, force=arguments.force)
     inputs = _read_inputs(arguments.inputs) if arguments.inputs else None
-    from placer.application import verify
     from placer.application.placing.fallback import record_moves, refuse_moves
     from placer.application.verifying.verification_result import seen_moves
 
     with progress(f"running {arguments.model}", arguments):
+        from placer.application.verifying.verification import verify
+
         found = verify(
             arguments.model,
             plan,

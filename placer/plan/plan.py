@@ -75,7 +75,7 @@ class Plan(Page):
         """
         if self.solver.status != "INFEASIBLE":
             return
-        why = interactive().conflict_sentence(self)
+        why = interactive().conflict_text(self.conflict) if self.conflict else ""
         raise InfeasibleError(f"no placement fits (proven): {why}", self.conflict)
 
     @property

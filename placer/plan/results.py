@@ -26,7 +26,7 @@ class Summarised:
 
     def summary(self, *, width: int = 80) -> str:
         """The result as text of ``width`` columns."""
-        text: str = interactive().summary_text(self, width)
+        text: str = interactive().render_result(self, "text", width=width)
         return text
 
     def _repr_pretty_(self, printer: Any, _is_cycle: bool) -> None:
@@ -45,9 +45,9 @@ class Page(Summarised):
         A plan out of a file shows what the file holds; ``placer export --to html`` reads the model
         again.  Raises ``UsageError`` if the file exists and ``force`` is false.
         """
-        write_text(path, interactive().page(self), force=force)
+        write_text(path, interactive().render_page(self), force=force)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        html: str = interactive().notebook_html(self)
+        html: str = interactive().in_notebook(self)
         return html

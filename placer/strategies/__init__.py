@@ -1,8 +1,1 @@
 """Programs that use several devices in other ways than by moving ops."""
-
-from __future__ import annotations
-
-from placer.strategies.pieces import micro_batches
-from placer.strategies.towers import asynchronous_towers, data_parallel
-
-__all__ = ["asynchronous_towers", "data_parallel", "micro_batches"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from placer.errors import UsageError
 
 
@@ -13,8 +15,6 @@ def count_examples(batch: Any) -> Any:
 
     Raises :class:`UsageError` for scalars, for no tensor at all, and for sizes that differ.
     """
-    import tensorflow as tf
-
     tensors = _tensors(batch)
     if not tensors:
         raise UsageError("there is no batch to split: the step was given no tensor")
@@ -46,8 +46,6 @@ def split_sizes(examples: Any, count: int) -> list[Any]:
     Raises :class:`UsageError` if the examples are known to be fewer than the parts; else an
     assertion in the graph says so when it runs.
     """
-    import tensorflow as tf
-
     if isinstance(examples, int):
         if examples < count:
             raise UsageError(
@@ -65,8 +63,6 @@ def split_sizes(examples: Any, count: int) -> list[Any]:
 
 def split_batch(batch: Any, sizes: Sequence[Any]) -> Iterator[Any]:
     """The batch in parts of the given sizes, each with the same structure, one at a time."""
-    import tensorflow as tf
-
     start: Any = 0
     for size in sizes:
         yield tf.nest.map_structure(
@@ -76,8 +72,6 @@ def split_batch(batch: Any, sizes: Sequence[Any]) -> Iterator[Any]:
 
 
 def _rows(value: Any, start: Any, size: Any) -> Any:
-    import tensorflow as tf
-
     if not _is_tensor(value):
         return value
     if isinstance(value, tf.SparseTensor):
@@ -89,12 +83,8 @@ def _rows(value: Any, start: Any, size: Any) -> Any:
 
 
 def _tensors(batch: Any) -> list[Any]:
-    import tensorflow as tf
-
     return [value for value in tf.nest.flatten(batch) if _is_tensor(value)]
 
 
 def _is_tensor(value: Any) -> bool:
-    import tensorflow as tf
-
     return isinstance(value, tf.Tensor | tf.SparseTensor | tf.RaggedTensor)

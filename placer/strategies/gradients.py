@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import tensorflow as tf
+
 Pairs = list[tuple[Any, Any]]
 
 
@@ -35,8 +37,6 @@ def apply_gradients(
 
 
 def _scaled(gradient: Any, weight: Any) -> Any:
-    import tensorflow as tf
-
     if weight is None:
         return gradient
     if isinstance(gradient, tf.IndexedSlices):
@@ -46,8 +46,6 @@ def _scaled(gradient: Any, weight: Any) -> Any:
 
 
 def _sum(terms: Sequence[Any]) -> Any:
-    import tensorflow as tf
-
     if len(terms) == 1:
         return terms[0]
     if all(isinstance(term, tf.IndexedSlices) for term in terms):

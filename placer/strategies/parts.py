@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
+
 from placer.errors import UsageError
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE
 from placer.graph.op_types import LOOPS
@@ -38,8 +41,6 @@ class DividedStep:
         clip: Clip,
         outputs: Any,
     ) -> None:
-        import tensorflow as tf
-
         _require_word(reduction, REDUCTIONS, "reduction")
         for word in tf.nest.flatten(outputs):
             _require_word(word, COMBINATIONS, "outputs")
@@ -62,8 +63,6 @@ class DividedStep:
 
 def converted(function: Function) -> Function:
     """``function`` with its Python control flow read by AutoGraph, as in a ``tf.function``."""
-    import tensorflow as tf
-
     autograph = tf.__internal__.autograph
     found: Function = autograph.tf_convert(function, autograph.control_status_ctx())
     return found
@@ -72,8 +71,6 @@ def converted(function: Function) -> Function:
 def traced(step: Function, input_signature: Sequence[Any] | None) -> Any:
     """The ``tf.function`` of a step whose user code is converted already; XLA would erase
     placement."""
-    import tensorflow as tf
-
     return tf.function(step, autograph=False, input_signature=input_signature, jit_compile=False)
 
 
@@ -85,8 +82,6 @@ def run_backward(
     ``variables`` are by default all trainable ones that are read.  Raises :class:`UsageError` for
     a loss that is no scalar or depends on no variable.
     """
-    import tensorflow as tf
-
     with tf.GradientTape() as tape:
         found = function(*part)
         loss, outputs = found if isinstance(found, tuple) else (found, None)
@@ -102,16 +97,12 @@ def run_backward(
 
 def shares_of(sizes: Sequence[Any]) -> list[Any]:
     """The share of the examples that each part has (float32)."""
-    import tensorflow as tf
-
     total = tf.cast(tf.add_n([tf.convert_to_tensor(size) for size in sizes]), tf.float32)
     return [tf.cast(size, tf.float32) / total for size in sizes]
 
 
 def combine(how: Any, found: Sequence[Any], weights: Sequence[Any]) -> Any:
     """One structure out of those of all parts."""
-    import tensorflow as tf
-
     with tf.device(HOST):
         if isinstance(how, str):
             return tf.nest.map_structure(
@@ -123,8 +114,6 @@ def combine(how: Any, found: Sequence[Any], weights: Sequence[Any]) -> Any:
 
 
 def _combined(how: str, values: Sequence[Any], weights: Sequence[Any]) -> Any:
-    import tensorflow as tf
-
     if how == "concat":
         if any(getattr(value, "shape", None) == () for value in values):
             raise UsageError(
@@ -141,7 +130,6 @@ def _combined(how: str, values: Sequence[Any], weights: Sequence[Any]) -> Any:
 @contextmanager
 def variables_free() -> Iterator[None]:
     """Ops that hold or touch a variable ask for no device: it goes where the plan puts it."""
-    import tensorflow as tf
 
     def free(op: Any) -> str:
         return "" if _touches_variable(op) else str(op.device)
@@ -151,8 +139,6 @@ def variables_free() -> Iterator[None]:
 
 
 def _touches_variable(op: Any) -> bool:
-    import tensorflow as tf
-
     return any(tensor.dtype == tf.resource for tensor in (*op.inputs, *op.outputs))
 
 
@@ -161,8 +147,6 @@ def ask_for_one(op: Any, devices: Sequence[str]) -> None:
 
     Loops do nevertheless: they are given the values of the variables that they read.
     """
-    from tensorflow.core.framework import attr_value_pb2
-
     if not _touches_variable(op) or op.type in LOOPS:
         names = "|".join(devices).encode()
         op._set_attr(DEVICES_ATTRIBUTE, attr_value_pb2.AttrValue(s=names))

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import tensorflow as tf
+
 from placer.errors import UsageError
 from placer.strategies.batches import count_examples, split_batch, split_sizes
 from placer.strategies.gradients import Pairs, average_gradients
@@ -50,8 +52,6 @@ def micro_batches(
     be smaller than the number of pieces (``tf.errors.InvalidArgumentError`` if that shows when the
     step runs).
     """
-    import tensorflow as tf
-
     if pieces < 1:
         raise UsageError(f"a batch cannot be run in {pieces} pieces; one or more")
     if in_flight < 1:
@@ -99,8 +99,6 @@ def _backward(
 
 def _next(parts: Iterator[tuple[Any, ...]]) -> tuple[Any, ...]:
     """The next part, cut out when its turn comes and not before."""
-    import tensorflow as tf
-
     with tf.device(HOST):
         return next(parts)
 
@@ -108,8 +106,6 @@ def _next(parts: Iterator[tuple[Any, ...]]) -> tuple[Any, ...]:
 @contextmanager
 def _piece(ended: Sequence[Any], in_flight: int) -> Iterator[None]:
     """The ops of the next piece: they wait for the results of the one ``in_flight`` before it."""
-    import tensorflow as tf
-
     before = ended[len(ended) - in_flight] if len(ended) >= in_flight else ()
     values = tf.nest.flatten(before, expand_composites=True)
     tensors = [value for value in values if isinstance(value, tf.Tensor)]

@@ -13,14 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from cost_models.devices import Cluster
 from placer.errors import NoSolutionError, UsageError
 from placer.extraction.division.division import TOWER, Division
-
-if TYPE_CHECKING:
-    from placer.plan.plan import Plan
+from placer.plan.plan import Plan
 
 MICRO_BATCHES, TOWERS, PIPELINE, HYBRID = "micro-batches", "towers", "pipeline", "hybrid"
 KINDS = (MICRO_BATCHES, TOWERS, PIPELINE, HYBRID)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import tensorflow as tf
+
 from cost_models.device_names import canonical, full_name
 from placer.errors import UsageError
 from placer.graph.op_types import LOOPS
@@ -154,8 +156,6 @@ def _parts(
     batch: tuple[Any, ...], count: int, *, split: bool
 ) -> tuple[list[tuple[Any, ...]], list[Any]]:
     """The arguments of every tower, and its share of the examples."""
-    import tensorflow as tf
-
     with tf.device(HOST):
         if split:
             sizes = split_sizes(count_examples(batch), count)
@@ -180,8 +180,6 @@ def _given_parts(batch: tuple[Any, ...], count: int) -> list[tuple[Any, ...]]:
 @contextmanager
 def _tower(group: tuple[str, ...]) -> Iterator[None]:
     """The ops of a tower: on its device, or asking for one of its devices."""
-    import tensorflow as tf
-
     short = [device.rpartition("device:")[2] for device in group]
     scope = tf.name_scope("_".join(["tower", *(name.replace(":", "_") for name in short)]))
     graph = tf.compat.v1.get_default_graph()

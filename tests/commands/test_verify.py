@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -13,16 +12,14 @@ import pytest
 from plans_by_hand import infeasible_plan, small_plan
 from verifications_by_hand import failed_verification, small_verification
 
-import placer
 from placer.__main__ import main
 from placer.plan.plan import Plan
 
 
 @pytest.fixture
 def application(monkeypatch, tmp_path):
-    """Stands in for ``placer.application``, beside a plan and inputs on disk."""
-    module = ModuleType("placer.application")
-    module.__path__ = [str(Path(placer.__file__).parent / "application")]
+    """Stands in for what applies and verifies, beside a plan and inputs on disk."""
+    module = ModuleType("application")
     module.calls = []
     module.result = small_verification()
 
@@ -31,7 +28,8 @@ def application(monkeypatch, tmp_path):
         return module.result
 
     module.apply = module.clear = module.verify = answer
-    monkeypatch.setitem(sys.modules, "placer.application", module)
+    for name in ("placing.placed_programs", "verifying.verification"):
+        monkeypatch.setitem(sys.modules, f"placer.application.{name}", module)
     monkeypatch.chdir(tmp_path)
     small_plan().save("plan.json")
     np.savez("inputs.npz", x=np.arange(3))

@@ -22,13 +22,13 @@ import tensorflow as tf
 from tensorflow.core.config import flags
 
 from cost_models.clusters import parse_cluster
+from placer import micro_batches
 from placer.extraction import extract
 from placer.graph.order import topological_order
 from placer.prediction import estimate_costs, predict_memory, predict_transfers
 from placer.prediction.orders.possible_steps import predict_peak_ranges
 from placer.prediction.step import executor
 from placer.solving.orders.memory_order import order_for_memory
-from placer.strategies import micro_batches
 
 v1 = tf.compat.v1
 DEVICES = ("CPU:0", "CPU:1", "CPU:2")

@@ -43,16 +43,12 @@ def _read(pynvml: Any, index: int) -> GpuMemory:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     return GpuMemory(
-        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
-        model=_text(pynvml.nvmlDeviceGetName(handle)),
+        uuid=pynvml.nvmlDeviceGetUUID(handle),
+        model=pynvml.nvmlDeviceGetName(handle),
         total_bytes=int(memory.total),
         free_bytes=int(memory.free),
         used_bytes=int(memory.used),
     )
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def seen_by_cuda(gpus: Sequence[GpuMemory]) -> tuple[GpuMemory | None, ...]:

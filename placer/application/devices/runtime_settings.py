@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context
 
 from cost_models.device_names import parse
 from placer.application.devices.device_mapping import (
@@ -12,11 +15,10 @@ from placer.application.devices.device_mapping import (
     configure_logical_cpus,
     own_mapping,
     process_mapping,
+    rehearsal_mapping,
 )
 from placer.errors import PlacerError, UsageError
-
-if TYPE_CHECKING:
-    from placer.plan.plan import Plan
+from placer.plan.plan import Plan
 
 MEBIBYTE = 2**20
 
@@ -43,9 +45,6 @@ def configure_runtime(
     :class:`UsageError` for absent devices with ``on_hardware``, and for a plan whose caps are
     unknown where they are needed.
     """
-    import tensorflow as tf
-    from tensorflow.python.eager import context
-
     if context.context()._initialized:
         raise PlacerError(
             "TensorFlow has already started, and its devices are what they are: call "
@@ -66,13 +65,18 @@ def configure_runtime(
     count = gpu_count(plan)
     if split_gpu and gpus and 0 < len(gpus) < count and not on_hardware:
         tf.config.set_visible_devices(gpus[:1], "GPU")
-        tf.config.set_logical_device_configuration(gpus[0], _divided(plan, count))
+        parts = [_part(plan, index) for index in range(count)]
+        tf.config.set_logical_device_configuration(gpus[0], parts)
         mapping = own_mapping(plan.placement.values())
     else:
         mapping = process_mapping(plan.placement.values(), on_hardware=on_hardware)
         used = [] if mapping.rehearsed else gpus[:count]
         tf.config.set_visible_devices(used, "GPU")
-        _limit(used, plan, memory)
+        for index, gpu in enumerate(used):
+            if memory == "growth":
+                tf.config.experimental.set_memory_growth(gpu, True)
+            elif memory == "limit":
+                tf.config.set_logical_device_configuration(gpu, [_part(plan, index)])
     configure_logical_cpus(mapping.cpu_count)
     return mapping
 
@@ -90,10 +94,6 @@ def session_config(
     With ``rehearse`` it has logical CPU devices for a graph of ``apply(..., rehearse=True)`` and
     no GPU.  Other arguments and errors as for :func:`configure_runtime`.
     """
-    import tensorflow as tf
-
-    from placer.application.devices.device_mapping import rehearsal_mapping
-
     if memory not in ("growth", "limit", "all"):
         raise UsageError(f"memory={memory!r} is none of 'growth', 'limit' and 'all'")
     count = gpu_count(plan)
@@ -127,24 +127,9 @@ def _cap(plan: Plan, index: int) -> int:
     return caps[f"GPU:{index}"]
 
 
-def _divided(plan: Plan, count: int) -> list[Any]:
-    import tensorflow as tf
-
-    return [
-        tf.config.LogicalDeviceConfiguration(memory_limit=_cap(plan, index) / MEBIBYTE)
-        for index in range(count)
-    ]
-
-
-def _limit(gpus: list[Any], plan: Plan, memory: str) -> None:
-    import tensorflow as tf
-
-    for index, gpu in enumerate(gpus):
-        if memory == "growth":
-            tf.config.experimental.set_memory_growth(gpu, True)
-        elif memory == "limit":
-            limit = tf.config.LogicalDeviceConfiguration(memory_limit=_cap(plan, index) / MEBIBYTE)
-            tf.config.set_logical_device_configuration(gpu, [limit])
+def _part(plan: Plan, index: int) -> Any:
+    """A logical device of as much memory as the plan's cap."""
+    return tf.config.LogicalDeviceConfiguration(memory_limit=_cap(plan, index) / MEBIBYTE)
 
 
 @contextmanager
@@ -154,8 +139,6 @@ def soft_placement(allowed: bool) -> Iterator[None]:
     This is a setting of the whole process (``tf.config.set_soft_device_placement``), read when a
     function is first called on a device; it is put back at the end.
     """
-    import tensorflow as tf
-
     before = tf.config.get_soft_device_placement()
     tf.config.set_soft_device_placement(allowed)
     try:

@@ -10,6 +10,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.core.util import event_pb2
+
 from cost_models.device_names import full_name
 from placer.files import replaced
 from placer.graph.tensor_names import short_tensor
@@ -29,9 +34,6 @@ def write_event_file(
 
     Raises ``UsageError`` if the folder exists and ``force`` is false.
     """
-    import tensorflow as tf
-    from tensorflow.core.util import event_pb2
-
     run = event_pb2.TaggedRunMetadata(tag=TAG, run_metadata=_run_metadata(step).SerializeToString())
     events = [
         event_pb2.Event(file_version="brain.Event:2"),
@@ -47,32 +49,21 @@ def write_event_file(
 
 def _graph_def(step: PredictedStep) -> Any:
     """The flat graph with every op on its device."""
-    from tensorflow.core.framework import graph_pb2
-
     full_names = [full_name(name) for name in step.devices]
     graph = graph_pb2.GraphDef()
     for number, name in enumerate(step.ops):
-        edges = step.edges[number]
+        inputs = ((step.ops[edge.producer], edge.index) for edge in step.edges[number])
         graph.node.add(
             name=name,
             op=step.op_types[number],
             device=full_names[step.device_of[number]],
-            input=[_input(step.ops[edge.producer], edge.index) for edge in edges],
+            input=[f"^{op}" if n < 0 else short_tensor(op, n) for op, n in inputs],
         )
     return graph
 
 
-def _input(producer: str, index: int) -> str:
-    """An input as a GraphDef writes it."""
-    if index < 0:
-        return f"^{producer}"
-    return short_tensor(producer, index)
-
-
 def _run_metadata(step: PredictedStep) -> Any:
     """Times in whole microseconds (the unit of the format), memory as output and resident bytes."""
-    from tensorflow.core.protobuf import config_pb2
-
     found = config_pb2.RunMetadata()
     devices = [found.step_stats.dev_stats.add(device=full_name(name)) for name in step.devices]
     for number, name in enumerate(step.ops):

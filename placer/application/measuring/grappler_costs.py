@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from cost_models.device_names import full_name
 from cost_models.devices import Cluster, DeviceProperties
@@ -32,14 +31,6 @@ architecture to do: 64 cores with an FMA each.  The frequency is chosen to give 
 """
 
 
-class DeviceRates(NamedTuple):
-    """What Grappler has to know of a device."""
-
-    peak_flops: float
-    memory_bandwidth: float
-    memory_bytes: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostRequest:
     """The program in ``path``, and the device that stands for each device type."""
@@ -47,7 +38,7 @@ class CostRequest:
     path: str
     choice: ProgramChoice
     bindings: Bindings
-    rates: Mapping[str, DeviceRates]
+    devices: Mapping[str, DeviceProperties]
 
 
 def grappler_seconds(
@@ -61,42 +52,25 @@ def grappler_seconds(
     """
     if not isinstance(source, str | os.PathLike):
         raise UsageError("Grappler's costs are for models in files: save the program first")
-    # one device of each type, and the program as it was extracted
-    devices: dict[str, DeviceProperties] = {}
-    for device in cluster.devices:
-        devices.setdefault(device.type, device)
-    with_bodies = {op.name for op in extraction.graph.ops.values() if op.bodies}
-    rates = {
-        kind: DeviceRates(
-            peak_flops=device.peak_flops,
-            memory_bandwidth=device.memory_bandwidth,
-            memory_bytes=device.memory_limit_bytes,
-        )
-        for kind, device in devices.items()
-    }
-    # its ops but those with bodies, which Grappler does not look into
+    # the program as it was extracted, on one device of each type
+    devices = {device.type: device for device in reversed(cluster.devices)}
     with local_model(source, allow_unsafe_keras=allow_unsafe_keras, weights=False) as local:
-        found = _ask(
-            CostRequest(
-                path=os.fspath(local.path),
-                choice=choice_of(extraction.model),
-                bindings=extraction.bindings,
-                rates=rates,
-            )
+        request = CostRequest(
+            path=os.fspath(local.path),
+            choice=choice_of(extraction.model),
+            bindings=extraction.bindings,
+            devices=devices,
         )
-    return {
-        kind: {name: value for name, value in seconds.items() if name not in with_bodies}
-        for kind, seconds in found.items()
-    }
-
-
-def _ask(request: CostRequest) -> dict[str, dict[str, float]]:
-    hidden = {"CUDA_VISIBLE_DEVICES": "-1"}
-    outcome = run_task(f"{__name__}:answer", request, TIME_LIMIT_SECONDS, hidden)
+        hidden = {"CUDA_VISIBLE_DEVICES": "-1"}
+        outcome = run_task(f"{__name__}:answer", request, TIME_LIMIT_SECONDS, hidden)
     if outcome.ending is not Ending.ANSWERED:
         raise PlacerError(f"Grappler gave no costs: {outcome.reason}")
-    found: dict[str, dict[str, float]] = outcome.answer
-    return found
+    # its ops but those with bodies, which Grappler does not look into
+    with_bodies = {op.name for op in extraction.graph.ops.values() if op.bodies}
+    return {
+        kind: {name: value for name, value in seconds.items() if name not in with_bodies}
+        for kind, seconds in outcome.answer.items()
+    }
 
 
 def answer(request: CostRequest, _: Tell) -> dict[str, dict[str, float]]:
@@ -121,55 +95,31 @@ def predict(request: CostRequest) -> dict[str, dict[str, float]]:
 
     program = load_program(request.path, **request.choice)
     found = {}
-    for kind, rates in request.rates.items():
+    for kind, device in request.devices.items():
         name = full_name(f"{kind}:0")
-        device = named_device(name, kind, *rates)
-        item = grappler_item.Item(meta_graph(program, request.bindings, partial(_always, name)))
-        cluster = grappler_cluster.Cluster(devices=[device], disable_timeline=False)
+        rates = device.peak_flops, device.memory_bandwidth, device.memory_limit_bytes
+        devices = [named_device(name, kind, *rates)]
+        placement = dict.fromkeys((node.name for node in program.graph_def.node), name)
+        item = grappler_item.Item(meta_graph(program, request.bindings, placement))
+        cluster = grappler_cluster.Cluster(devices=devices, disable_timeline=False)
         _, _, stats = cluster.MeasureCosts(item)
-        found[kind] = {node.name: node.seconds for node in executions(stats)}
+        found[kind] = seconds_by_op(stats)
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Execution:
-    """An op that Grappler's scheduler ran on ``device`` (full name), from when to when and for how
-    long in seconds, and the bytes of its outputs as far as it knows their shapes."""
-
-    name: str
-    device: str
-    start: float
-    end: float
-    seconds: float
-    output_bytes: tuple[int, ...]
-
-
-def executions(stats: Any) -> Iterator[Execution]:
-    """What ran, each op once, of the ``StepStats`` of a cluster with a timeline.
+def seconds_by_op(stats: Any) -> dict[str, float]:
+    """Seconds of one execution of every op in the ``StepStats`` of a cluster with a timeline.
 
     That is in nanoseconds; the other results of ``MeasureCosts`` are rounded down to microseconds.
     A ``Merge`` is run for every input that comes, and said to last from the first to the last: it
     takes no time.
     """
-    for device in stats.dev_stats:
-        times_run = Counter(node.node_name for node in device.node_stats)
-        for node in {node.node_name: node for node in device.node_stats}.values():
-            start, lasts = node.all_start_nanos * 1e-9, node.op_end_rel_nanos * 1e-9
-            yield Execution(
-                name=node.node_name,
-                device=device.device,
-                start=start,
-                end=start + lasts,
-                seconds=lasts if times_run[node.node_name] == 1 else 0.0,
-                output_bytes=tuple(
-                    output.tensor_description.allocation_description.allocated_bytes
-                    for output in node.output
-                ),
-            )
-
-
-def _always(name: str, _op: str) -> str:
-    return name
+    nodes = [node for device in stats.dev_stats for node in device.node_stats]
+    times_run = Counter(node.node_name for node in nodes)
+    return {
+        node.node_name: node.op_end_rel_nanos * 1e-9 if times_run[node.node_name] == 1 else 0.0
+        for node in nodes
+    }
 
 
 def named_device(
@@ -189,9 +139,9 @@ def named_device(
     return device_properties_pb2.NamedDevice(name=name, properties=properties)
 
 
-def meta_graph(program: Any, bindings: Bindings, device_of: Callable[[str], str]) -> Any:
-    """The program as Grappler takes it: every op on the device (full name) that ``device_of``
-    gives it, inputs with their bound shapes."""
+def meta_graph(program: Any, bindings: Bindings, placement: Mapping[str, str]) -> Any:
+    """The program as Grappler takes it: every op on its device of ``placement`` (full
+    names), inputs with their bound shapes."""
     from tensorflow.core.protobuf import meta_graph_pb2
 
     from placer.application.running.generated_inputs import bound_shape
@@ -201,7 +151,7 @@ def meta_graph(program: Any, bindings: Bindings, device_of: Callable[[str], str]
     meta_graph.graph_def.CopyFrom(program.graph_def)
     shapes = {item.op: bound_shape(item, bindings) for item in program.inputs}
     for node in meta_graph.graph_def.node:
-        node.device = device_of(node.name)
+        node.device = placement[node.name]
         if node.name in shapes and "shape" in node.attr:
             fill_shape(node.attr["shape"].shape, shapes[node.name])
     fetched = meta_graph.collection_def["train_op"]

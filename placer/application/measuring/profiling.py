@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from placer import __version__
+from placer.application.placing.graph_placement import map_graph_devices
 from placer.application.running.generated_inputs import Array
 from placer.errors import ModelError, PlacerError, UsageError
 from placer.extraction.extraction import ProgramChoice
-from placer.extraction.graph_defs.protobufs import all_nodes, copied
+from placer.extraction.graph_defs.protobufs import copied
 from placer.extraction.process.local_models import local_model
 from placer.extraction.shapes.binding import resolve_shapes
 from placer.graph.program_source import Bindings
@@ -64,15 +65,6 @@ class ProfileOptions:
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileRequest:
-    """The program in a file, and how to measure it."""
-
-    path: str
-    choice: ProgramChoice
-    options: ProfileOptions
-
-
 def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:
     """Measured times of every op of the model in ``source``, and of its step.
 
@@ -93,7 +85,7 @@ def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:
     if wanted.steps < 1 or wanted.threads < 1:
         raise UsageError("a profile needs at least one step and one thread")
     with local_model(source, allow_unsafe_keras=allow_code, weights=False) as model:
-        request = ProfileRequest(path=os.fspath(model.path), choice=choice, options=wanted)
+        request = os.fspath(model.path), choice, wanted
         limit = wanted.time_limit_seconds
         outcome = run_task(f"{__name__}:measure", request, limit, _environment(wanted))
     if outcome.ending is Ending.LATE:
@@ -116,8 +108,8 @@ def _environment(wanted: ProfileOptions) -> dict[str, str]:
     }
 
 
-def measure(request: ProfileRequest, _: Tell) -> MeasuredCosts:
-    """The measurement itself, in this process."""
+def measure(request: tuple[str, ProgramChoice, ProfileOptions], _: Tell) -> MeasuredCosts:
+    """The measurement of the program in a file, in this process."""
     import tensorflow as tf
 
     from placer.application.running.generated_inputs import input_values
@@ -126,8 +118,8 @@ def measure(request: ProfileRequest, _: Tell) -> MeasuredCosts:
     from placer.extraction.reading.loading import load_program
 
     # the program, and values for its inputs
-    wanted = request.options
-    program = load_program(request.path, **request.choice)
+    path, choice, wanted = request
+    program = load_program(path, **choice)
     bindings: Bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
     values = input_values(program, None, bindings, wanted.seed)
     feeds = {item.tensor: values[item.key] for item in program.inputs}
@@ -143,7 +135,8 @@ def measure(request: ProfileRequest, _: Tell) -> MeasuredCosts:
     config.graph_options.optimizer_options.opt_level = -1
     try:
         with tf.Graph().as_default() as graph, v1.Session(config=config) as session:
-            graph_def = without_devices(program.graph_def)
+            graph_def = copied(program.graph_def)
+            map_graph_devices(graph_def, lambda _: "")
             tf.graph_util.import_graph_def(graph_def, name="")
             invent_state(session, graph)
             ends = (*program.output_ops, *program.targets)
@@ -168,24 +161,12 @@ def measure(request: ProfileRequest, _: Tell) -> MeasuredCosts:
             "inter_op_threads": 1,
             "graph_optimisation": False,
             "onednn": wanted.onednn,
-            "freed_memory_kept": _keeps_freed_memory(),
+            "freed_memory_kept": _KEEP_FREED_MEMORY.items() <= os.environ.items(),
         },
         machine=_machine(),
         tensorflow_version=tf.__version__,
         tool_version=__version__,
     )
-
-
-def _keeps_freed_memory() -> bool:
-    return all(os.environ.get(name) == value for name, value in _KEEP_FREED_MEMORY.items())
-
-
-def without_devices(graph_def: Any) -> Any:
-    """A copy of ``graph_def`` without device strings, its functions included."""
-    copy = copied(graph_def)
-    for node in all_nodes(copy):
-        node.device = ""
-    return copy
 
 
 def _steps(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cost_models.device_names import canonical, merge
 from placer.application.devices.device_mapping import HOST
@@ -22,9 +22,7 @@ from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.tensor_types import input_types
 from placer.graph.op_types import REF_VARIABLES
 from placer.graph.tensor_names import data_inputs, op_of
-
-if TYPE_CHECKING:
-    from placer.plan.plan import Plan
+from placer.plan.plan import Plan
 from placer.plan.rows import PlanWarning
 
 SHOWN = 5
@@ -65,16 +63,20 @@ def foresee_moves(program: FlatProgram, placement: Mapping[str, str]) -> tuple[M
         requested = placement.get(node.name, "")
         if not requested or node.name in fed:
             continue
-        move = None
+        actual, code, reason = requested, "", ""
         if not has_kernel(node, requested):
-            move = _without_kernel(node, requested)
+            actual = canonical(merge(requested, HOST))
+            code, reason = _without_kernel(node)
         for handle in handles.get(node.name, ()):
             there = moves[handle].actual if handle in moves else placement.get(handle, requested)
             if there and there != requested:
-                move = _colocated(node.name, requested, handle, there)
+                actual, code = there, f"colocated_with:{handle}"
+                reason = f"it uses {handle}, which lives there"
                 break
-        if move is not None and move.actual != requested:
-            moves[node.name] = move
+        if actual != requested:
+            moves[node.name] = Move(
+                op=node.name, requested=requested, actual=actual, code=code, reason=reason
+            )
     return tuple(moves.values())
 
 
@@ -99,32 +101,12 @@ def _bound_handles(program: FlatProgram) -> dict[str, list[str]]:
     return found
 
 
-def _without_kernel(node: Any, requested: str) -> Move:
+def _without_kernel(node: Any) -> tuple[str, str]:
+    """(code, reason) of an op that an accelerator has no kernel for."""
     known = gpu_dtypes(node.op)
     if known:
-        code, reason = (
-            "no_kernel_for_dtype",
-            (f"{node.op} has kernels there only for {', '.join(known)}"),
-        )
-    else:
-        code, reason = "host_only_kernel", f"{node.op} has a kernel on CPUs only"
-    return Move(
-        op=node.name,
-        requested=requested,
-        actual=canonical(merge(requested, HOST)),
-        code=code,
-        reason=reason,
-    )
-
-
-def _colocated(op: str, requested: str, handle: str, there: str) -> Move:
-    return Move(
-        op=op,
-        requested=requested,
-        actual=there,
-        code=f"colocated_with:{handle}",
-        reason=f"it uses {handle}, which lives there",
-    )
+        return "no_kernel_for_dtype", f"{node.op} has kernels there only for {', '.join(known)}"
+    return "host_only_kernel", f"{node.op} has a kernel on CPUs only"
 
 
 def refuse_moves(moves: Iterable[Move], when: str) -> None:

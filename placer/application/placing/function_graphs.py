@@ -7,6 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.core.function.polymorphism import function_type
+from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function import concrete_function as functions
+from tensorflow.python.framework import func_graph, importer, ops
+from tensorflow.python.ops import handle_data_util
+
 from placer.extraction.graph_defs.op_definitions import called_functions
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import Captures
@@ -50,19 +57,14 @@ def build_function(
     ConcreteFunction ``original``; without one, it takes and returns flat lists of tensors.
     ``variables`` are those behind captured handles, for gradient tapes to watch.
     """
-    from tensorflow.python.eager.polymorphic_function import concrete_function as functions
-    from tensorflow.python.framework import func_graph, importer
-
     captures = dict(_once_each(graph_def, captures))
     registered = _register_functions(graph_def)
     graph = func_graph.FuncGraph("placed")
     with graph.as_default():
         importer.import_graph_def(graph_def, name="")
         _set_ends(graph, ends, captures)
-        _set_structure(graph, ends, original)
-    function = functions.ConcreteFunction.from_func_graph(
-        graph, _function_type(graph, original), attrs={}
-    )
+        signature = _set_structure(graph, ends, original)
+    function = functions.ConcreteFunction.from_func_graph(graph, signature, attrs={})
     function.set_variables(variables)
     weakref.finalize(function, _forget_functions, registered)
     return function
@@ -88,9 +90,6 @@ def _register_functions(graph_def: Any) -> list[str]:
     Unrenamed, bodies that the process already knows could run instead; unregistered, calling them
     from a graph that is imported into a function crashes the process.
     """
-    from tensorflow.python.eager import context
-    from tensorflow.python.framework import ops
-
     suffix = f"_{ops.uid()}"
     names = {f.signature.name: f.signature.name + suffix for f in graph_def.library.function}
     rename_functions(graph_def, names)
@@ -100,16 +99,12 @@ def _register_functions(graph_def: Any) -> list[str]:
 
 
 def _forget_functions(names: Sequence[str]) -> None:
-    from tensorflow.python.eager import context
-
     for name in names:
         context.remove_function(name)
 
 
 def _set_ends(graph: Any, ends: FunctionEnds, captures: Captures) -> None:
     """Declares which tensors of ``graph`` are inputs, captures and outputs."""
-    from tensorflow.python.ops import handle_data_util
-
     graph.inputs = [graph.get_tensor_by_name(name) for name in ends.inputs]
     for name, value in captures.items():
         placeholder = graph.get_tensor_by_name(f"{name}:0")
@@ -119,29 +114,21 @@ def _set_ends(graph: Any, ends: FunctionEnds, captures: Captures) -> None:
     graph.control_outputs = [graph.get_operation_by_name(name) for name in ends.sinks]
 
 
-def _set_structure(graph: Any, ends: FunctionEnds, original: Any) -> None:
-    import tensorflow as tf
-
+def _set_structure(graph: Any, ends: FunctionEnds, original: Any) -> Any:
+    """Gives ``graph`` the signature of ``original``, else flat lists; returns its type."""
+    captures = graph.function_captures.capture_types
     if original is not None:
         graph.structured_input_signature = original.structured_input_signature
         graph.structured_outputs = original.structured_outputs
-        return
+        signature = original.function_type
+        return function_type.FunctionType(
+            signature.parameters.values(), captures, return_annotation=signature.output
+        )
     specs = [tf.TensorSpec(t.shape, t.dtype) for t in graph.inputs[: len(ends.inputs)]]
     graph.structured_input_signature = (tuple(specs), {})
     graph.structured_outputs = list(graph.outputs)
-
-
-def _function_type(graph: Any, original: Any) -> Any:
-    from tensorflow.core.function.polymorphism import function_type
-
-    captures = graph.function_captures.capture_types
-    if original is None:
-        return function_type.from_structured_signature(
-            graph.structured_input_signature, graph.structured_outputs, captures
-        )
-    signature = original.function_type
-    return function_type.FunctionType(
-        signature.parameters.values(), captures, return_annotation=signature.output
+    return function_type.from_structured_signature(
+        graph.structured_input_signature, graph.structured_outputs, captures
     )
 
 

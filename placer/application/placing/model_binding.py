@@ -12,7 +12,9 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import tensorflow as tf
 
 from placer.application.devices.device_mapping import HOST, configure_logical_cpus, process_mapping
 from placer.application.devices.node_kernels import has_kernel
@@ -29,13 +31,9 @@ from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.training_steps import batch_specs, keras_variables, trace_step
 from placer.graph.tensor_names import source_of
-
-if TYPE_CHECKING:
-    from placer.plan.plan import Plan
+from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
-
-_RUNNERS = ("train_function", "test_function", "predict_function")
 
 
 @contextmanager
@@ -52,7 +50,7 @@ def bind_model(plan: Plan, model: Any, *, strict: bool = False) -> Iterator[Boun
     """
     _check_model(model)
     bound = BoundModel(model, plan, strict=strict)
-    before = {name: getattr(model, name) for name in _RUNNERS}
+    before = {name: getattr(model, name) for name in bound.runners}
     compiled, model.jit_compile = model.jit_compile, False
     if compiled:
         _LOG.warning(
@@ -65,13 +63,15 @@ def bind_model(plan: Plan, model: Any, *, strict: bool = False) -> Iterator[Boun
     finally:
         bound.end()
         model.jit_compile = compiled
-        for name in _RUNNERS:
-            setattr(model, name, before[name] if bound.runs(getattr(model, name)) else None)
+        for name, function in before.items():
+            placed = getattr(model, name) in bound.runners.values()
+            setattr(model, name, function if placed else None)
 
 
 class BoundModel:
     """A model while it is bound: its ``plan``, and the ``functions`` it ran so far, by the name
-    of the step (``train_step``, ``test_step``, ``predict_step``)."""
+    of the step (``train_step``, ``test_step``, ``predict_step``).  ``runners`` are what Keras calls
+    meanwhile, by the name of its attribute."""
 
     def __init__(self, model: Any, plan: Plan, *, strict: bool) -> None:
         self.model = model
@@ -82,7 +82,7 @@ class BoundModel:
         self._copies: dict[int, Any] = {}  # by id of the original's handle
         self._moved: list[tuple[Any, Any]] = []
         self._known: dict[Any, PlacedFunction] = {}
-        self._runners = {
+        self.runners = {
             "train_function": self._runner("train_step"),
             "test_function": self._runner("test_step"),
             "predict_function": self._predict,
@@ -98,7 +98,7 @@ class BoundModel:
             if device is not None:
                 self._move(variable._value, self._mapping.stand_in(device))
         self._adopt()
-        for name, runner in self._runners.items():
+        for name, runner in self.runners.items():
             setattr(self.model, name, runner)
 
     def end(self) -> None:
@@ -109,14 +109,8 @@ class BoundModel:
         for variable in keras_variables(self.model):
             variable._value = originals.get(id(variable._value.handle), variable._value)
 
-    def runs(self, function: Any) -> bool:
-        """Whether ``function`` is one of the placed functions that Keras calls."""
-        return function in self._runners.values()
-
     def placed(self, step: str, data: Any) -> PlacedFunction:
         """The placed function of ``step`` for batches like ``data``."""
-        import tensorflow as tf
-
         specs = batch_specs(data)
         key = step, str(tf.nest.map_structure(str, specs))
         if key not in self._known:
@@ -188,8 +182,6 @@ class BoundModel:
         return run
 
     def _predict(self, batches: Any) -> Any:
-        import tensorflow as tf
-
         outputs = [self.placed("predict_step", data)(data) for data in batches]
         return tf.nest.map_structure(
             lambda *parts: parts[0] if len(parts) == 1 else tf.concat(parts, 0), *outputs
@@ -197,8 +189,6 @@ class BoundModel:
 
 
 def _check_model(model: Any) -> None:
-    import tensorflow as tf
-
     if not getattr(model, "compiled", False) or getattr(model, "optimizer", None) is None:
         name = getattr(model, "name", type(model).__name__)
         raise UsageError(f"{name!r} is no compiled Keras 3 model: call model.compile first")
@@ -232,16 +222,11 @@ def derive_placement(
         fixed |= {op: found[0]} if found else {}
     placement = {n.name: fixed.get(n.name) or planned.get(n.name) for n in nodes}
     for node in nodes:
-        placement[node.name] = placement[node.name] or _first(node.input, placement)
+        before = (placement[name] for name in map(source_of, node.input))
+        placement[node.name] = placement[node.name] or next(filter(None, before), None)
     for node in reversed(nodes):
         for name in map(source_of, node.input):
             placement[name] = placement[name] or placement[node.name]
-    return {node.name: _possible(node, placement[node.name] or HOST, fixed) for node in nodes}
-
-
-def _first(references: Any, placement: Mapping[str, str | None]) -> str | None:
-    return next((placement[name] for name in map(source_of, references) if placement[name]), None)
-
-
-def _possible(node: Any, device: str, fixed: Mapping[str, str]) -> str:
-    return device if node.name in fixed or has_kernel(node, device) else HOST
+    devices = {node.name: placement[node.name] or HOST for node in nodes}
+    lacking = {n.name for n in nodes if n.name not in fixed and not has_kernel(n, devices[n.name])}
+    return devices | dict.fromkeys(lacking, HOST)

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops import handle_data_util, resource_variable_ops
 
 from placer.application.devices.device_mapping import (
     DeviceMapping,
@@ -24,9 +27,7 @@ from placer.errors import UsageError
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import Captures, Tensor
 from placer.extraction.reading.live import concrete_function, is_keras_model, trace_keras_model
-
-if TYPE_CHECKING:
-    from placer.plan.plan import Plan
+from placer.plan.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,13 +100,10 @@ def place_function(
     original = original_function(source)
     moved = _move_variables(program, original, plan.placement, mapping, copies)
     captures = _new_captures(program, moved, plan, mapping)
-    function = build_function(
-        placed_graph(program, plan, mapping),
-        find_ends(program),
-        captures,
-        original,
-        [variable.copy for variable in moved],
-    )
+    graph_def = place_graph_def(program, plan.placement)
+    map_graph_devices(graph_def, mapping.stand_in)
+    variables = [variable.copy for variable in moved]
+    function = build_function(graph_def, find_ends(program), captures, original, variables)
     return PlacedFunction(
         concrete_function=function,
         program=program,
@@ -116,13 +114,6 @@ def place_function(
         mapping=mapping,
         strict=strict,
     )
-
-
-def placed_graph(program: FlatProgram, plan: Plan, mapping: DeviceMapping) -> Any:
-    """The placed flat GraphDef with the devices of this process."""
-    graph_def = place_graph_def(program, plan.placement)
-    map_graph_devices(graph_def, mapping.stand_in)
-    return graph_def
 
 
 def original_function(source: Any) -> Any:
@@ -191,9 +182,6 @@ def captured_variables(program: FlatProgram, function: Any) -> list[Any]:
 
 def _variable_behind(handle: Any, name: str) -> Any:
     """A variable object for the variable behind ``handle``."""
-    import tensorflow as tf
-    from tensorflow.python.ops import handle_data_util, resource_variable_ops
-
     entry = handle_data_util.get_handle_data(handle).shape_and_type[0]
     return resource_variable_ops.BaseResourceVariable(
         trainable=False,
@@ -209,8 +197,6 @@ def _variable_behind(handle: Any, name: str) -> Any:
 
 def copy_variable(variable: Any, device: str) -> Any:
     """A variable with the value of ``variable`` on ``device``."""
-    import tensorflow as tf
-
     with tf.init_scope(), tf.device(device):
         return tf.Variable(
             variable.read_value(),
@@ -225,8 +211,6 @@ def _new_captures(
     program: FlatProgram, moved: Sequence[MovedVariable], plan: Plan, mapping: DeviceMapping
 ) -> dict[str, Tensor]:
     """What the placed function captures: copied variables, copied values, other resources."""
-    import tensorflow as tf
-
     handles = {id(variable.original.handle): variable.copy.handle for variable in moved}
     captures = {}
     for name, value in program.captures.items():

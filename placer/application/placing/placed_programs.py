@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from placer.application.devices.device_mapping import rehearsal_mapping
 from placer.application.placing.fallback import SHOWN, Move, foresee_moves, refuse_moves
@@ -29,13 +29,10 @@ from placer.extraction.division.dividing import planned
 from placer.extraction.extraction import choice_of
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.added_control import remove_added_control
-from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.process.local_models import local_model
 from placer.extraction.reading.loading import load_program
 from placer.files import replaced
-
-if TYPE_CHECKING:
-    from placer.plan.plan import Plan
+from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
 
@@ -94,9 +91,10 @@ def _apply(
     rehearse: bool,
     **choice: Any,
 ) -> Any:
-    program = load_planned_program(source, plan, **choice)
+    whole = load_program(source, **choice_of(plan.model, **choice))
+    program = planned_program(planned(whole, plan), plan)
     _report_moves(foresee_moves(program, plan.placement), strict=strict)
-    stand_in = rehearsal_mapping(set(plan.placement.values())).stand_in if rehearse else None
+    stand_in = rehearsal_mapping(plan.placement.values()).stand_in if rehearse else str
     if program.source_format == "saved_model":
         assert out is not None
         for _, message, _ in write_placed_saved_model(
@@ -110,8 +108,7 @@ def _apply(
         write_placed_meta_graph(program, plan.placement, out, force=force, translate=stand_in)
         return Path(out)
     placed = place_graph_def(program, plan.placement)
-    if stand_in is not None:
-        map_graph_devices(placed, stand_in)
+    map_graph_devices(placed, stand_in)
     if out is None:
         return placed
     write_graph_def(placed, out, force=force)
@@ -156,12 +153,3 @@ def clear(
         remove_added_control(graph_def)
         write_graph_def(graph_def, out, force=force)
     return Path(out)
-
-
-def load_planned_program(source: Any, plan: Plan, **choice: Any) -> FlatProgram:
-    """The flat program of ``source`` that ``plan`` was made for.
-
-    Raises :class:`UsageError` if the fingerprints differ.
-    """
-    program = planned(load_program(source, **choice_of(plan.model, **choice)), plan)
-    return planned_program(program, plan)

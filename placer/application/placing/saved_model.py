@@ -25,7 +25,7 @@ from placer.application.placing.graph_placement import (
 )
 from placer.application.placing.shared_variables import follow_variables, touched_handles
 from placer.application.placing.signature_flattening import flatten_function
-from placer.errors import ModelError, UsageError
+from placer.errors import UsageError
 from placer.extraction.files.sources import model_file, read_source
 from placer.extraction.graph_defs.added_control import (
     add_control,
@@ -61,26 +61,22 @@ def write_placed_saved_model(
     placement: Mapping[str, str],
     out: str | os.PathLike[str],
     *,
-    force: bool = False,
-    translate: Callable[[str], str] | None = None,
+    force: bool,
+    translate: Callable[[str], str],
 ) -> tuple[Warning_, ...]:
     """Writes the SavedModel behind ``program`` with ``placement``; (code, message, ops) warnings.
 
     The signature of ``program`` becomes one flat function with a device on every op; other
     signatures keep their bodies, and their ops follow the variables they touch.  ``translate``
     replaces each full device name that is written.  The output appears whole or not at all.
-    Raises :class:`UsageError` if ``out`` exists and ``force`` is not given, :class:`ModelError`
-    if the program is not a SavedModel's.
+    Raises :class:`UsageError` if ``out`` exists and ``force`` is not given.
     """
-    if program.source_format != "saved_model":
-        raise ModelError(f"a {program.source_format} is no SavedModel; apply it as what it is")
     source = Path(program.path)
     program, placement = complete_program(program, placement)
     saved_model = read_source(source)
     meta_graph = choose_meta_graph(saved_model, source, ",".join(program.tags))
     warnings = place_meta_graph(meta_graph, program, placement)
-    if translate is not None:
-        map_devices(meta_graph, translate)
+    map_devices(meta_graph, translate)
     with replaced(out, force=force) as folder:
         write_saved_model(source, saved_model, folder)
     return warnings
@@ -91,8 +87,8 @@ def write_placed_meta_graph(
     placement: Mapping[str, str],
     out: str | os.PathLike[str],
     *,
-    force: bool = False,
-    translate: Callable[[str], str] | None = None,
+    force: bool,
+    translate: Callable[[str], str],
 ) -> None:
     """Writes the MetaGraphDef behind ``program`` with ``placement``, as a training script of
     TensorFlow 1 imports it: initialisers, saver and collections are kept, and what touches a
@@ -106,8 +102,7 @@ def write_placed_meta_graph(
             f"is none: give a name that ends in .pb or .pbtxt"
         )
     place_meta_graph(meta_graph, program, placement)
-    if translate is not None:
-        map_devices(meta_graph, translate)
+    map_devices(meta_graph, translate)
     with replaced(out, force=force) as file:
         file.write_bytes(meta_graph.SerializeToString())
 
@@ -169,7 +164,7 @@ def hard_link(source: Path, target: Path) -> None:
     if source.is_dir():
         shutil.copytree(source, target, copy_function=_link_file)
     else:
-        _link_file(str(source), str(target))
+        _link_file(source, target)
 
 
 def soft_link(source: Path, target: Path) -> None:
@@ -177,7 +172,7 @@ def soft_link(source: Path, target: Path) -> None:
     target.symlink_to(source.resolve())
 
 
-def _link_file(source: str, target: str) -> None:
+def _link_file(source: str | Path, target: str | Path) -> None:
     try:
         os.link(source, target)
     except OSError:
@@ -221,10 +216,8 @@ def _place_meta_graph(
         if call and program.signature:
             _flatten_call(meta_graph, library, call, nodes, program, definitions)
     meta_graph.graph_def.library.function.extend(bodies.clones)
-    joined = set(program.output_ops)
-    _place_main_graph(
-        meta_graph.graph_def, calls.get("", []), joined if program.division else set()
-    )
+    joined = set(program.output_ops) if program.division else set()
+    _place_main_graph(meta_graph.graph_def, calls.get("", []), joined)
     _drop_stale_clones(meta_graph.graph_def)
     return follow_variables(meta_graph, program, devices)
 
@@ -233,15 +226,9 @@ def _drop_stale_clones(graph_def: Any) -> None:
     """Removes placed bodies of an earlier placement that nothing refers to any more, in place."""
     nodes = all_nodes(graph_def)
     used = {function.name for node in nodes for _, function in called_functions(node)}
-    kept = [
-        function
-        for function in graph_def.library.function
-        if CLONE_MARK not in function.signature.name or function.signature.name in used
-    ]
-    if len(kept) < len(graph_def.library.function):
-        copies = [type(function).FromString(function.SerializeToString()) for function in kept]
-        graph_def.library.ClearField("function")
-        graph_def.library.function.extend(copies)
+    for function in list(graph_def.library.function):
+        if CLONE_MARK in function.signature.name and function.signature.name not in used:
+            graph_def.library.function.remove(function)
 
 
 def _outermost_call(node: Any, program: FlatProgram) -> str:

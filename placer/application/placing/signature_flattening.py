@@ -9,14 +9,15 @@ wrapper's body what runs is what was planned, and two paths through one function
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.graph_defs.added_control import added_control, rename_added_control
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
 from placer.extraction.graph_defs.protobufs import copied
-from placer.graph.tensor_names import is_control, split_tensor
+from placer.graph.tensor_names import split_tensor
 
 
 def flatten_function(
@@ -35,7 +36,7 @@ def flatten_function(
     """
     prefix = f"{call.name}/"
     arguments: dict[str, str] = dict(zip(call.input, argument_names(function, call), strict=False))
-    references = _BodyReferences(nodes, definitions)
+    references = _body_references(nodes, definitions)
 
     def inner(tensor: str) -> str:
         bare = tensor.removeprefix("^")
@@ -105,32 +106,30 @@ def _set_control_outputs(function: Any, names: Sequence[str]) -> None:
         function.signature.control_output.append(name)
 
 
-class _BodyReferences:
-    """Spells tensors of a GraphDef (``a``, ``a:1``) as a FunctionDef does: ``a:output_name:0``."""
+def _body_references(nodes: Iterable[Any], definitions: OpDefinitions) -> Callable[[str], str]:
+    """Spells tensors of a GraphDef (``a``, ``a:1``) as a FunctionDef does: ``a:output_name:0``.
 
-    def __init__(self, nodes: Iterable[Any], definitions: OpDefinitions) -> None:
-        self._nodes = {node.name: node for node in nodes}
-        self._definitions = definitions
-        self._outputs: dict[str, list[str]] = {}
+    Raises :class:`ModelError` if the op type of a producer is unknown.
+    """
+    by_name = {node.name: node for node in nodes}
 
-    def __call__(self, tensor: str) -> str:
-        """The body's spelling; :class:`ModelError` if the producer's op type is unknown."""
-        if is_control(tensor):
-            return tensor
-        producer, index = split_tensor(tensor)
-        if producer not in self._outputs:
-            self._outputs[producer] = self._output_names(self._nodes[producer])
-        return f"{producer}:{self._outputs[producer][index]}"
-
-    def _output_names(self, node: Any) -> list[str]:
-        definition = self._definitions.find(node.op)
+    @cache
+    def outputs(producer: str) -> list[str]:
+        node = by_name[producer]
+        definition = definitions.find(node.op)
         if definition is None:
             raise ModelError(
                 f"op type {node.op} of {node.name} is neither known to this TensorFlow nor "
                 f"described in the model; import the package that registers it first"
             )
         return [
-            f"{argument.name}:{position}"
+            f"{producer}:{argument.name}:{position}"
             for argument in definition.output_arg
             for position in range(argument_length(argument, node.attr))
         ]
+
+    def spelled(tensor: str) -> str:
+        producer, index = split_tensor(tensor)
+        return outputs(producer)[index]
+
+    return spelled

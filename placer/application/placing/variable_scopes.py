@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import func_graph
+from tensorflow.python.ops import resource_variable_ops
 
 from placer.application.devices.device_mapping import HOST, configure_logical_cpus, process_mapping
 from placer.errors import UsageError
-
-if TYPE_CHECKING:
-    from placer.plan.plan import Plan
-
+from placer.plan.plan import Plan
 
 SMALL_BYTES = 4096
 """Variables up to this size get their values even where none are asked for: counters and rates,
@@ -31,8 +32,6 @@ def planned_variables(plan: Plan, *, values: bool = True) -> Iterator[None]:
     Raises :class:`UsageError` at the end if the block reset the default graph, and with it this
     scope.
     """
-    import tensorflow as tf
-
     mapping = process_mapping(set(plan.placement.values()))
     configure_logical_cpus(mapping.cpu_count)
     seen: Counter[str] = Counter()
@@ -58,7 +57,6 @@ def planned_variables(plan: Plan, *, values: bool = True) -> Iterator[None]:
 def empty_variables() -> Iterator[None]:
     """Inside of the block new variables of more than 4 KiB have a name, a shape and a dtype, but
     no value and no memory: for a program that is only traced, to be placed."""
-    import tensorflow as tf
 
     def create(next_creator: Callable[..., Any], **settings: Any) -> Any:
         return _empty_or(next_creator, settings)
@@ -69,18 +67,14 @@ def empty_variables() -> Iterator[None]:
 
 def _empty_or(next_creator: Callable[..., Any], settings: dict[str, Any]) -> Any:
     """A variable without a value; a small one, or one whose value is there already, with it."""
-    from tensorflow.python.framework import func_graph
-    from tensorflow.python.ops import resource_variable_ops
-
     value = settings.get("initial_value")
     if not callable(value):
         return next_creator(**settings)
     with func_graph.FuncGraph("shape_of_variable").as_default():
         spec = value()
     dtype = settings.get("dtype") or spec.dtype
-    if spec.shape.num_elements() is None or spec.shape.num_elements() * dtype_bytes(dtype) <= (
-        SMALL_BYTES
-    ):
+    size = spec.shape.num_elements()
+    if size is None or size * max(tf.as_dtype(dtype).size, 1) <= SMALL_BYTES:
         return next_creator(**settings)
     kept = {"trainable", "name", "constraint", "synchronization", "aggregation"}
     return resource_variable_ops.UninitializedVariable(
@@ -90,16 +84,7 @@ def _empty_or(next_creator: Callable[..., Any], settings: dict[str, Any]) -> Any
     )
 
 
-def dtype_bytes(dtype: Any) -> int:
-    """The bytes of one element; 1 for a dtype without a size."""
-    import tensorflow as tf
-
-    return max(int(tf.as_dtype(dtype).size), 1)
-
-
 def variable_name(name: str | None) -> str:
     """The full name of a variable that is created here and now."""
-    import tensorflow as tf
-
     scope = tf.get_current_name_scope()
     return "/".join(filter(None, (scope, name or "Variable")))

@@ -6,10 +6,13 @@ the first (``tensorflow/python/checkpoint/restore.py``).  Here the host holds on
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from placer.errors import ModelError, UsageError
 
@@ -23,15 +26,6 @@ Variables = dict[str, Any]
 Progress = Callable[[int, int, str], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredVariable:
-    """A variable and the key of its value in a checkpoint."""
-
-    key: str
-    variable: Any
-    bytes: int
-
-
 def read_checkpoint(
     target: Any,
     prefix: str | os.PathLike[str],
@@ -43,19 +37,17 @@ def read_checkpoint(
     reader = _open(prefix)
     stored = _match(target, reader, str(prefix), partial=partial)
     show = progress or (lambda *_: None)
-    total, done = sum(item.bytes for item in stored), 0
-    for item in stored:
-        show(done, total, item.key)
-        item.variable.assign(stored_value(str(prefix), item.key, item.variable.dtype))
-        done += item.bytes
+    total, done = sum(size for _, size in stored.values()), 0
+    for key, (variable, size) in stored.items():
+        show(done, total, key)
+        variable.assign(stored_value(str(prefix), key, variable.dtype))
+        done += size
     show(done, total, "")
     return done
 
 
 def stored_value(prefix: str, key: str, dtype: Any) -> Any:
     """The value under ``key`` of the checkpoint ``prefix``, as a tensor on the host."""
-    import tensorflow as tf
-
     with tf.device("CPU:0"):
         (value,) = tf.raw_ops.RestoreV2(
             prefix=prefix, tensor_names=[key], shape_and_slices=[""], dtypes=[dtype]
@@ -64,8 +56,6 @@ def stored_value(prefix: str, key: str, dtype: Any) -> Any:
 
 
 def _open(prefix: str | os.PathLike[str]) -> Any:
-    import tensorflow as tf
-
     try:
         return tf.train.load_checkpoint(str(prefix))
     except (ValueError, tf.errors.OpError) as error:
@@ -75,8 +65,8 @@ def _open(prefix: str | os.PathLike[str]) -> Any:
         ) from error
 
 
-def _match(target: Any, reader: Any, prefix: str, *, partial: bool) -> list[StoredVariable]:
-    """The variables of ``target`` with their keys, in the order of the checkpoint."""
+def _match(target: Any, reader: Any, prefix: str, *, partial: bool) -> dict[str, tuple[Any, int]]:
+    """The variables of ``target`` and their bytes by key, in the order of the checkpoint."""
     shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
     if isinstance(target, Mapping):
         keys = {name: variable for name, variable in target.items() if name in shapes}
@@ -100,10 +90,10 @@ def _match(target: Any, reader: Any, prefix: str, *, partial: bool) -> list[Stor
             f"nothing was loaded "
             f"(partial=True loads what both have)"
         )
-    return [
-        _checked(key, _tensorflow_variable(variable), shapes[key], dtypes[key])
+    return {
+        key: _checked(key, _tensorflow_variable(variable), shapes[key], dtypes[key])
         for key, variable in keys.items()
-    ]
+    }
 
 
 def _listed(names: list[str]) -> str:
@@ -111,15 +101,13 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-def _checked(key: str, variable: Any, shape: list[int], dtype: Any) -> StoredVariable:
-    import math
-
+def _checked(key: str, variable: Any, shape: list[int], dtype: Any) -> tuple[Any, int]:
     if not variable.shape.is_compatible_with(shape) or variable.dtype.base_dtype != dtype:
         raise ModelError(
             f"{key} has shape {shape} and dtype {dtype.name} in the checkpoint, the model's "
             f"variable {tuple(variable.shape)} and {variable.dtype.name}; nothing was loaded"
         )
-    return StoredVariable(key=key, variable=variable, bytes=math.prod(shape) * max(dtype.size, 1))
+    return variable, math.prod(shape) * max(dtype.size, 1)
 
 
 def _match_objects(target: Any, reader: Any) -> tuple[Variables, list[str]]:
@@ -128,8 +116,6 @@ def _match_objects(target: Any, reader: Any) -> tuple[Variables, list[str]]:
     The object graph in the file and that of ``target`` are walked side by side, edge by name, as
     TensorFlow does.
     """
-    from tensorflow.core.protobuf import trackable_object_graph_pb2
-
     content = reader.get_tensor(OBJECT_GRAPH)
     nodes = trackable_object_graph_pb2.TrackableObjectGraph.FromString(content).nodes
     found: Variables = {}
@@ -156,21 +142,16 @@ def _match_objects(target: Any, reader: Any) -> tuple[Variables, list[str]]:
 
 
 def _all_variables(target: Any) -> Variables:
-    """Every variable that ``target`` tracks, by its path."""
-    tracked = _tracked(target)
-    return {path: v for path, v in tracked if _is_variable(v) and path != "save_counter"}
-
-
-def _tracked(target: Any) -> Iterator[tuple[str, Any]]:
-    """``target`` and every object that it tracks, by its path, the nearest first."""
-    queue, seen = [("", target)], {id(target)}
-    while queue:
-        path, here = queue.pop(0)
-        yield path, here
+    """Every variable that ``target`` tracks, by its path, the nearest first."""
+    queue, seen, found = [("", target)], {id(target)}, Variables()
+    for path, here in queue:  # grows meanwhile
+        if _is_variable(here) and path != "save_counter":
+            found[path] = here
         for name, child in here._trackable_children().items():
             if id(child) not in seen:
                 seen.add(id(child))
                 queue.append((f"{path}/{name}" if path else name, child))
+    return found
 
 
 def _is_variable(value: Any) -> bool:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from cost_models.cluster_files import read_task_addresses
 from cost_models.device_names import canonical
 from placer.application.devices.device_mapping import own_mapping
@@ -22,6 +24,9 @@ from placer.extraction.graph_defs.protobufs import copied
 
 CLIENT_JOB = "client"
 """This process in a session.  TensorFlow refuses the name ``localhost`` there."""
+SESSION_HOST = f"/job:{CLIENT_JOB}/task:0/device:CPU:0"
+"""The canonical name that a session over several machines has for the host of this process."""
+
 TIME_LIMIT_SECONDS = 60.0
 _PROBE_SECONDS = 2.0
 
@@ -79,8 +84,6 @@ def call_in_time(
     Raises :class:`ClusterError` if it does not end in time, or fails because a task is gone; the
     message names the tasks that do not answer.  Other exceptions of ``call`` go through.
     """
-    import tensorflow as tf
-
     result: list[Any] = []
 
     def run() -> None:
@@ -126,8 +129,6 @@ class ClusterSession:
         time_limit_seconds: float = TIME_LIMIT_SECONDS,
         configure: Callable[[Any], None] | None = None,
     ) -> None:
-        import tensorflow as tf
-
         self.addresses = read_addresses(addresses)
         self.time_limit_seconds = time_limit_seconds
         require_tasks(self.addresses)
@@ -137,15 +138,12 @@ class ClusterSession:
         if configure is not None:
             configure(config)
         mine = copied(graph_def)
-        map_graph_devices(mine, own_mapping((), host=session_host()).stand_in)
+        map_graph_devices(mine, own_mapping((), host=SESSION_HOST).stand_in)
         self.graph = tf.Graph()
         with self.graph.as_default():
             tf.graph_util.import_graph_def(mine, name="")
         self.session = tf.compat.v1.Session(target, self.graph, config)
-        self._in_time(lambda: require_devices(mine, self._devices()))
-
-    def _devices(self) -> list[str]:
-        return [device.name for device in self.session.list_devices()]
+        self._in_time(lambda: require_devices(mine, self.session.list_devices()))
 
     def _in_time(self, call: Callable[[], Any]) -> Any:
         return call_in_time(call, self.addresses, self.time_limit_seconds)
@@ -177,8 +175,6 @@ def local_master(addresses: Addresses) -> tuple[str, Any]:
 
     The server is started once, and lives as long as the process.
     """
-    import tensorflow as tf
-
     known = read_addresses(addresses)
     if not _masters:
         host = "localhost" if _is_loopback(known) else socket.gethostname()
@@ -186,11 +182,6 @@ def local_master(addresses: Addresses) -> tuple[str, Any]:
     target = _masters[0].target
     own = {0: target.partition("//")[2]}
     return target, tf.train.ClusterSpec({**known, CLIENT_JOB: own}).as_cluster_def()
-
-
-def session_host() -> str:
-    """The canonical name that a session over several machines has for the host of this process."""
-    return f"/job:{CLIENT_JOB}/task:0/device:CPU:0"
 
 
 def _is_loopback(addresses: Mapping[str, Mapping[int, str]]) -> bool:
@@ -206,21 +197,16 @@ def connect_cluster(
 
     Raises :class:`ClusterError` if a server does not answer in time.
     """
-    import tensorflow as tf
-
     known = read_addresses(addresses)
     require_tasks(known)
     cluster = tf.train.ClusterSpec(known)
-    call_in_time(
-        lambda: tf.config.experimental_connect_to_cluster(cluster),
-        known,
-        time_limit_seconds,
-    )
+    connect = tf.config.experimental_connect_to_cluster
+    call_in_time(lambda: connect(cluster), known, time_limit_seconds)
 
 
-def require_devices(graph_def: Any, present: Iterable[str]) -> None:
+def require_devices(graph_def: Any, present: Iterable[Any]) -> None:
     """Raises :class:`UsageError` if ops of ``graph_def`` ask for devices that are not there."""
-    there = {canonical(name) for name in present}
+    there = {canonical(device.name) for device in present}
     asked = {canonical(node.device) for node in graph_def.node if node.device}
     if absent := sorted(asked - there):
         raise UsageError(
@@ -233,8 +219,6 @@ def serve_task(
     addresses: str | os.PathLike[str] | Addresses, job: str, task: int, *, cpu_count: int = 1
 ) -> None:
     """Runs the server of one task until the process is ended."""
-    import tensorflow as tf
-
     config = tf.compat.v1.ConfigProto(device_count={"CPU": cpu_count})
     cluster = tf.train.ClusterSpec(read_addresses(addresses))
     tf.distribute.Server(cluster, job_name=job, task_index=task, config=config).join()

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import tensorflow as tf
+
 from placer.application.placing.function_graphs import FunctionEnds, build_function
 from placer.application.running.program_runs import Run, run_flat
 from placer.extraction.graph_defs.protobufs import Captures
@@ -25,10 +27,10 @@ class CapturedValue:
 
 @dataclass(frozen=True, kw_only=True)
 class PortableFunction:
-    """A flat function that another process can run: its GraphDef as bytes, its captures by
-    placeholder name, its arguments in order, names for its outputs."""
+    """A flat function that another process can run: its GraphDef, its captures by placeholder
+    name, its arguments in order, names for its outputs."""
 
-    graph_def: bytes
+    graph_def: Any
     ends: FunctionEnds
     captures: Mapping[str, CapturedValue]
     inputs: Sequence[Any]
@@ -37,22 +39,16 @@ class PortableFunction:
 
 def run_portable(function: PortableFunction, *, optimised: bool) -> Run:
     """One run of a function that came from another process."""
-    from tensorflow.core.framework import graph_pb2
-
     alive, captures = [], {}
     for name, captured in function.captures.items():
         owner, captures[name] = _revive(captured)
         alive.append(owner)
-    built = build_function(
-        graph_pb2.GraphDef.FromString(function.graph_def), function.ends, captures
-    )
+    built = build_function(function.graph_def, function.ends, captures)
     return run_flat(built, function.inputs, function.keys, optimised=optimised)
 
 
 def _revive(captured: CapturedValue) -> tuple[Any, Any]:
     """(what must stay alive, the tensor to capture)."""
-    import tensorflow as tf
-
     with tf.device(captured.device or None):
         value = tf.constant(captured.value, captured.dtype)
         if not captured.is_variable:
@@ -63,8 +59,6 @@ def _revive(captured: CapturedValue) -> tuple[Any, Any]:
 
 def stuck_captures(captures: Captures, variables: Sequence[Any]) -> tuple[str, ...]:
     """The captures that cannot leave the process: resources besides ``variables``, variants."""
-    import tensorflow as tf
-
     handles = {id(variable.handle) for variable in variables}
     return tuple(
         name

@@ -71,9 +71,10 @@ def _by_key(given: Given, known: list[str]) -> Mapping[str, Array]:
 def _checked(item: ProgramInput, value: Any) -> numpy.ndarray[Any, Any]:
     """The value that is given for an input, as an array of its dtype."""
     import numpy
+    import tensorflow as tf
 
     try:
-        found = numpy.asarray(value, numpy_dtype(item.dtype))
+        found = numpy.asarray(value, tf.as_dtype(item.dtype).as_numpy_dtype)
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"input {item.key!r} is a {item.dtype}, its values are not: {error}"
@@ -127,13 +128,6 @@ def _is_guessed(item: ProgramInput, bindings: Bindings) -> bool:
     return any(size is None or size < 0 for size in shape[first:])
 
 
-def numpy_dtype(name: str) -> Any:
-    """The numpy dtype of a TensorFlow dtype name (strings are objects)."""
-    import tensorflow as tf
-
-    return object if name == "string" else tf.dtypes.as_dtype(name).as_numpy_dtype
-
-
 def _generated(
     item: ProgramInput, shape: tuple[int, ...], random: numpy.random.Generator
 ) -> numpy.ndarray[Any, Any]:
@@ -161,7 +155,7 @@ def stand_in_weights(index: int, shape: tuple[int, ...], dtype: Any) -> numpy.nd
     import numpy
 
     if not (dtype.is_floating or dtype.is_complex):
-        return numpy.zeros(shape, object if dtype.name == "string" else dtype.as_numpy_dtype)
+        return numpy.zeros(shape, dtype.as_numpy_dtype)
     random = numpy.random.default_rng(index)
     if len(shape) < 2:
         values = random.uniform(0.5, 1.5, shape)

@@ -12,12 +12,59 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.core.config import flags
+from tensorflow.core.protobuf import config_pb2, saved_model_pb2
+from tensorflow.python.eager import context
+
+from placer.application.devices.device_mapping import DeviceMapping
 from placer.application.running.cluster_runs import local_master
 from placer.application.running.generated_inputs import Array, stand_in_weights
 from placer.extraction.files.sources import read_source
 from placer.extraction.reading.saved_functions import find_function
 from placer.extraction.reading.signatures import choose_meta_graph
 from placer.graph.op_types import VARIABLES
+
+v1 = tf.compat.v1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a program is run for a verification.
+
+    ``on_hardware`` forbids a rehearsal, ``strict`` switches soft placement off, ``optimised``
+    leaves graph optimisation on, ``seed`` is that of made-up inputs.  ``cluster`` are addresses of
+    servers by job and task, whose devices the placed program uses.
+    """
+
+    on_hardware: bool = False
+    strict: bool = False
+    optimised: bool = False
+    time_limit_seconds: float = 600.0
+    seed: int = 0
+    cluster: Mapping[str, Mapping[int, str]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What to run, unplaced and placed: ``kind`` is ``saved_model`` (TensorFlow 2),
+    ``saved_model_session``, ``graph`` or ``function``.
+
+    ``programs`` are paths of SavedModels or GraphDefs, or PortableFunctions (``kind`` says which);
+    ``inputs`` arrays by signature key or, for a session, by tensor name.  ``fetches``, (key,
+    tensor), and ``targets`` are those of the unplaced and of the placed graph.  The placed program
+    runs on the devices of ``mapping``.
+    """
+
+    kind: str
+    programs: tuple[Any, Any]
+    inputs: Mapping[str, Array] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    signature: str = ""
+    fetches: tuple[tuple[tuple[str, str], ...], ...] = ((), ())
+    targets: tuple[tuple[str, ...], ...] = ((), ())
+    mapping: DeviceMapping = field(default_factory=DeviceMapping)
+    options: RunOptions = field(default_factory=RunOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +86,6 @@ def graph_optimisation(enabled: bool) -> Iterator[None]:
     partition, has none for eager functions, only ``optimizer_options.opt_level`` in the
     configuration that each function copies from the context.
     """
-    import tensorflow as tf
-    from tensorflow.core.protobuf import config_pb2
-    from tensorflow.python.eager import context
-
     if enabled:
         yield
         return
@@ -70,8 +113,6 @@ def hardware_like_constants() -> Iterator[None]:
     to accelerators of one host (``core/common_runtime/replicate_constants_pass.cc``): in a
     rehearsal that would hide transfers that the hardware makes.
     """
-    from tensorflow.core.config import flags
-
     flag = getattr(flags.config(), "enable_aggressive_constant_replication", None)
     if flag is None or not flag.value():
         yield
@@ -91,7 +132,6 @@ def run_flat(
     ``keys`` name its flat outputs.  TensorFlow reports partitioned graphs only at the first call
     of a function: use a fresh one.
     """
-    import tensorflow as tf
 
     def call() -> dict[str, Array]:
         arguments = [
@@ -107,9 +147,6 @@ def run_flat(
 
 def _observed(function: Any, call: Callable[[], Mapping[str, Array]], optimised: bool) -> Run:
     """What ``call``, the first call of ``function``, gives and runs."""
-    import tensorflow as tf
-    from tensorflow.python.eager import context
-
     with graph_optimisation(optimised):
         context.enable_graph_collection()
         try:
@@ -118,74 +155,50 @@ def _observed(function: Any, call: Callable[[], Mapping[str, Array]], optimised:
             metadata = context.export_run_metadata()
         finally:
             context.disable_graph_collection()
+    graphs = metadata.function_graphs  # the outermost function's first; none of a later call
     captured = function.captured_inputs
     first = len(function.inputs) - len(captured)
     return Run(
         outputs={key: value.numpy() for key, value in outputs.items()},
-        partition_graphs=_function_graphs(metadata),
+        partition_graphs=list(graphs[0].partition_graphs) if graphs else [],
         variable_devices={first + n: handle.device for n, handle in enumerate(captured)},
     )
 
 
-def _function_graphs(metadata: Any) -> list[Any]:
-    """The partitioned graphs of the outermost function: the first that was instantiated.
-
-    None come with later calls of a function that was called before.
-    """
-    if not metadata.function_graphs:
-        return []
-    return list(metadata.function_graphs[0].partition_graphs)
-
-
-def run_saved_model(
-    path: Path,
-    tags: Sequence[str],
-    signature: str,
-    inputs: Mapping[str, Array],
-    output_keys: Sequence[str],
-    *,
-    optimised: bool = False,
-) -> Run:
+def run_saved_model(request: RunRequest, which: int) -> Run:
     """One call of a signature of a TensorFlow 2 SavedModel, variables on their saved devices.
 
-    A function that no signature exports takes ``inputs`` in their order and gives
-    ``output_keys`` in theirs.  ``path`` is a copy that may be changed.  Variables of a model
-    without weights get made-up values.
+    A function that no signature exports takes the inputs in their order and gives the outputs in
+    theirs.  The program is a copy that may be changed.  Variables of a model without weights get
+    made-up values.
     """
-    import tensorflow as tf
-
+    path, tags, inputs = Path(request.programs[which]), list(request.tags), request.inputs
     # loaded, if need be without the records of an optimizer that is not here
-    stored = (path / "variables" / "variables.index").exists()
+    stored = _has_weights(path)
     options = tf.saved_model.LoadOptions(
         experimental_variable_policy="save_variable_devices",
         experimental_skip_checkpoint=not stored,
     )
     notes = []
     try:
-        loaded = tf.saved_model.load(str(path), tags=list(tags), options=options)
+        loaded = tf.saved_model.load(str(path), tags=tags, options=options)
     except AttributeError as error:
         if "add_slot" not in str(error):
             raise
         notes.append(drop_slot_records(path))
-        loaded = tf.saved_model.load(str(path), tags=list(tags), options=options)
+        loaded = tf.saved_model.load(str(path), tags=tags, options=options)
     # its function, with weights, called once
-    exported = signature in loaded.signatures
-    function = (
-        loaded.signatures[signature] if exported else _inner_function(loaded, path, tags, signature)
-    )
+    exported = loaded.signatures.get(request.signature)
+    function = exported or _inner_function(loaded, path, tags, request.signature)
     if not stored:
         notes.append(_invent_weights(function.variables))
-    if not exported:
-        run = run_flat(function, list(inputs.values()), output_keys, optimised=optimised)
-        return replace(run, notes=tuple(notes))
-
-    def call() -> Mapping[str, Array]:
-        result: Mapping[str, Array] = function(
-            **{key: tf.constant(value) for key, value in inputs.items()}
-        )
-        return result
-
-    return replace(_observed(function, call, optimised), notes=tuple(notes))
+    if exported is None:
+        keys = [key for key, _ in request.fetches[which]]
+        run = run_flat(function, list(inputs.values()), keys, optimised=request.options.optimised)
+    else:
+        tensors = {key: tf.constant(value) for key, value in inputs.items()}
+        run = _observed(function, lambda: function(**tensors), request.options.optimised)
+    return replace(run, notes=tuple(notes))
 
 
 def _inner_function(loaded: Any, path: Path, tags: Sequence[str], name: str) -> Any:
@@ -207,8 +220,6 @@ def drop_slot_records(path: Path) -> str:
 
     They ask for a Keras 2 optimizer when loaded, and ``tf.saved_model.load`` fails without one.
     """
-    from tensorflow.core.protobuf import saved_model_pb2
-
     file = path / "saved_model.pb"
     saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     for meta_graph in saved_model.meta_graphs:
@@ -228,93 +239,59 @@ def _invent_weights(variables: Sequence[Any]) -> str:
     return f"the model comes without weights: its {len(variables)} variables got made-up values"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SessionRequest:
-    """What a session feeds and fetches: arrays by tensor name, (key, tensor) pairs, op names."""
-
-    feeds: Mapping[str, Array]
-    fetches: Sequence[tuple[str, str]]
-    targets: Sequence[str] = ()
-    cpu_count: int = 1
-    strict: bool = False
-    optimised: bool = False
-    cluster: Mapping[str, Mapping[int, str]] | None = None
+def _has_weights(path: Path) -> bool:
+    return (path / "variables" / "variables.index").exists()
 
 
-def run_saved_model_session(path: Path, tags: Sequence[str], request: SessionRequest) -> Run:
-    """One session run of a SavedModel, loaded and initialised as a session does it."""
-    stored = (path / "variables" / "variables.index").exists()
-
-    def load(session: Any) -> tuple[str, ...]:
-        import tensorflow as tf
-
-        tf.compat.v1.saved_model.load(session, list(tags), str(path))
-        return () if stored else invent_state(session, session.graph)
-
-    return _run_session(load, request)
-
-
-def run_graph_session(graph_def: Any, request: SessionRequest) -> Run:
-    """One session run of a GraphDef; variables get made-up values."""
-
-    def load(session: Any) -> tuple[str, ...]:
-        import tensorflow as tf
-
-        tf.graph_util.import_graph_def(graph_def, name="")
-        return invent_state(session, session.graph)
-
-    return _run_session(load, request)
-
-
-def _config(request: SessionRequest) -> tuple[str, Any]:
-    """(target, ConfigProto) of the session: this process, or it and the servers of a cluster."""
-    import tensorflow as tf
-
-    config = tf.compat.v1.ConfigProto(
-        device_count={"CPU": request.cpu_count}, allow_soft_placement=not request.strict
-    )
-    if not request.optimised:
-        config.graph_options.rewrite_options.disable_meta_optimizer = True
-        config.graph_options.optimizer_options.opt_level = -1
-    if request.cluster is None:
-        return "", config
-    target, cluster = local_master(request.cluster)
-    config.cluster_def.CopyFrom(cluster)
-    config.isolate_session_state = True
-    return target, config
-
-
-def _run_session(load: Callable[[Any], tuple[str, ...]], request: SessionRequest) -> Run:
-    """The run of a session in which ``load`` puts the graph and its state; it returns notes."""
-    import tensorflow as tf
-
-    v1 = tf.compat.v1
-    target, config = _config(request)
+def run_session(request: RunRequest, which: int) -> Run:
+    """One session run of a SavedModel, loaded and initialised as a session does it, or of a
+    GraphDef; variables without weights get made-up values."""
+    path, fetches = Path(request.programs[which]), request.fetches[which]
+    target, config = _config(request, placed=which == 1)
     metadata = v1.RunMetadata()
     options = v1.RunOptions(output_partition_graphs=True)
-    wanted = [tensor for _, tensor in request.fetches], list(request.targets)
+    wanted = [tensor for _, tensor in fetches], list(request.targets[which])
     with tf.Graph().as_default(), v1.Session(target, config=config) as session:
-        notes = load(session)
-        values, _ = session.run(wanted, dict(request.feeds), options, metadata)
-    keys = [key for key, _ in request.fetches]
+        if request.kind == "graph":
+            tf.graph_util.import_graph_def(read_source(path), name="")
+        else:
+            v1.saved_model.load(session, list(request.tags), str(path))
+        stored = request.kind != "graph" and _has_weights(path)
+        notes = () if stored else invent_state(session, session.graph)
+        values, _ = session.run(wanted, dict(request.inputs), options, metadata)
     return Run(
-        outputs=dict(zip(keys, values, strict=True)),
+        outputs=dict(zip([key for key, _ in fetches], values, strict=True)),
         partition_graphs=list(metadata.partition_graphs),
         notes=notes,
     )
 
 
+def _config(request: RunRequest, *, placed: bool) -> tuple[str, Any]:
+    """(target, ConfigProto) of the session: this process, or it and the servers of a cluster."""
+    config = v1.ConfigProto(
+        device_count={"CPU": request.mapping.cpu_count},
+        allow_soft_placement=not (request.options.strict and placed),
+    )
+    if not request.options.optimised:
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        config.graph_options.optimizer_options.opt_level = -1
+    if request.options.cluster is None or not placed:
+        return "", config
+    target, cluster = local_master(request.options.cluster)
+    config.cluster_def.CopyFrom(cluster)
+    config.isolate_session_state = True
+    return target, config
+
+
 def invent_state(session: Any, graph: Any) -> tuple[str, ...]:
     """Made-up values for every variable of a graph that comes without a checkpoint."""
-    import tensorflow as tf
-
     handles = [op for op in graph.get_operations() if op.type in VARIABLES]
     assigns, feeds = [], {}
     for number, op in enumerate(handles):
         dtype = tf.dtypes.as_dtype(op.get_attr("dtype"))
         shape = tuple(size if size >= 0 else 1 for size in _static_shape(op))
         with graph.colocate_with(op, ignore_existing=True):
-            value = tf.compat.v1.placeholder(dtype, shape)
+            value = v1.placeholder(dtype, shape)
             assigns.append(_assign(op, value))
         feeds[value] = stand_in_weights(number, shape, dtype)
     session.run(assigns, feeds)
@@ -329,8 +306,6 @@ def _static_shape(op: Any) -> list[int]:
 
 
 def _assign(op: Any, value: Any) -> Any:
-    import tensorflow as tf
-
     if op.type == "VarHandleOp":
         return tf.raw_ops.AssignVariableOp(resource=op.outputs[0], value=value)
     return tf.raw_ops.Assign(ref=op.outputs[0], value=value, validate_shape=False).op

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from cost_models.device_names import canonical
 from placer.application.devices.device_mapping import (
-    DeviceMapping,
     configure_logical_cpus,
     process_mapping,
 )
@@ -41,8 +42,6 @@ def load_placed(
     ``on_hardware`` for absent devices, :class:`PlacerError` if it is too late to have the devices
     of a rehearsal.
     """
-    import tensorflow as tf
-
     # on the devices that the file names
     source = Path(path)
     saved_model = read_source(source)
@@ -61,7 +60,8 @@ def load_placed(
     configure_logical_cpus(mapping.cpu_count)
     folder = Path(tempfile.mkdtemp(prefix="placer-rehearsal-"))
     try:
-        stand_in_devices(saved_model, mapping)
+        for meta_graph in saved_model.meta_graphs:
+            map_devices(meta_graph, mapping.stand_in)
         write_saved_model(source, saved_model, folder / "model", bring=soft_link)
         loaded = tf.saved_model.load(str(folder / "model"), tags=tags, options=options)
     except BaseException:
@@ -69,12 +69,6 @@ def load_placed(
         raise
     weakref.finalize(loaded, shutil.rmtree, folder, ignore_errors=True)  # assets are read later
     return loaded
-
-
-def stand_in_devices(saved_model: Any, mapping: DeviceMapping) -> None:
-    """Replaces every device of a SavedModel by the one that stands in for it, in place."""
-    for meta_graph in saved_model.meta_graphs:
-        map_devices(meta_graph, lambda device: mapping.stand_in(device) if device else "")
 
 
 def devices_in(saved_model: Any) -> set[str]:

@@ -11,10 +11,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
 from cost_models.byte_sizes import parse_bytes
 from placer.application.placing.function_graphs import build_function
 from placer.application.running.checkpoints import OBJECT_GRAPH, VALUE, stored_value
-from placer.application.running.weight_stages import WeightStage, cut_into_stages
+from placer.application.running.weight_stages import StageCutter, WeightStage
 from placer.errors import ModelError, UsageError
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.program import FlatProgram
@@ -46,8 +49,6 @@ class StreamedModel:
 
     def __call__(self, **inputs: Any) -> dict[str, Tensor]:
         """The outputs for ``inputs``.  Raises :class:`UsageError` if they are not the model's."""
-        import tensorflow as tf
-
         wanted = {item.key: item for item in self.program.inputs}
         if set(inputs) != set(wanted):
             raise UsageError(
@@ -100,7 +101,7 @@ def stream(
     if program.source_format != "saved_model":
         raise UsageError(f"{os.fspath(path)} is no SavedModel: only one is run a part at a time")
     size = parse_bytes(resident) if isinstance(resident, str) else resident
-    stages = cut_into_stages(program, size // 2)
+    stages = StageCutter(program, size // 2).stages()
     return StreamedModel(program, stages, StoredWeights(Path(path), program))
 
 
@@ -112,8 +113,6 @@ class StoredWeights:
     """
 
     def __init__(self, path: Path, program: FlatProgram) -> None:
-        import tensorflow as tf
-
         self.prefix = str(path / "variables" / "variables")
         try:
             reader = tf.train.load_checkpoint(self.prefix)
@@ -143,8 +142,6 @@ def _bound_keys(path: Path, program: FlatProgram, content: bytes) -> dict[str, s
 
     The objects of a SavedModel have the same numbers in its graph and in its checkpoint.
     """
-    from tensorflow.core.protobuf import trackable_object_graph_pb2
-
     objects = trackable_object_graph_pb2.TrackableObjectGraph.FromString(content).nodes
     keys = {
         number: attribute.checkpoint_key

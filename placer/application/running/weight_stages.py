@@ -23,6 +23,7 @@ from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import dtype_number, fill_constant
 from placer.extraction.graph_defs.tensor_types import output_types
+from placer.graph.op_graph import Variable
 from placer.graph.op_types import READ_VARIABLE
 from placer.graph.tensor_names import data_inputs, full_tensor, op_of, split_tensor
 
@@ -48,35 +49,19 @@ class WeightStage:
         return FunctionEnds(inputs=tuple(fed), outputs=self.outputs, sinks=())
 
 
-def cut_into_stages(program: FlatProgram, stage_bytes: int) -> list[WeightStage]:
-    """The stages of ``program`` in order, each with at most ``stage_bytes`` of weights.
+class StageCutter:
+    """Cuts ``program`` into stages with at most ``stage_bytes`` of weights each.
 
-    Raises :class:`UsageError` for a variable that alone is larger or of unknown size, and for a
-    program that does more with variables than to read them.
+    ``pulled`` are the ops that belong to whoever reads them: constants and reads.  Raises
+    :class:`UsageError` for a variable of unknown size, and for a program that does more with
+    variables than to read them.
     """
-    return _Cutter(program, stage_bytes).stages()
-
-
-def variable_bytes(program: FlatProgram) -> dict[str, int]:
-    """Bytes of every variable by its handle.  Raises :class:`UsageError` for an unknown size."""
-    found = {}
-    for variable in program.variables:
-        properties = TensorProperties(dtype=variable.dtype, shape=variable.shape)
-        size = tensor_bytes(properties)
-        if size is None:
-            raise UsageError(f"variable {variable.name} has no known size: it cannot be streamed")
-        found[variable.handle] = size
-    return found
-
-
-class _Cutter:
-    """``pulled`` are the ops that belong to whoever reads them: constants and reads."""
 
     def __init__(self, program: FlatProgram, stage_bytes: int) -> None:
         self.program = program
         self.stage_bytes = stage_bytes
         self.nodes = {node.name: node for node in program.graph_def.node}
-        self.sizes = variable_bytes(program)
+        self.sizes = {v.handle: _bytes_of(v) for v in program.variables}
         self.definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
         self.fed = program.fed_ops
         self.pulled: set[str] = set()
@@ -110,6 +95,7 @@ class _Cutter:
         return found
 
     def stages(self) -> list[WeightStage]:
+        """The stages in order.  Raises :class:`UsageError` for a variable that alone is larger."""
         parts: list[dict[str, None]] = [{}]
         held: dict[str, None] = {}
         ends = set(self.program.output_ops)
@@ -216,6 +202,13 @@ class _Cutter:
         name, index = split_tensor(tensor)
         types = output_types(self.nodes[name], self.definitions) or ()
         return dtype_number(types[index].dtype)
+
+
+def _bytes_of(variable: Variable) -> int:
+    size = tensor_bytes(TensorProperties(dtype=variable.dtype, shape=variable.shape))
+    if size is None:
+        raise UsageError(f"variable {variable.name} has no known size: it cannot be streamed")
+    return size
 
 
 def _placeholder(tensor: str) -> str:

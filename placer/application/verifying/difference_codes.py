@@ -95,70 +95,52 @@ class PlannedRun:
 
 def compare_ops(run: PlannedRun) -> tuple[OpRow, ...]:
     """A row for every op of the flat graph."""
-    reasons = _OpCodes(run)
+    handles = dict(touched_handles(run.program.graph_def.node))
     rows = []
     for node in run.program.graph_def.node:
         requested = run.requested.get(node.name, "")
-        actual = reasons.actual(node)
+        actual = _actual_device(run, node, requested)
         same = actual == requested or (actual and not requested)
-        code = "" if same else reasons.code(node, requested, actual)
+        code = "" if same else _op_code(run, node, handles.get(node.name, ()), actual)
         rows.append(OpRow(op=node.name, requested=requested, actual=actual, code=code))
     return tuple(rows)
 
 
-class _OpCodes:
+def _actual_device(run: PlannedRun, node: Any, requested: str) -> str:
+    """Where an op ran: a lowered one where it was asked to, if some of it ran there."""
+    inner = run.execution.inner_devices.get(node.name, frozenset())
+    if node.name in run.execution.devices or node.op not in CONTROL_FLOW or not inner:
+        return run.execution.devices.get(node.name, "")
+    return requested if requested in inner else min(inner)
+
+
+def _op_code(run: PlannedRun, node: Any, handles: Iterable[str], actual: str) -> str:
     """Why an op is not where it was asked to be."""
+    if node.name in run.fed:
+        return "fed"
+    if not actual:
+        return _absence_code(run, node.name)
+    for handle in handles:
+        if run.execution.devices.get(handle) == actual:
+            return f"colocated_with:{handle}"
+    if not run.session and node.op == "Const" and not run.program.call_path[node.name]:
+        return "fed"  # a constant of the main graph that a TensorFlow 2 signature captures
+    if node.op in CONTROL_FLOW:
+        return "inside_control_flow"
+    if actual == HOST and not has_kernel(node, run.requested.get(node.name, "")):
+        return "host_only_kernel"
+    return "moved_by_optimiser" if run.optimised else UNEXPLAINED
 
-    def __init__(self, run: PlannedRun) -> None:
-        self._run = run
-        self._handles = dict(touched_handles(run.program.graph_def.node))
 
-    def actual(self, node: Any) -> str:
-        execution = self._run.execution
-        if node.name in execution.devices:
-            return execution.devices[node.name]
-        inner = execution.inner_devices.get(node.name, frozenset())
-        if node.op in CONTROL_FLOW and inner:
-            requested = self._run.requested.get(node.name, "")
-            return requested if requested in inner else sorted(inner)[0]
-        return ""
-
-    def code(self, node: Any, requested: str, actual: str) -> str:
-        if node.name in self._run.fed:
-            return "fed"
-        if not actual:
-            return self._absence_code(node.name)
-        return self._moved_code(node, requested, actual)
-
-    def _absence_code(self, name: str) -> str:
-        """The code of an op that was not seen at all."""
-        run = self._run
-        if name in run.fused:
-            return "fused"
-        if name in run.constants and name in run.execution.inner_devices:
-            return "replicated"
-        if run.optimised:
-            return "removed_by_optimiser"
-        return "inside_control_flow" if name in run.pruned else UNEXPLAINED
-
-    def _moved_code(self, node: Any, requested: str, actual: str) -> str:
-        """The code of an op that ran elsewhere."""
-        devices = self._run.execution.devices
-        for handle in self._handles.get(node.name, ()):
-            if devices.get(handle) == actual:
-                return f"colocated_with:{handle}"
-        if self._is_captured(node):
-            return "fed"
-        if node.op in CONTROL_FLOW:
-            return "inside_control_flow"
-        if actual == HOST and not has_kernel(node, requested):
-            return "host_only_kernel"
-        return "moved_by_optimiser" if self._run.optimised else UNEXPLAINED
-
-    def _is_captured(self, node: Any) -> bool:
-        """A constant of the main graph that a TensorFlow 2 signature captures as a value."""
-        path = self._run.program.call_path
-        return not self._run.session and node.op == "Const" and not path[node.name]
+def _absence_code(run: PlannedRun, name: str) -> str:
+    """The code of an op that was not seen at all."""
+    if name in run.fused:
+        return "fused"
+    if name in run.constants and name in run.execution.inner_devices:
+        return "replicated"
+    if run.optimised:
+        return "removed_by_optimiser"
+    return "inside_control_flow" if name in run.pruned else UNEXPLAINED
 
 
 def compare_transfers(
@@ -171,34 +153,27 @@ def compare_transfers(
     seen: dict[TransferKey, ActualTransfer] = {
         (item.tensor, item.source, item.target): item for item in run.execution.transfers
     }
-    codes = _TransferCodes(run)
-    rows, known = [], set()
+    found = []
     for row in predicted or ():
         key = row.tensor, row.source, row.target
-        known.add(key)
-        code = "" if key in seen else codes.missing(row.kind, key)
-        rows.append(_transfer_row(key, row.kind, predicted=True, actual=key in seen, code=code))
+        found.append((key, row.kind, "" if key in seen else _missing_code(run, row.kind, key)))
+    known = {key for key, _, _ in found}
     feeds = {item.tensor for item in run.program.inputs}
     for key, item in sorted(seen.items()):
         if key not in known:
-            code = "" if predicted is None else codes.extra(item)
-            kind = _kind(item, feeds)
-            rows.append(_transfer_row(key, kind, predicted=False, actual=True, code=code))
-    return tuple(rows)
-
-
-def _transfer_row(
-    key: TransferKey, kind: str, *, predicted: bool, actual: bool, code: str
-) -> TransferRow:
-    tensor, source, target = key
-    return TransferRow(
-        tensor=tensor,
-        source=source,
-        target=target,
-        kind=kind,
-        predicted=predicted,
-        actual=actual,
-        code=code,
+            code = "" if predicted is None else _extra_code(run, item)
+            found.append((key, _kind(item, feeds), code))
+    return tuple(
+        TransferRow(
+            tensor=key[0],
+            source=key[1],
+            target=key[2],
+            kind=kind,
+            predicted=key in known,
+            actual=key in seen,
+            code=code,
+        )
+        for key, kind, code in found
     )
 
 
@@ -210,50 +185,45 @@ def _kind(item: ActualTransfer, feeds: set[str]) -> str:
     return "fetch" if item.fetch else "data"
 
 
-class _TransferCodes:
-    """Why prediction and observation differ about a transfer."""
+def _missing_code(run: PlannedRun, kind: str, key: TransferKey) -> str:
+    """The code of a predicted transfer that was not seen."""
+    if kind == "fetch" and not run.session:
+        return "returned"
+    producer = source_of(key[0])
+    readers = run.readers.get(producer, ())
+    there = {name for name in readers if run.requested[name] == key[2]}
+    if there and there <= run.fed:
+        return "fed"
+    if run.optimised:
+        return "removed_by_optimiser"
+    if producer in run.constants and producer in run.execution.inner_devices:
+        return "replicated"
+    if producer in run.pruned or (there and there <= run.pruned):
+        return "inside_control_flow"
+    return _off_device(run, producer)
 
-    def __init__(self, run: PlannedRun) -> None:
-        self._run = run
 
-    def missing(self, kind: str, key: TransferKey) -> str:
-        """The code of a predicted transfer that was not seen."""
-        run = self._run
-        if kind == "fetch" and not run.session:
-            return "returned"
-        producer = source_of(key[0])
-        readers = run.readers.get(producer, ())
-        there = {name for name in readers if run.requested[name] == key[2]}
-        if there and there <= run.fed:
-            return "fed"
-        if run.optimised:
-            return "removed_by_optimiser"
-        if producer in run.constants and producer in run.execution.inner_devices:
-            return "replicated"
-        if producer in run.pruned or (there and there <= run.pruned):
-            return "inside_control_flow"
-        return self._off_device(producer)
+def _extra_code(run: PlannedRun, item: ActualTransfer) -> str:
+    """The code of a transfer that was seen and not predicted."""
+    if item.inside and item.inside != "?":
+        return "inside_control_flow"
+    if run.program.chosen_outputs and item.inside == "?":
+        return "not_planned"
+    if run.optimised:
+        return "added_by_optimiser"
+    if run.program.chosen_outputs and not run.session:
+        return "not_planned"
+    return _off_device(run, source_of(item.tensor))
 
-    def extra(self, item: ActualTransfer) -> str:
-        """The code of a transfer that was seen and not predicted."""
-        if item.inside and item.inside != "?":
-            return "inside_control_flow"
-        if self._run.program.chosen_outputs and item.inside == "?":
-            return "not_planned"
-        if self._run.optimised:
-            return "added_by_optimiser"
-        if self._run.program.chosen_outputs and not self._run.session:
-            return "not_planned"
-        return self._off_device(source_of(item.tensor))
 
-    def _off_device(self, producer: str) -> str:
-        """``off_device`` if the producer or one of its readers ran elsewhere than requested."""
-        devices, requested = self._run.execution.devices, self._run.requested
-        moved = any(
-            devices.get(name, requested.get(name)) != requested.get(name)
-            for name in (producer, *self._run.readers.get(producer, ()))
-        )
-        return "off_device" if moved else UNEXPLAINED
+def _off_device(run: PlannedRun, producer: str) -> str:
+    """``off_device`` if the producer or one of its readers ran elsewhere than requested."""
+    devices, requested = run.execution.devices, run.requested
+    moved = any(
+        devices.get(name, requested.get(name)) != requested.get(name)
+        for name in (producer, *run.readers.get(producer, ()))
+    )
+    return "off_device" if moved else UNEXPLAINED
 
 
 def compare_outputs(

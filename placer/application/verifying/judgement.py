@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from cost_models.device_names import canonical
@@ -15,81 +16,55 @@ from placer.application.verifying.difference_codes import (
     compare_transfers,
 )
 from placer.application.verifying.partition_graphs import Execution, RuntimeNames, read_execution
-from placer.application.verifying.verification_process import RunResult
+from placer.application.verifying.verification_process import Runs
 from placer.application.verifying.verification_result import VariableRow, Verification
 from placer.errors import PlacerError
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.graph.op_types import LOOPS
 from placer.graph.tensor_names import op_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """How a program is run for a verification.
-
-    ``on_hardware`` forbids a rehearsal, ``strict`` switches soft placement off, ``optimised``
-    leaves graph optimisation on, ``seed`` is that of made-up inputs.  ``cluster`` are addresses of
-    servers by job and task, whose devices the placed program uses.
-    """
-
-    on_hardware: bool = False
-    strict: bool = False
-    optimised: bool = False
-    time_limit_seconds: float = 600.0
-    seed: int = 0
-    cluster: Mapping[str, Mapping[int, str]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
     """A program that ran, and what it is compared with.
 
-    ``requested`` are canonical devices by flat op, ``names`` explains names at run time.
-    ``session``: it runs in a session; ``applied``: the plan was applied for this run only.
+    ``names`` explains names at run time.  ``session``: it runs in a session;
+    ``applied``: the plan was applied for this run only.
     """
 
     program: FlatProgram
     plan: Any
-    requested: Mapping[str, str]
     names: RuntimeNames
     session: bool = False
     applied: bool = False
 
-
-def requested_devices(program: FlatProgram, plan: Any) -> dict[str, str]:
-    """The device each op is asked to run on: the plan's, else the one in the graph.
-
-    Canonical names; ``""`` where the graph names none, or not a single one.
-    """
-    if plan is not None:
-        return {name: canonical(device) for name, device in plan.placement.items()}
-    found = {}
-    for node in program.graph_def.node:
-        try:
-            found[node.name] = canonical(node.device) if node.device else ""
-        except ValueError:
-            found[node.name] = ""
-    return found
+    @cached_property
+    def requested(self) -> Mapping[str, str]:
+        """The device each op is asked to run on: the plan's, else the one in the graph; ``""``
+        where the graph names none, or not a single one."""
+        if self.plan is not None:
+            return {name: canonical(device) for name, device in self.plan.placement.items()}
+        found = {}
+        for node in self.program.graph_def.node:
+            try:
+                found[node.name] = canonical(node.device) if node.device else ""
+            except ValueError:
+                found[node.name] = ""
+        return found
 
 
-def judge(
-    subject: Subject, mapping: DeviceMapping, result: RunResult, *, optimised: bool
-) -> Verification:
-    """The verification that the result of a run amounts to."""
-    from tensorflow.core.framework import graph_pb2
-
-    program, plan, names = subject.program, subject.plan, subject.names
-    if not result.partition_graphs and not subject.session:
+def judge(subject: Subject, mapping: DeviceMapping, runs: Runs, *, optimised: bool) -> Verification:
+    """The verification that the two runs amount to."""
+    program, plan, names, placed = subject.program, subject.plan, subject.names, runs.placed
+    if not placed.partition_graphs and not subject.session:
         raise PlacerError(
             "TensorFlow did not report what ran: it does so only at the first call of a function; "
             "verify in a fresh process"
         )
     exact = not (mapping.uses_accelerators or optimised or program.division)
-    graphs = [graph_pb2.GraphDef.FromString(content) for content in result.partition_graphs]
-    execution = in_plan_devices(read_execution(graphs, names), mapping)
+    execution = read_execution(placed.partition_graphs, names, mapping.planned)
     held = {
         op_of(names.arguments[number]): mapping.planned(device)
-        for number, device in result.variable_devices.items()
+        for number, device in placed.variable_devices.items()
         if number < len(names.arguments)
     }
     execution = replace(execution, devices={**execution.devices, **held})
@@ -104,29 +79,13 @@ def judge(
         ops=compare_ops(run),
         transfers=compare_transfers(run, None if plan is None else plan.transfers),
         variables=_variable_rows(program, subject.requested, execution),
-        outputs=compare_outputs(result.placed_outputs, result.unplaced_outputs, exact=exact),
+        outputs=compare_outputs(placed.outputs, runs.unplaced_outputs, exact=exact),
         rehearsed=mapping.rehearsed,
         applied=subject.applied,
         planned=plan is not None,
         optimised=optimised,
         stand_ins=mapping.stand_ins,
-        notes=result.notes,
-    )
-
-
-def in_plan_devices(execution: Execution, mapping: DeviceMapping) -> Execution:
-    """The execution with every stand-in replaced by the device it stands for."""
-    return Execution(
-        devices={name: mapping.planned(device) for name, device in execution.devices.items()},
-        inner_devices={
-            name: frozenset(mapping.planned(device) for device in devices)
-            for name, devices in execution.inner_devices.items()
-        },
-        transfers=frozenset(
-            replace(t, source=mapping.planned(t.source), target=mapping.planned(t.target))
-            for t in execution.transfers
-        ),
-        fused=execution.fused,
+        notes=placed.notes,
     )
 
 
@@ -141,18 +100,3 @@ def _variable_rows(
         )
         for variable in program.variables
     )
-
-
-def loop_outputs(nodes: Any) -> dict[str, tuple[int, ...]]:
-    """For every ``While``, the numbers of its outputs that are no resources."""
-    from tensorflow.core.framework import types_pb2
-
-    return {
-        node.name: tuple(
-            number
-            for number, dtype in enumerate(node.attr["T"].list.type)
-            if dtype != types_pb2.DT_RESOURCE
-        )
-        for node in nodes
-        if node.op in LOOPS
-    }

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from tensorflow.python.util import _pywrap_util_port
 
 from placer.application.devices.device_mapping import (
     DeviceMapping,
@@ -42,21 +44,18 @@ from placer.application.running.function_runs import (
 )
 from placer.application.running.generated_inputs import Given, input_values
 from placer.application.running.program_runs import (
+    RunOptions,
+    RunRequest,
     hardware_like_constants,
     run_flat,
 )
 from placer.application.verifying.judgement import (
-    RunOptions,
     Subject,
     judge,
-    loop_outputs,
-    requested_devices,
 )
-from placer.application.verifying.partition_graphs import RuntimeNames
+from placer.application.verifying.partition_graphs import runtime_names
 from placer.application.verifying.verification_process import (
-    RunRequest,
-    RunResult,
-    result_of_runs,
+    Runs,
     run_in_child,
 )
 from placer.application.verifying.verification_result import Verification
@@ -64,9 +63,7 @@ from placer.errors import PlacerError, UsageError
 from placer.extraction.division.dividing import planned
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.loading import load_program
-
-if TYPE_CHECKING:
-    from placer.plan.plan import Plan
+from placer.plan.plan import Plan
 
 
 def verify_live(
@@ -85,7 +82,13 @@ def verify_live(
         program, plan = given.program, plan or given.plan
     if plan is not None:
         program = planned_program(program, plan)
-    subject = _subject(program, plan, applied=given is None and plan is not None)
+    captured = [f"{name}:0" for name in program.captures]
+    subject = Subject(
+        program=program,
+        plan=plan,
+        names=runtime_names(program.graph_def.node, [*find_ends(program).inputs, *captured]),
+        applied=given is None and plan is not None,
+    )
     bindings = {} if plan is None else plan.bindings
     values = list(input_values(program, inputs, bindings, options.seed).values())
     wanted = set(subject.requested.values()) - {""}
@@ -98,33 +101,14 @@ def verify_live(
     if options.cluster is None and _runs_here(mapping, stuck, options):
         if given is None and plan is not None:
             given = place_function(source, program, plan)
-        result = _run_here(subject, mapping, given, original, values, options)
+        runs = _run_here(subject, mapping, given, original, values, options)
     else:
-        result = _run_elsewhere(subject, mapping, given, original, values, options)
-    return judge(subject, mapping, result, optimised=options.optimised)
-
-
-def _subject(program: FlatProgram, plan: Plan | None, *, applied: bool) -> Subject:
-    nodes = program.graph_def.node
-    captured = [f"{name}:0" for name in program.captures]
-    names = RuntimeNames(
-        ops=frozenset(node.name for node in nodes),
-        arguments=(*find_ends(program).inputs, *captured),
-        loop_outputs=loop_outputs(nodes),
-    )
-    return Subject(
-        program=program,
-        plan=plan,
-        requested=requested_devices(program, plan),
-        names=names,
-        applied=applied,
-    )
+        runs = _run_elsewhere(subject, mapping, given, original, values, options)
+    return judge(subject, mapping, runs, optimised=options.optimised)
 
 
 def merges_ops() -> bool:
     """Whether oneDNN merges ops of this process's graphs; decided when TensorFlow was imported."""
-    from tensorflow.python.util import _pywrap_util_port
-
     return bool(_pywrap_util_port.IsMklEnabled())
 
 
@@ -174,7 +158,7 @@ def _run_here(
     original: Any,
     values: list[Any],
     options: RunOptions,
-) -> RunResult:
+) -> Runs:
     """Both runs in this process, from the same values of the variables, which are put back."""
     program = subject.program
     unplaced_graph, placed_graph = _graph_defs(
@@ -198,7 +182,7 @@ def _run_here(
         constants = hardware_like_constants() if mapping.rehearsed else nullcontext()
         with constants, soft_placement(not strict):
             placed = run_flat(fresh, values, keys, optimised=options.optimised)
-    return result_of_runs(unplaced.outputs, placed)
+    return Runs(unplaced.outputs, placed)
 
 
 def _run_elsewhere(
@@ -208,7 +192,7 @@ def _run_elsewhere(
     original: Any,
     values: list[Any],
     options: RunOptions,
-) -> RunResult:
+) -> Runs:
     """Both runs in a fresh process, the function rebuilt from its flat graph and its values."""
     # the values of what is captured, on the devices of the plan and on none
     program = subject.program
@@ -221,9 +205,9 @@ def _run_elsewhere(
         captures = capture_values(given.captures, given.variables, devices)
     nowhere = {name: replace(value, device="") for name, value in captures.items()}
     # the function, unplaced and placed
-    functions = [
+    unplaced, placed = (
         PortableFunction(
-            graph_def=graph_def.SerializeToString(),
+            graph_def=graph_def,
             ends=find_ends(which),
             captures=held,
             inputs=values,
@@ -235,15 +219,11 @@ def _run_elsewhere(
             (nowhere, captures),
             strict=True,
         )
-    ]
+    )
     request = RunRequest(
         kind="function",
-        unplaced=functions[0],
-        placed=functions[1],
-        cpu_count=mapping.cpu_count,
-        hide_accelerators=mapping.rehearsed,
-        strict=options.strict,
-        optimised=options.optimised,
-        cluster=options.cluster,
+        programs=(unplaced, placed),
+        mapping=mapping,
+        options=options,
     )
-    return run_in_child(request, time_limit_seconds=options.time_limit_seconds)
+    return run_in_child(request)

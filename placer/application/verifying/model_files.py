@@ -23,9 +23,9 @@ from placer.application.placing.saved_model import (
     write_saved_model,
 )
 from placer.application.running.generated_inputs import Array
-from placer.application.verifying.judgement import Subject, loop_outputs, requested_devices
-from placer.application.verifying.partition_graphs import RuntimeNames
-from placer.application.verifying.verification_process import RunRequest
+from placer.application.running.program_runs import RunRequest
+from placer.application.verifying.judgement import Subject
+from placer.application.verifying.partition_graphs import RuntimeNames, runtime_names
 from placer.extraction.division.dividing import divided, planned
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.files.sources import read_source
@@ -75,7 +75,6 @@ class ModelFile:
         return Subject(
             program=self.program,
             plan=self.plan,
-            requested=requested_devices(self.program, self.plan),
             names=self._runtime_names(),
             session=not self.is_eager,
             applied=self.applied,
@@ -131,8 +130,7 @@ class ModelFile:
         flat = self.is_saved_model or not self.applied
         return RunRequest(
             kind=self._kind,
-            unplaced=str(folder / "unplaced"),
-            placed=str(folder / "placed"),
+            programs=(str(folder / "unplaced"), str(folder / "placed")),
             inputs=inputs if eager else {tensors[key]: value for key, value in inputs.items()},
             tags=self.program.tags,
             signature=self.program.signature,
@@ -142,10 +140,7 @@ class ModelFile:
 
     def _runtime_names(self) -> RuntimeNames:
         """How names in the partition graphs become flat names."""
-        nodes = self.program.graph_def.node
-        names = RuntimeNames(
-            ops=frozenset(node.name for node in nodes), loop_outputs=loop_outputs(nodes)
-        )
+        names = runtime_names(self.program.graph_def.node)
         if not self.is_eager:
             return names
         ends = [tensor for _, tensor in self.raw.outputs] or list(self.raw.targets)

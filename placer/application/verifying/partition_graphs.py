@@ -10,12 +10,15 @@ their own.  ``While``, ``If`` and ``Case`` may have been lowered to ``Enter``, `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+from tensorflow.core.framework import types_pb2
 
 from cost_models.device_names import canonical
 from placer.extraction.graph_defs.protobufs import NodeDef
+from placer.graph.op_types import LOOPS
 from placer.graph.tensor_names import op_of, source_of, split_tensor
 
 SEND_TYPES = frozenset({"_Send", "_HostSend"})
@@ -72,13 +75,30 @@ class RuntimeNames:
     ops: frozenset[str]
     prefix: str = ""
     arguments: tuple[str, ...] = ()
-    loop_outputs: Mapping[str, tuple[int, ...]] | None = None
+    loop_outputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-def read_execution(partition_graphs: Iterable[Any], names: RuntimeNames) -> Execution:
-    """Devices and transfers of one run, in names of the flat graph."""
+def runtime_names(nodes: Sequence[Any], arguments: Sequence[str] = ()) -> RuntimeNames:
+    """How the names of the flat ``nodes`` are found again, without a prefix."""
+    loops = {node.name: node.attr["T"].list.type for node in nodes if node.op in LOOPS}
+    return RuntimeNames(
+        ops=frozenset(node.name for node in nodes),
+        arguments=tuple(arguments),
+        loop_outputs={
+            name: tuple(n for n, dtype in enumerate(dtypes) if dtype != types_pb2.DT_RESOURCE)
+            for name, dtypes in loops.items()
+        },
+    )
+
+
+def read_execution(
+    partition_graphs: Iterable[Any],
+    names: RuntimeNames,
+    named: Callable[[str], str] = canonical,
+) -> Execution:
+    """Devices, which ``named`` gives their names, and transfers of one run, by flat op."""
     nodes = {node.name: node for graph in partition_graphs for node in graph.node}
-    reader = _Reader(nodes, names)
+    reader = _Reader(nodes, names, named)
     devices: dict[str, str] = {}
     inner: dict[str, set[str]] = {}
     fused: set[str] = set()
@@ -87,11 +107,11 @@ def read_execution(partition_graphs: Iterable[Any], names: RuntimeNames) -> Exec
             continue
         flat = reader.flat_name(node)
         if flat in names.ops:
-            devices[flat] = canonical(node.device)
+            devices[flat] = named(node.device)
             if node.op.startswith(FUSED_PREFIXES):
                 fused.add(flat)
         elif owner := reader.owner(node.name):
-            inner.setdefault(owner, set()).add(canonical(node.device))
+            inner.setdefault(owner, set()).add(named(node.device))
     sends = (node for node in nodes.values() if node.op in SEND_TYPES)
     return Execution(
         devices=devices,
@@ -102,9 +122,10 @@ def read_execution(partition_graphs: Iterable[Any], names: RuntimeNames) -> Exec
 
 
 class _Reader:
-    def __init__(self, nodes: Mapping[str, NodeDef], names: RuntimeNames) -> None:
-        self.nodes = nodes
-        self.names = names
+    def __init__(
+        self, nodes: Mapping[str, NodeDef], names: RuntimeNames, named: Callable[[str], str]
+    ) -> None:
+        self.nodes, self.names, self.named = nodes, names, named
         self.exits = self._lowered_exits()
         self.only_fetched = self._only_fetched()
 
@@ -124,7 +145,7 @@ class _Reader:
         found = {}
         for name, loop, number in exits:
             flat = self.names.prefix + loop
-            outputs = (self.names.loop_outputs or {}).get(flat, ())
+            outputs = self.names.loop_outputs.get(flat, ())
             position = number - conditions.get(loop, number) - len(outputs) - 2
             if 0 <= position < len(outputs):
                 found[name] = f"{flat}:{outputs[position]}"
@@ -170,8 +191,8 @@ class _Reader:
 
     def transfer(self, send: Any) -> ActualTransfer | None:
         """What a send node sends; ``None`` for one between equal devices."""
-        source = canonical(send.attr["send_device"].s.decode())
-        target = canonical(send.attr["recv_device"].s.decode())
+        source = self.named(send.attr["send_device"].s.decode())
+        target = self.named(send.attr["recv_device"].s.decode())
         if source == target:
             return None
         name, index = split_tensor(send.input[0])

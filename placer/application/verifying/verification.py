@@ -6,12 +6,16 @@ import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from tensorflow.core.framework import graph_pb2
+from tensorflow.python.framework import func_graph, ops
 
 from placer.application.devices.device_mapping import HOST, own_mapping, process_mapping
-from placer.application.running.cluster_runs import read_addresses, require_tasks, session_host
+from placer.application.running.cluster_runs import SESSION_HOST, read_addresses, require_tasks
 from placer.application.running.generated_inputs import Given, guesses, input_values
-from placer.application.verifying.judgement import RunOptions, judge
+from placer.application.running.program_runs import RunOptions
+from placer.application.verifying.judgement import judge
 from placer.application.verifying.live_verification import verify_live
 from placer.application.verifying.model_files import ModelFile
 from placer.application.verifying.verification_process import run_in_child
@@ -20,9 +24,7 @@ from placer.errors import ModelError
 from placer.extraction.extraction import choice_of
 from placer.extraction.process.local_models import local_model
 from placer.graph.program_source import Bindings
-
-if TYPE_CHECKING:
-    from placer.plan.plan import Plan
+from placer.plan.plan import Plan
 
 TIME_LIMIT_SECONDS = 600.0
 
@@ -85,9 +87,6 @@ def verify(
 
 def _as_graph_def(source: Any) -> Any | None:
     """The GraphDef of a GraphDef or plain ``tf.Graph``; ``None`` for anything else."""
-    from tensorflow.core.framework import graph_pb2
-    from tensorflow.python.framework import func_graph, ops
-
     if isinstance(source, graph_pb2.GraphDef):
         return source
     if isinstance(source, ops.Graph) and not isinstance(source, func_graph.FuncGraph):
@@ -99,7 +98,7 @@ def _verify_file(model: ModelFile, inputs: Given, options: RunOptions) -> Verifi
     subject = model.subject
     wanted = set(subject.requested.values()) - {""}
     if options.cluster is not None:
-        mapping = own_mapping(wanted, host=HOST if model.is_eager else session_host())
+        mapping = own_mapping(wanted, host=HOST if model.is_eager else SESSION_HOST)
     else:
         mapping = process_mapping(wanted, on_hardware=options.on_hardware)
     bindings: Bindings = {} if model.plan is None else model.plan.bindings
@@ -108,16 +107,9 @@ def _verify_file(model: ModelFile, inputs: Given, options: RunOptions) -> Verifi
         folder = Path(name)
         model.write_unplaced(folder / "unplaced", mapping.reference_device)
         model.write_placed(folder / "placed", mapping)
-        request = replace(
-            model.request(folder, values),
-            cpu_count=mapping.cpu_count,
-            hide_accelerators=mapping.rehearsed,
-            strict=options.strict,
-            optimised=options.optimised,
-            cluster=options.cluster,
-        )
+        request = replace(model.request(folder, values), mapping=mapping, options=options)
         try:
-            result = run_in_child(request, time_limit_seconds=options.time_limit_seconds)
+            runs = run_in_child(request)
         except ModelError as error:
             if guessed := guesses(model.program, inputs, bindings):
                 raise ModelError(
@@ -127,5 +119,6 @@ def _verify_file(model: ModelFile, inputs: Given, options: RunOptions) -> Verifi
             raise
     if model.seeded:
         note = f"{model.seeded} random ops have no seed; they ran with one, so that runs compare"
-        result = replace(result, notes=(*result.notes, note))
-    return judge(subject, mapping, result, optimised=options.optimised)
+        placed = replace(runs.placed, notes=(*runs.placed.notes, note))
+        runs = runs._replace(placed=placed)
+    return judge(subject, mapping, runs, optimised=options.optimised)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from placer.application.placing.fallback import HARMLESS, Move
 from placer.errors import VerificationError
@@ -134,7 +135,8 @@ class Verification:
                 if row.code == UNEXPLAINED
             ),
             *(
-                f"{row.tensor} {_seen(row)} from {row.source} to {row.target}"
+                f"{row.tensor} was {'not sent' if row.predicted else 'sent unpredicted'} from "
+                f"{row.source} to {row.target}"
                 for row in self.transfers
                 if row.code == UNEXPLAINED
             ),
@@ -144,7 +146,8 @@ class Verification:
                 if row.requested and row.requested != row.actual
             ),
             *(
-                f"output {row.output} differs from the unplaced program's{_by(row)}"
+                f"output {row.output} differs from the unplaced program's"
+                + ("" if (most := row.max_absolute_difference) is None else f" by up to {most}")
                 for row in self.outputs
                 if not row.equal
             ),
@@ -200,19 +203,7 @@ class Verification:
         }
 
 
-def _by(row: OutputRow) -> str:
-    if row.max_absolute_difference is None:
-        return ""
-    return f" by up to {row.max_absolute_difference}"
-
-
-def _seen(row: TransferRow) -> str:
-    return "was not sent" if row.predicted else "was sent unpredicted"
-
-
-def _count(codes: Any) -> dict[str, int]:
-    from collections import Counter
-
+def _count(codes: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(codes).items()))
 
 

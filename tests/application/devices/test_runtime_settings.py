@@ -138,7 +138,7 @@ def test_the_driver_is_asked_where_it_can_be(monkeypatch):
         nvmlDeviceGetCount=lambda: 1,
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=8, free=6, used=2),
-        nvmlDeviceGetUUID=lambda _: b"GPU-0",
+        nvmlDeviceGetUUID=lambda _: "GPU-0",
         nvmlDeviceGetName=lambda _: "T4",
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)

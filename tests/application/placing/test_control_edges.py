@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import placer
-from placer.application import apply, clear
+from placer.application.placing.placed_programs import apply, clear
 from placer.errors import UsageError
 from placer.extraction.graph_defs.added_control import added_control
 from placer.extraction.reading.loading import load_program

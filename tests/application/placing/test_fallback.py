@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from placements import plan_for
 
-from placer.application import apply, verify
+from placer import apply, verify
 from placer.application.placing.fallback import (
     foresee_moves,
     record_moves,

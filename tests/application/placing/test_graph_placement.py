@@ -3,7 +3,7 @@ import tensorflow as tf
 from placements import cut_placement, plan_for
 
 from cost_models.device_names import full_name
-from placer.application import apply, verify
+from placer import apply, verify
 from placer.application.placing.graph_placement import place_graph_def
 from placer.errors import UsageError
 from placer.extraction.reading.loading import load_program

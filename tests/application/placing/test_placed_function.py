@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from placements import cut_placement, plan_for
 
-from placer.application import apply, verify
+from placer import apply, verify
 from placer.errors import UsageError, VerificationError
 from placer.extraction.reading.loading import load_program
 

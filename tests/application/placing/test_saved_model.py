@@ -4,7 +4,7 @@ import tensorflow as tf
 from placements import cut_placement, plan_for
 
 from cost_models.device_names import full_name
-from placer.application import apply, verify
+from placer import apply, verify
 from placer.errors import UsageError
 from placer.extraction.files.sources import read_source
 from placer.extraction.reading.loading import load_program

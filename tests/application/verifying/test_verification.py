@@ -5,12 +5,13 @@ import pytest
 import tensorflow as tf
 from placements import cut_placement, plan_for
 
-from placer.application import apply, verify
+from placer import apply, verify
 from placer.application.placing.placed_programs import clear
+from placer.application.running.program_runs import RunRequest
 from placer.application.verifying import verification_process
 from placer.application.verifying.difference_codes import compare_outputs
 from placer.application.verifying.model_files import seed_random_ops
-from placer.application.verifying.verification_process import RunRequest, run_in_child
+from placer.application.verifying.verification_process import run_in_child
 from placer.errors import ModelError, UsageError, VerificationError
 from placer.extraction.reading.loading import load_program
 from placer.processes import Ending, Outcome
@@ -158,7 +159,7 @@ def test_a_placed_program_that_does_not_end_is_a_mismatch(monkeypatch):
     late = Outcome(ending=Ending.LATE, answer=told, reason="it took more than 6 seconds")
     monkeypatch.setattr(verification_process, "run_task", lambda *_: late)
     with pytest.raises(VerificationError, match="ran without the placement, but with it"):
-        run_in_child(RunRequest(kind="graph", unplaced="", placed=""), time_limit_seconds=6)
+        run_in_child(RunRequest(kind="graph", programs=("", "")))
 
 
 def test_wrong_inputs_and_plans_are_usage_errors(tmp_path):
