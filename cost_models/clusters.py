@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -10,13 +11,7 @@ from pathlib import Path
 from cost_models import device_names
 from cost_models.byte_sizes import format_bytes, parse_reserve
 from cost_models.cluster_files import DeviceDraft, named_once, positive_bytes, read_cluster_file
-from cost_models.devices import (
-    Cluster,
-    DevicePreset,
-    DeviceProperties,
-    host_memory_bytes,
-    preset,
-)
+from cost_models.devices import Cluster, DevicePreset, DeviceProperties, host_memory_bytes, preset
 
 HOST = "CPU:0"
 """The device that always exists, and where inputs arrive."""
@@ -100,18 +95,12 @@ def _parse_spec(spec: str) -> list[DeviceDraft]:
     taken = named_once(name for name, _, _, _ in items if name)
     drafts = []
     for name, known, memory_bytes, count in items:
+        numbered = (f"{known.type}:{index}" for index in itertools.count())
         for _ in range(count):
-            free = name or _next_free(known.type, taken)
+            free = name or next(other for other in numbered if other not in taken)
             taken.add(free)
             drafts.append(DeviceDraft(name=free, preset=known, memory_bytes=memory_bytes))
     return drafts
-
-
-def _next_free(device_type: str, taken: set[str]) -> str:
-    index = 0
-    while f"{device_type}:{index}" in taken:
-        index += 1
-    return f"{device_type}:{index}"
 
 
 def _parse_item(item: str) -> tuple[str, DevicePreset, int | None, int]:
@@ -157,12 +146,12 @@ def _parse_caps(
     max_memory: str | Mapping[int | str, int | str] | None, names: list[str]
 ) -> dict[str, int]:
     """Caps in bytes by device name; ``ValueError`` if one is for a device that is not there."""
-    caps: dict[str, int] = {}
-    for key, size in _cap_rows(max_memory):
-        cap = positive_bytes(size, f"maximum memory of {key}")
-        for name in _capped(key, names):
-            caps[name] = cap
-    return caps
+    return {
+        name: cap
+        for key, size in _cap_rows(max_memory)
+        for cap in (positive_bytes(size, f"maximum memory of {key}"),)
+        for name in _capped(key, names)
+    }
 
 
 def _cap_rows(
