@@ -102,7 +102,6 @@ def fit_device(
 
 def slowed(device: DeviceProperties, factor: float) -> DeviceProperties:
     """``device`` on which everything takes ``factor`` times as long."""
-
     return replace(
         device,
         peak_flops=_rounded(device.peak_flops / factor),

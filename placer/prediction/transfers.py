@@ -17,34 +17,27 @@ from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.graph.tensor_names import split_tensor
 from placer.prediction.metrics import Transfer
-from placer.prediction.step.routes import Place, Routes, find_routes, is_cpu
-
-
-def predict_transfers(
-    graph: OpGraph,
-    costs: Mapping[str, OpCost],
-    placement: Mapping[str, str],
-    host: str = "CPU:0",
-) -> tuple[Transfer, ...]:
-    """All transfers of one step, largest first, then by name; unsized ones last.
-
-    ``placement`` maps ops to device names.  Fed values start at ``host`` and fetched ones end
-    there; a fetched tensor that some op on the host reads anyway is not sent twice.  Control
-    edges send no bytes.  Raises :class:`~placer.errors.UsageError` as
-    :func:`~placer.prediction.step.routes.find_routes` does.
-    """
-    return largest_first(list_transfers(graph, costs, find_routes(graph, placement, host), host))
+from placer.prediction.step.routes import Place, Routes, is_cpu
 
 
 def largest_first(transfers: Iterable[Transfer]) -> tuple[Transfer, ...]:
     """The transfers, largest first, then by name; unsized ones last."""
-    return tuple(sorted(transfers, key=_rank))
+    return tuple(
+        sorted(
+            transfers,
+            key=lambda t: (t.bytes is None, -(t.bytes or 0), t.tensor, t.target, t.memory),
+        )
+    )
 
 
 def list_transfers(
     graph: OpGraph, costs: Mapping[str, OpCost], routes: Routes, host: str
 ) -> Iterator[Transfer]:
-    """The transfers along ``routes`` in graph order."""
+    """The transfers of one step along ``routes``, in graph order.
+
+    Fed values start at ``host`` and fetched ones end there; a fetched tensor that some op on the
+    host reads anyway is not sent twice.  Control edges send no bytes.
+    """
     feeds = frozenset(graph.feeds)
     sent = _sent_tensors(graph, routes)
     fetched = [(tensor, (host, "host")) for tensor in _fetched_tensors(graph, routes, host, sent)]
@@ -100,13 +93,3 @@ def _sent_signals(graph: OpGraph, routes: Routes) -> dict[tuple[str, str], None]
         for name in op.control_inputs
         if routes.device_of[name] != routes.device_of[op.name]
     }
-
-
-def _rank(transfer: Transfer) -> tuple[bool, int, str, str, str]:
-    return (
-        transfer.bytes is None,
-        -(transfer.bytes or 0),
-        transfer.tensor,
-        transfer.target,
-        transfer.memory,
-    )

@@ -5,7 +5,7 @@ import sys
 
 from graphs_by_hand import draw, draw_cluster, draw_costs
 
-from placer.prediction import predict
+from placer.prediction.prediction import predict
 
 
 def test_metrics_hold_all_parts():

@@ -65,7 +65,9 @@ def find_roles(graph: OpGraph) -> Roles:
     forward -= {op.name for op in updates}
     if not forward:
         return Roles(variables=variables)
-    variable_of = _variables(graph)
+    variable_of = find_variables(graph) | {
+        op.output_name(0): op.name for op in graph.ops.values() if op.op_type in REF_VARIABLES
+    }
     backward = _before((op.name for op in updates), graph) - forward
     consumers = _consumers(graph)
     return Roles(
@@ -102,29 +104,10 @@ def _optimizer_state(
     for variable, names in readers.items():
         if not forward.isdisjoint(names):
             continue
-        reads = [name for name in names if name not in updated]
-        if variable in slots or _reaches_another(variable, reads, updated, consumers):
+        # what is read of it goes into the update of another one
+        behind = _reached((name for name in names if name not in updated), consumers)
+        if variable in slots or any(updated.get(name, variable) != variable for name in behind):
             found.add(variable)
-    return found
-
-
-def _reaches_another(
-    variable: str,
-    reads: Iterable[str],
-    updated: Mapping[str, str],
-    consumers: Mapping[str, Iterable[str]],
-) -> bool:
-    """Whether what is read of ``variable`` goes into the update of another one."""
-    behind = _reached(reads, consumers)
-    return any(updated.get(name, variable) != variable for name in behind)
-
-
-def _variables(graph: OpGraph) -> dict[str, str]:
-    """The handle that each resource or reference tensor comes from."""
-    found = find_variables(graph)
-    for op in graph.ops.values():
-        if op.op_type in REF_VARIABLES:
-            found[op.output_name(0)] = op.name
     return found
 
 
