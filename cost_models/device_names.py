@@ -71,8 +71,10 @@ def _parse_parts(name: str) -> DeviceName:
         match key.lower():
             case "job" if value == "*" or _JOB.fullmatch(value):
                 found = replace(found, job=None if value == "*" else value)
-            case "replica" | "task" as part:
-                found = replace(found, **{part: _number(value, name)})
+            case "replica":
+                found = replace(found, replica=_number(value, name))
+            case "task":
+                found = replace(found, task=_number(value, name))
             case "device":
                 found = _with_device(found, value, name)
             case "cpu" | "gpu" | "tpu":

@@ -17,7 +17,7 @@ from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.graph.tensor_names import split_tensor
 from placer.prediction.metrics import Transfer
-from placer.prediction.step.routes import Place, Routes, is_cpu
+from placer.prediction.step.routes import Routes, is_cpu
 
 
 def largest_first(transfers: Iterable[Transfer]) -> tuple[Transfer, ...]:
@@ -38,9 +38,21 @@ def list_transfers(
     Fed values start at ``host`` and fetched ones end there; a fetched tensor that some op on the
     host reads anyway is not sent twice.  Control edges send no bytes.
     """
+    # tensors with the places on other devices where they are read, each pair once
+    sent = {
+        (tensor, place): None
+        for op in graph.ops.values()
+        for tensor, place in zip(op.inputs, routes.reads[op.name], strict=True)
+        if place[0] != routes.home[tensor][0]
+    }
+    # fetched tensors that are not on the host and that no op there reads
+    read_there = {tensor for tensor, place in sent if place[0] == host}
+    fetched = [
+        (tensor, (host, "host"))
+        for tensor in dict.fromkeys(graph.fetches)
+        if routes.home[tensor][0] != host and tensor not in read_there
+    ]
     feeds = frozenset(graph.feeds)
-    sent = _sent_tensors(graph, routes)
-    fetched = [(tensor, (host, "host")) for tensor in _fetched_tensors(graph, routes, host, sent)]
     for number, (tensor, place) in enumerate((*sent, *fetched)):
         producer, index = split_tensor(tensor)
         kind = "feed" if producer in feeds else "data"
@@ -52,44 +64,16 @@ def list_transfers(
             kind=kind if number < len(sent) else "fetch",
             memory=place[1],
         )
-    for name, target in _sent_signals(graph, routes):
-        yield Transfer(
-            tensor=f"^{name}",
-            source=routes.device_of[name],
-            target=target,
-            bytes=0,
-            kind="control",
-            memory="host" if is_cpu(target) else "device",
-        )
-
-
-def _sent_tensors(graph: OpGraph, routes: Routes) -> dict[tuple[str, Place], None]:
-    """Tensors with the places on other devices where they are read, each pair once."""
-    return {
-        (tensor, place): None
-        for op in graph.ops.values()
-        for tensor, place in zip(op.inputs, routes.reads[op.name], strict=True)
-        if place[0] != routes.home[tensor][0]
-    }
-
-
-def _fetched_tensors(
-    graph: OpGraph, routes: Routes, host: str, sent: Iterable[tuple[str, Place]]
-) -> list[str]:
-    """Fetched tensors that are not on the host and that no op there reads, each once."""
-    read_there = {tensor for tensor, place in sent if place[0] == host}
-    return [
-        tensor
-        for tensor in dict.fromkeys(graph.fetches)
-        if routes.home[tensor][0] != host and tensor not in read_there
-    ]
-
-
-def _sent_signals(graph: OpGraph, routes: Routes) -> dict[tuple[str, str], None]:
-    """Ops with the other devices that have a control edge from them, each pair once."""
-    return {
-        (name, routes.device_of[op.name]): None
-        for op in graph.ops.values()
-        for name in op.control_inputs
-        if routes.device_of[name] != routes.device_of[op.name]
-    }
+    # one signal per op and other device that has a control edge from it
+    device_of = routes.device_of
+    edges = [(name, device_of[op.name]) for op in graph.ops.values() for name in op.control_inputs]
+    for name, target in dict.fromkeys(edges):
+        if device_of[name] != target:
+            yield Transfer(
+                tensor=f"^{name}",
+                source=device_of[name],
+                target=target,
+                bytes=0,
+                kind="control",
+                memory="host" if is_cpu(target) else "device",
+            )
