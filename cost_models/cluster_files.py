@@ -199,10 +199,10 @@ def cluster_toml(cluster: Cluster) -> str:
     tables = [
         *(_device_tables(device) for device in cluster.devices),
         *(
-            _table("[link]", {"from": source, "to": target, **_rates(link)})
+            _table("[link]", {"from": source, "to": target, **asdict(link)})
             for (source, target), link in cluster.links.items()
         ),
-        _table("default_link", _rates(cluster.default_link)),
+        _table("default_link", asdict(cluster.default_link)),
     ]
     return "\n".join(tables)
 
@@ -225,10 +225,6 @@ def _device_tables(device: DeviceProperties) -> str:
         _table(f"device.efficiency.{kind}", asdict(row)) for kind, row in device.efficiency.items()
     ]
     return "".join((_table("[device]", values), *reached))
-
-
-def _rates(link: Link) -> Table:
-    return {"bandwidth": link.bandwidth, "latency": link.latency}
 
 
 def _table(heading: str, values: Table) -> str:

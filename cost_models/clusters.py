@@ -54,15 +54,14 @@ def parse_cluster(
     if all(draft.name != HOST for draft in drafts):
         drafts.append(DeviceDraft(name=HOST, preset=preset("CPU")))
     caps = _parse_caps(max_memory, [draft.name for draft in drafts])
-    devices = [_device(draft, caps.get(draft.name)) for draft in drafts]
     return Cluster(
-        devices=tuple(_with_reserve(device, reserve) for device in devices),
+        devices=tuple(_device(draft, caps.get(draft.name), reserve) for draft in drafts),
         default_link=default,
         links=links,
     )
 
 
-def _device(draft: DeviceDraft, cap: int | None) -> DeviceProperties:
+def _device(draft: DeviceDraft, cap: int | None, reserve: str | int | None) -> DeviceProperties:
     """The device with its memory: the cap, else what was given, else the preset's or the host's."""
     memory = cap or draft.memory_bytes or draft.preset.memory_bytes
     if memory is None and draft.preset.type != "CPU":
@@ -70,23 +69,20 @@ def _device(draft: DeviceDraft, cap: int | None) -> DeviceProperties:
             f"{draft.name} has no memory size; write it as {draft.preset.type}:8GiB, name a model "
             f"such as A100-40GB, or cap it with a maximum memory such as {draft.name}=8GiB"
         )
+    if memory is None:
+        memory = host_memory_bytes()
     known = draft.preset
     device = DeviceProperties(
         name=draft.name,
         type=known.type,
         model="" if known.model == known.type else known.model,
-        memory_limit_bytes=host_memory_bytes() if memory is None else memory,
+        memory_limit_bytes=memory,
+        reserve_bytes=0 if draft.name == HOST else parse_reserve(reserve, memory),
         peak_flops=known.peak_flops,
         memory_bandwidth=known.memory_bandwidth,
         launch_seconds=known.launch_seconds,
     )
     return replace(device, **dict(draft.rates))
-
-
-def _with_reserve(device: DeviceProperties, reserve: str | int | None) -> DeviceProperties:
-    if device.name == HOST:
-        return device
-    return replace(device, reserve_bytes=parse_reserve(reserve, device.memory_limit_bytes))
 
 
 def _parse_spec(spec: str) -> list[DeviceDraft]:

@@ -215,11 +215,6 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
     """What every op does to buffers."""
     variable_of = find_variables(graph)
     feeds = frozenset(graph.feeds)
-    invariants = {
-        op.name: loop_invariants(graph.functions[op.bodies["body"][0]])
-        for op in graph.ops.values()
-        if op.op_type in LOOPS and op.bodies  # none where shapes could not be inferred
-    }
     sharing = ask_once(find_sharing, graph.infos)
     for number, op in enumerate(graph.ops.values()):
         effect = _effect(op, op.name in feeds)
@@ -233,7 +228,7 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
         elif effect == Effect.CUT_INTO_LIST:
             layout.item_counts[number] = cut_items(op.info) or 1
         if effect in _SHARING_EFFECTS and op.op_type in LOOPS:
-            _add_sharing(layout, number, _loop_sharing(op, invariants.get(op.name, frozenset())))
+            _add_sharing(layout, number, _loop_sharing(op, graph))
         elif effect in _SHARING_EFFECTS:
             _add_sharing(layout, number, sharing[number], of_merge=op.op_type in MERGES)
     layout.copied_on_read = find_copied_variables(graph, variable_of)
@@ -287,8 +282,10 @@ def _effect_of_type(op_type: str) -> Effect | None:
     return None if op_type in (*_LIST_ARITHMETIC, *CUT) else Effect.PLAIN
 
 
-def _loop_sharing(op: Op, invariants: frozenset[int]) -> Sharing:
+def _loop_sharing(op: Op, graph: OpGraph) -> Sharing:
     """The results of a loop that are what was given to it."""
+    bodies = op.bodies.get("body", ())  # none where shapes could not be inferred
+    invariants = loop_invariants(graph.functions[bodies[0]]) if bodies else ()
     numbers = range(len(op.info.outputs))
     return Sharing(
         shared=tuple([index if index in invariants else None for index in numbers]),
