@@ -69,13 +69,10 @@ def find_roles(graph: OpGraph) -> Roles:
         op.output_name(0): op.name for op in graph.ops.values() if op.op_type in REF_VARIABLES
     }
     backward = _before((op.name for op in updates), graph) - forward
-    consumers = _consumers(graph)
     return Roles(
         variables=variables,
-        gradients=frozenset(backward.intersection(_reached(graph.feeds, consumers))),
-        optimizer_state=frozenset(
-            _optimizer_state(graph, updates, forward, variable_of, consumers)
-        ),
+        gradients=frozenset(backward.intersection(_reached(graph.feeds, graph))),
+        optimizer_state=frozenset(_optimizer_state(graph, updates, forward, variable_of)),
     )
 
 
@@ -84,7 +81,6 @@ def _optimizer_state(
     updates: Iterable[Op],
     forward: set[str],
     variable_of: Mapping[str, str],
-    consumers: Mapping[str, Iterable[str]],
 ) -> set[str]:
     """Variables that the forward pass does not read, but the update of another variable does."""
     readers: dict[str, list[str]] = {}
@@ -105,7 +101,7 @@ def _optimizer_state(
         if not forward.isdisjoint(names):
             continue
         # what is read of it goes into the update of another one
-        behind = _reached((name for name in names if name not in updated), consumers)
+        behind = _reached((name for name in names if name not in updated), graph)
         if variable in slots or any(updated.get(name, variable) != variable for name in behind):
             found.add(variable)
     return found
@@ -124,22 +120,15 @@ def _before(names: Iterable[str], graph: OpGraph) -> set[str]:
     return seen
 
 
-def _reached(names: Iterable[str], consumers: Mapping[str, Iterable[str]]) -> Iterator[str]:
+def _reached(names: Iterable[str], graph: OpGraph) -> Iterator[str]:
     """``names`` and everything that depends on their values, each once."""
     seen = set(names)
     stack = list(seen)
     while stack:
         name = stack.pop()
         yield name
-        for other in consumers.get(name, ()):
-            if other not in seen:
-                seen.add(other)
-                stack.append(other)
-
-
-def _consumers(graph: OpGraph) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for op in graph.ops.values():
-        for tensor in op.inputs:
-            found.setdefault(tensor.partition(":")[0], []).append(op.name)
-    return found
+        for tensor in graph.output_names[name]:
+            for other in graph.consumers.get(tensor, ()):
+                if other not in seen:
+                    seen.add(other)
+                    stack.append(other)
