@@ -18,7 +18,7 @@ $(VENV)/.installed: setup.cfg pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@echo 'compiling the search (once, under a minute)'
-	$(BIN)/python -P -m placer.solving.process.warm_up
+	$(BIN)/python -P -m placer.solving.warm_up
 	touch $@
 
 demo: setup

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 
 
 def problem_of(
@@ -98,7 +98,7 @@ def random_problem(seed: int, *, most_ops: int = 7, spill: str = "never") -> Pla
     )
 
 
-def feasible_placements(problem: ReducedProblem) -> list[tuple[int, ...]]:
+def feasible_placements(problem: UnitProblem) -> list[tuple[int, ...]]:
     """Every placement of the units that keeps all limits."""
     return [p for p in itertools.product(*problem.allowed) if problem.is_feasible(p)]
 

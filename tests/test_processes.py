@@ -160,10 +160,14 @@ def test_a_child_started_ahead_answers():
 def test_an_interrupt_ends_the_child():
     """The caller's Ctrl-C ends the child and is raised."""
     before = children()
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs of scripts ignore it
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     started = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        run("sleep", 100)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run("sleep", 100)
+    finally:
+        signal.signal(signal.SIGINT, handler)
     assert time.monotonic() - started < 10
     assert children() <= before
 

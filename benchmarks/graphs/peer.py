@@ -20,7 +20,7 @@ from typing import Any
 import mtkahypar
 
 from placer.problem.placement_problem import from_json
-from placer.solving.reduction.reduced_problem import ReducedProblem, reduce_to_units
+from placer.solving.reduction.unit_problem import UnitProblem, reduce_to_units
 
 _MOST = 2**30
 
@@ -28,7 +28,7 @@ _MOST = 2**30
 class Peer:
     """One problem as a hypergraph."""
 
-    def __init__(self, units: ReducedProblem, preset: str, threads: int) -> None:
+    def __init__(self, units: UnitProblem, preset: str, threads: int) -> None:
         self.units = units
         self.preset = getattr(mtkahypar.PresetType, preset)
         self.library = mtkahypar.initialize(threads)

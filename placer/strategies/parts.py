@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from placer.errors import UsageError
@@ -25,27 +24,27 @@ Clip = Callable[[list[Any]], list[Any]] | None
 """From the averaged gradients to those to apply."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class DividedStep:
     """What every part of a batch runs, and how the parts become one step again; see
-    :func:`placer.strategies.towers.data_parallel`.
+    :func:`placer.strategies.towers.data_parallel`.  Raises :class:`UsageError` for an unknown
+    word."""
 
-    Raises :class:`UsageError` for a word that is none.
-    """
-
-    function: Function
-    optimizer: Any
-    variables: Sequence[Any] | None
-    reduction: str
-    clip: Clip
-    outputs: Any
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        function: Function,
+        optimizer: Any,
+        variables: Sequence[Any] | None,
+        reduction: str,
+        clip: Clip,
+        outputs: Any,
+    ) -> None:
         import tensorflow as tf
 
-        _require_word(self.reduction, REDUCTIONS, "reduction")
-        for word in tf.nest.flatten(self.outputs):
+        _require_word(reduction, REDUCTIONS, "reduction")
+        for word in tf.nest.flatten(outputs):
             _require_word(word, COMBINATIONS, "outputs")
+        self.run, self.optimizer, self.variables = converted(function), optimizer, variables
+        self.reduction, self.clip, self.outputs = reduction, clip, outputs
 
     def shares(self, weights: Sequence[Any]) -> Sequence[Any]:
         """What the gradients of each part count for: its share of the examples, ``None`` for

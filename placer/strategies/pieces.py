@@ -21,7 +21,6 @@ from placer.strategies.parts import (
     DividedStep,
     Function,
     combine,
-    converted,
     run_backward,
     shares_of,
     traced,
@@ -57,14 +56,7 @@ def micro_batches(
         raise UsageError(f"a batch cannot be run in {pieces} pieces; one or more")
     if in_flight < 1:
         raise UsageError(f"{in_flight} pieces cannot be in flight; one or more")
-    divided = DividedStep(
-        function=converted(function),
-        optimizer=optimizer,
-        variables=variables,
-        reduction=reduction,
-        clip=clip,
-        outputs=outputs,
-    )
+    divided = DividedStep(function, optimizer, variables, reduction, clip, outputs)
 
     def step(*batch: Any) -> Any:
         with tf.device(HOST):
@@ -72,7 +64,7 @@ def micro_batches(
             weights = shares_of(sizes)
         parts = split_batch(batch, sizes)
         if optimizer is None:
-            found = _forward(divided.function, parts, pieces, in_flight)
+            found = _forward(divided.run, parts, pieces, in_flight)
             return combine(outputs, found, weights)
         return divided.update(*_backward(divided, parts, weights, in_flight), weights)
 
@@ -97,7 +89,7 @@ def _backward(
     losses, outputs, total, ended = list[Any](), list[Any](), Pairs(), list[Any]()
     for share in step.shares(weights):
         with _piece(ended, in_flight):
-            loss, output, pairs = run_backward(step.function, _next(parts), step.variables)
+            loss, output, pairs = run_backward(step.run, _next(parts), step.variables)
             total = average_gradients([total, pairs], [None, share])
         losses.append(loss)
         outputs.append(output)

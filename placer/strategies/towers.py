@@ -74,14 +74,7 @@ def data_parallel(
     the step runs).
     """
     groups = _known_groups(devices)
-    divided = DividedStep(
-        function=converted(function),
-        optimizer=optimizer,
-        variables=variables,
-        reduction=reduction,
-        clip=clip,
-        outputs=outputs,
-    )
+    divided = DividedStep(function, optimizer, variables, reduction, clip, outputs)
 
     def step(*batch: Any) -> Any:
         with variables_free():
@@ -143,13 +136,13 @@ def _run(
         found = []
         for group, part in zip(groups, parts, strict=True):
             with _tower(group):
-                found.append(divided.function(*part))
+                found.append(divided.run(*part))
         return combine(divided.outputs, found, weights)
     # training: every tower has its gradients, and the average of them updates once
     losses, outputs, gradients = [], [], []
     for group, part in zip(groups, parts, strict=True):
         with _tower(group):
-            loss, output, pairs = run_backward(divided.function, part, divided.variables)
+            loss, output, pairs = run_backward(divided.run, part, divided.variables)
         losses.append(loss)
         outputs.append(output)
         gradients.append(pairs)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.published.instances import milliseconds, read_instance
 from placer.prediction.scoring import score
-from placer.solving.process.child_search import ChildResult
-from placer.solving.solution import SolverParameters, Status
+from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import solve
 from placer.solving.transfer import stage
 
@@ -53,11 +51,11 @@ def test_the_bottleneck_of_a_published_instance_is_proven() -> None:
 def test_first_placements_reach_the_best_known(
     name: str, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without CP-SAT the transfer is at most the best value published or known (the first two
+    """Without any search the transfer is at most the best value published or known (the first two
     are proven optimal)."""
-    monkeypatch.setattr(stage, "search_in_child", lambda *_: ChildResult(status=Status.UNKNOWN))
+    monkeypatch.setattr(stage, "search_in_child", lambda *_: Solution(status=Status.UNKNOWN))
     problem = read_instance(FOLDER / "capped" / f"{name}.json", "transfer")
-    solution = solve(problem, replace(SolverParameters(), time_limit_seconds=60.0))
+    solution = solve(problem, SolverParameters(time_limit_seconds=60.0))
     assert solution.device_of is not None
     assert not score(problem, solution.device_of).violations
     assert solution.value is not None

@@ -9,24 +9,24 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from exhaustive_search import search_exhaustively
+from searches_in_children import ENVIRONMENT
 from small_problems import best_by_enumeration, problem_of, random_problem
 
+import placer
 from placer.errors import UsageError
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem, check, from_json, to_json
-from placer.solving.process import child_search
-from placer.solving.process.child_search import ChildResult
-from placer.solving.process.warm_up import sample_problem, warm_up
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import register_solver, solve, solver_names
 from placer.solving.transfer import stage
+from placer.solving.warm_up import sample_problem, warm_up
 
 QUICK = SolverParameters(time_limit_seconds=10.0, workers=1)
 
@@ -85,8 +85,8 @@ def test_what_is_spilled_without_proof_is_not_called_optimal(
 ) -> None:
     """If the least that must be spilled is found but not proven, neither is anything else."""
 
-    def unsure_child(problem: ReducedProblem, *_: object) -> ChildResult:
-        found = search_exhaustively(problem, None, None, 0.0)
+    def unsure_child(search: str, problem: UnitProblem, *_: object) -> Solution:
+        found = search_exhaustively(search, problem, [], None, 0.0)
         is_least_spill = any(problem.host_cost)
         return replace(found, status=Status.FEASIBLE, lower_bound=1) if is_least_spill else found
 
@@ -128,7 +128,7 @@ def test_one_worker_and_one_seed_give_one_placement() -> None:
     assert first.device_of == second.device_of
 
 
-def no_child(*_: object) -> ChildResult:
+def no_child(*_: object) -> Solution:
     raise AssertionError("no child should have been started")
 
 
@@ -157,65 +157,61 @@ def test_trivial_problems_need_no_child(
     assert_right(problem, solve(problem, QUICK))
 
 
-CRASHES = {
-    "killed": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
-    "segmentation fault": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
-    "exception": "raise SystemError('gone')",
-    "nothing written": "",
-    "malformed": "import sys; open(sys.argv[2], 'w').write('{\"status\": ')",
-    "nonsense": (
-        "import sys; open(sys.argv[2], 'w').write("
-        '\'{"status": "OPTIMAL", "device_of": [7, 7], "lower_bound": 0}\')'
-    ),
-    "asleep": "import time; time.sleep(60)",
-}
+FAILURES = ("killed", "broken", "mute", "nonsense", "malformed", "asleep", "hung")
 
 
-@pytest.mark.parametrize("code", CRASHES.values(), ids=CRASHES.keys())
-def test_a_failing_child_leaves_the_first_placement(
-    code: str, monkeypatch: pytest.MonkeyPatch, temporary_folder: Path
+@pytest.fixture
+def failing_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Path]:
+    """Makes a function of ``searches_in_children`` the search; where one writes its process."""
+    marker = tmp_path.with_suffix(".pid")
+    monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
+    monkeypatch.setenv("PLACER_TEST_MARKER", str(marker))
+
+    def choose(name: str) -> Path:
+        monkeypatch.setattr(stage, "_SEARCH", f"searches_in_children:{name}")
+        return marker
+
+    return choose
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failing_search_leaves_the_first_placement(
+    name: str, failing_search: Callable[[str], Path], temporary_folder: Path
 ) -> None:
-    """However the child ends, the placement found before it is returned with a warning, in time."""
-    monkeypatch.setattr(child_search, "child_command", lambda: [sys.executable, "-c", code])
+    """However the search ends, the placement found before it is returned, with a warning if its
+    process failed, in time."""
+    failing_search(name)
     started = time.monotonic()
-    late = "sleep" in code
-    limit = 1.5 if late else 10.0
+    limit = 3.0 if name in ("asleep", "hung") else 20.0
     solution = solve(TWO_PAIRS, replace(QUICK, time_limit_seconds=limit))
     assert time.monotonic() - started < limit + 3.0
     assert solution.status is Status.FEASIBLE
     assert solution.lower_bound is None
-    assert next(code for code, _ in solution.warnings) == (
-        "solver_stopped" if late else "solver_crashed"
-    )
+    codes = {"hung": ["solver_stopped"], "asleep": []}
+    assert [code for code, _ in solution.warnings] == codes.get(name, ["solver_crashed"])
     assert solution.device_of is not None
     assert not score(TWO_PAIRS, solution.device_of).violations
 
 
-def test_what_a_child_wrote_before_it_died_is_kept(
-    monkeypatch: pytest.MonkeyPatch, temporary_folder: Path
+def test_what_a_search_told_before_it_died_is_kept(
+    failing_search: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    temporary_folder: Path,
 ) -> None:
-    """A child that is killed after writing a better placement has not worked for nothing."""
-    write = (
-        "import json, os, signal, sys; "
-        "open(sys.argv[2], 'w').write(json.dumps("
-        "{'status': 'FEASIBLE', 'device_of': [0, 0, 1, 1], 'lower_bound': 1})); "
-        "os.kill(os.getpid(), signal.SIGKILL)"
-    )
-    monkeypatch.setattr(child_search, "child_command", lambda: [sys.executable, "-c", write])
-    monkeypatch.setattr(stage, "initial_placement", lambda *_: None)
+    """A search that is killed after a better placement has not worked for nothing."""
+    failing_search("killed_after_an_answer")
+    monkeypatch.setattr(stage, "first_placement", lambda *_: None)
     solution = solve(TWO_PAIRS, QUICK)
     assert (solution.value, solution.lower_bound) == (1, 1)
     assert solution.warnings[0][0] == "solver_crashed"
 
 
 def test_an_interrupted_solve_leaves_no_child_behind(
-    monkeypatch: pytest.MonkeyPatch, temporary_folder: Path
+    failing_search: Callable[[str], Path], temporary_folder: Path
 ) -> None:
-    """Control-C during a solve ends the child and removes its files."""
+    """Control-C during a solve ends the search and removes its files."""
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by nohup, say
-    marker = temporary_folder.parent / "pid"
-    code = f"import os, time; open({str(marker)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
-    monkeypatch.setattr(child_search, "child_command", lambda: [sys.executable, "-c", code])
+    marker = failing_search("hung")
 
     def interrupt() -> None:
         while not (marker.exists() and marker.read_text()):
@@ -234,20 +230,13 @@ def test_an_interrupted_solve_leaves_no_child_behind(
         os.kill(int(marker.read_text()), 0)
 
 
-def test_the_child_ends_with_its_parent(tmp_path: Path) -> None:
-    """A child whose parent is gone (its standard input closed) does not go on searching."""
-    command = [*child_search.child_command(), "absent.json", "absent", "--stop-with-parent"]
-    done = subprocess.run(command, input=b"", capture_output=True, timeout=20, cwd=tmp_path)
-    assert done.returncode == 1
-
-
 @pytest.mark.slow
 def test_tensorflow_imported_first_does_not_crash_a_solve(tmp_path: Path) -> None:
     """OR-Tools dies in a process that imported TensorFlow before; a solve there does not, even
     beside files that shadow what the solver imports."""
     (tmp_path / "numpy.py").write_text("raise ImportError('shadowed')")
     (tmp_path / "problem.json").write_text(to_json(TWO_PAIRS))
-    root = Path(child_search.placer.__file__).parent.parent
+    root = Path(placer.__file__).parent.parent
     script = tmp_path / "elsewhere" / "user_script.py"
     script.parent.mkdir()
     script.write_text(

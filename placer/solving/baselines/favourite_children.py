@@ -26,18 +26,16 @@ child with no favourite parent yet for a parent with no favourite child yet.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import cast
 
 from placer.solving.baselines.tasks import Tasks, accelerators
-from placer.solving.process.child_search import answer_of_child
-from placer.solving.solution import SolverParameters
+from placer.solving.process.child_search import run_alone
 
-SCHEMA = "placer.favourites/1"
 MOST_PAIRS = 60_000
 _LIMIT_SECONDS = 10.0
+_TASK = "placer.solving.baselines.favourite_program:find_favourites"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,19 +47,6 @@ class Precedence:
     pairs: tuple[tuple[int, int], ...]
     sending: tuple[float, ...]
 
-    def to_json(self) -> str:
-        """What the solver process reads."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)})
-
-
-def from_dict(data: Mapping[str, Any]) -> Precedence:
-    """The content of a document that :meth:`Precedence.to_json` wrote."""
-    return Precedence(
-        seconds=tuple(data["seconds"]),
-        pairs=tuple((parent, child) for parent, child in data["pairs"]),
-        sending=tuple(data["sending"]),
-    )
-
 
 Pairs = Sequence[tuple[int, int]]
 SolveProgram = Callable[[Precedence], Pairs | None]
@@ -70,8 +55,7 @@ SolveProgram = Callable[[Precedence], Pairs | None]
 
 def solve_in_child(precedence: Precedence) -> Pairs | None:
     """The linear program in the solver process."""
-    content, _ = answer_of_child(precedence.to_json(), SolverParameters(), _LIMIT_SECONDS)
-    return None if content is None else content.get("favourites")
+    return cast(Pairs | None, run_alone(_TASK, precedence, _LIMIT_SECONDS).answer)
 
 
 def favourite_children(tasks: Tasks, solve: SolveProgram = solve_in_child) -> dict[int, int]:

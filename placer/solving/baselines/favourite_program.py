@@ -15,6 +15,11 @@ _HORIZON = 1_000.0
 """All seconds are scaled to this sum: GLOP's tolerances are absolute."""
 
 
+def find_favourites(precedence: Precedence, _send: object) -> list[tuple[int, int]] | None:
+    """As :func:`solve_favourites`, as a task of the solver process."""
+    return solve_favourites(precedence)
+
+
 def solve_favourites(precedence: Precedence) -> list[tuple[int, int]] | None:
     """Pairs (parent, favourite child), or ``None`` if GLOP gives up."""
     found = solve_program(precedence)

@@ -9,7 +9,7 @@ import numpy as np
 
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines.tasks import DoesNotFitError, Room, Tasks, accelerators
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.search.linear_split import split
 
 Placement = tuple[int, ...]
@@ -119,7 +119,7 @@ def _fill_shares(problem: PlacementProblem, *, slack: bool) -> Placement:
     return _fill(problem, [1.0] * len(limits))
 
 
-def _shares(problem: PlacementProblem, units: ReducedProblem, *, slack: bool) -> list[float]:
+def _shares(problem: PlacementProblem, units: UnitProblem, *, slack: bool) -> list[float]:
     """Per device, the share of its capacity that an equal part of the fullest moment takes."""
     devices = accelerators(problem)
     row = max(units.rows, key=lambda row: sum(row.weights))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from placer.prediction.times.messages import forward_order, list_messages
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.reduction.reduced_problem import ReducedProblem, SpillRules, reduce_to_units
+from placer.solving.reduction.unit_problem import SpillRules, UnitProblem, reduce_to_units
 
 
 class DoesNotFitError(Exception):
@@ -55,7 +55,7 @@ class Room:
 
     def __init__(self, problem: PlacementProblem) -> None:
         self.problem = problem
-        self.units: ReducedProblem = reduce_to_units(problem, _spill_rules(problem))
+        self.units: UnitProblem = reduce_to_units(problem, _spill_rules(problem))
         strict = reduce_to_units(problem) if problem.spill == "auto" else self.units
         self.preferred = strict.allowed
         self.used = [[0] * self.units.device_count for _ in self.units.rows]

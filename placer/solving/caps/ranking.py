@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placer.solving.solution import Solution
-from placer.solving.transfer.spilling import SLACK_PERCENT
+from placer.solving.transfer.schedule import SCHEDULE
 
 
 def better(known: Solution | None, found: Solution) -> Solution:
@@ -12,7 +12,7 @@ def better(known: Solution | None, found: Solution) -> Solution:
     if known is None:
         return found
     for one, other in ((known, found), (found, known)):
-        if one.spilled_bytes * (100 + SLACK_PERCENT) < other.spilled_bytes * 100:
+        if one.spilled_bytes * (100 + SCHEDULE.slack_percent) < other.spilled_bytes * 100:
             return one
     return min(known, found, key=lambda solution: solution.value or 0)
 

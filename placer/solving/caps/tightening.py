@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.device_peaks import DevicePeak
@@ -26,9 +26,10 @@ from placer.solving.baselines import BASELINES
 from placer.solving.caps.overruns import overrun_conflict, overrun_warnings
 from placer.solving.caps.ranking import better, better_bound
 from placer.solving.caps.reservation import loosen, spread, tighten, with_moments, with_rows
+from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.solver import solve_along_orders
 from placer.solving.solution import Solution, SolverParameters, Status
-from placer.solving.solver import DEFAULT_SOLVER, solve, value_of
+from placer.solving.solver import DEFAULT_SOLVER, solve
 
 PeakFinder = Callable[[Sequence[int]], Sequence[DevicePeak]]
 """From one device number per op to the predicted peak of every device."""
@@ -38,28 +39,33 @@ LifetimeFinder = Callable[[], PossibleLifetimes]
 
 _LOG = logging.getLogger(__name__)
 
-_FIRST_SHARE = 0.4
-_FIRST_SHARE_OF_ORDERS = 0.2
-_MOST_SEARCHES = 2
-_ORDERS_SHARE = 0.9
-"""Of the time that is left, for a search along the orders of the prediction."""
 
-_NEXT_SHARE = 0.5
-_SETTLING_SHARE = 0.5
-_FIRST_SETTLING_SHARE = 0.3
-_BASELINE_SHARE = 0.25
 _TRIED = tuple(name for name in BASELINES if name not in ("tensorflow-default", "m-sct"))
 """Those that look at the caps; the linear program of m-SCT takes too long here."""
-_BASELINE_ROUNDS = 6
 BASELINE_SECONDS = 3.0
 """In which a baseline is made to fit."""
-_LEAST_ROUND_SECONDS = 2.0
-_LEAST_FIRST_SECONDS = 1.0
-"""Before a search along the orders."""
 
-_MOST_LOOSENED = 9
-_LOOSENED_FULLY = 3
-"""Every third time all guesses are dropped: that alone can prove that nothing fits."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundSchedule:
+    """How the time is divided between rounds; shares are of what is left."""
+
+    first_share: float = 0.4  # for the first round, whose bound is proven
+    first_share_of_orders: float = 0.2  # where a search along the orders comes next
+    most_searches: int = 2  # along the orders
+    orders_share: float = 0.9  # for each of them
+    next_share: float = 0.5  # for each other round
+    first_settling_share: float = 0.3  # for something that fits, before any other objective
+    settling_share: float = 0.5  # the same, after each round
+    baseline_share: float = 0.25  # for baselines, made to fit
+    baseline_rounds: int = 6  # for each of them
+    least_round_seconds: float = 2.0  # to start the solver and find anything
+    least_first_seconds: float = 1.0  # before a search along the orders
+    most_loosened: int = 9  # times before giving up
+    loosened_fully: int = 3  # each third drops all guesses: that alone can prove
+
+
+_SCHEDULE = RoundSchedule()
 
 
 def solve_under_peaks(
@@ -80,8 +86,8 @@ def solve_under_peaks(
     """
     rounds = _Rounds(problem, find_peaks, parameters or SolverParameters(), solver)
     rounds.find_lifetimes = find_lifetimes if solver == DEFAULT_SOLVER else None
-    rounds.settle(_FIRST_SETTLING_SHARE)
-    rounds.try_baselines(_BASELINE_SHARE)
+    rounds.settle(_SCHEDULE.first_settling_share)
+    rounds.try_baselines(_SCHEDULE.baseline_share)
     while rounds.go_on():
         rounds.run()
     return rounds.answer()
@@ -123,7 +129,7 @@ class _Rounds:
         self.frugal: _Rounds | None = None
         self.spreads = problem.objective != "transfer"
         self.find_lifetimes: LifetimeFinder | None = None
-        self.searches_left = _MOST_SEARCHES if problem.objective == "transfer" else 0
+        self.searches_left = _SCHEDULE.most_searches if problem.objective == "transfer" else 0
 
     def seconds_left(self) -> float:
         return self.started + self.parameters.time_limit_seconds - time.monotonic()
@@ -132,7 +138,7 @@ class _Rounds:
         """Whether another round begins; the first one always does."""
         if self.relaxed is None and self.infeasible is None:
             return True
-        needed = _LEAST_ROUND_SECONDS + self.overhead_seconds
+        needed = _SCHEDULE.least_round_seconds + self.overhead_seconds
         return not self.finished and self.seconds_left() >= needed
 
     def run(self) -> None:
@@ -155,7 +161,7 @@ class _Rounds:
         )
         if self.spreads:
             self.tightened = spread(self.tightened, self.given)
-        self.settle(_SETTLING_SHARE)
+        self.settle(_SCHEDULE.settling_share)
 
     def find_overruns(self, device_of: Sequence[int]) -> dict[int, DevicePeak]:
         """The predicted peaks that are above the caps."""
@@ -196,7 +202,7 @@ class _Rounds:
             self.find_lifetimes(),
             find_overruns,
             self.parameters,
-            time.monotonic() + _ORDERS_SHARE * left,
+            time.monotonic() + _SCHEDULE.orders_share * left,
             hint,
         )
         if found is None:
@@ -209,12 +215,12 @@ class _Rounds:
 
     def solve(self) -> Solution:
         left = self.seconds_left() - self.overhead_seconds
-        share = 1.0 if self.best is not None and not self.overruns else _NEXT_SHARE
-        least = _LEAST_ROUND_SECONDS
+        share = 1.0 if self.best is not None and not self.overruns else _SCHEDULE.next_share
+        least = _SCHEDULE.least_round_seconds
         if self.relaxed is None:
-            share = _FIRST_SHARE
+            share = _SCHEDULE.first_share
             if self.searches_orders():
-                share, least = _FIRST_SHARE_OF_ORDERS, _LEAST_FIRST_SECONDS
+                share, least = _SCHEDULE.first_share_of_orders, _SCHEDULE.least_first_seconds
         known = self.best or self.last
         solution = solve(
             self.tightened,
@@ -272,7 +278,7 @@ class _Rounds:
             if time.monotonic() > until or (known is not None and values[name] >= known):
                 return
             rounds = _Rounds(self.given, self.find_peaks, limit, name)
-            for _ in range(_BASELINE_ROUNDS):
+            for _ in range(_SCHEDULE.baseline_rounds):
                 if rounds.best is None and rounds.go_on():
                     rounds.run()
             if rounds.best is not None:
@@ -294,9 +300,11 @@ class _Rounds:
             return
         self.loosened += 1
         settled = self.best is not None and self.given.objective == "transfer"
-        self.finished = settled or self.loosened > _MOST_LOOSENED
+        self.finished = settled or self.loosened > _SCHEDULE.most_loosened
         self.tightened = loosen(
-            self.tightened, self.given, share=0.5 if self.loosened % _LOOSENED_FULLY else 0.0
+            self.tightened,
+            self.given,
+            share=0.5 if self.loosened % _SCHEDULE.loosened_fully else 0.0,
         )
 
     def answer(self) -> Solution:
@@ -345,4 +353,4 @@ class _Rounds:
         return relaxed.lower_bound
 
 
-_UNKNOWN = Solution(status=Status.UNKNOWN, device_of=None, value=None, lower_bound=None)
+_UNKNOWN = Solution(status=Status.UNKNOWN)

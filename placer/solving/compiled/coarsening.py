@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints, Nets, Units, incidence
 from placer.solving.compiled.jit import compiled
 from placer.solving.compiled.neighbours import degree, is_small, net_at
 
+_LEAST_SHRINK = 0.9
+"""Levels end where one has more than this share of the units before it."""
 
-def coarsen(
-    arrays: Arrays, size: Floats, most: float, least_units: int, seed: int, apart: Ints
-) -> tuple[Arrays, Ints]:
-    """A problem of about half the units (not fewer than ``least_units``), and the new number of
-    every unit.
+
+def coarser_levels(
+    arrays: Arrays,
+    size: Floats,
+    most: float,
+    fewest: int,
+    apart: Ints,
+    next_seed: Callable[[], int],
+) -> Iterator[tuple[Arrays, Ints]]:
+    """Problems of about half the units of the one before (``fewest`` at least), each with the new
+    number of every unit.
 
     ``size[unit]`` adds up; no cluster exceeds ``most``.  Units with different ``apart`` or
     different allowed devices are never joined.
     """
-    root = _cluster(arrays, size, most, max(least_units, len(size) // 2), seed, apart)
-    _, new_of = np.unique(root, return_inverse=True)
-    return contract_units(arrays, new_of.astype(np.int64)), new_of.astype(np.int64)
+    while len(size) > fewest:
+        root = _cluster(arrays, size, most, max(fewest, len(size) // 2), next_seed(), apart)
+        new_of = np.unique(root, return_inverse=True)[1].astype(np.int64)
+        if new_of.max() + 1 > _LEAST_SHRINK * len(size):
+            return
+        arrays = contract_units(arrays, new_of)
+        size = np.asarray(np.bincount(new_of, size), np.float64)
+        apart = carry(apart, new_of)
+        yield arrays, new_of
+
+
+def carry(values: Ints, new_of: Ints) -> Ints:
+    """The value of each new unit, all of whose old ones have the same."""
+    carried: Ints = np.zeros(int(new_of.max()) + 1, np.int64)
+    carried[new_of] = values
+    return carried
 
 
 @compiled

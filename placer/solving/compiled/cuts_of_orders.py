@@ -6,7 +6,7 @@ import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.jit import compiled
-from placer.solving.search.laplacian import MOST_PINS
+from placer.solving.compiled.neighbours import is_small
 
 
 @compiled
@@ -18,7 +18,7 @@ def clique_weights(arrays: Arrays) -> Floats:
     weight = np.zeros((count, count))
     for net in range(nets.producer.shape[0]):
         first, last = nets.pin_start[net], nets.pin_start[net + 1]
-        if last - first >= MOST_PINS:
+        if not is_small(nets, net):
             continue
         share = nets.bytes[net] / (last - first)
         for one in range(first, last):
@@ -31,46 +31,71 @@ def clique_weights(arrays: Arrays) -> Floats:
 
 
 @compiled
-def cut_order(arrays: Arrays, order: Ints, devices: Ints, room: Floats, used: Floats) -> Ints:
-    """The device of each unit of ``order`` (by position); empty if no segments fit.
+def cut(arrays: Arrays, order: Ints, starts: Ints) -> tuple[Ints, float]:
+    """The segment of every unit of ``order`` (by position) for the least sum of what crosses the
+    cuts; infinite if there are no segments that fit.
 
-    Device ``devices[k]`` takes the k-th segment, which may be empty; beside ``used[row, device]``
-    it may fill the row up to ``room[row, device]``.  Minimises the sum, over the cuts, of the bytes
-    of all nets that cross it, by dynamic programming over (devices used, units placed).
+    ``starts[k]`` has the first start of the k-th segment, which may be empty, for every end; it
+    never falls.  Dynamic programming over the segments: ``best[j]`` is the least cost of giving the
+    first j units to those so far.
     """
-    count = order.shape[0]
     crossing = crossing_bytes(arrays, order)
-    weights = arrays.units.weights
-    best = np.full(count + 1, np.inf)
+    length = order.shape[0]
+    best = np.full(length + 1, np.inf)
     best[0] = 0.0
-    left = np.zeros(weights.shape[0])
-    choices = np.zeros((devices.shape[0], count + 1), np.int64)
-    for stage in range(devices.shape[0]):
-        device = devices[stage]
-        extended = best.copy()
-        choices[stage] = np.arange(count + 1)
-        for row in range(left.shape[0]):
-            left[row] = room[row, device] - used[row, device]
-        begin = 0
-        for end in range(1, count + 1):
-            _add_weights(weights, order[end - 1], -1.0, left)
-            while begin < end and left.min() < 0.0:
-                _add_weights(weights, order[begin], 1.0, left)
-                begin += 1
-            for start in range(begin, end):
-                value = best[start] + crossing[start]
-                if value < extended[end]:
-                    extended[end] = value
-                    choices[stage, end] = start
-        best = extended
-    if best[count] == np.inf:
-        return np.zeros(0, np.int64)
-    device_at = np.zeros(count, np.int64)
-    end = count
-    for stage in range(devices.shape[0] - 1, -1, -1):
-        device_at[choices[stage, end] : end] = devices[stage]
-        end = choices[stage, end]
-    return device_at
+    choice = np.zeros(starts.shape, np.int64)
+    for step in range(starts.shape[0]):
+        best = _append(best, starts[step], crossing, choice[step])
+    segment = np.zeros(length, np.int64)
+    if np.isfinite(best[length]):
+        end = length
+        for step in range(starts.shape[0] - 1, -1, -1):
+            start = choice[step, end]
+            segment[start:end] = step
+            end = start
+    return segment, float(best[length])
+
+
+@compiled
+def _append(best: Floats, starts: Ints, crossing: Floats, choice: Ints) -> Floats:
+    """The costs with one more segment, which may be empty; ``choice`` gets where it starts.
+
+    The least cost of a start is kept in a monotone queue.
+    """
+    length = best.shape[0]
+    entry = best + crossing
+    result = best.copy()
+    window = np.zeros(length, np.int64)
+    head = tail = 0
+    choice[:] = np.arange(length)
+    for end in range(1, length):
+        while tail > head and entry[window[tail - 1]] >= entry[end - 1]:
+            tail -= 1
+        window[tail] = end - 1
+        tail += 1
+        while head < tail and window[head] < starts[end]:
+            head += 1
+        if head < tail and entry[window[head]] < result[end]:
+            result[end] = entry[window[head]]
+            choice[end] = window[head]
+    return result
+
+
+@compiled
+def first_starts(arrays: Arrays, order: Ints, room: Floats) -> Ints:
+    """For every end, the first start of a segment of ``order`` that keeps the rows of a device with
+    ``room[row]`` bytes left; they never fall."""
+    weights = arrays.units.weights
+    left = room.copy()
+    starts = np.zeros(order.shape[0] + 1, np.int64)
+    start = 0
+    for end in range(1, order.shape[0] + 1):
+        _add_weights(weights, order[end - 1], -1.0, left)
+        while start < end and left.min() < 0.0:
+            _add_weights(weights, order[start], 1.0, left)
+            start += 1
+        starts[end] = start
+    return starts
 
 
 @compiled

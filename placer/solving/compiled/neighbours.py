@@ -7,7 +7,9 @@ import numpy as np
 from placer.solving.compiled.arrays import Arrays, Ints, Nets, Units
 from placer.solving.compiled.jit import compiled
 
-_MOST_PINS = 64
+MOST_PINS = 64
+"""Nets with more consumers pull everything together and say little, and take long to go
+through."""
 
 
 @compiled
@@ -28,9 +30,8 @@ def net_at(units: Units, unit: int, place: int) -> int:
 
 @compiled
 def is_small(nets: Nets, net: int) -> bool:
-    """Whether a net has few consumers: others say little about who belongs together, and take
-    long to go through."""
-    return bool(nets.pin_start[net + 1] - nets.pin_start[net] < _MOST_PINS)
+    """Whether a net has few consumers."""
+    return bool(nets.pin_start[net + 1] - nets.pin_start[net] < MOST_PINS)
 
 
 @compiled

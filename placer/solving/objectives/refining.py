@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar, Protocol
 
-from placer.prediction.scoring import score
+from placer.prediction.scoring import busy_seconds, score, transfer_bytes
+from placer.prediction.times.step_time import longest_step_seconds
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.objectives.throughput.problem import LoadProblem
 from placer.solving.process.child_search import SearchProblem, search_in_child
+from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.solution import Solution, SolverParameters, Status
 
 _OPTIMAL_GAP = 1e-6
 """Seconds are floats: within this share of each other, value and bound are one."""
+
+
+class Objective(SearchProblem, Protocol):
+    """A unit problem with what its placements are worth in seconds.
+
+    ``search`` (``package.module:function``) solves it in the solver process.  Of placements whose
+    values differ by ``alike_share`` or less, the one that transfers less is the better.
+    """
+
+    search: ClassVar[str]
+    alike_share: ClassVar[float]
+
+    @property
+    def units(self) -> UnitProblem:
+        """The units, their rows and allowed devices."""
+        ...
+
+    def least(self) -> float:
+        """A lower bound that needs no search."""
+        ...
 
 
 def spilled_ops(problem: PlacementProblem, device_of: Sequence[int]) -> list[int]:
@@ -25,40 +47,46 @@ def spilled_ops(problem: PlacementProblem, device_of: Sequence[int]) -> list[int
     ]
 
 
+def value_of(problem: PlacementProblem, device_of: Sequence[int]) -> float:
+    """What the objective of ``problem`` says of a placement, by the scorer."""
+    if problem.objective == "step-time":
+        return longest_step_seconds(problem, device_of)
+    if problem.objective == "throughput":
+        return max(busy_seconds(problem, device_of))
+    return transfer_bytes(problem, device_of)
+
+
 def refine(
     problem: PlacementProblem,
-    search: SearchProblem,
-    units: LoadProblem,
-    rank: Callable[[Sequence[int]], tuple[float, ...]],
-    least: Callable[[], float],
+    objective: Objective,
     parameters: SolverParameters,
     deadline: float,
     feasible: Solution,
     hint: Sequence[int] | None,
-    alike_share: float = 0.0,
 ) -> Solution:
     """The best placement until ``deadline`` (of ``time.monotonic()``), begun at ``feasible``: one
     that keeps all limits and says what has to be spilled.
 
-    ``rank`` of a placement of the ``units`` begins with its value by the scorer, in seconds; where
-    values differ by ``alike_share`` or less, what follows in it decides.  ``least`` is a lower
-    bound that needs no search.  Where something is spilled, no bound is claimed.
+    Where something is spilled, no bound is claimed.
     """
     assert feasible.device_of is not None
+    units = objective.units
     starts = [units.project(feasible.device_of)]
-    if hint is not None and search.is_feasible(units.project(hint)):
+    if hint is not None and objective.is_feasible(units.project(hint)):
         starts.append(units.project(hint))
-    ranked = [(rank(each), each) for each in dict.fromkeys(starts)]
-    start = min(ranked)[1]
-    found = search_in_child(search, start, parameters, max(0.0, deadline - time.monotonic()))
-    if found.device_of is not None:
-        ranked.append((rank(found.device_of), found.device_of))
-    most = min(value for (value, *_), _ in ranked) * (1.0 + alike_share)
-    alike = [(figures, each) for figures, each in ranked if figures[0] <= most]
-    (value, *_), best = min(alike, key=lambda pair: (*pair[0][1:], pair[0][0]))
-    device_of = units.expand(best)
+    start = min(starts, key=objective.value)
+    seconds = max(0.0, deadline - time.monotonic())
+    found = search_in_child(objective.search, objective, [start], parameters, seconds)
+    # the best by the scorer; among those alike, the one that transfers least
+    placements = dict.fromkeys([*starts, *([] if found.device_of is None else [found.device_of])])
+    values = {each: value_of(problem, units.expand(each)) for each in placements}
+    most = min(values.values()) * (1.0 + objective.alike_share)
+    alike = [each for each in placements if values[each] <= most]
+    best = min(alike, key=lambda each: (transfer_bytes(problem, units.expand(each)), values[each]))
+    device_of, value = units.expand(best), values[best]
+    # what is proven of it
     spills = spilled_ops(problem, feasible.device_of)
-    bound = None if spills else max(found.lower_bound or 0.0, least()) or None
+    bound = None if spills else max(found.lower_bound or 0.0, objective.least()) or None
     is_optimal = bound is not None and bound >= value * (1.0 - _OPTIMAL_GAP)
     return replace(
         feasible,

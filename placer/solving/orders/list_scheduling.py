@@ -22,20 +22,20 @@ from dataclasses import dataclass
 from placer.prediction.step.step_layout import Effect, StepLayout
 from placer.solving.orders.live_bytes import LiveBytes
 
-_SMALL_BYTES = 1024
-"""What an op may read and still count as one that only takes memory: scalars, shapes."""
 
-_LONGEST = 16
-"""A chain of so many ops counts as one that does more than to take memory."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetSchedule:
+    """How the least budget is found."""
 
-_FINEST = 0.005
-"""The bisection ends when budgets differ by this share."""
+    small_bytes: int = 1024  # scalars and shapes, read by what only takes memory
+    longest: int = 16  # ops in a chain that only takes memory
+    finest: float = 0.005  # share by which budgets differ in the end
+    ops_in_all: int = 100_000  # scheduled over all budgets, which bounds the time
+    fewest_budgets: int = 3
+    most_budgets: int = 8
 
-_OPS_IN_ALL = 100_000
-"""So many ops are scheduled over all budgets, which bounds the time that takes."""
 
-_FEWEST_BUDGETS = 3
-_MOST_BUDGETS = 8
+_SCHEDULE = BudgetSchedule()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +67,16 @@ def find_low_order(
     ``successors`` has the ops that wait for each op; those that wait for none last.
     """
     task = _Task(layout, successors, memories)
-    count = min(max(_OPS_IN_ALL // max(len(layout.names), 1), _FEWEST_BUDGETS), _MOST_BUDGETS)
+    count = min(
+        max(_SCHEDULE.ops_in_all // max(len(layout.names), 1), _SCHEDULE.fewest_budgets),
+        _SCHEDULE.most_budgets,
+    )
     best = task.schedule(budget)
     if best.share(budget) <= 1 and not least:
         return best
     low, high = 0.0, min(best.share(budget), 1.0)
     for _ in range(count):
-        if high - low < _FINEST * high:
+        if high - low < _SCHEDULE.finest * high:
             break
         share = (low + high) / 2
         found = task.schedule([round(share * most) for most in budget])
@@ -115,20 +118,21 @@ def _only_takes(layout: StepLayout) -> list[bool]:
     """Of every op: does it allocate, need nothing that is fed, and read nothing that could be
     freed but what a few such ops made for it alone?"""
     lasting = (Effect.RESIDENT, Effect.READ_VARIABLE)
-    steps = [_LONGEST] * len(layout.names)
+    steps = [_SCHEDULE.longest] * len(layout.names)
     for op, inputs in enumerate(layout.inputs):
         if layout.effects[op] in lasting:
             steps[op] = 0
         elif layout.effects[op] == Effect.PLAIN:
-            made = [value for value in inputs if layout.bytes[value] > _SMALL_BYTES]
+            made = [value for value in inputs if layout.bytes[value] > _SCHEDULE.small_bytes]
             made = [
                 value for value in made if layout.effects[layout.producer[value]] not in lasting
             ]
             if all(layout.readers[value] == 1 for value in made):
                 before = [steps[layout.producer[value]] for value in inputs]
-                steps[op] = min(max(before, default=0) + 1, _LONGEST)
+                steps[op] = min(max(before, default=0) + 1, _SCHEDULE.longest)
     return [
-        0 < steps[op] < _LONGEST and any(layout.bytes[v] > _SMALL_BYTES for v in outputs)
+        0 < steps[op] < _SCHEDULE.longest
+        and any(layout.bytes[v] > _SCHEDULE.small_bytes for v in outputs)
         for op, outputs in enumerate(layout.outputs)
     ]
 

@@ -37,20 +37,21 @@ from placer.prediction.orders.possible_steps import predict_peak_ranges
 from placer.prediction.step.executor import prepare
 from placer.solving.orders.list_scheduling import find_low_order
 
-_ROOM = 1.005
-"""Without caps the goal is the peak of the low order, and a little more."""
 
-_MOST_ROUNDS = 60
-_OPS_IN_ROUNDS = 200_000
-"""So many ops are followed over all rounds, which bounds the time that takes."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeSchedule:
+    """How far control edges are searched and left out again."""
 
-_ORDERS_PER_ROUND = 3
-_MOMENTS_PER_ORDER = 6
-_OPS_PRUNED = 50_000
-"""So many ops are followed, over all attempts to leave edges out."""
+    room: float = 1.005  # without caps the goal is the low order's peak, and a little more
+    most_rounds: int = 60
+    ops_in_rounds: int = 200_000  # followed over all rounds, which bounds the time
+    orders_per_round: int = 3  # those that hold most
+    moments_per_order: int = 6  # those at which most is in use
+    ops_pruned: int = 50_000  # followed over all attempts to leave edges out
+    least_share: float = 0.002  # of what is not resident: smaller buffers are left alone
 
-_LEAST_SHARE = 0.002
-"""Buffers below this share of what is not resident are left alone."""
+
+_SCHEDULE = EdgeSchedule()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,8 @@ class _Search:
         if caps is not None:
             return dict(wanted)
         return {
-            name: aside[name] + int(_ROOM * (max(found, default=aside[name]) - aside[name]))
+            name: aside[name]
+            + int(_SCHEDULE.room * (max(found, default=aside[name]) - aside[name]))
             for name, found in self.low_bytes.items()
         }
 
@@ -147,7 +149,9 @@ class _Search:
             found = self.ranges(tuple(edges))
             if excess_bytes(found, goal) < excess_bytes(before, goal):
                 best = tuple(edges), found
-        for _ in range(min(_MOST_ROUNDS, _OPS_IN_ROUNDS // len(self.graph.ops) + 1)):
+        for _ in range(
+            min(_SCHEDULE.most_rounds, _SCHEDULE.ops_in_rounds // len(self.graph.ops) + 1)
+        ):
             if not excess_bytes(best[1], goal):
                 break
             ordered = add_control_edges(self.graph, edges)
@@ -170,7 +174,7 @@ class _Search:
         left out at no loss."""
         edges = tuple(direct_edges(self.graph, edges))
         excess = excess_bytes(ranges, goal)
-        left = max(_OPS_PRUNED // max(len(self.graph.ops), 1), 1)
+        left = max(_SCHEDULE.ops_pruned // max(len(self.graph.ops), 1), 1)
         size = (len(edges) + 1) // 2
         while edges and size and left:
             for start in range(0, len(edges), size):
@@ -191,7 +195,7 @@ class _Search:
         next: its pieces run when the executor comes to them, and not at once as in the orders
         that are followed."""
         layout, order = self.step.layout, self.low_order
-        least = _LEAST_SHARE * min(goal[name] for name in goal)
+        least = _SCHEDULE.least_share * min(goal[name] for name in goal)
         takes = [
             self.joinable[op] and sum(layout.bytes[v] for v in layout.outputs[op]) >= least
             for op in order
@@ -222,14 +226,14 @@ class _Search:
         for device in self.step.device_names:
             over = [n for n in range(len(orders)) if peaks[n][device] > goal[device]]
             over.sort(key=lambda n: -peaks[n][device])
-            for number in over[:_ORDERS_PER_ROUND]:
+            for number in over[: _SCHEDULE.orders_per_round]:
                 yield from self._edges_against(orders[number], device, goal[device])
 
     def _edges_against(self, names: Sequence[str], device: str, goal: int) -> Iterator[ControlEdge]:
         order = self.step.numbers(names)
         lifetimes = find_lifetimes(self.step.layout, order, with_reads=True)
         lifetimes = [lifetime for lifetime in lifetimes if lifetime.device == device]
-        least = _LEAST_SHARE * (goal - self.step.resident_bytes(device))
+        least = _SCHEDULE.least_share * (goal - self.step.resident_bytes(device))
         in_use = self._bytes_along(lifetimes)[device]
         for moment in _worst_moments(in_use, goal):
             for lifetime in lifetimes:
@@ -327,4 +331,4 @@ def _worst_moments(in_use: Sequence[int], goal: int) -> list[int]:
             above = True
         elif size > in_use[stretches[-1]]:
             stretches[-1] = moment
-    return sorted(stretches, key=lambda moment: -in_use[moment])[:_MOMENTS_PER_ORDER]
+    return sorted(stretches, key=lambda moment: -in_use[moment])[: _SCHEDULE.moments_per_order]

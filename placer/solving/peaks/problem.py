@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.compiled.arrays import Floats, Ints
-from placer.solving.reduction import reduced_problem
-from placer.solving.reduction.reduced_problem import ReducedProblem
-
-SCHEMA = "placer.peaks/1"
+from placer.solving.reduction.unit_problem import UnitProblem
 
 
 class Buffers(NamedTuple):
@@ -40,7 +36,7 @@ class PeakProblem:
     ``resident`` are the bytes of every unit that are there all the time, ``capacity`` what every
     device may peak at."""
 
-    units: ReducedProblem
+    units: UnitProblem
     buffers: Buffers
     orders: int
     length: int
@@ -58,48 +54,10 @@ class PeakProblem:
             for device, allowed in zip(device_of_unit, self.units.allowed, strict=True)
         )
 
-    def to_json(self, hint: Sequence[int] | None = None) -> str:
-        """The problem and a placement of the units to start from."""
-        return json.dumps(
-            {
-                "schema": SCHEMA,
-                "units": json.loads(self.units.to_json(hint)),
-                "buffers": [np.asarray(values, np.int64).tolist() for values in self.buffers],
-                "orders": self.orders,
-                "length": self.length,
-                "resident": self.resident.tolist(),
-                "capacity": self.capacity,
-            }
-        )
-
-
-def from_json(text: str) -> tuple[PeakProblem, tuple[int, ...] | None]:
-    """The problem and the hint written by :meth:`PeakProblem.to_json`.
-
-    Raises ``ValueError`` if the text is not of this schema.
-    """
-    data: dict[str, Any] = json.loads(text)
-    if data.get("schema") != SCHEMA:
-        raise ValueError(f"not a {SCHEMA} document")
-    units, hint = reduced_problem.from_json(json.dumps(data["units"]))
-    kinds = [np.float64 if "size" in name else np.int64 for name in Buffers._fields]
-    columns: list[Any] = [
-        np.array(values, kind) for values, kind in zip(data["buffers"], kinds, strict=True)
-    ]
-    problem = PeakProblem(
-        units=units,
-        buffers=Buffers(*columns),
-        orders=data["orders"],
-        length=data["length"],
-        resident=np.array(data["resident"], np.float64),
-        capacity=tuple(data["capacity"]),
-    )
-    return problem, hint
-
 
 def to_peak_problem(
     problem: PlacementProblem,
-    units: ReducedProblem,
+    units: UnitProblem,
     lifetimes: PossibleLifetimes,
     capacity: Sequence[int],
 ) -> PeakProblem:

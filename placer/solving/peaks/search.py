@@ -9,52 +9,72 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from placer.prediction.orders.execution_orders import highest_peak
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
-from placer.solving.compiled.cuts_of_orders import clique_weights
+from placer.solving.compiled.cuts_of_orders import clique_weights, cut
 from placer.solving.compiled.gain_table import transfer_of
 from placer.solving.compiled.held_annealing import anneal_held
 from placer.solving.compiled.held_bytes import Held, hold
-from placer.solving.compiled.held_segments import cut, first_starts
+from placer.solving.compiled.held_segments import first_held_starts
+from placer.solving.compiled.laplacian import MOST_UNITS, slow_modes
 from placer.solving.peaks.moments import at_moments, to_held
-from placer.solving.peaks.problem import PeakProblem, regroup
-from placer.solving.search.laplacian import MOST_UNITS, slow_modes
-from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
+from placer.solving.peaks.problem import Buffers, PeakProblem, regroup
+from placer.solving.process.search_run import BestSoFar, Effort, Hints
+from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 from placer.solving.search.smoothing import smooth
-from placer.solving.transfer.transfer_search import to_arrays
+from placer.solving.search.unit_arrays import transfer_arrays
 
-_STRETCHES = 24
-"""Of every order: the fullest moment of each on every device is one of those followed."""
-
-_STEPS_PER_UNIT = 100
-_FEWEST_STEPS = 2_000
-_MOST_STEPS = 30_000
-_FIRST_PRICE = 0.01
-"""Bytes of transfer for a byte above a cap at one moment."""
-
-_MARGIN = 0.995
-"""Of the caps, for segments: the rest is for what peaks beyond the orders that are followed."""
-
-_EXCESSES = (0.0, 0.05, 0.2, 0.5, 1.0, np.inf)
-"""Shares above the caps that segments are allowed, if there are none that hold less."""
-
-_POWERS = (1.0, 1.5, 2.0)
-"""Of the bytes of a net: how much more the heavy ones hold together."""
-
-_RINGS = 4
 _LEAST = 1e-300
-_SMOOTHINGS = 12
-_SAME_SHARE = 0.7
-_FIRST_DRAWS = 6
-_FRESH_SHARE = 0.4
-_MOST_SETTLINGS = 4
-_HOTTER = 4.0
 
 
-class PeakSearch(MultilevelSearch):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakSchedule:
+    """What :class:`PeakSearch` draws, follows and anneals."""
+
+    stretches: int = 24  # of every order; the fullest moment of each is followed
+    steps_per_unit: int = 100  # of annealing, within the next two
+    fewest_steps: int = 2_000
+    most_steps: int = 30_000  # a level takes a tenth of a second
+    first_price: float = 0.01  # bytes sent for a byte above a cap at one moment
+    margin: float = 0.995  # of the caps: the rest is for what peaks beyond the orders
+    # above the caps, one after the other, where no segments fit
+    excesses: tuple[float, ...] = (0.0, 0.05, 0.2, 0.5, 1.0, np.inf)
+    powers: tuple[float, ...] = (1.0, 1.5, 2.0)  # of bytes: how much more heavy nets hold together
+    rings: int = 4  # beginnings around a graph whose ends are joined
+    smoothings: int = 12  # of positions, at each finer level
+    same_share: float = 0.7  # of levels: what peaks beyond the orders is as it was
+    first_draws: int = 6  # placements from nothing before the first cycle
+    fresh_share: float = 0.4  # of what comes then is from nothing too
+    most_settlings: int = 4  # of one drawn placement, until it fits
+    hotter: float = 4.0  # each than the one before
+
+
+_SCHEDULE = PeakSchedule()
+
+
+def search_peaks(problem: PeakProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
+    """The least transfer under caps on peaks."""
+    search = PeakSearch(problem, hints, effort.seed, best.keep)
+    search.run(effort.deadline, effort.work_limit, effort.threads)
+
+
+class Watched(NamedTuple):
+    """What the units of a level hold at the ``moments`` that are followed, and by how much each
+    device peaked ``beyond`` the orders under the placement that the cycle began at."""
+
+    buffers: Buffers
+    resident: Floats
+    held: Held
+    moments: int
+    beyond: Floats
+
+
+class PeakSearch(MultilevelSearch[Watched]):
     """The search over one problem; ``on_better`` is told of every better placement.
 
     Moves are judged at some moments; a placement as a whole at all times, and those at which it is
@@ -70,20 +90,18 @@ class PeakSearch(MultilevelSearch):
     most_idle_cycles = 60
     alike_share = 1e-4
 
-    def __init__(
-        self, problem: PeakProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
-    ) -> None:
+    def __init__(self, problem: PeakProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
         self.problem = problem
         self.held = to_held(problem.buffers, problem.resident)
         self.capacity = np.array(problem.capacity, np.float64)
         self.times: set[int] = set()
         self.draws = 0
-        self.of_thread = threading.local()
-        arrays = to_arrays(problem.units)
+        self.beyond = np.zeros(len(self.capacity))
+        arrays = transfer_arrays(problem.units)
         self.most = float(arrays.nets.bytes.sum() + 1.0) * len(self.capacity)
         self.lock = threading.Lock()
         self.follow(arrays.units.allowed.argmax(axis=1))
-        super().__init__(arrays, hint, seed, on_better)
+        super().__init__(arrays, hints, seed, on_better)
 
     def follow(self, device_of: Ints) -> Floats:
         """The bytes by which every device peaks above its cap; the fullest times of this placement
@@ -95,80 +113,71 @@ class PeakSearch(MultilevelSearch):
         peaks = along.max(axis=2)
         resident = np.bincount(device_of, self.problem.resident, minlength=devices)
         highest = np.array([highest_peak(*each) for each in zip(peaks, resident, strict=True)])
-        stretches = np.array_split(np.arange(length), min(_STRETCHES, length))
+        stretches = np.array_split(np.arange(length), min(_SCHEDULE.stretches, length))
         fullest = [part[0] + along[:, :, part].argmax(axis=2) for part in stretches]
         times = np.stack(fullest, axis=2) + (np.arange(orders) * length)[None, :, None]
         with self.lock:
             self.times.update(np.unique(times[highest > resident]).tolist())
-        self.of_thread.beyond = highest - peaks.max(axis=1)
+            self.beyond = highest - peaks.max(axis=1)
         return highest - self.capacity
 
-    def judge(self, arrays: Arrays, device_of: Ints) -> Found:
+    def judge(self, level: Level[Watched], device_of: Ints) -> Found:
         """The placement with its transfer, or how much it is above the caps."""
         above = self.follow(device_of)
         if (above <= 0.0).all():
-            return Found(float(transfer_of(arrays, device_of)), device_of)
+            return Found(float(transfer_of(level.arrays, device_of)), device_of)
         share = (np.maximum(0.0, above) / np.maximum(1.0, self.capacity)).sum()
         return Found(self.most * (1.0 + float(share)), device_of)
 
     def step(self, deadline: float) -> None:
         """A placement from nothing, always at first, or a cycle."""
-        if self.draws < _FIRST_DRAWS or self.random.random() < _FRESH_SHARE:
+        if self.draws < _SCHEDULE.first_draws or self.random.random() < _SCHEDULE.fresh_share:
             self.draws += 1
             self.draw(self.fresh_temperature, deadline)
         else:
             self.vary(deadline)
 
-    def cycle(
-        self,
-        parent: Found | None,
-        temperature: float,
-        deadline: float,
-        apart: Ints | None = None,
-    ) -> None:
-        """As for any search, with limits as the parent asks for them."""
+    def data_of(self, parent: Found | None) -> Watched:
+        """What the units hold at the moments known by now, those of the parent among them."""
         if parent is not None:
             self.follow(parent.device_of)
-        super().cycle(parent, temperature, deadline, apart)
-
-    def levels(self, apart: Ints | None) -> tuple[list[Arrays], list[Ints]]:
-        """The problem at every scale, each with the buffers that its units hold."""
-        levels, maps = super().levels(apart)
-        self._watch(levels, maps)
-        return levels, maps
-
-    def _watch(self, levels: Sequence[Arrays], maps: Sequence[Ints]) -> None:
-        """What the units of each level hold at the moments known by now."""
         with self.lock:
-            moments = np.array(sorted(self.times), np.int64)
+            moments, beyond = np.array(sorted(self.times), np.int64), self.beyond
         buffers, resident = at_moments(self.problem.buffers, moments), self.problem.resident
-        self.of_thread.moments = len(moments)
-        self.of_thread.held = {id(levels[0]): to_held(buffers, resident)}
-        for arrays, new_of in zip(levels[1:], maps, strict=True):
-            buffers = regroup(buffers, new_of)
-            resident = np.asarray(np.bincount(new_of, resident), np.float64)
-            self.of_thread.held[id(arrays)] = to_held(buffers, resident)
+        return Watched(buffers, resident, to_held(buffers, resident), len(moments), beyond)
 
-    def improve(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
+    def joined(self, data: Watched, new_of: Ints) -> Watched:
+        """What the units of a coarser level hold."""
+        buffers = regroup(data.buffers, new_of)
+        resident = np.asarray(np.bincount(new_of, data.resident), np.float64)
+        held = to_held(buffers, resident)
+        return Watched(buffers, resident, held, data.moments, data.beyond)
+
+    def improve(
+        self, level: Level[Watched], device_of: Ints, free: Ints, temperature: float
+    ) -> Ints:
         """Annealing; temperatures are shares of a heavy net.
 
         What another placement peaks at beyond the orders is not known: mostly it is taken to be
         what it was, else less.
         """
-        share = 1.0 if self.random.random() < _SAME_SHARE else self.random.random()
-        sizes = arrays.nets.bytes
+        share = 1.0 if self.random.random() < _SCHEDULE.same_share else self.random.random()
+        sizes = level.arrays.nets.bytes
         heavy = float((sizes * sizes).sum() / max(1.0, sizes.sum()))
         best, _, _ = anneal_held(
-            arrays,
-            self.of_thread.held[id(arrays)],
-            self.capacity - share * self.of_thread.beyond,
-            self.of_thread.moments,
+            level.arrays,
+            level.data.held,
+            self.capacity - share * level.data.beyond,
+            level.data.moments,
             device_of,
             free,
             self.next_seed(),
-            min(max(_STEPS_PER_UNIT * len(free), _FEWEST_STEPS), _MOST_STEPS),
+            min(
+                max(_SCHEDULE.steps_per_unit * len(free), _SCHEDULE.fewest_steps),
+                _SCHEDULE.most_steps,
+            ),
             temperature * max(1.0, heavy),
-            _FIRST_PRICE,
+            _SCHEDULE.first_price,
         )
         return best
 
@@ -186,54 +195,49 @@ class PeakSearch(MultilevelSearch):
         )
         return np.asarray(self.problem.resident + held + 1.0, np.float64)
 
-    def fresh(self, _arrays: Arrays) -> list[Found]:
-        """The best of a few placements by segments."""
-        levels, maps = self.levels(None)
-        held = self.of_thread.held[id(levels[0])]
-        orders = self._orders(levels, maps)
-        found = [self._segments(levels[0], held, position) for position in orders]
-        return [min(found, key=lambda each: each.value)]
-
     def draw(self, temperature: float, deadline: float) -> None:
-        """A placement from nothing, improved, hotter from time to time, until it is under
-        the caps at all times."""
-        (found,) = self.fresh(self.arrays)
-        free = np.flatnonzero(self.arrays.units.allowed.sum(axis=1) > 1)
-        for _ in range(_MOST_SETTLINGS):
+        """The best of a few placements by segments, improved, hotter from time to time, until it is
+        under the caps at all times."""
+        levels = self.levels(None, None)
+        drawn = [self._segments(levels[0], position) for position in self._orders(levels)]
+        found = min(drawn, key=lambda each: each.value)
+        free = self.finest.free()
+        for _ in range(_SCHEDULE.most_settlings):
             if time.time() > deadline or not len(free):
                 break
-            self.follow(found.device_of)
-            self._watch([self.arrays], [])
-            device_of = self.improve(self.arrays, found.device_of, free, temperature)
-            found = self.judge(self.arrays, device_of)
+            level = Level(self.arrays, self.data_of(found))
+            found = self.judge(level, self.improve(level, found.device_of, free, temperature))
             if found.value < self.most:
                 break
-            temperature *= _HOTTER
+            temperature *= _SCHEDULE.hotter
         self.keep(found)
 
-    def _orders(self, levels: Sequence[Arrays], maps: Sequence[Ints]) -> list[Floats]:
+    def _orders(self, levels: Sequence[Level[Watched]]) -> list[Floats]:
         """Positions of the units along the slowest mode of the graph, and around the circle that
         the two slowest make, begun anywhere: a graph whose ends are joined is a ring."""
-        coarsest, nets = levels[-1], levels[-1].nets
+        coarsest, nets = levels[-1].arrays, levels[-1].arrays.nets
         count = len(coarsest.units.allowed)
-        power = float(self.random.choice(_POWERS))
+        power = float(self.random.choice(_SCHEDULE.powers))
         sizes = (nets.bytes / max(1.0, nets.bytes.max(initial=0.0))) ** power
         modes: list[Floats] = []
         if 2 < count <= MOST_UNITS:
             weight = clique_weights(coarsest._replace(nets=nets._replace(bytes=sizes)))
             modes += [*slow_modes(weight, 2, within_parts=True)]
         modes += [self.random.random(count) for _ in range(2 - len(modes))]
-        for each, new_of in zip(levels[-2::-1], maps[::-1], strict=True):
-            modes = [smooth(each.nets, mode[new_of], _SMOOTHINGS) for mode in modes]
+        for finer, level in zip(levels[-2::-1], levels[:0:-1], strict=True):
+            modes = [
+                smooth(finer.arrays.nets, mode[level.new_of], _SCHEDULE.smoothings)
+                for mode in modes
+            ]
         first, second = (mode / max(np.abs(mode).max(initial=0.0), _LEAST) for mode in modes)
         angle = np.arctan2(second, first)
-        begins = self.random.uniform(0.0, 2.0 * np.pi, _RINGS)
+        begins = self.random.uniform(0.0, 2.0 * np.pi, _SCHEDULE.rings)
         return [first, *((angle + begin) % (2.0 * np.pi) for begin in begins)]
 
-    def _segments(self, arrays: Arrays, held: Held, position: Floats) -> Found:
+    def _segments(self, level: Level[Watched], position: Floats) -> Found:
         """One segment per device along increasing positions, each within its cap or as little
         above as can be."""
-        allowed = arrays.units.allowed
+        arrays, allowed = level.arrays, level.arrays.units.allowed
         device_of = allowed.argmax(axis=1).astype(np.int64)
         free = allowed.sum(axis=1) > 1
         widely = np.flatnonzero(allowed[free].mean(axis=0) > 0.5) if free.any() else device_of[:0]
@@ -242,24 +246,25 @@ class PeakSearch(MultilevelSearch):
         order = np.argsort(position, kind="stable")
         order = order[free[order]].astype(np.int64)
         sequence = self.random.permutation(widely).astype(np.int64)
-        segment, excess = self._cut(arrays, held, order, sequence)
+        segment, excess = self._cut(level, order, sequence)
         device_of[order] = sequence[segment]
         wrong = ~allowed[np.arange(len(allowed)), device_of]
         device_of[wrong] = allowed[wrong].argmax(axis=1)
         return Found(float(transfer_of(arrays, device_of)) + excess * self.most, device_of)
 
-    def _cut(self, arrays: Arrays, held: Held, order: Ints, sequence: Ints) -> tuple[Ints, float]:
+    def _cut(self, level: Level[Watched], order: Ints, sequence: Ints) -> tuple[Ints, float]:
         """The segment of every unit of ``order``, and by which share one may be above its cap."""
-        for excess in _EXCESSES:
-            limit = (1.0 + excess) * _MARGIN * self.capacity
+        held, moments = level.data.held, level.data.moments
+        for excess in _SCHEDULE.excesses:
+            limit = (1.0 + excess) * _SCHEDULE.margin * self.capacity
             starts: dict[float, Ints] = {}
             for device in sequence:
                 if limit[device] not in starts:
-                    starts[limit[device]] = first_starts(
-                        arrays, held, limit, self.of_thread.moments, order, device
+                    starts[limit[device]] = first_held_starts(
+                        level.arrays, held, limit, moments, order, device
                     )
             by_step = np.stack([starts[limit[device]] for device in sequence])
-            segment, cost = cut(arrays, order, by_step)
+            segment, cost = cut(level.arrays, order, by_step)
             if np.isfinite(cost):
                 break
         return segment, excess

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.prediction.scoring import score
@@ -12,24 +12,30 @@ from placer.problem.placement_problem import PlacementProblem
 from placer.solving.objectives.refining import spilled_ops
 from placer.solving.peaks.problem import to_peak_problem
 from placer.solving.process.child_search import search_in_child
-from placer.solving.reduction.reduced_problem import SpillRules, reduce_to_units
+from placer.solving.reduction.unit_problem import SpillRules, reduce_to_units
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
 
-_MOST_TRIES = 4
-_FIRST_SHARE = 0.75
-_NEXT_SHARE = 0.6
-"""Of the time, for the first search and for each of the others, which begin at what it found."""
+_SEARCH = "placer.solving.peaks.search:search_peaks"
 
-_MARGIN = 0.998
-"""Of the caps: what prediction and search differ by, mostly."""
-
-_TOO_MUCH = 1.1
-"""By so much more than a device was above its cap its cap is lower in the next try."""
 
 Overruns = Callable[[Sequence[int]], Sequence[int]]
 """From one device number per op to the bytes that each device is predicted to peak above its cap,
 below zero where it is under it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrySchedule:
+    """The searches along the orders, each begun at what the one before found."""
+
+    most_tries: int = 4
+    first_share: float = 0.75  # of the time
+    next_share: float = 0.6  # of what is left then
+    margin: float = 0.998  # of the caps: what prediction and search mostly differ by
+    too_much: float = 1.1  # lower caps by so much more than a device was above
+
+
+_SCHEDULE = TrySchedule()
 
 
 def solve_along_orders(
@@ -51,15 +57,15 @@ def solve_along_orders(
     units = reduce_to_units(replace(problem, live_bytes=()), rules)
     if not all(units.allowed):
         return None
-    capacity = [int(_MARGIN * cap) for cap in problem.capacity_bytes]
-    known = None if hint is None else units.project(hint)
-    share, overhead = _FIRST_SHARE, 0.0
-    for _ in range(_MOST_TRIES):
+    capacity = [int(_SCHEDULE.margin * cap) for cap in problem.capacity_bytes]
+    known = [] if hint is None else [units.project(hint)]
+    share, overhead = _SCHEDULE.first_share, 0.0
+    for _ in range(_SCHEDULE.most_tries):
         seconds = share * (deadline - time.monotonic()) - overhead
         if seconds <= 0.0:
             return None
         peaks = to_peak_problem(problem, units, lifetimes, capacity)
-        found = search_in_child(peaks, known, parameters, seconds)
+        found = search_in_child(_SEARCH, peaks, known, parameters, seconds)
         if found.device_of is None:
             return None
         device_of = settle_signals(problem, units.expand(found.device_of))
@@ -72,13 +78,12 @@ def solve_along_orders(
                 status=Status.FEASIBLE,
                 device_of=device_of,
                 value=scored.transfer_bytes,
-                lower_bound=None,
                 spilled_bytes=scored.spilled_bytes,
                 warnings=found.warnings,
             )
         capacity = [
-            cap - int(_TOO_MUCH * max(0, over))
+            cap - int(_SCHEDULE.too_much * max(0, over))
             for cap, over in zip(capacity, overruns, strict=True)
         ]
-        known, share = found.device_of, _NEXT_SHARE
+        known, share = [found.device_of], _SCHEDULE.next_share
     return None

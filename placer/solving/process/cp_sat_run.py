@@ -1,15 +1,16 @@
-"""Running CP-SAT on a model, with everything that it finds on disk at once."""
+"""Running CP-SAT on a model; everything that it finds is sent at once."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Protocol
 
 from ortools.sat.python import cp_model
 
-from placer.solving.process.search_result import Effort, ResultFile
+from placer.solving.process.search_run import BestSoFar, Effort
+from placer.solving.solution import Status
 
 _LEAST_WORKERS = 8
 """CP-SAT runs one subsolver per worker, and those that prove bounds come late in its list:
@@ -18,35 +19,47 @@ on two cores eight workers prove in a second what two do not in twenty."""
 Expand = Callable[[Sequence[int]], Sequence[int]]
 
 
-class _Progress(cp_model.CpSolverSolutionCallback):  # type: ignore[misc] # ortools: no types
-    """Writes each improved placement."""
+class PlacedModel(Protocol):
+    """A CP-SAT model whose solutions are placements."""
 
-    def __init__(self, model: Any, result: ResultFile, expand: Expand) -> None:
+    model: cp_model.CpModel
+    is_exact: bool
+
+    def lower_bound(self, objective_bound: float) -> float | None:
+        """The bound of the problem, from that of the model's objective."""
+        ...
+
+    def device_of(self, solution: cp_model.CpSolverSolutionCallback) -> list[int]:
+        """The placement in a solution."""
+        ...
+
+
+class _Progress(cp_model.CpSolverSolutionCallback):  # type: ignore[misc] # ortools: no types
+    """Sends each improved placement."""
+
+    def __init__(self, model: PlacedModel, best: BestSoFar, expand: Expand) -> None:
         super().__init__()
         self.placement_model = model
-        self.result = result
+        self.best = best
         self.expand = expand
 
     def on_solution_callback(self) -> None:
-        self.result.update(
-            status="FEASIBLE",
-            device_of=list(self.expand(self.placement_model.device_of(self))),
-            lower_bound=self.placement_model.lower_bound(self.best_objective_bound),
-        )
+        self.best.raise_bound(self.placement_model.lower_bound(self.best_objective_bound))
+        self.best.keep(self.expand(self.placement_model.device_of(self)))
 
 
-def run_cp_sat(model: Any, result: ResultFile, effort: Effort, expand: Expand = tuple) -> None:
-    """Run CP-SAT on a model that knows its ``lower_bound`` and ``device_of``; bounds only rise.
+def run_cp_sat(model: PlacedModel, best: BestSoFar, effort: Effort, expand: Expand = tuple) -> None:
+    """Run CP-SAT on a model; bounds only rise.
 
     ``expand`` turns a placement of the model into one of the problem.
     """
     solver = cp_sat_solver(effort)
-    solver.best_bound_callback = lambda bound: result.update(lower_bound=model.lower_bound(bound))
-    status = solver.solve(model.model, _Progress(model, result, expand))
+    solver.best_bound_callback = lambda bound: best.raise_bound(model.lower_bound(bound))
+    status = solver.solve(model.model, _Progress(model, best, expand))
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        result.update(lower_bound=model.lower_bound(solver.best_objective_bound))
+        best.raise_bound(model.lower_bound(solver.best_objective_bound))
     proven = model.is_exact or status == cp_model.FEASIBLE
-    result.update(status=solver.status_name(status) if proven else "UNKNOWN")
+    best.prove(Status(solver.status_name(status)) if proven else Status.UNKNOWN)
 
 
 def cp_sat_solver(effort: Effort) -> cp_model.CpSolver:

@@ -30,10 +30,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from placer.solving.reduction.merging import merge_units
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 
 
-def contract(problem: ReducedProblem, incumbent_value: int | None = None) -> ReducedProblem:
+def contract(problem: UnitProblem, incumbent_value: int | None = None) -> UnitProblem:
     """The smallest problem that the rules reach.
 
     ``incumbent_value`` is the cost of a known placement of ``problem``; then only placements that
@@ -62,7 +62,7 @@ class _Nets:
 class _Sweep:
     """One pass of the rules over an unchanged problem; ``root`` collects who joins whom."""
 
-    def __init__(self, problem: ReducedProblem) -> None:
+    def __init__(self, problem: UnitProblem) -> None:
         self.problem = problem
         self.allowed = [frozenset(devices) for devices in problem.allowed]
         self.parent = list(range(problem.unit_count))
@@ -145,7 +145,7 @@ class _Sweep:
         return root != unit and self.allowed[root] <= self.allowed[unit]
 
 
-def _incident_nets(problem: ReducedProblem) -> _Nets:
+def _incident_nets(problem: UnitProblem) -> _Nets:
     out_of: list[list[int]] = [[] for _ in range(problem.unit_count)]
     into: list[list[int]] = [[] for _ in range(problem.unit_count)]
     for number, net in enumerate(problem.nets):
@@ -155,7 +155,7 @@ def _incident_nets(problem: ReducedProblem) -> _Nets:
     return _Nets(out_of, into)
 
 
-def _weightless(problem: ReducedProblem) -> list[bool]:
+def _weightless(problem: UnitProblem) -> list[bool]:
     return [
         not any(row.weights[unit] for row in problem.rows) and not problem.host_cost[unit]
         for unit in range(problem.unit_count)

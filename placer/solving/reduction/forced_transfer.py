@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from placer.problem.placement_problem import ProblemTensor
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 
 
-def forced_bytes(problem: ReducedProblem) -> int:
+def forced_bytes(problem: UnitProblem) -> int:
     """The bytes that cross in every placement, such as an input on the host that only accelerators
     read.
 
@@ -18,7 +18,7 @@ def forced_bytes(problem: ReducedProblem) -> int:
     return sum(net.bytes * _least_sends(net, problem) for net in problem.nets)
 
 
-def _least_sends(net: ProblemTensor, problem: ReducedProblem) -> int:
+def _least_sends(net: ProblemTensor, problem: UnitProblem) -> int:
     readers = [problem.allowed[unit] for unit in net.consumers]
     only = {devices[0] for devices in readers if len(devices) == 1}
     return min(

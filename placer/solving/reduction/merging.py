@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from placer.solving.reduction.nets import merge_nets
-from placer.solving.reduction.reduced_problem import ReducedProblem, Row
+from placer.solving.reduction.unit_problem import Row, UnitProblem
 
 
-def merge_units(problem: ReducedProblem, root_of: Sequence[int]) -> ReducedProblem:
+def merge_units(problem: UnitProblem, root_of: Sequence[int]) -> UnitProblem:
     """The problem in which units with the same root are one unit, numbered by first appearance.
 
     It may use the devices that all of them may use and that have room for all of them.

@@ -22,13 +22,13 @@ from dataclasses import replace
 
 from placer.solving.reduction.contraction import contract
 from placer.solving.reduction.merging import merge_units
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 
 LIGHT_SHARE = 0.001
 _GRAIN_SHARE = 0.01
 
 
-def relax(problem: ReducedProblem, known: Sequence[int], loss: float) -> ReducedProblem:
+def relax(problem: UnitProblem, known: Sequence[int], loss: float) -> UnitProblem:
     """A simpler problem that costs nowhere more than ``problem``; the placement ``known`` of its
     units loses at most the share ``loss`` of its cost."""
     rounded = _with_whole_quanta(problem, largest_quantum(problem, known, loss))
@@ -38,7 +38,7 @@ def relax(problem: ReducedProblem, known: Sequence[int], loss: float) -> Reduced
     return _without_sand(contracted)
 
 
-def largest_quantum(problem: ReducedProblem, known: Sequence[int], loss: float) -> int:
+def largest_quantum(problem: UnitProblem, known: Sequence[int], loss: float) -> int:
     """The largest cost that all costs can be rounded down to multiples of, so that ``known``
     loses at most the share ``loss`` of its own; one if there is none."""
     paid = [
@@ -58,7 +58,7 @@ def largest_quantum(problem: ReducedProblem, known: Sequence[int], loss: float) 
     return 1
 
 
-def _with_whole_quanta(problem: ReducedProblem, quantum: int) -> ReducedProblem:
+def _with_whole_quanta(problem: UnitProblem, quantum: int) -> UnitProblem:
     rounded = replace(
         problem,
         nets=tuple(replace(net, bytes=net.bytes // quantum * quantum) for net in problem.nets),
@@ -68,7 +68,7 @@ def _with_whole_quanta(problem: ReducedProblem, quantum: int) -> ReducedProblem:
     return merge_units(rounded, range(problem.unit_count))  # which drops nets without bytes
 
 
-def _light_units(problem: ReducedProblem) -> set[int]:
+def _light_units(problem: UnitProblem) -> set[int]:
     """The lightest units, which together have at most :data:`LIGHT_SHARE` of every row."""
     totals = [max(1, sum(row.weights)) for row in problem.rows]
     share = [
@@ -85,7 +85,7 @@ def _light_units(problem: ReducedProblem) -> set[int]:
     return light
 
 
-def _weigh(problem: ReducedProblem, is_weighed: Callable[[int], bool]) -> ReducedProblem:
+def _weigh(problem: UnitProblem, is_weighed: Callable[[int], bool]) -> UnitProblem:
     """The problem in which the other units weigh nothing."""
     rows = tuple(
         replace(
@@ -96,7 +96,7 @@ def _weigh(problem: ReducedProblem, is_weighed: Callable[[int], bool]) -> Reduce
     return replace(problem, rows=rows)
 
 
-def _without_sand(problem: ReducedProblem) -> ReducedProblem:
+def _without_sand(problem: UnitProblem) -> UnitProblem:
     """The problem in which all grains are one unit without weight."""
     in_nets = {unit for net in problem.nets for unit in (net.producer, *net.consumers)}
     grains = [

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 
 Order = npt.NDArray[np.int64]
 
 
 def split(
-    problem: ReducedProblem,
+    problem: UnitProblem,
     order: Order,
     devices: Sequence[int],
-    room: Sequence[Sequence[int]],
+    room: Sequence[Sequence[float]] | npt.NDArray[np.float64],
 ) -> list[int] | None:
     """The device of each unit of ``order`` (by position), or ``None`` if no split fits.
 
@@ -48,7 +48,7 @@ def split(
     return _segments(choices, devices, length)
 
 
-def _crossing_bytes(problem: ReducedProblem, order: Order) -> npt.NDArray[np.float64]:
+def _crossing_bytes(problem: UnitProblem, order: Order) -> npt.NDArray[np.float64]:
     """At index i, the bytes of the nets with units both before position i and from i on."""
     position = np.full(problem.unit_count, -1, dtype=np.int64)
     position[order] = np.arange(len(order))

@@ -15,19 +15,37 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
-from placer.solving.compiled.coarsening import coarsen
+from placer.solving.compiled.coarsening import carry, coarser_levels
+from placer.solving.process.search_run import Hints
 
 _POPULATION = 6
 _FRESH_SHARE = 0.4
 _CROSSING_SHARE = 0.5
-_LEAST_SHRINK = 0.9
 _GENERATIONS = 3
 
 OnBetter = Callable[[Sequence[int]], None]
+
+
+Data = TypeVar("Data")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level(Generic[Data]):
+    """The problem at one scale, with what the search knows of its units beside; ``new_of`` is the
+    unit here of every unit of the level before (``None``: there is none)."""
+
+    arrays: Arrays
+    data: Data
+    new_of: Ints | None = None
+
+    def free(self) -> Ints:
+        """The units that may use more than one device."""
+        return np.flatnonzero(self.arrays.units.allowed.sum(axis=1) > 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +56,7 @@ class Found:
     device_of: Ints
 
 
-class MultilevelSearch(ABC):
+class MultilevelSearch(ABC, Generic[Data]):
     """The search over one problem; ``on_better`` is told of every better placement.
 
     ``coarsest_units`` is where coarsening stops; no cluster is larger than ``cluster_share`` of
@@ -57,9 +75,7 @@ class MultilevelSearch(ABC):
     most_idle_cycles = 100
     alike_share = 1e-12
 
-    def __init__(
-        self, arrays: Arrays, hint: Sequence[int] | None, seed: int, on_better: OnBetter
-    ) -> None:
+    def __init__(self, arrays: Arrays, hints: Hints, seed: int, on_better: OnBetter) -> None:
         self.arrays = arrays
         self.random = np.random.default_rng(seed)
         self.on_better = on_better
@@ -70,20 +86,29 @@ class MultilevelSearch(ABC):
         self.idle_cycles = 0
         self.stale_cycles = 0
         self.restarts = 0
-        if hint is not None:
-            self.keep(self.judge(self.arrays, np.array(hint, np.int64)))
+        self.finest = Level(arrays, self.data_of(None))
+        for hint in hints:
+            self.keep(self.judge(self.finest, np.array(hint, np.int64)))
+
+    def data_of(self, _parent: Found | None) -> Data:
+        """What goes with the units of the finest level, in a cycle that begins at a parent."""
+        return cast(Data, None)
+
+    def joined(self, data: Data, _new_of: Ints) -> Data:
+        """What goes with the units of the next coarser level."""
+        return data
 
     @abstractmethod
-    def judge(self, arrays: Arrays, device_of: Ints) -> Found:
+    def judge(self, level: Level[Data], device_of: Ints) -> Found:
         """The placement with its value."""
 
     @abstractmethod
-    def improve(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
+    def improve(self, level: Level[Data], device_of: Ints, free: Ints, temperature: float) -> Ints:
         """A better placement of the units ``free``, or the same."""
 
-    @abstractmethod
-    def fresh(self, arrays: Arrays) -> list[Found]:
-        """Feasible placements from nothing, if there are any."""
+    def fresh(self, _level: Level[Data]) -> list[Found]:
+        """Feasible placements from nothing, if there are any, for a cycle to begin at."""
+        return []
 
     @abstractmethod
     def sizes(self, arrays: Arrays) -> Floats:
@@ -172,7 +197,7 @@ class MultilevelSearch(ABC):
         """
         if apart is None and parent is not None:
             apart = parent.device_of
-        levels, maps = self.levels(apart)
+        levels = self.levels(parent, apart)
         if parent is None:
             starts = self.fresh(levels[-1])
             if not starts:
@@ -180,34 +205,32 @@ class MultilevelSearch(ABC):
             device_of = min(starts, key=lambda found: found.value).device_of
         else:
             device_of = parent.device_of
-            for new_of in maps:
-                device_of = carry(device_of, new_of)
-        for depth in range(len(levels) - 1, -1, -1):
-            free = np.flatnonzero(levels[depth].units.allowed.sum(axis=1) > 1)
+            for level in levels:
+                if level.new_of is not None:
+                    device_of = carry(device_of, level.new_of)
+        for level in reversed(levels):
+            free = level.free()
             if len(free) and time.time() < deadline:
-                device_of = self.improve(levels[depth], device_of, free, temperature)
+                device_of = self.improve(level, device_of, free, temperature)
             temperature *= self.temperature_fall
-            if depth:
-                device_of = device_of[maps[depth - 1]]
-        self.keep(self.judge(self.arrays, device_of))
+            if level.new_of is not None:
+                device_of = device_of[level.new_of]
+        self.keep(self.judge(levels[0], device_of))
 
-    def levels(self, apart: Ints | None) -> tuple[list[Arrays], list[Ints]]:
-        """The problem at every scale; units with different ``apart`` stay apart."""
-        levels, maps = [self.arrays], list[Ints]()
+    def levels(self, parent: Found | None, apart: Ints | None) -> list[Level[Data]]:
+        """The problem at every scale, the finest first; units with different ``apart`` stay
+        apart."""
         size = self.sizes(self.arrays)
-        apart = np.zeros(len(size), np.int64) if apart is None else apart
         most = self.cluster_share * size.sum() / self.arrays.units.allowed.shape[1]
-        while len(apart) > self.coarsest_units:
-            coarser, new_of = coarsen(
-                levels[-1], size, most, self.coarsest_units, self.next_seed(), apart
-            )
-            if len(coarser.units.seconds) > _LEAST_SHRINK * len(apart):
-                break
-            size = np.asarray(np.bincount(new_of, size), np.float64)
-            apart = carry(apart, new_of)
-            levels.append(coarser)
-            maps.append(new_of)
-        return levels, maps
+        apart = np.zeros(len(size), np.int64) if apart is None else apart
+        level = Level(self.arrays, self.data_of(parent))
+        levels = [level]
+        for arrays, new_of in coarser_levels(
+            self.arrays, size, most, self.coarsest_units, apart, self.next_seed
+        ):
+            level = Level(arrays, self.joined(level.data, new_of), new_of)
+            levels.append(level)
+        return levels
 
     def next_seed(self) -> int:
         """A seed for compiled code."""
@@ -235,10 +258,3 @@ class MultilevelSearch(ABC):
             others = [each for each in self.population if each not in alike]
             self.population = sorted([*others, found], key=lambda each: each.value)
             del self.population[_POPULATION:]
-
-
-def carry(values: Ints, new_of: Ints) -> Ints:
-    """The value of each new unit, all of whose old ones have the same."""
-    carried: Ints = np.zeros(int(new_of.max()) + 1, np.int64)
-    carried[new_of] = values
-    return carried

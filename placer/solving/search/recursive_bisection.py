@@ -9,40 +9,45 @@ what that costs is won back by moves between all devices.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
-from placer.solving.compiled.coarsening import coarsen
-from placer.solving.compiled.cuts_of_orders import clique_weights, cut_order
+from placer.solving.compiled.coarsening import coarser_levels
+from placer.solving.compiled.cuts_of_orders import clique_weights, cut, first_starts
 from placer.solving.compiled.gain_table import excess, transfer_of
+from placer.solving.compiled.laplacian import slow_modes
 from placer.solving.compiled.parts import part_of
 from placer.solving.compiled.relief import relieve
 from placer.solving.compiled.unit_moves import refine_transfer
-from placer.solving.search.laplacian import slow_modes
 
-_COARSEST_UNITS = 80
-_LEAST_SHRINK = 0.9
-_CLUSTER_SHARE = 0.1
-_MODES = 3
-_MIXES = 2
-_RANDOM_ORDERS = 1
-_TIGHTNESS = (1.0, 1.1)
-_ROOMY_SHARE = 0.3
-"""Of the bisections, those in which a half may be as full as its devices: otherwise the slack of
-the caps is spread over all halvings to come."""
 
-_FEWER_SHARE = 0.5
-"""Of the placements, those for which any number of devices may be left out."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BisectionSchedule:
+    """How one placement is drawn and refined."""
 
-_SEEDS, _PATIENCE, _OVERFULL = 25, 60, 1.1
-"""Units that a search begins at, moves after its best until it ends, how full devices get in it."""
+    coarsest_units: int = 80  # whose orders are cut
+    cluster_share: float = 0.1  # of all sizes, at most, in one unit
+    modes: int = 3  # of the Laplacian, each an order
+    mixes: int = 2  # random sums of modes
+    seeds: int = 25  # units that a search of single moves begins at
+    patience: int = 60  # moves after its best until it ends
+    overfull: float = 1.1  # times its cap that a device may hold meanwhile
+    tightness: tuple[float, ...] = (1.0, 1.1)  # how full halves are cut, if nothing fits before
+    roomy_share: float = 0.3  # of bisections have all slack, not their part of it
+    fewer_share: float = 0.5  # of placements may leave devices out
+
+
+_SCHEDULE = BisectionSchedule()
 
 
 def refine(arrays: Arrays, device_of: Ints, random: np.random.Generator) -> Ints:
     """The placement after moves of single units; it keeps all rows if ``device_of`` does."""
     free = np.flatnonzero(arrays.units.allowed.sum(axis=1) > 1)
     seed = int(random.integers(1 << 31))
-    return refine_transfer(arrays, device_of, free, seed, _SEEDS, _PATIENCE, _OVERFULL)
+    of = _SCHEDULE
+    return refine_transfer(arrays, device_of, free, seed, of.seeds, of.patience, of.overfull)
 
 
 def bisect_recursively(arrays: Arrays, sizes: Floats, random: np.random.Generator) -> Ints:
@@ -85,7 +90,7 @@ def _some_of(arrays: Arrays, members: Ints, devices: Ints, random: np.random.Gen
     Those that are left out are not needed for the weight of ``members``, nor by any of them alone.
     """
     devices = random.permutation(devices)
-    if random.random() >= _FEWER_SHARE:
+    if random.random() >= _SCHEDULE.fewer_share:
         return devices
     weight = arrays.units.weights[:, members].sum(axis=1)
     allowed = arrays.units.allowed[members]
@@ -123,7 +128,7 @@ def _fullness(
     arrays: Arrays, members: Ints, halves: tuple[Ints, Ints], random: np.random.Generator
 ) -> float:
     """How full the two halves may get, as a share of their capacity."""
-    if random.random() < _ROOMY_SHARE:
+    if random.random() < _SCHEDULE.roomy_share:
         return 1.0
     weight = arrays.units.weights[:, members].sum(axis=1)
     capacity = arrays.devices.capacity[:, np.concatenate(halves)].sum(axis=1)
@@ -134,16 +139,18 @@ def _fullness(
 
 def _bisect(part: Arrays, sizes: Floats, random: np.random.Generator) -> Ints:
     """The side of every unit of a problem with two devices."""
+    together = np.zeros(len(sizes), np.int64)
+    coarser = coarser_levels(
+        part,
+        sizes,
+        _SCHEDULE.cluster_share * sizes.sum(),
+        _SCHEDULE.coarsest_units,
+        together,
+        lambda: int(random.integers(1 << 31)),
+    )
     levels, maps = [part], list[Ints]()
-    most = _CLUSTER_SHARE * sizes.sum()
-    while len(sizes) > _COARSEST_UNITS:
-        seed = int(random.integers(1 << 31))
-        apart = np.zeros(len(sizes), np.int64)
-        coarser, new_of = coarsen(levels[-1], sizes, most, _COARSEST_UNITS, seed, apart)
-        if len(coarser.units.seconds) > _LEAST_SHRINK * len(sizes):
-            break
-        sizes = np.asarray(np.bincount(new_of, sizes), np.float64)
-        levels.append(coarser)
+    for level, new_of in coarser:
+        levels.append(level)
         maps.append(new_of)
     side = _best_start(levels[-1], random)
     for level, new_of in zip(reversed(levels[:-1]), reversed(maps), strict=True):
@@ -163,12 +170,14 @@ def _best_start(part: Arrays, random: np.random.Generator) -> Ints:
     for position in _positions(part, random):
         order = members[np.argsort(position[members], kind="stable")]
         sequence = random.permutation(2)
-        for tightness in _TIGHTNESS:
-            at = cut_order(part, order, sequence, tightness * part.devices.capacity, used)
-            if len(at) < len(order):
+        for tightness in _SCHEDULE.tightness:
+            room = tightness * part.devices.capacity - used
+            starts = [first_starts(part, order, room[:, device]) for device in sequence]
+            segment, cost = cut(part, order, np.stack(starts))
+            if not np.isfinite(cost):
                 continue
             drawn = side.copy()
-            drawn[order] = at
+            drawn[order] = sequence[segment]
             drawn = refine(part, relieve(part, drawn, members), random)
             best, rank = min((best, rank), (drawn, _rank(part, drawn)), key=lambda pair: pair[1])
             break
@@ -183,9 +192,8 @@ def _rank(part: Arrays, device_of: Ints) -> tuple[float, float]:
 def _positions(part: Arrays, random: np.random.Generator) -> list[Floats]:
     """Some orders of the units, as positions on a line."""
     count = len(part.units.allowed)
-    found = [np.arange(count, dtype=np.float64)]
-    found += [random.random(count) for _ in range(_RANDOM_ORDERS)]
+    found = [np.arange(count, dtype=np.float64), random.random(count)]
     if count > 2:
-        modes = slow_modes(clique_weights(part), _MODES, within_parts=False)
-        found += [*modes, *(random.normal(size=(_MIXES, len(modes))) @ modes)]
+        modes = slow_modes(clique_weights(part), _SCHEDULE.modes, within_parts=False)
+        found += [*modes, *(random.normal(size=(_SCHEDULE.mixes, len(modes))) @ modes)]
     return found

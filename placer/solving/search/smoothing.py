@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from placer.solving.compiled.arrays import Floats, Nets
+from placer.solving.compiled.neighbours import MOST_PINS
 
-_MOST_PINS = 64
 _LEAST_BYTES = 1e-9
 
 
@@ -17,7 +17,7 @@ def smooth(nets: Nets, position: Floats, rounds: int) -> Floats:
     numbers = np.arange(len(sizes))
     net = np.concatenate((np.repeat(numbers, sizes), numbers))
     pins = np.concatenate((nets.pins, nets.producer))
-    small = sizes[net] < _MOST_PINS
+    small = sizes[net] < MOST_PINS
     net, pins = net[small], pins[small]
     bytes_ = nets.bytes[net] + _LEAST_BYTES
     degree = np.bincount(pins, bytes_, minlength=len(position))

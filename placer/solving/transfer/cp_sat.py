@@ -36,12 +36,12 @@ soonest; where none is known they are the heaviest units.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from ortools.sat.python import cp_model
 
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 
 SAFE_SUM = 2**60
 """Sums of coefficients stay below this."""
@@ -50,44 +50,95 @@ Literal: TypeAlias = Any
 """A Boolean variable, its negation, or ``True``."""
 
 
-class PlacementModel:
+class UnitModel:
+    """What all models of a unit problem have: (1), (3), (4), with ``x[unit][device]`` in ``x``.
+
+    ``classes`` are the interchangeable devices, ``leaders`` their leading units.
+    """
+
+    def __init__(
+        self, problem: UnitProblem, classes: list[list[int]], leaders: list[list[int]]
+    ) -> None:
+        self.model = cp_model.CpModel()
+        self.is_exact = True
+        self.rows = problem.rows
+        self.classes, self.leaders = classes, leaders
+        self.x = [self._choice(unit, devices) for unit, devices in enumerate(problem.allowed)]
+        self._keep_rows()
+        self._break_symmetry()
+
+    def _choice(self, unit: int, devices: Sequence[int]) -> dict[int, Literal]:
+        """(1)."""
+        if len(devices) == 1:
+            return {devices[0]: True}
+        if len(devices) == 2:
+            first = self.model.new_bool_var(f"x{unit}_{devices[0]}")
+            return {devices[0]: first, devices[1]: first.Not()}
+        row = {device: self.model.new_bool_var(f"x{unit}_{device}") for device in devices}
+        self.model.add_exactly_one(row.values())
+        return row
+
+    def _keep_rows(self) -> None:
+        """(3)."""
+        for row in self.rows:
+            divisor = divisor_for(sum(row.weights))
+            self.is_exact = self.is_exact and divisor == 1
+            weights = [-(-weight // divisor) for weight in row.weights]
+            for device, capacity in enumerate(row.capacity):
+                self._keep_capacity(weights, device, capacity // divisor)
+
+    def _keep_capacity(self, weights: Sequence[int], device: int, capacity: int) -> None:
+        chosen = [
+            (w, row[device]) for w, row in zip(weights, self.x, strict=True) if w and device in row
+        ]
+        left = capacity - sum(weight for weight, x in chosen if x is True)
+        free = [(weight, x) for weight, x in chosen if x is not True]
+        if sum(weight for weight, _ in free) > left:
+            terms = [weight * x for weight, x in free]
+            self.model.add(cp_model.LinearExpr.sum([*terms, 0]) <= left)
+        elif left < 0:
+            self.model.add_bool_or([])
+
+    def _break_symmetry(self) -> None:
+        """(4)."""
+        for devices, leaders in zip(self.classes, self.leaders, strict=True):
+            for place, unit in enumerate(leaders):
+                for device in devices[place + 1 :]:
+                    self.model.add_bool_and([self.x[unit][device].Not()])
+
+    def hint_units(self, device_of: Sequence[int]) -> list[int]:
+        """Start at a placement, under the names for devices that (4) allows, which are returned."""
+        renamed = renumber(device_of, self.classes, self.leaders)
+        for unit, row in enumerate(self.x):
+            for device, variable in row.items():
+                if isinstance(variable, cp_model.IntVar):
+                    self.model.add_hint(variable, renamed[unit] == device)
+        return renamed
+
+    def device_of(self, solution: cp_model.CpSolverSolutionCallback) -> list[int]:
+        """The placement of the units in a solution."""
+        return [
+            next(device for device, x in row.items() if x is True or solution.boolean_value(x))
+            for row in self.x
+        ]
+
+
+class PlacementModel(UnitModel):
     """The model of one reduced problem, with a placement of its units to start at; ``device_of``
     reads a placement out of a solution."""
 
-    def __init__(self, problem: ReducedProblem, hint: Sequence[int] | None = None) -> None:
+    def __init__(self, problem: UnitProblem, hint: Sequence[int] | None = None) -> None:
+        classes = interchangeable_devices(problem)
+        super().__init__(problem, classes, leading_units(problem, classes, hint))
         self.problem = problem
-        self.is_exact = True
         self.cost_divisor = divisor_for(
             sum(net.bytes for net in problem.nets) * problem.device_count + sum(problem.host_cost)
         )
-        self.model = cp_model.CpModel()
-        self.x = self._placement_variables()
         self.z: dict[tuple[int, int], cp_model.IntVar] = {}
-        self.interchangeable = interchangeable_devices(problem)
-        self.leaders = leading_units(problem, self.interchangeable, hint)
         self._send_where_read()
-        self._keep_rows()
-        self._break_symmetry()
         self._minimise()
         if hint is not None:
             self._start_at(hint)
-
-    def _placement_variables(self) -> list[dict[int, Literal]]:
-        """(1)."""
-        variables: list[dict[int, Literal]] = []
-        for unit, devices in enumerate(self.problem.allowed):
-            if len(devices) == 1:
-                variables.append({devices[0]: True})
-            elif len(devices) == 2:
-                first = self.model.new_bool_var(f"x{unit}_{devices[0]}")
-                variables.append({devices[0]: first, devices[1]: first.Not()})
-            else:
-                row: dict[int, Literal] = {
-                    device: self.model.new_bool_var(f"x{unit}_{device}") for device in devices
-                }
-                self.model.add_exactly_one(row.values())
-                variables.append(row)
-        return variables
 
     def _send_where_read(self) -> None:
         """(2)."""
@@ -112,34 +163,6 @@ class PlacementModel:
             clause.append(read.Not())
         self.model.add_bool_or(clause)
 
-    def _keep_rows(self) -> None:
-        """(3)."""
-        for row in self.problem.rows:
-            divisor = divisor_for(sum(row.weights))
-            self.is_exact = self.is_exact and divisor == 1
-            weights = [-(-weight // divisor) for weight in row.weights]
-            for device, capacity in enumerate(row.capacity):
-                self._keep_capacity(weights, device, capacity // divisor)
-
-    def _keep_capacity(self, weights: Sequence[int], device: int, capacity: int) -> None:
-        chosen = [
-            (w, row[device]) for w, row in zip(weights, self.x, strict=True) if w and device in row
-        ]
-        left = capacity - sum(weight for weight, x in chosen if x is True)
-        free = [(weight, x) for weight, x in chosen if x is not True]
-        if sum(weight for weight, _ in free) > left:
-            terms = [weight * x for weight, x in free]
-            self.model.add(cp_model.LinearExpr.sum([*terms, 0]) <= left)
-        elif left < 0:
-            self.model.add_bool_or([])
-
-    def _break_symmetry(self) -> None:
-        """(4)."""
-        for devices, leaders in zip(self.interchangeable, self.leaders, strict=True):
-            for place, unit in enumerate(leaders):
-                for device in devices[place + 1 :]:
-                    self.model.add_bool_and([self.x[unit][device].Not()])
-
     def _minimise(self) -> None:
         divisor = self.cost_divisor
         terms = [self.problem.nets[n].bytes // divisor * sent for (n, _), sent in self.z.items()]
@@ -160,22 +183,11 @@ class PlacementModel:
         return max(0, math.ceil(objective_bound - slack)) * self.cost_divisor
 
     def _start_at(self, device_of: Sequence[int]) -> None:
-        device_of = renumber(device_of, self.interchangeable, self.leaders)
-        for unit, row in enumerate(self.x):
-            for device, variable in row.items():
-                if isinstance(variable, cp_model.IntVar):
-                    self.model.add_hint(variable, device_of[unit] == device)
+        device_of = self.hint_units(device_of)
         for (number, device), sent in self.z.items():
             net = self.problem.nets[number]
             is_read = any(device_of[unit] == device for unit in net.consumers)
             self.model.add_hint(sent, is_read and device_of[net.producer] != device)
-
-    def device_of(self, solution: cp_model.CpSolverSolutionCallback) -> list[int]:
-        """The placement of the units in a solution."""
-        return [
-            next(device for device, x in row.items() if x is True or solution.boolean_value(x))
-            for row in self.x
-        ]
 
 
 def divisor_for(total: int) -> int:
@@ -186,8 +198,10 @@ def divisor_for(total: int) -> int:
     return divisor
 
 
-def interchangeable_devices(problem: ReducedProblem) -> list[list[int]]:
-    """Sets of two or more devices that can swap names without any effect."""
+def interchangeable_devices(
+    problem: UnitProblem, trait: Callable[[int], object] = lambda _device: None
+) -> list[list[int]]:
+    """Sets of two or more devices of one ``trait`` that can swap names without any effect."""
     classes: dict[object, list[int]] = {}
     membership: list[list[int]] = [[] for _ in range(problem.device_count)]
     for unit, devices in enumerate(problem.allowed):
@@ -198,13 +212,14 @@ def interchangeable_devices(problem: ReducedProblem) -> list[list[int]]:
             tuple(membership[device]),
             tuple(row.capacity[device] for row in problem.rows),
             device == problem.host and any(problem.host_cost),
+            trait(device),
         )
         classes.setdefault(key, []).append(device)
     return [devices for devices in classes.values() if len(devices) > 1]
 
 
 def leading_units(
-    problem: ReducedProblem, classes: Sequence[Sequence[int]], known: Sequence[int] | None = None
+    problem: UnitProblem, classes: Sequence[Sequence[int]], known: Sequence[int] | None = None
 ) -> list[list[int]]:
     """For each class of devices, units that may use it, one fewer than devices: those with the most
     bytes on each device of the placement ``known``, or the heaviest."""
@@ -222,7 +237,7 @@ def leading_units(
     return leaders
 
 
-def _incident_bytes(problem: ReducedProblem) -> list[int]:
+def _incident_bytes(problem: UnitProblem) -> list[int]:
     """Per unit, the bytes of the nets that it sends or reads."""
     size = [0] * problem.unit_count
     for net in problem.nets:

@@ -33,8 +33,9 @@ import numpy.typing as npt
 from ortools.graph.python import max_flow
 
 from placer.solving.compiled.arrays import Ints, ragged
-from placer.solving.reduction.reduced_problem import ReducedProblem
+from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.transfer.cp_sat import interchangeable_devices
+from placer.solving.transfer.schedule import SCHEDULE
 
 Sides = npt.NDArray[np.int8]
 """The device of every unit: 0, 1, or :data:`FREE`."""
@@ -42,9 +43,6 @@ Sides = npt.NDArray[np.int8]
 FREE = -1
 _SAFE_BITS = 60
 _MOST_SCALE_BITS = 16
-_MOST_FLOWS = 12
-"""In search of one multiplier."""
-_MOST_MULTIPLIERS = 3
 _CLOSE = 1e-9
 _ROUNDING = 1e-12
 """Relative; more than what a few products of floating-point numbers lose."""
@@ -57,7 +55,7 @@ class CutNetwork:
     Raises ``OverflowError`` if costs cannot be added up in 64 bits.
     """
 
-    def __init__(self, problem: ReducedProblem) -> None:
+    def __init__(self, problem: UnitProblem) -> None:
         if problem.device_count != 2:
             raise ValueError(f"two devices, not {problem.device_count}")
         count = problem.unit_count
@@ -181,7 +179,7 @@ class BranchAndBound:
 
     def __init__(
         self,
-        problem: ReducedProblem,
+        problem: UnitProblem,
         known: Sequence[int],
         keep: Callable[[Sequence[int]], None],
         note_bound: Callable[[int], None],
@@ -245,7 +243,7 @@ class BranchAndBound:
         side = network.minimum(fixed, price)
         self.offer(side)
         bound, branching = max(least, -(-network.cost(side, price) // network.scale)), None
-        for _ in range(_MOST_MULTIPLIERS):
+        for _ in range(SCHEDULE.most_multipliers):
             over = network.loads(side) - network.capacity
             if (over <= 0).all() or bound >= self.best or time.time() > deadline:
                 break
@@ -301,7 +299,7 @@ class _Ascent:
         heavy = self._line(side)
         other = np.int8(1 - self.device)
         light = self._line(np.where(self.fixed == FREE, other, self.fixed))
-        for _ in range(_MOST_FLOWS):
+        for _ in range(SCHEDULE.most_flows):
             multiplier = (light.cost - heavy.cost) / (heavy.excess - light.excess)
             if multiplier <= 0 or self.bound >= self.search.best or time.time() > deadline:
                 break

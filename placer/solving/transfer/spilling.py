@@ -13,18 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.reduction.reduced_problem import SpillRules, reduce_to_units
-from placer.solving.solution import SolverParameters, Status
-from placer.solving.transfer.stage import StageResult, solve_stage
-
-SLACK_PERCENT = 10
-"""How much more than the least may be spilled for less transfer."""
-
-_SMALLEST_PERCENT = 1
-"""Of the least spilled footprint: smaller groups stay on the accelerators if they can."""
-
-_LEAST_SPILL_SHARE = 0.4
-"""Of the time that is left, for finding the least that has to be spilled."""
+from placer.solving.reduction.unit_problem import SpillRules, reduce_to_units
+from placer.solving.solution import Solution, SolverParameters, Status
+from placer.solving.transfer.schedule import SCHEDULE
+from placer.solving.transfer.stage import solve_stage
 
 UNPROVEN_SPILL = (
     "spill_unproven",
@@ -49,8 +41,8 @@ def solve_with_spilling(
     parameters: SolverParameters,
     deadline: float,
     hints: Sequence[Sequence[int]],
-    unspilled: StageResult,
-) -> StageResult:
+    unspilled: Solution,
+) -> Solution:
     """The best placement with the host in use; ``unspilled`` is what was learned without.
 
     The result is optimal only if both that spilling is needed and the least spilled bytes are
@@ -60,7 +52,7 @@ def solve_with_spilling(
     least = solve_stage(
         reduce_to_units(problem, SpillRules(minimise=True)),
         parameters,
-        now + _LEAST_SPILL_SHARE * (deadline - now),
+        now + SCHEDULE.least_spill_share * (deadline - now),
         hints,
     )
     warnings = list(unspilled.warnings + least.warnings)
@@ -71,7 +63,7 @@ def solve_with_spilling(
     if least.status is not Status.OPTIMAL:
         warnings.append(UNPROVEN_LEAST)
     least_bytes = int(least.value)
-    budget_bytes = least_bytes + least_bytes * SLACK_PERCENT // 100
+    budget_bytes = least_bytes + least_bytes * SCHEDULE.slack_percent // 100
     result = solve_stage(
         reduce_to_units(
             problem,
@@ -98,7 +90,7 @@ def _candidates(
     footprint: dict[int, int] = {}
     for group, size in zip(problem.group, problem.footprint_bytes(), strict=True):
         footprint[group] = footprint.get(group, 0) + size
-    smallest = max(1, -(-least_bytes * _SMALLEST_PERCENT // 100))
+    smallest = max(1, -(-least_bytes * SCHEDULE.smallest_percent // 100))
     return frozenset(
         op
         for op, group in enumerate(problem.group)
@@ -108,7 +100,7 @@ def _candidates(
     )
 
 
-def _qualified(result: StageResult, warnings: Sequence[tuple[str, str]]) -> StageResult:
+def _qualified(result: Solution, warnings: Sequence[tuple[str, str]]) -> Solution:
     """The result with all warnings, claiming no more than what was proven on the way.
 
     With a least that is not proven, the wrong groups may have been candidates, and the bound is

@@ -4,38 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from placer.solving.process.child_search import ChildResult, search_in_child
+from placer.solving.process.child_search import search_in_child
 from placer.solving.reduction.contraction import contract
 from placer.solving.reduction.forced_transfer import forced_bytes
-from placer.solving.reduction.reduced_problem import ReducedProblem
-from placer.solving.search.initial import initial_placement
-from placer.solving.solution import SolverParameters, Status
+from placer.solving.reduction.unit_problem import UnitProblem
+from placer.solving.search.first_fit import first_placement
+from placer.solving.solution import Solution, SolverParameters, Status
+from placer.solving.transfer.schedule import SCHEDULE
 
-_INITIAL_SHARE = 0.1
-_INITIAL_MOST_SECONDS = 2.0
-_LEAST_CHILD_SECONDS = 1.0
-_MOST_RESERVED_SHARE = 0.1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageResult:
-    """A placement per op with its value and bound (in undivided bytes), and what went wrong."""
-
-    status: Status
-    device_of: tuple[int, ...] | None = None
-    value: float | None = None
-    lower_bound: float | None = None
-    warnings: tuple[tuple[str, str], ...] = ()
+_SEARCH = "placer.solving.transfer.transfer_process:search_transfer"
 
 
 def solve_stage(
-    units: ReducedProblem,
+    units: UnitProblem,
     parameters: SolverParameters,
     deadline: float,
     hints: Sequence[Sequence[int]] = (),
-) -> StageResult:
+) -> Solution:
     """The best placement of ``units`` until ``deadline`` (of ``time.monotonic()``).
 
     ``hints`` are placements of the ops that may be good.  To expand and judge the placement found
@@ -43,36 +29,33 @@ def solve_stage(
     """
     began = time.monotonic()
     problem = contract(units)
-    deadline -= min(time.monotonic() - began, _MOST_RESERVED_SHARE * max(0.0, deadline - began))
+    deadline -= min(
+        time.monotonic() - began, SCHEDULE.most_reserved_share * max(0.0, deadline - began)
+    )
     if cannot_fit(problem):
-        return StageResult(status=Status.INFEASIBLE)
-    until = deadline if parameters.work_limit is not None else _initial_deadline(deadline)
-    start = initial_placement(problem, until, _project(problem, hints))
+        return Solution(status=Status.INFEASIBLE)
+    now = time.monotonic()
+    until = deadline
+    if parameters.work_limit is None:
+        until = now + SCHEDULE.first_fit_share * max(0.0, deadline - now)
+    known = [problem.project(hint) for hint in hints]
+    start = first_placement(problem, known, until)
     if start is not None:
         value = problem.value(start)
         if value <= forced_bytes(problem) or _is_fixed(problem):
             return _judge(problem, start, value)
-        known = problem.expand(start)
+        known = [problem.expand(each) for each in (start, *known)]
         problem = contract(problem, value)
-        start = problem.project(known)
-    return _search(problem, start, parameters, deadline)
+        start, *known = map(problem.project, known)
+    return _search(problem, start, known, parameters, deadline)
 
 
-def _is_fixed(problem: ReducedProblem) -> bool:
+def _is_fixed(problem: UnitProblem) -> bool:
     """Whether every unit has one device only."""
     return all(len(devices) == 1 for devices in problem.allowed)
 
 
-def _project(problem: ReducedProblem, hints: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    return [problem.project(hint) for hint in hints]
-
-
-def _initial_deadline(deadline: float) -> float:
-    now = time.monotonic()
-    return now + min(_INITIAL_MOST_SECONDS, _INITIAL_SHARE * max(0.0, deadline - now))
-
-
-def cannot_fit(problem: ReducedProblem) -> bool:
+def cannot_fit(problem: UnitProblem) -> bool:
     """Whether sums alone show that nothing fits: a unit, or all units of a set of devices."""
     sets = {frozenset(devices) for devices in problem.allowed}
     sets.add(frozenset().union(*sets))
@@ -83,7 +66,7 @@ def cannot_fit(problem: ReducedProblem) -> bool:
     )
 
 
-def _overfull(problem: ReducedProblem, devices: frozenset[int]) -> bool:
+def _overfull(problem: UnitProblem, devices: frozenset[int]) -> bool:
     """Whether the units that may use only ``devices`` weigh more than those can hold."""
     for row in problem.rows:
         needed = sum(
@@ -97,34 +80,36 @@ def _overfull(problem: ReducedProblem, devices: frozenset[int]) -> bool:
 
 
 def _search(
-    problem: ReducedProblem,
+    problem: UnitProblem,
     start: tuple[int, ...] | None,
+    hints: Sequence[tuple[int, ...]],
     parameters: SolverParameters,
     deadline: float,
-) -> StageResult:
-    """CP-SAT from ``start``; whatever happens to it, ``start`` is not lost."""
+) -> Solution:
+    """The search from ``start`` and ``hints``; whatever happens to it, ``start`` is not lost."""
     left = deadline - time.monotonic()
-    found = ChildResult(status=Status.UNKNOWN)
-    if left >= _LEAST_CHILD_SECONDS:
-        found = search_in_child(problem, start, parameters, left)
+    found = Solution(status=Status.UNKNOWN)
+    if left >= SCHEDULE.least_child_seconds:
+        starts = [*([] if start is None else [start]), *hints]
+        found = search_in_child(_SEARCH, problem, starts, parameters, left)
     candidates = [device_of for device_of in (start, found.device_of) if device_of is not None]
     if not candidates:
         status = Status.INFEASIBLE if found.status is Status.INFEASIBLE else Status.UNKNOWN
-        return StageResult(status=status, warnings=found.warnings)
+        return Solution(status=status, warnings=found.warnings)
     bound = max(found.lower_bound or 0, forced_bytes(problem))
     return _judge(problem, min(candidates, key=problem.value), bound, found.warnings)
 
 
 def _judge(
-    problem: ReducedProblem,
+    problem: UnitProblem,
     best: tuple[int, ...],
     bound: float,
     warnings: tuple[tuple[str, str], ...] = (),
-) -> StageResult:
+) -> Solution:
     """The placement with what is proven about it."""
     value = problem.value(best)
     is_optimal = bound >= value
-    return StageResult(
+    return Solution(
         status=Status.OPTIMAL if is_optimal else Status.FEASIBLE,
         device_of=problem.expand(best),
         value=value,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,76 +12,79 @@ from typing import TYPE_CHECKING
 from ortools.sat.python import cp_model
 
 from placer.solving.process.cp_sat_run import cp_sat_solver, run_cp_sat
-from placer.solving.process.search_result import Effort, ResultFile
+from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.reduction.contraction import contract
-from placer.solving.reduction.reduced_problem import ReducedProblem
 from placer.solving.reduction.relaxation import relax
+from placer.solving.reduction.unit_problem import UnitProblem
+from placer.solving.solution import Status
 from placer.solving.transfer.cp_sat import PlacementModel
 from placer.solving.transfer.minimum_cuts import BranchAndBound
+from placer.solving.transfer.schedule import SCHEDULE
 
 if TYPE_CHECKING:
     from placer.solving.transfer.transfer_search import TransferSearch
 
 
 def search_transfer(
-    problem: ReducedProblem,
-    hint: Sequence[int] | None,
-    result: ResultFile,
+    problem: UnitProblem,
+    hints: Hints,
+    best: BestSoFar,
     effort: Effort,
 ) -> None:
     """The least transfer: on two devices minimum cuts, where the problem is large a heuristic
     search and simpler problems, then CP-SAT from the best on what it leaves to decide."""
-    known = _best_known(problem, hint, result)
-    if _is_cut(problem, known, result, effort, _FIRST_CUTS_SHARE):
+    problem = problem.alone()
+    known = _best_known(problem, hints, best)
+    if _is_cut(problem, known, best, effort, SCHEDULE.first_cuts_share):
         return
-    if problem.unit_count > _LEAST_SEARCHED_UNITS:
+    if problem.unit_count > SCHEDULE.least_searched_units:
         from placer.solving.transfer.transfer_search import TransferSearch
 
-        hint = result.content["device_of"] or hint
-        searcher = TransferSearch(problem, hint, effort.seed, result.keep)
+        starts = [*([known] if known else []), *hints]
+        searcher = TransferSearch(problem, starts, effort.seed, best.keep)
         variables = (problem.unit_count + len(problem.nets)) * problem.device_count
-        share, ladder = next(shares for most, *shares in _TRANSFER_SHARES if variables <= most)
+        share, ladder = next(shares for most, *shares in SCHEDULE.shares if variables <= most)
         searcher.run(effort.until(share), effort.work_limit, effort.threads)
-        known = _best_known(problem, hint, result)
-        if _is_cut(problem, known, result, effort, _CUTS_SHARE):
+        known = _best_known(problem, hints, best)
+        if _is_cut(problem, known, best, effort, SCHEDULE.cuts_share):
             return
-        raise_bound(problem, searcher, result, replace(effort, deadline=effort.until(ladder)))
-    known = _best_known(problem, hint, result)
-    hint = known or hint
-    if _is_proven(problem, known, result) or time.time() > effort.deadline:
+        raise_bound(problem, searcher, best, replace(effort, deadline=effort.until(ladder)))
+    known = _best_known(problem, hints, best)
+    if _is_proven(problem, known, best) or time.time() > effort.deadline:
         return
     smaller = problem if known is None else contract(problem, problem.value(known))
-    model = PlacementModel(smaller, None if hint is None else smaller.project(hint))
+    start = next(iter([known] if known else hints), None)
+    model = PlacementModel(smaller, None if start is None else smaller.project(start))
 
     def expand(units: Sequence[int]) -> Sequence[int]:
         """CP-SAT may come by worse placements than the one it was given."""
         candidates = [smaller.expand(units), *([] if known is None else [known])]
         return min(candidates, key=problem.value)
 
-    run_cp_sat(model, result, effort, expand)
+    run_cp_sat(model, best, effort, expand)
 
 
-def _best_known(
-    problem: ReducedProblem, hint: Sequence[int] | None, result: ResultFile
-) -> Sequence[int] | None:
-    """The best placement found so far, or the hint, if it keeps all limits."""
-    best = result.content["device_of"] or hint
-    return best if best is not None and problem.is_feasible(best) else None
+def _best_known(problem: UnitProblem, hints: Hints, best: BestSoFar) -> Sequence[int] | None:
+    """The best placement found so far, else the best hint that keeps all limits."""
+    if best.answer.device_of is not None:
+        return best.answer.device_of
+    return min(filter(problem.is_feasible, hints), key=problem.value, default=None)
 
 
-def _is_proven(problem: ReducedProblem, known: Sequence[int] | None, result: ResultFile) -> bool:
+def _is_proven(problem: UnitProblem, known: Sequence[int] | None, best: BestSoFar) -> bool:
     """Whether the bound is what ``known`` costs; then it is written down as optimal."""
-    bound = result.content["lower_bound"]
+    bound = best.answer.lower_bound
     if known is None or bound is None or problem.value(known) > bound:
         return False
-    result.update(status="OPTIMAL", device_of=list(known))
+    best.keep(known)
+    best.prove(Status.OPTIMAL)
     return True
 
 
 def _is_cut(
-    problem: ReducedProblem,
+    problem: UnitProblem,
     known: Sequence[int] | None,
-    result: ResultFile,
+    best: BestSoFar,
     effort: Effort,
     share: float,
 ) -> bool:
@@ -95,22 +97,22 @@ def _is_cut(
         search = BranchAndBound(
             smaller,
             smaller.project(known),
-            lambda units: result.keep(smaller.expand(units)),
-            lambda bound: result.update(lower_bound=bound),
+            lambda units: best.keep(smaller.expand(units)),
+            best.raise_bound,
         )
         search.run(effort.until(share), effort.work_limit)
-    return _is_proven(problem, _best_known(problem, known, result), result)
+    return _is_proven(problem, _best_known(problem, [known], best), best)
 
 
 def raise_bound(
-    problem: ReducedProblem,
+    problem: UnitProblem,
     searcher: TransferSearch,
-    result: ResultFile,
+    best: BestSoFar,
     effort: Effort,
 ) -> None:
     """The lower bounds that simpler problems prove, the simplest first, until one is too hard;
     their placements, made to fit, may be better than those known."""
-    for loss in _LOSSES:
+    for loss in SCHEDULE.losses:
         known = [] if searcher.best is None else searcher.best.device_of.tolist()
         if time.time() > effort.deadline or not known or not problem.is_feasible(known):
             return
@@ -121,43 +123,17 @@ def raise_bound(
             solver.parameters.optimize_with_core = True
         else:
             solver.parameters.subsolvers.extend(
-                _PROVERS if len(model.z) <= _MOST_SENT else _PROVERS[:1]
+                SCHEDULE.provers if len(model.z) <= SCHEDULE.most_sent else SCHEDULE.provers[:1]
             )
             solver.parameters.num_workers = len(solver.parameters.subsolvers)
-        solver.best_bound_callback = functools.partial(_note_bound, model, result)
+        solver.best_bound_callback = functools.partial(_note_bound, model, best)
         status = solver.solve(model.model)
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            _note_bound(model, result, solver.best_objective_bound)
+            _note_bound(model, best, solver.best_objective_bound)
             searcher.keep_mended(simpler.expand(model.device_of(solver)))
         if status != cp_model.OPTIMAL:
             return
 
 
-def _note_bound(model: PlacementModel, result: ResultFile, bound: float) -> None:
-    result.update(lower_bound=model.lower_bound(bound))
-
-
-_LOSSES = (0.1, 0.03, 0.003, 0.0)
-"""The shares of its cost that the best placement may lose in simpler problems."""
-
-_PROVERS = ("core", "max_lp_sym", "quick_restart")
-"""CP-SAT's subsolvers for them: what has few different costs is proven fastest by cores of costs
-that cannot all be zero, what has many by linear relaxation; what plain search learns on the way
-brings both further than they come alone."""
-
-_MOST_SENT = 10_000
-"""Variables of sent nets with which a linear relaxation is solved in seconds."""
-
-_FIRST_CUTS_SHARE, _CUTS_SHARE = 0.1, 0.4
-"""Of the time that is left, for minimum cuts before and after the search."""
-
-_LEAST_SEARCHED_UNITS = 150
-_TRANSFER_SHARES = (
-    (4_000, 0.2, 0.6),
-    (40_000, 0.4, 0.6),
-    (120_000, 0.7, 0.6),
-    (sys.maxsize, 0.75, 1.0),
-)
-"""Up to so many variables of CP-SAT, the share of the time that the heuristic search gets, and of
-what is then left, the share for bounds from simpler problems; CP-SAT on the problem itself has the
-rest, which where it is large would not be enough for its presolve."""
+def _note_bound(model: PlacementModel, best: BestSoFar, bound: float) -> None:
+    best.raise_bound(model.lower_bound(bound))

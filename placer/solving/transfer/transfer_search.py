@@ -7,57 +7,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from placer.solving.compiled.arrays import (
-    Arrays,
-    Devices,
-    Floats,
-    Ints,
-    Nets,
-    Units,
-    incidence,
-    ragged,
-)
+from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.gain_table import excess, transfer_of
-from placer.solving.reduction.reduced_problem import ReducedProblem
-from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
+from placer.solving.process.search_run import Hints
+from placer.solving.reduction.unit_problem import UnitProblem
+from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 from placer.solving.search.recursive_bisection import bisect_recursively, finish, redraw, refine
-
-_FRESH_SHARE = 0.1
-_REDRAWN_SHARE = 0.65
-
-
-def to_arrays(problem: ReducedProblem) -> Arrays:
-    """The problem for compiled code.  Sizes become floats: exact up to 2**53 bytes."""
-    count = problem.device_count
-    allowed = np.zeros((problem.unit_count, count), np.bool_)
-    for unit, devices in enumerate(problem.allowed):
-        allowed[unit, list(devices)] = True
-    start, pins = ragged([net.consumers for net in problem.nets])
-    sizes = np.array([net.bytes for net in problem.nets], np.float64)
-    producers = np.array([net.producer for net in problem.nets], np.int64)
-    nets = Nets(producers, start, pins, sizes, np.ones(len(sizes)))
-    cost = np.zeros((problem.unit_count, count))
-    cost[:, problem.host] = problem.host_cost
-    weights = np.array([row.weights for row in problem.rows], np.float64)
-    units = Units(
-        cost,
-        weights.reshape(len(problem.rows), problem.unit_count),
-        allowed,
-        *incidence(problem.unit_count, nets),
-    )
-    capacity = np.array([row.capacity for row in problem.rows], np.float64)
-    alike = np.ones((count, count)) - np.eye(count)
-    machine = Devices(
-        capacity.reshape(len(problem.rows), count),
-        0.0 * alike,
-        alike,
-        np.ones(count, np.bool_),
-        False,
-    )
-    return Arrays(units, nets, machine)
+from placer.solving.search.unit_arrays import transfer_arrays
+from placer.solving.transfer.schedule import SCHEDULE
 
 
-class TransferSearch(MultilevelSearch):
+class TransferSearch(MultilevelSearch[None]):
     """The search over one problem; ``on_better`` is told of every better placement."""
 
     coarsest_units = 240
@@ -66,19 +26,22 @@ class TransferSearch(MultilevelSearch):
     most_idle_cycles = 200
     alike_share = 1e-4
 
-    def __init__(
-        self, problem: ReducedProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
-    ) -> None:
-        super().__init__(to_arrays(problem), hint, seed, on_better)
+    def __init__(self, problem: UnitProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
+        super().__init__(transfer_arrays(problem), hints, seed, on_better)
+        for hint in hints:
+            if not problem.is_feasible(hint):
+                self.keep_mended(hint)
 
-    def judge(self, arrays: Arrays, device_of: Ints) -> Found:
+    def judge(self, level: Level[None], device_of: Ints) -> Found:
         """The placement with its transfer in bytes."""
-        fits = excess(arrays, device_of) == 0.0
-        return Found(float(transfer_of(arrays, device_of)) if fits else np.inf, device_of)
+        fits = excess(level.arrays, device_of) == 0.0
+        return Found(float(transfer_of(level.arrays, device_of)) if fits else np.inf, device_of)
 
-    def improve(self, arrays: Arrays, device_of: Ints, _free: Ints, _temperature: float) -> Ints:
+    def improve(
+        self, level: Level[None], device_of: Ints, _free: Ints, _temperature: float
+    ) -> Ints:
         """Moves of single units."""
-        return refine(arrays, device_of, self.random)
+        return refine(level.arrays, device_of, self.random)
 
     def sizes(self, arrays: Arrays) -> Floats:
         """Each unit's largest share of a row."""
@@ -88,9 +51,10 @@ class TransferSearch(MultilevelSearch):
     def step(self, deadline: float) -> None:
         """A placement from nothing, some devices of a good one drawn anew, or a cycle."""
         kind = self.random.random()
-        if not self.population or kind < _FRESH_SHARE:
-            self.keep(self.fresh(self.arrays)[0])
-        elif kind < _FRESH_SHARE + _REDRAWN_SHARE:
+        if not self.population or kind < SCHEDULE.fresh_share:
+            sizes = self.sizes(self.arrays)
+            self.offer(bisect_recursively(self.arrays, sizes, self.random))
+        elif kind < SCHEDULE.fresh_share + SCHEDULE.redrawn_share:
             self.redraw()
         else:
             self.vary(deadline)
@@ -101,15 +65,12 @@ class TransferSearch(MultilevelSearch):
         count = self.arrays.units.allowed.shape[1]
         devices = self.random.permutation(count)[: 1 + self.random.geometric(0.5)]
         sizes = self.sizes(self.arrays)
-        self.keep(
-            self.judge(self.arrays, redraw(self.arrays, sizes, device_of, devices, self.random))
-        )
+        self.offer(redraw(self.arrays, sizes, device_of, devices, self.random))
 
     def keep_mended(self, device_of: Sequence[int]) -> None:
         """A placement from elsewhere, which need not keep all rows."""
-        mended = finish(self.arrays, np.array(device_of, np.int64), self.random)
-        self.keep(self.judge(self.arrays, mended))
+        self.offer(finish(self.arrays, np.array(device_of, np.int64), self.random))
 
-    def fresh(self, arrays: Arrays) -> list[Found]:
-        """A placement by recursive bisection."""
-        return [self.judge(arrays, bisect_recursively(arrays, self.sizes(arrays), self.random))]
+    def offer(self, device_of: Ints) -> None:
+        """A placement that joins the population if it is good."""
+        self.keep(self.judge(self.finest, device_of))

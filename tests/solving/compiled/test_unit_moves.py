@@ -11,7 +11,7 @@ import numpy as np
 from small_problems import problem_of, random_problem
 
 from placer.solving.compiled.arrays import Arrays, Ints
-from placer.solving.compiled.cuts_of_orders import clique_weights, cut_order
+from placer.solving.compiled.cuts_of_orders import clique_weights, cut, first_starts
 from placer.solving.compiled.gain_table import (
     apply_move,
     excess,
@@ -19,25 +19,25 @@ from placer.solving.compiled.gain_table import (
     new_gain_table,
     transfer_of,
 )
+from placer.solving.compiled.laplacian import slow_modes
 from placer.solving.compiled.parts import part_of
 from placer.solving.compiled.priority_queues import fullest_first, new_queues, put, remove
 from placer.solving.compiled.relief import relieve
 from placer.solving.compiled.unit_moves import refine_transfer
-from placer.solving.reduction.reduced_problem import ReducedProblem, reduce_to_units
-from placer.solving.search.laplacian import slow_modes
+from placer.solving.reduction.unit_problem import UnitProblem, reduce_to_units
 from placer.solving.search.recursive_bisection import bisect_recursively
-from placer.solving.transfer.transfer_search import to_arrays
+from placer.solving.search.unit_arrays import transfer_arrays
 
 SEEDS = range(60)
 
 
-def problems() -> Iterator[tuple[random.Random, ReducedProblem, Arrays]]:
+def problems() -> Iterator[tuple[random.Random, UnitProblem, Arrays]]:
     for seed in SEEDS:
         problem = reduce_to_units(random_problem(seed, most_ops=12))
-        yield random.Random(seed), problem, to_arrays(problem)
+        yield random.Random(seed), problem, transfer_arrays(problem)
 
 
-def anywhere(rng: random.Random, problem: ReducedProblem) -> Ints:
+def anywhere(rng: random.Random, problem: UnitProblem) -> Ints:
     """A device for every unit, allowed or not."""
     return np.array([rng.randrange(problem.device_count) for _ in problem.allowed])
 
@@ -110,9 +110,9 @@ def test_segments_of_an_order_are_the_cheapest() -> None:
     """Dynamic programming finds the least crossing bytes of all segments that fit."""
     for rng, problem, arrays in problems():
         order = np.array(rng.sample(range(problem.unit_count), problem.unit_count))
-        devices = np.arange(problem.device_count)
         capacity = arrays.devices.capacity
-        found = cut_order(arrays, order, devices, capacity, np.zeros_like(capacity))
+        starts = [first_starts(arrays, order, room) for room in capacity.T.copy()]
+        found, cost = cut(arrays, order, np.stack(starts))
         costs = {}
         bounds = range(len(order) + 1)
         for cuts in itertools.combinations_with_replacement(bounds, problem.device_count - 1):
@@ -121,16 +121,17 @@ def test_segments_of_an_order_are_the_cheapest() -> None:
             units[order] = at
             if excess(arrays, units) == 0.0:
                 costs[tuple(at.tolist())] = _crossing(problem, order.tolist(), at.tolist())
-        assert bool(costs) == (len(found) == len(order))
+        assert bool(costs) == np.isfinite(cost)
         if costs:
-            assert _crossing(problem, order.tolist(), found.tolist()) == min(costs.values())
+            assert cost == min(costs.values())
+            assert _crossing(problem, order.tolist(), found.tolist()) == cost
 
 
-def _crossing(problem: ReducedProblem, order: list[int], at: list[int]) -> int:
+def _crossing(problem: UnitProblem, order: list[int], at: list[int]) -> int:
     """The bytes of all nets that cross each place where the segment changes."""
     total = 0
-    for cut in (i for i in range(1, len(order)) if at[i] != at[i - 1]):
-        before = set(order[:cut])
+    for place in (i for i in range(1, len(order)) if at[i] != at[i - 1]):
+        before = set(order[:place])
         for net in problem.nets:
             inside = [unit in before for unit in (net.producer, *net.consumers)]
             total += net.bytes * (any(inside) and not all(inside))
@@ -142,7 +143,7 @@ def test_the_first_mode_of_a_chain_is_its_order() -> None:
     names = random.Random(3).sample(range(20), 20)
     tensors = [(names[i], [names[i + 1]], 8) for i in range(19)]
     problem = reduce_to_units(problem_of(resident=[1] * 20, tensors=tensors, capacity=[20, 20]))
-    weight = clique_weights(to_arrays(problem))
+    weight = clique_weights(transfer_arrays(problem))
     order = np.argsort(slow_modes(weight, 1, within_parts=False)[0]).tolist()
     assert order in (names, names[::-1])
 
@@ -153,7 +154,7 @@ def test_bisection_cuts_a_chain_into_equal_parts() -> None:
     names = random.Random(5).sample(range(200), 200)
     tensors = [(names[i], [names[i + 1]], 8) for i in range(199)]
     problem = reduce_to_units(problem_of(resident=[1] * 200, tensors=tensors, capacity=[26] * 8))
-    arrays = to_arrays(problem)
+    arrays = transfer_arrays(problem)
     units = bisect_recursively(arrays, np.ones(200), np.random.default_rng(0)).tolist()
     assert problem.is_feasible(units)
     assert problem.value(units) <= 8 * 8

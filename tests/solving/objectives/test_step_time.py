@@ -4,35 +4,25 @@ scorer's."""
 from __future__ import annotations
 
 import itertools
-import json
 import random
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from searches_in_children import search_each
 from small_problems import problem_of, random_problem
 
 from placer.prediction.scoring import score
 from placer.prediction.times.step_time import longest_step_seconds, step_orders, step_seconds
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.compiled import step_simulation
-from placer.solving.objectives.step_time.problem import StepProblem, from_json
+from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.step_time.search import StepSearch, to_program
-from placer.solving.process.child_search import child_command
+from placer.solving.process.search_run import Answer
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.solver import solve
 
-BATCH = """
-import sys, time
-from pathlib import Path
-from placer.solving.process.search_result import Effort, ResultFile
-from placer.solving.process.solver_process import search
-for problem in sorted(Path(sys.argv[1]).glob("*.problem")):
-    effort = Effort(deadline=time.time() + 60.0, seed=0, workers=1)
-    search(problem, ResultFile(problem.with_suffix(".json")), effort)
-"""
+SEARCH = "placer.solving.objectives.step_time.search:search_steps"
 
 
 def timed_problem(seed: int, most_ops: int = 6) -> PlacementProblem:
@@ -68,36 +58,31 @@ def best_by_enumeration(problem: PlacementProblem) -> float | None:
 
 
 @pytest.fixture(scope="module")
-def batch(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> list[tuple[int, StepProblem, dict[str, object]]]:
-    folder = tmp_path_factory.mktemp("batch")
-    steps = {}
+def batch() -> list[tuple[int, StepProblem, Answer]]:
+    problems = {}
     for seed in range(80):
         step = StepProblem(timed_problem(seed))
-        choices = itertools.product(*step.loads.allowed)
+        choices = itertools.product(*step.units.allowed)
         start = next((units for units in choices if step.is_feasible(units)), None)
         if start is not None:
-            (folder / f"{seed:04}.problem").write_text(step.to_json(start))
-            steps[seed] = step
-    bootstrap = child_command()[-1].partition("from placer")[0]
-    subprocess.run([sys.executable, "-P", "-c", bootstrap + BATCH, str(folder)], check=True)
+            problems[seed] = step, [start]
+    answers = search_each(SEARCH, list(problems.values()))
     return [
-        (seed, step, json.loads((folder / f"{seed:04}.json").read_text()))
-        for seed, step in steps.items()
+        (seed, step, answer)
+        for (seed, (step, _)), answer in zip(problems.items(), answers, strict=True)
     ]
 
 
 @pytest.mark.slow
 def test_the_search_finds_what_enumeration_finds(
-    batch: list[tuple[int, StepProblem, dict[str, object]]],
+    batch: list[tuple[int, StepProblem, Answer]],
 ) -> None:
     """From any start, the least step time of all placements; the bound is never above it."""
     assert len(batch) > 35
     for seed, step, result in batch:
         best = best_by_enumeration(step.problem)
-        device_of, bound = result["device_of"], result["lower_bound"]
-        assert isinstance(device_of, list)
+        device_of, bound = result.device_of, result.lower_bound
+        assert device_of is not None
         assert isinstance(bound, float)
         assert step.is_feasible(device_of), seed
         assert step.value(device_of) == pytest.approx(best), seed
@@ -155,9 +140,6 @@ def test_branches_go_to_two_devices_and_ties_to_less_transfer() -> None:
     assert solution.device_of[1] != solution.device_of[2]
     assert solution.value == pytest.approx(5.0)
     assert solution.status is Status.OPTIMAL
-    copy, hint = from_json(StepProblem(fork).to_json(solution.device_of))
-    assert copy.problem == fork
-    assert hint == solution.device_of
 
 
 def test_fresh_placements_keep_the_units_of_a_scale_together() -> None:
@@ -166,15 +148,15 @@ def test_fresh_placements_keep_the_units_of_a_scale_together() -> None:
     found = 0
     for seed in range(60):
         step = StepProblem(timed_problem(seed, most_ops=40))
-        search = StepSearch(step, None, seed, lambda _: None)
+        search = StepSearch(step, [], seed, lambda _: None)
         search.coarsest_units = 4
-        levels, maps = search.levels(None)
-        merged = np.arange(step.loads.unit_count)
-        for new_of in maps:
-            merged = new_of[merged]
+        levels = search.levels(None, None)
+        merged = np.arange(step.units.unit_count)
+        for level in levels[1:]:
+            merged = level.new_of[merged]
         for fresh in search.fresh(levels[-1]):
             units = fresh.device_of[merged]
             assert step.is_feasible(units.tolist()), seed
             assert fresh.value == pytest.approx(step.value(units.tolist())), seed
-            found += len(maps) > 0
+            found += len(levels) > 1
     assert found > 10

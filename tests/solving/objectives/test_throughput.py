@@ -1,37 +1,23 @@
-"""The least bottleneck against trying every placement.
-
-OR-Tools must not be loaded into a process that may have loaded TensorFlow, so one child
-interpreter solves a whole batch of problems.
-"""
+"""The least bottleneck against trying every placement."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import random
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
+from searches_in_children import search_each
 from small_problems import random_problem
 
 from placer.prediction.scoring import busy_seconds, score
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.objectives.throughput.problem import LoadProblem, from_json, to_loads
-from placer.solving.process.child_search import child_command
+from placer.solving.objectives.throughput.problem import LoadProblem, to_loads
+from placer.solving.process.search_run import Answer
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.solver import solve
 
-BATCH = """
-import sys, time
-from pathlib import Path
-from placer.solving.process.search_result import Effort, ResultFile
-from placer.solving.process.solver_process import search
-for problem in sorted(Path(sys.argv[1]).glob("*.problem")):
-    effort = Effort(deadline=time.time() + 60.0, seed=0, workers=1)
-    search(problem, ResultFile(problem.with_suffix(".json")), effort)
-"""
+SEARCH = "placer.solving.objectives.throughput.search:search_loads"
 
 
 def timed_problem(seed: int) -> PlacementProblem:
@@ -69,30 +55,27 @@ def best_by_enumeration(problem: PlacementProblem) -> float | None:
 
 def first_fit(loads: LoadProblem) -> tuple[int, ...] | None:
     """Any placement that keeps the limits."""
-    for devices in itertools.product(*loads.allowed):
+    for devices in itertools.product(*loads.units.allowed):
         if loads.is_feasible(devices):
             return devices
     return None
 
 
 @pytest.fixture(scope="module")
-def batch(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, dict[str, object]]]:
-    folder = tmp_path_factory.mktemp("batch")
-    seeds = []
+def batch() -> list[tuple[int, Answer]]:
+    problems = {}
     for seed in range(200):
         loads = to_loads(timed_problem(seed))
         start = first_fit(loads)
         if start is not None:
-            (folder / f"{seed:04}.problem").write_text(loads.to_json(start))
-            seeds.append(seed)
-    bootstrap = child_command()[-1].partition("from placer")[0]
-    subprocess.run([sys.executable, "-P", "-c", bootstrap + BATCH, str(folder)], check=True)
-    return [(seed, json.loads((folder / f"{seed:04}.json").read_text())) for seed in seeds]
+            problems[seed] = loads, [start]
+    answers = search_each(SEARCH, list(problems.values()))
+    return list(zip(problems, answers, strict=True))
 
 
 @pytest.mark.slow
 def test_search_and_bound_meet_at_what_enumeration_finds(
-    batch: list[tuple[int, dict[str, object]]],
+    batch: list[tuple[int, Answer]],
 ) -> None:
     """From any start: the optimum, proven; and the bound that needs no search is never above."""
     assert len(batch) > 100
@@ -100,15 +83,15 @@ def test_search_and_bound_meet_at_what_enumeration_finds(
         problem = timed_problem(seed)
         loads = to_loads(problem)
         best = best_by_enumeration(problem)
-        device_of, bound = result["device_of"], result["lower_bound"]
-        assert isinstance(device_of, list)
+        device_of, bound = result.device_of, result.lower_bound
+        assert device_of is not None
         assert isinstance(bound, float)
         assert loads.is_feasible(device_of), seed
         assert loads.value(device_of) == pytest.approx(best), seed
-        assert result["status"] == "OPTIMAL", seed
+        assert result.status is Status.OPTIMAL, seed
         assert best is not None
         assert best * (1 - 1e-5) - 1e-12 <= bound <= best * (1 + 1e-9) + 1e-12, seed
-        assert loads.least_load() <= best * (1 + 1e-9), seed
+        assert loads.least() <= best * (1 + 1e-9), seed
 
 
 def test_units_cost_what_the_scorer_says() -> None:
@@ -117,11 +100,8 @@ def test_units_cost_what_the_scorer_says() -> None:
         problem = timed_problem(seed)
         loads = to_loads(problem)
         rng = random.Random(seed)
-        units = [rng.randrange(loads.device_count) for _ in loads.allowed]
-        assert loads.loads(units) == pytest.approx(busy_seconds(problem, loads.expand(units)))
-        copy, hint = from_json(loads.to_json(units))
-        assert replace(copy, unit_of=loads.unit_of, anchor=loads.anchor) == loads
-        assert hint == tuple(units)
+        units = [rng.randrange(loads.units.device_count) for _ in loads.units.allowed]
+        assert loads.loads(units) == pytest.approx(busy_seconds(problem, loads.units.expand(units)))
 
 
 def test_throughput_uses_both_devices_where_transfer_would_use_one() -> None:

@@ -22,15 +22,15 @@ from placer.prediction.scoring import transfer_bytes
 from placer.problem.constraints import ConstraintOptions, find_constraints
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps.tightening import solve_under_peaks
+from placer.solving.compiled.cuts_of_orders import cut
 from placer.solving.compiled.held_bytes import hold, shift
-from placer.solving.compiled.held_segments import cut
 from placer.solving.peaks.moments import at_moments, to_held
-from placer.solving.peaks.problem import PeakProblem, from_json, regroup, to_peak_problem
+from placer.solving.peaks.problem import PeakProblem, regroup, to_peak_problem
 from placer.solving.peaks.search import PeakSearch
 from placer.solving.peaks.solver import solve_along_orders
-from placer.solving.reduction.reduced_problem import reduce_to_units
+from placer.solving.reduction.unit_problem import reduce_to_units
+from placer.solving.search.unit_arrays import transfer_arrays
 from placer.solving.solution import SolverParameters, Status
-from placer.solving.transfer.transfer_search import to_arrays
 
 DEVICES = 3
 UNITS = 7
@@ -125,17 +125,6 @@ def test_what_is_held_is_kept_up_to_date(seed: int) -> None:
     assert (hold(coarse, of_joined, DEVICES, len(moments)) == in_use[:, moments]).all()
 
 
-def test_the_problem_survives_being_written() -> None:
-    """And so does the placement that goes with it."""
-    peaks = random_peaks(random.Random(3))
-    again, hint = from_json(peaks.to_json([0, 1, 2, 0, 1, 2, 0]))
-    assert hint == (0, 1, 2, 0, 1, 2, 0)
-    for one, other in zip(peaks.buffers, again.buffers, strict=True):
-        assert (one == other).all()
-    assert (again.resident == peaks.resident).all()
-    assert (again.orders, again.length, again.capacity) == (2, LENGTH, (9, 9, 9))
-
-
 @settings(max_examples=40)
 @given(seed=st.integers(0, 10_000))
 def test_segments_are_cut_where_least_crosses(seed: int) -> None:
@@ -146,7 +135,7 @@ def test_segments_are_cut_where_least_crosses(seed: int) -> None:
                    if rng.random() < 0.4), *(f"op{a}" for a in range(count)),
                  bytes={f"op{a}": 4 * rng.randint(1, 9) for a in range(count)})  # fmt: skip
     problem = problem_of(graph, draw_costs(graph), "3xGPU:1GiB")
-    arrays = to_arrays(reduce_to_units(problem))
+    arrays = transfer_arrays(reduce_to_units(problem))
     order = np.array(rng.sample(range(count), count), np.int64)
     starts = np.sort(np.array([[rng.randint(0, 2) for _ in range(count + 1)] for _ in range(3)]))
     starts = np.minimum(starts, np.arange(count + 1)).astype(np.int64)
@@ -225,7 +214,7 @@ def test_where_something_fits_it_is_found() -> None:
         units = reduce_to_units(replace(problem, live_bytes=()))
         lifetimes = find_peaks.possible_lifetimes()
         peaks = to_peak_problem(problem, units, lifetimes, problem.capacity_bytes)
-        search = PeakSearch(peaks, None, 0, lambda _: None)
+        search = PeakSearch(peaks, [], 0, lambda _: None)
         search.run(float("inf"), 12)
         assert search.best is not None
         device_of = units.expand(search.best.device_of.tolist())

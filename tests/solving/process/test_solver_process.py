@@ -42,10 +42,10 @@ def children() -> list[int]:
             continue
         try:
             parent = int(folder.joinpath("stat").read_text().rpartition(")")[2].split()[1])
-            is_search = b"solver_process" in folder.joinpath("cmdline").read_bytes()
+            is_ours = b"placer.processes" in folder.joinpath("cmdline").read_bytes()
         except OSError:  # it has ended meanwhile
             continue
-        if parent == os.getpid() and is_search:
+        if parent == os.getpid() and is_ours:
             found.append(int(folder.name))
     return found
 

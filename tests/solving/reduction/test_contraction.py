@@ -9,14 +9,14 @@ import pytest
 from small_problems import problem_of, random_problem
 
 from placer.solving.reduction.contraction import contract
-from placer.solving.reduction.reduced_problem import ReducedProblem, reduce_to_units
+from placer.solving.reduction.unit_problem import UnitProblem, reduce_to_units
 
 
-def feasible_placements(problem: ReducedProblem) -> list[tuple[int, ...]]:
+def feasible_placements(problem: UnitProblem) -> list[tuple[int, ...]]:
     return [p for p in itertools.product(*problem.allowed) if problem.is_feasible(p)]
 
 
-def least_value(problem: ReducedProblem) -> int | None:
+def least_value(problem: UnitProblem) -> int | None:
     return min(map(problem.value, feasible_placements(problem)), default=None)
 
 

@@ -10,8 +10,8 @@ from small_problems import feasible_placements, problem_of, random_problem
 
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.reduction import relaxation
-from placer.solving.reduction.reduced_problem import ReducedProblem, SpillRules, reduce_to_units
 from placer.solving.reduction.relaxation import largest_quantum, relax
+from placer.solving.reduction.unit_problem import SpillRules, UnitProblem, reduce_to_units
 
 
 def with_many_sizes(problem: PlacementProblem, seed: int) -> PlacementProblem:
@@ -69,7 +69,7 @@ def test_the_known_placement_loses_no_more_than_its_share() -> None:
             assert all(each > 0.1 * units.value(known) for each in lost[1:]), seed
 
 
-def rounded(problem: ReducedProblem, quantum: int) -> ReducedProblem:
+def rounded(problem: UnitProblem, quantum: int) -> UnitProblem:
     return replace(
         problem,
         nets=tuple(replace(n, bytes=n.bytes // quantum * quantum) for n in problem.nets),

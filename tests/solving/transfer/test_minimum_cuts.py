@@ -2,49 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from searches_in_children import in_a_child
 from small_problems import feasible_placements, problem_of, random_problem
 
-from placer.solving.process.child_search import child_command
-from placer.solving.reduction.reduced_problem import ReducedProblem, SpillRules, reduce_to_units
-
-BATCH = """
-import json, sys, time
-from pathlib import Path
-from placer.solving.transfer.minimum_cuts import BranchAndBound
-from placer.solving.reduction.reduced_problem import from_json
-answers = []
-for text, most_cases in json.loads(Path(sys.argv[1]).read_text()):
-    problem, known = from_json(text)
-    kept, bounds = [list(known)], [0]
-    search = BranchAndBound(problem, known, kept.append, bounds.append)
-    proven = search.run(time.time() + 30.0, most_cases)
-    answers.append({"kept": kept, "bounds": bounds, "proven": proven})
-Path(sys.argv[1]).write_text(json.dumps(answers))
-"""
+from placer.solving.reduction.unit_problem import SpillRules, UnitProblem, reduce_to_units
 
 
 def branch(
-    folder: Path, problems: list[tuple[ReducedProblem, tuple[int, ...]]], most_cases: int | None
+    problems: list[tuple[UnitProblem, tuple[int, ...]]], most_cases: int | None
 ) -> list[dict[str, Any]]:
     """For each problem and first placement: the placements kept, the bounds, whether the last is
     proven."""
-    path = folder / "problems.json"
-    path.write_text(json.dumps([(p.to_json(known), most_cases) for p, known in problems]))
-    bootstrap = child_command()[-1].partition("from placer")[0]
-    subprocess.run([sys.executable, "-P", "-c", bootstrap + BATCH, str(path)], check=True)
-    answers: list[dict[str, Any]] = json.loads(path.read_text())
+    answers: list[dict[str, Any]] = in_a_child("branch_all", (problems, most_cases))
     return answers
 
 
-def two_device_problems(count: int) -> list[tuple[ReducedProblem, list[tuple[int, ...]]]]:
+def two_device_problems(count: int) -> list[tuple[UnitProblem, list[tuple[int, ...]]]]:
     """Random problems of two devices (caps, pins, groups, moments, spilling; sizes from a byte to a
     terabyte) with their feasible placements, of which there are some."""
     found = []
@@ -61,15 +38,13 @@ def two_device_problems(count: int) -> list[tuple[ReducedProblem, list[tuple[int
     return found
 
 
-def test_branching_proves_what_enumeration_finds(tmp_path: Path) -> None:
+def test_branching_proves_what_enumeration_finds() -> None:
     """To the end from any placement the least cost, proven; before the end a bound not above it."""
     problems = two_device_problems(1500)
     assert len(problems) > 400
     starts = [(units, places[seed % len(places)]) for seed, (units, places) in enumerate(problems)]
-    early = branch(tmp_path, starts, 1)
-    for (units, placements), first, last in zip(
-        problems, early, branch(tmp_path, starts, None), strict=True
-    ):
+    early = branch(starts, 1)
+    for (units, placements), first, last in zip(problems, early, branch(starts, None), strict=True):
         least = min(map(units.value, placements))
         assert last["proven"]
         assert last["bounds"][-1] == least == units.value(last["kept"][-1])
@@ -81,7 +56,7 @@ def test_branching_proves_what_enumeration_finds(tmp_path: Path) -> None:
     assert sum(not answer["proven"] for answer in early) > 10
 
 
-def test_heavy_units_decide(tmp_path: Path) -> None:
+def test_heavy_units_decide() -> None:
     """Sixty small units around six heavy ones, of which each device holds three: a linear
     relaxation halves everything and proves nothing; a few cases do."""
     heavy, small = 6, 60
@@ -95,6 +70,6 @@ def test_heavy_units_decide(tmp_path: Path) -> None:
     )
     known = tuple(unit % 2 for unit in range(heavy)) + tuple(n % 2 for n in range(small))
     assert problem.is_feasible(known)
-    (answer,) = branch(tmp_path, [(problem, known)], 200)
+    (answer,) = branch([(problem, known)], 200)
     assert answer["proven"]
     assert problem.value(answer["kept"][-1]) < problem.value(known) / 4

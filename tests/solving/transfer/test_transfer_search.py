@@ -10,26 +10,29 @@ import numpy as np
 from small_problems import best_by_enumeration, problem_of, random_problem
 
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.compiled.coarsening import coarsen
+from placer.solving.compiled.coarsening import coarser_levels
 from placer.solving.compiled.gain_table import transfer_of
 from placer.solving.reduction.contraction import contract
-from placer.solving.reduction.reduced_problem import reduce_to_units
+from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.search.recursive_bisection import bisect_recursively, redraw
-from placer.solving.transfer.transfer_search import TransferSearch, to_arrays
+from placer.solving.search.unit_arrays import transfer_arrays
+from placer.solving.transfer.transfer_search import TransferSearch
 
 
 def test_a_coarser_problem_costs_the_same() -> None:
     """A placement of the coarse units costs what it costs when they are parted again."""
     for seed in range(60):
         problem = reduce_to_units(random_problem(seed, most_ops=14))
-        arrays = to_arrays(problem)
+        arrays = transfer_arrays(problem)
         size = np.ones(problem.unit_count)
         apart = np.zeros(problem.unit_count, np.int64)
-        coarser, new_of = coarsen(arrays, size, 1e9, 1, seed, apart)
         rng = random.Random(seed)
-        coarse = np.array([rng.randrange(problem.device_count) for _ in coarser.units.seconds])
-        value = transfer_of(coarser, coarse)
-        assert value == problem.value(coarse[new_of].tolist())
+        merged = np.arange(problem.unit_count)
+        for coarser, new_of in coarser_levels(arrays, size, 1e9, 1, apart, lambda: 1):
+            merged = new_of[merged]
+            coarse = np.array([rng.randrange(problem.device_count) for _ in coarser.units.seconds])
+            value = transfer_of(coarser, coarse)
+            assert value == problem.value(coarse[merged].tolist())
 
 
 def test_the_search_finds_what_enumeration_finds() -> None:
@@ -41,7 +44,7 @@ def test_the_search_finds_what_enumeration_finds() -> None:
         problem = contract(reduce_to_units(random_problem(seed)))
         if best is None or not problem.unit_count:
             continue
-        search = TransferSearch(problem, None, seed, lambda units: None)
+        search = TransferSearch(problem, [], seed, lambda units: None)
         search.run(time.time() + 20.0, most_cycles=12)
         if search.population:
             found += 1
@@ -80,7 +83,7 @@ def test_a_fresh_placement_of_seven_thousand_units() -> None:
     """7,000 units on four devices: two steps are feasible, and cost under 60% of segments in
     order."""
     problem = reduce_to_units(layered_problem(700, 10, 4))
-    search = TransferSearch(problem, None, 0, lambda units: None)
+    search = TransferSearch(problem, [], 0, lambda units: None)
     search.run(time.time() + 60.0, most_cycles=2)
     best = search.population[0].device_of.tolist()
     assert problem.is_feasible(best)
@@ -90,7 +93,7 @@ def test_a_fresh_placement_of_seven_thousand_units() -> None:
 def test_a_redrawn_placement_keeps_what_is_elsewhere() -> None:
     """Units on devices that are not drawn anew stay, unless a move of single units pays."""
     problem = reduce_to_units(layered_problem(60, 10, 4))
-    arrays = to_arrays(problem)
+    arrays = transfer_arrays(problem)
     random = np.random.default_rng(0)
     start = bisect_recursively(arrays, np.ones(600), random)
     for devices in ([0, 1], [1, 3], [0, 2, 3]):
@@ -103,7 +106,7 @@ def test_a_placement_from_elsewhere_is_made_to_fit() -> None:
     """All units on one device, four times what it holds: what joins the population keeps all rows;
     a placement that fits comes out no worse."""
     problem = reduce_to_units(layered_problem(60, 10, 4))
-    search = TransferSearch(problem, None, 0, lambda units: None)
+    search = TransferSearch(problem, [], 0, lambda units: None)
     search.keep_mended([0] * problem.unit_count)
     assert search.best is not None
     mended = search.best.device_of.tolist()
@@ -127,7 +130,7 @@ def test_devices_may_stay_empty() -> None:
         problem_of(resident=[10] * count, tensors=tensors, capacity=[450] * 8)
     )
     for seed in range(4):
-        search = TransferSearch(problem, None, seed, lambda units: None)
+        search = TransferSearch(problem, [], seed, lambda units: None)
         search.run(time.time() + 60.0, most_cycles=10)
         assert search.best is not None
         assert search.best.value == 4

@@ -3,10 +3,9 @@ annealing at several scales, every move judged by a simulated step."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -21,21 +20,29 @@ from placer.solving.compiled.arrays import Arrays, Floats, Ints, ragged
 from placer.solving.compiled.step_annealing import anneal_step
 from placer.solving.compiled.step_simulation import Program, Timing, step_seconds
 from placer.solving.objectives.step_time.problem import StepProblem
-from placer.solving.objectives.throughput.search import to_arrays
-from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
-
-_ROUND_SECONDS = 0.4
-"""Of annealing at one level before the next one has its turn."""
-
-_COUNTED_STEPS = 2_000
-"""Instead, where the same placement must come out every time."""
+from placer.solving.objectives.throughput.search import load_arrays
+from placer.solving.process.search_run import BestSoFar, Effort, Hints
+from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 
 _OTHERS = tuple(place for place in BASELINES.values() if place is not m_sct)
-_COOLED = 0.02
-_MOST_STEPS_PER_UNIT = 400
 
 
+Programs = tuple[Program, ...]
 Baseline = Callable[[PlacementProblem], Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSchedule:
+    """What :class:`StepSearch` begins with and anneals."""
+
+    baseline_share: float = 0.4  # of the time at most, for the baselines
+    round_seconds: float = 0.4  # at one level before the next has its turn
+    counted_steps: int = 2_000  # instead, where all must be the same every time
+    cooled: float = 0.02  # temperature at the end of a round
+    most_steps_per_unit: int = 400  # of a round
+
+
+_SCHEDULE = StepSchedule()
 
 
 def to_program(
@@ -74,7 +81,15 @@ def to_program(
     )
 
 
-class StepSearch(MultilevelSearch):
+def search_steps(step: StepProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
+    """The least step time: baselines, then annealing of simulated steps."""
+    best.raise_bound(step.least())
+    search = StepSearch(step, hints, effort.seed, best.keep)
+    search.start(effort.until(_SCHEDULE.baseline_share))
+    search.run(effort.deadline, effort.work_limit, effort.threads)
+
+
+class StepSearch(MultilevelSearch[Programs]):
     """The search over one problem; ``on_better`` is told of every better placement."""
 
     coarsest_units = 12
@@ -83,18 +98,15 @@ class StepSearch(MultilevelSearch):
     temperature_fall = 1.0
     most_idle_cycles = 40
 
-    def __init__(
-        self, step: StepProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
-    ) -> None:
+    def __init__(self, step: StepProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
         self.step_problem = step
         self.programs = tuple(
-            to_program(step.problem, step.loads.unit_of, order)
+            to_program(step.problem, step.units.unit_of, order)
             for order in step_orders(len(step.problem.op_names))
         )
         self.deadline = float("inf")
         self.counted = False
-        self.scales = threading.local()
-        super().__init__(to_arrays(step.loads), hint, seed, on_better)
+        super().__init__(load_arrays(step.loads), hints, seed, on_better)
 
     def start(self, deadline: float) -> None:
         """The baselines that fit; for the solver process only, as m-SCT takes OR-Tools."""
@@ -114,12 +126,19 @@ class StepSearch(MultilevelSearch):
         self.counted = most_cycles is not None
         super().run(deadline, most_cycles, workers)
 
-    def judge(self, arrays: Arrays, device_of: Ints) -> Found:
+    def data_of(self, _parent: Found | None) -> Programs:
+        """The step in each order."""
+        return self.programs
+
+    def joined(self, data: Programs, new_of: Ints) -> Programs:
+        """The step of fewer units."""
+        return tuple(each._replace(unit_of=new_of[each.unit_of]) for each in data)
+
+    def judge(self, level: Level[Programs], device_of: Ints) -> Found:
         """The placement with the longest of its steps, one per order."""
-        programs = self.programs if arrays is self.arrays else self.scales.programs[id(arrays)]
-        ops = len(programs[0].unit_of)
+        ops = len(level.data[0].unit_of)
         timing = Timing(np.zeros(ops), np.full(ops, -1, np.int64))
-        seconds = [float(step_seconds(program, device_of, timing)) for program in programs]
+        seconds = [float(step_seconds(program, device_of, timing)) for program in level.data]
         return Found(max(seconds), device_of)
 
     def sizes(self, arrays: Arrays) -> Floats:
@@ -127,9 +146,9 @@ class StepSearch(MultilevelSearch):
         fastest: Floats = arrays.units.seconds.min(axis=1)
         return fastest
 
-    def fresh(self, arrays: Arrays) -> list[Found]:
+    def fresh(self, level: Level[Programs]) -> list[Found]:
         """HEFT where units that are one at this scale go to a device together."""
-        unit_of = self.scales.programs[id(arrays)][0].unit_of
+        unit_of = level.data[0].unit_of
         problem = replace(self.step_problem.problem, group=tuple(unit_of.tolist()))
         finest = self.place(heft, problem)
         anchor = np.unique(unit_of, return_index=True)[1]
@@ -139,42 +158,36 @@ class StepSearch(MultilevelSearch):
     def place(self, baseline: Baseline, problem: PlacementProblem) -> list[Found]:
         """What a baseline makes of a problem with the same ops, if that fits."""
         try:
-            units = self.step_problem.loads.project(baseline(problem))
+            units = self.step_problem.units.project(baseline(problem))
         except DoesNotFitError:
             return []
         fits = self.step_problem.is_feasible(units)
-        return [self.judge(self.arrays, np.array(units, np.int64))] if fits else []
+        return [self.judge(self.finest, np.array(units, np.int64))] if fits else []
 
-    def improve(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
+    def improve(
+        self, level: Level[Programs], device_of: Ints, free: Ints, temperature: float
+    ) -> Ints:
         """One round of annealing at one level, in one of the orders; temperatures are shares of the
         step time."""
-        programs = self.scales.programs[id(arrays)]
+        programs, units = level.data, level.arrays.units
         started = time.perf_counter()
-        heat = temperature * self.judge(arrays, device_of).value
+        heat = temperature * self.judge(level, device_of).value
         each = max(1e-6, time.perf_counter() - started) / len(programs)
-        budget = max(0.0, min(_ROUND_SECONDS, self.deadline - time.time()))
-        steps = _COUNTED_STEPS if self.counted else int(budget / each) + 1
+        budget = max(0.0, min(_SCHEDULE.round_seconds, self.deadline - time.time()))
+        steps = _SCHEDULE.counted_steps if self.counted else int(budget / each) + 1
         _, best, _, _ = anneal_step(
             programs[self.random.integers(len(programs))],
-            arrays.units,
-            arrays.devices.capacity,
+            units,
+            level.arrays.devices.capacity,
             device_of,
             free,
             self.next_seed(),
-            min(steps, _MOST_STEPS_PER_UNIT * len(free)),
-            (heat + 1e-300, _COOLED * heat + 1e-301),
+            min(steps, _SCHEDULE.most_steps_per_unit * len(free)),
+            (heat + 1e-300, _SCHEDULE.cooled * heat + 1e-301),
         )
         return best
 
-    def levels(self, apart: Ints | None) -> tuple[list[Arrays], list[Ints]]:
-        """The problem at every scale, each with its program; from nothing, up to any of them."""
-        levels, maps = super().levels(apart)
-        if apart is None:
-            depth = int(self.random.integers(len(levels)))
-            levels, maps = levels[: depth + 1], maps[:depth]
-        programs = self.programs
-        self.scales.programs = {id(levels[0]): programs}
-        for arrays, new_of in zip(levels[1:], maps, strict=True):
-            programs = tuple(each._replace(unit_of=new_of[each.unit_of]) for each in programs)
-            self.scales.programs[id(arrays)] = programs
-        return levels, maps
+    def levels(self, parent: Found | None, apart: Ints | None) -> list[Level[Programs]]:
+        """The problem at every scale; from nothing, up to any of them."""
+        levels = super().levels(parent, apart)
+        return levels[: 1 + int(self.random.integers(len(levels)))] if apart is None else levels

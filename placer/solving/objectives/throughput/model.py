@@ -29,56 +29,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from ortools.sat.python import cp_model
 
 from placer.solving.objectives.throughput.problem import LoadProblem, Stream
-from placer.solving.transfer.cp_sat import divisor_for, renumber
+from placer.solving.transfer.cp_sat import Literal, UnitModel, interchangeable_devices
 
 _RESOLUTION = 10_000_000
 """The bottleneck of the known placement in integer units of time."""
 
-Literal: TypeAlias = Any
-"""A Boolean variable, its negation, or ``True``."""
 
-
-class LoadModel:
+class LoadModel(UnitModel):
     """The model of one problem, begun at ``hint``, which is also its upper bound."""
 
     def __init__(self, problem: LoadProblem, hint: Sequence[int]) -> None:
+        classes = _interchangeable(problem)
+        super().__init__(problem.units, classes, _leaders(problem, classes))
         self.problem = problem
-        self.is_exact = True
         self.seconds = max(problem.value(hint), 1e-300) / _RESOLUTION
-        self.model = cp_model.CpModel()
-        self.x = [self._row(unit, devices) for unit, devices in enumerate(problem.allowed)]
-        self.terms: list[list[Any]] = [[] for _ in range(problem.device_count)]
+        self.terms: list[list[Any]] = [[] for _ in range(problem.units.device_count)]
         self.sent: list[tuple[Any, Stream, int, int | None]] = []
         for unit, row in enumerate(self.x):
             for device, x in row.items():
                 self.terms[device].append(self._ticks(problem.seconds[unit][device]) * x)
         for stream in problem.streams:
             self._charge(stream)
-        self._keep_rows()
         self.bottleneck = self.model.new_int_var(0, _RESOLUTION, "bottleneck")
         for terms in self.terms:
             self.model.add(cp_model.LinearExpr.sum([*terms, 0]) <= self.bottleneck)
         self.model.minimize(self.bottleneck)
-        self.classes = _interchangeable(problem)
-        self.leaders = _leaders(problem, self.classes)
-        for devices, units in zip(self.classes, self.leaders, strict=True):
-            for place, unit in enumerate(units):
-                for device in devices[place + 1 :]:
-                    self.model.add_bool_and([self.x[unit][device].Not()])
-        self._hint(renumber(hint, self.classes, self.leaders))
-
-    def _row(self, unit: int, devices: Sequence[int]) -> dict[int, Literal]:
-        """(1)."""
-        if len(devices) == 1:
-            return {devices[0]: 1}
-        row = {device: self.model.new_bool_var(f"x{unit}_{device}") for device in devices}
-        self.model.add_exactly_one(row.values())
-        return row
+        self._hint(hint)
 
     def _ticks(self, seconds: float) -> int:
         return math.floor(seconds / self.seconds)
@@ -91,7 +72,7 @@ class LoadModel:
         if price is None or not self.problem.multicast:
             self._charge_pairs(stream, home, readers)
             return
-        for device in range(self.problem.device_count):
+        for device in range(self.problem.units.device_count):
             if not self.problem.occupied[device]:
                 continue
             received = self.model.new_bool_var("")
@@ -138,7 +119,7 @@ class LoadModel:
 
     def _one_price(self, stream: Stream) -> int | None:
         """What the stream costs between any two devices, if that is one price."""
-        count = self.problem.device_count
+        count = self.problem.units.device_count
         prices = {
             self._ticks(self.problem.send_seconds(stream, a, b))
             for a in range(count)
@@ -147,25 +128,8 @@ class LoadModel:
         }
         return prices.pop() if len(prices) == 1 else None
 
-    def _keep_rows(self) -> None:
-        """(3)."""
-        for row in self.problem.rows:
-            divisor = divisor_for(sum(row.weights))
-            self.is_exact = self.is_exact and divisor == 1
-            for device, capacity in enumerate(row.capacity):
-                terms = [
-                    -(-weight // divisor) * x[device]
-                    for weight, x in zip(row.weights, self.x, strict=True)
-                    if weight and device in x
-                ]
-                if sum(row.weights) > capacity:
-                    self.model.add(cp_model.LinearExpr.sum([*terms, 0]) <= capacity // divisor)
-
     def _hint(self, device_of: Sequence[int]) -> None:
-        for unit, row in enumerate(self.x):
-            for device, x in row.items():
-                if not isinstance(x, int):
-                    self.model.add_hint(x, device_of[unit] == device)
+        device_of = self.hint_units(device_of)
         for sent, stream, target, source in self.sent:
             home = device_of[stream.producer]
             targets = {device_of[unit] for unit in stream.consumers}
@@ -182,13 +146,6 @@ class LoadModel:
             return None
         return max(0.0, math.ceil(objective_bound - 1e-6) * self.seconds)
 
-    def device_of(self, solution: cp_model.CpSolverSolutionCallback) -> list[int]:
-        """The placement of the units in a solution."""
-        return [
-            next(d for d, x in row.items() if isinstance(x, int) or solution.boolean_value(x))
-            for row in self.x
-        ]
-
 
 def _not(literal: Literal) -> Literal:
     return 1 - literal if isinstance(literal, int) else literal.Not()
@@ -196,7 +153,7 @@ def _not(literal: Literal) -> Literal:
 
 def _interchangeable(problem: LoadProblem) -> list[list[int]]:
     """Sets of two or more devices that can swap names without any effect."""
-    count = problem.device_count
+    count = problem.units.device_count
     links = {
         (problem.latency[a][b], problem.seconds_per_byte[a][b])
         for a in range(count)
@@ -205,16 +162,13 @@ def _interchangeable(problem: LoadProblem) -> list[list[int]]:
     }
     if len(links) > 1:
         return []
-    classes: dict[object, list[int]] = {}
-    for device in range(count):
-        key: tuple[object, ...] = (
-            tuple(device in devices for devices in problem.allowed),
-            tuple(row.capacity[device] for row in problem.rows),
+    return interchangeable_devices(
+        problem.units,
+        lambda device: (
             tuple(times[device] for times in problem.seconds),
             problem.occupied[device],
-        )
-        classes.setdefault(key, []).append(device)
-    return [devices for devices in classes.values() if len(devices) > 1]
+        ),
+    )
 
 
 def _leaders(problem: LoadProblem, classes: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -223,7 +177,7 @@ def _leaders(problem: LoadProblem, classes: Sequence[Sequence[int]]) -> list[lis
     for devices in classes:
         units = [
             u
-            for u, allowed in enumerate(problem.allowed)
+            for u, allowed in enumerate(problem.units.allowed)
             if devices[0] in allowed and len(allowed) > 1
         ]
         units.sort(key=lambda unit: -problem.seconds[unit][devices[0]])

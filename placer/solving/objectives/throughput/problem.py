@@ -1,16 +1,13 @@
-"""The problem of the least bottleneck as the search sees it: units, nets, rows and seconds."""
+"""The problem of the least bottleneck: units, and what they and their streams take in seconds."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.reduction.reduced_problem import Row, SpillRules, reduce_to_units
-
-SCHEMA = "placer.loads/1"
+from placer.solving.reduction.unit_problem import SpillRules, UnitProblem, reduce_to_units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,38 +22,23 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadProblem:
-    """Units instead of ops.
+    """The units with what they cost in seconds.
 
     ``seconds[unit][device]`` is the unit's part of the device's load; ``latency`` (seconds) and
     ``seconds_per_byte`` go from device by to device; ``occupied`` and ``multicast`` are as in
-    :class:`~placer.problem.placement_problem.PlacementProblem`; ``unit_of``, ``anchor`` and
-    ``rows`` as in :class:`~placer.solving.reduction.reduced_problem.ReducedProblem`.
+    :class:`~placer.problem.placement_problem.PlacementProblem`.
     """
 
-    device_count: int
-    allowed: tuple[tuple[int, ...], ...]
+    search: ClassVar[str] = "placer.solving.objectives.throughput.search:search_loads"
+    alike_share: ClassVar[float] = 0.0
+
+    units: UnitProblem
     seconds: tuple[tuple[float, ...], ...]
     streams: tuple[Stream, ...]
-    rows: tuple[Row, ...]
     latency: tuple[tuple[float, ...], ...]
     seconds_per_byte: tuple[tuple[float, ...], ...]
     occupied: tuple[bool, ...]
     multicast: bool
-    unit_of: tuple[int, ...]
-    anchor: tuple[int, ...]
-
-    @property
-    def unit_count(self) -> int:
-        """The number of units."""
-        return len(self.allowed)
-
-    def expand(self, device_of_unit: Sequence[int]) -> tuple[int, ...]:
-        """One device number per op."""
-        return tuple(device_of_unit[unit] for unit in self.unit_of)
-
-    def project(self, device_of: Sequence[int]) -> tuple[int, ...]:
-        """One device number per unit."""
-        return tuple(device_of[op] for op in self.anchor)
 
     def send_seconds(self, stream: Stream, source: int, target: int) -> float:
         """What sending the stream from one device to another takes."""
@@ -67,7 +49,7 @@ class LoadProblem:
 
     def loads(self, device_of_unit: Sequence[int]) -> list[float]:
         """The seconds per sample that each device is busy."""
-        load = [0.0] * self.device_count
+        load = [0.0] * self.units.device_count
         for times, device in zip(self.seconds, device_of_unit, strict=True):
             load[device] += times[device]
         for stream in self.streams:
@@ -86,17 +68,9 @@ class LoadProblem:
 
     def is_feasible(self, device_of_unit: Sequence[int]) -> bool:
         """Whether every unit is where it may be and every row holds on every device."""
-        if any(d not in devices for d, devices in zip(device_of_unit, self.allowed, strict=True)):
-            return False
-        for row in self.rows:
-            used = [0] * self.device_count
-            for weight, device in zip(row.weights, device_of_unit, strict=True):
-                used[device] += weight
-            if any(bytes_ > cap for bytes_, cap in zip(used, row.capacity, strict=True)):
-                return False
-        return True
+        return self.units.is_feasible(device_of_unit)
 
-    def least_load(self) -> float:
+    def least(self) -> float:
         """A lower bound on the bottleneck without any search.
 
         The dearest unit on the device that suits it best; and, for weights p[d] that sum to one,
@@ -107,13 +81,15 @@ class LoadProblem:
         dearest = max(
             (
                 min((times[d] for d in devices), default=0.0)
-                for times, devices in zip(self.seconds, self.allowed, strict=True)
+                for times, devices in zip(self.seconds, self.units.allowed, strict=True)
             ),
             default=0.0,
         )
         totals = [sum(column) for column in zip(*self.seconds, strict=True)]
         speeds = [1.0 / total if total else 0.0 for total in totals]
-        return max(dearest, self._mean_load([1.0] * self.device_count), self._mean_load(speeds))
+        return max(
+            dearest, self._mean_load([1.0] * self.units.device_count), self._mean_load(speeds)
+        )
 
     def _mean_load(self, weights: Sequence[float]) -> float:
         total = sum(weights)
@@ -122,53 +98,10 @@ class LoadProblem:
         return (
             sum(
                 min((weights[d] * times[d] for d in devices), default=0.0)
-                for times, devices in zip(self.seconds, self.allowed, strict=True)
+                for times, devices in zip(self.seconds, self.units.allowed, strict=True)
             )
             / total
         )
-
-    def to_json(self, hint: Sequence[int] | None = None) -> str:
-        """The problem and a placement to start from, without what only expansion needs."""
-        data = {"schema": SCHEMA, **asdict(self), "hint": hint}
-        del data["unit_of"], data["anchor"]
-        return json.dumps(data)
-
-
-def from_json(text: str) -> tuple[LoadProblem, tuple[int, ...] | None]:
-    """The problem and the hint written by :meth:`LoadProblem.to_json`.
-
-    Raises ``ValueError`` if the text is not of this schema.
-    """
-    data: dict[str, Any] = json.loads(text)
-    if data.pop("schema", None) != SCHEMA:
-        raise ValueError(f"not a {SCHEMA} document")
-    hint = data.pop("hint")
-    tables = {key: tuple(map(tuple, data.pop(key))) for key in _TABLES}
-    problem = LoadProblem(
-        **tables,
-        device_count=data["device_count"],
-        streams=tuple(
-            Stream(
-                producer=row["producer"],
-                consumers=tuple(row["consumers"]),
-                bytes=row["bytes"],
-                messages=row["messages"],
-            )
-            for row in data["streams"]
-        ),
-        rows=tuple(
-            Row(weights=tuple(row["weights"]), capacity=tuple(row["capacity"]))
-            for row in data["rows"]
-        ),
-        occupied=tuple(data["occupied"]),
-        multicast=data["multicast"],
-        unit_of=(),
-        anchor=(),
-    )
-    return problem, None if hint is None else tuple(hint)
-
-
-_TABLES = ("allowed", "seconds", "latency", "seconds_per_byte")
 
 
 def to_loads(problem: PlacementProblem, spilled: Collection[int] = ()) -> LoadProblem:
@@ -183,19 +116,15 @@ def to_loads(problem: PlacementProblem, spilled: Collection[int] = ()) -> LoadPr
         for device, value in enumerate(times):
             seconds[unit][device] += value / parallel[device]
     return LoadProblem(
-        device_count=units.device_count,
-        allowed=units.allowed,
+        units=units,
         seconds=tuple(map(tuple, seconds)),
         streams=_streams(problem, units.unit_of),
-        rows=units.rows,
         latency=problem.latency,
         seconds_per_byte=tuple(
             tuple(1.0 / speed if speed else 0.0 for speed in row) for row in problem.bandwidth
         ),
         occupied=problem.occupied or (True,) * units.device_count,
         multicast=problem.multicast,
-        unit_of=units.unit_of,
-        anchor=units.anchor,
     )
 
 

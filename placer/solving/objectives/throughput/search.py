@@ -3,90 +3,92 @@ topological orders."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from dataclasses import dataclass
 
 import numpy as np
 
 from placer.solving.compiled.annealing import anneal
-from placer.solving.compiled.arrays import (
-    Arrays,
-    Devices,
-    Floats,
-    Ints,
-    Nets,
-    Units,
-    incidence,
-    ragged,
-)
+from placer.solving.compiled.arrays import Arrays, Devices, Floats, Ints
 from placer.solving.compiled.loads import keeps_rows, new_state
 from placer.solving.compiled.segments import split_by_load
 from placer.solving.objectives.throughput.problem import LoadProblem
-from placer.solving.search.multilevel_search import Found, MultilevelSearch, OnBetter
-
-_MOST_SPLIT_UNITS = 700
-"""Segments of an order take seconds and memory that grow with the square of its length."""
-
-_FIRST_ORDERS = 40
-_CYCLE_ORDERS = 5
-_FIRST_STEPS_PER_UNIT = 2_000
-_MOST_FIRST_STEPS = 200_000
-_STEPS_PER_UNIT = 20
-_POWERS = (8.0, 16.0, 32.0)
+from placer.solving.process.search_run import BestSoFar, Effort, Hints
+from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
+from placer.solving.search.unit_arrays import capacity_of, nets_of, units_of
 
 
-def to_arrays(problem: LoadProblem) -> Arrays:
-    """The problem for compiled code.  Sizes become floats: exact up to 2**53 bytes."""
-    allowed = np.zeros((problem.unit_count, problem.device_count), np.bool_)
-    for unit, devices in enumerate(problem.allowed):
-        allowed[unit, list(devices)] = True
-    start, pins = ragged([stream.consumers for stream in problem.streams])
-    nets = Nets(
-        np.array([stream.producer for stream in problem.streams], np.int64),
-        start,
-        pins,
-        np.array([stream.bytes for stream in problem.streams], np.float64),
-        np.array([stream.messages for stream in problem.streams], np.float64),
-    )
-    units = Units(
-        np.array(problem.seconds, np.float64),
-        np.array([row.weights for row in problem.rows], np.float64),
-        allowed,
-        *incidence(problem.unit_count, nets),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSchedule:
+    """What :class:`LoadSearch` cuts and anneals before CP-SAT."""
+
+    most_split_units: int = 700  # segments take their square in time and memory
+    annealing_share: float = 0.5  # of the time; CP-SAT has the rest
+    most_variables: int = 60_000  # beyond, CP-SAT proves little in a minute
+    first_orders: int = 40  # cut into segments at first
+    cycle_orders: int = 5  # cut in a cycle from nothing
+    first_steps_per_unit: int = 2_000  # of annealing small levels
+    most_first_steps: int = 200_000
+    steps_per_unit: int = 20  # of annealing large ones
+    powers: tuple[float, ...] = (8.0, 16.0, 32.0)  # of loads: how much the fullest device counts
+
+
+_SCHEDULE = LoadSchedule()
+
+
+def load_arrays(problem: LoadProblem) -> Arrays:
+    """The problem for compiled code."""
+    messages = np.array([stream.messages for stream in problem.streams], np.float64)
+    nets = nets_of(problem.streams, messages)
     machine = Devices(
-        np.array([row.capacity for row in problem.rows], np.float64),
+        capacity_of(problem.units),
         np.array(problem.latency, np.float64),
         np.array(problem.seconds_per_byte, np.float64),
         np.array(problem.occupied, np.bool_),
         problem.multicast,
     )
-    for device in range(problem.device_count):
-        machine.latency[device, device] = machine.seconds_per_byte[device, device] = 0.0
-    return Arrays(units, nets, machine)
+    np.fill_diagonal(machine.latency, 0.0)
+    np.fill_diagonal(machine.seconds_per_byte, 0.0)
+    seconds = np.array(problem.seconds, np.float64)
+    return Arrays(units_of(problem.units, seconds, nets), nets, machine)
 
 
-class LoadSearch(MultilevelSearch):
+def search_loads(problem: LoadProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
+    """The least bottleneck: annealing first, then CP-SAT from the best, for a bound too."""
+    from placer.solving.objectives.throughput.model import LoadModel
+    from placer.solving.process.cp_sat_run import run_cp_sat
+
+    best.raise_bound(problem.least())
+    variables = (problem.units.unit_count + len(problem.streams)) * problem.units.device_count
+    proves = variables <= _SCHEDULE.most_variables
+    search = LoadSearch(problem, hints, effort.seed, best.keep)
+    share = _SCHEDULE.annealing_share if proves else 1.0
+    search.run(effort.until(share), effort.work_limit, effort.threads)
+    found = best.answer.device_of
+    if proves and found is not None and time.time() < effort.deadline:
+        run_cp_sat(LoadModel(problem, found), best, effort)
+
+
+class LoadSearch(MultilevelSearch[None]):
     """The search over one problem; ``on_better`` is told of every better placement."""
 
-    def __init__(
-        self, problem: LoadProblem, hint: Sequence[int] | None, seed: int, on_better: OnBetter
-    ) -> None:
-        super().__init__(to_arrays(problem), hint, seed, on_better)
-        for found in self._segments(self.arrays, _FIRST_ORDERS):
+    def __init__(self, problem: LoadProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
+        super().__init__(load_arrays(problem), hints, seed, on_better)
+        for found in self._segments(self.finest, _SCHEDULE.first_orders):
             self.keep(found)
 
-    def judge(self, arrays: Arrays, device_of: Ints) -> Found:
+    def judge(self, level: Level[None], device_of: Ints) -> Found:
         """The placement with its largest load."""
-        state = new_state(arrays, device_of)
-        fits = all(keeps_rows(arrays, state, device) for device in range(len(state.load)))
+        state = new_state(level.arrays, device_of)
+        fits = all(keeps_rows(level.arrays, state, device) for device in range(len(state.load)))
         return Found(float(state.load.max()) if fits else np.inf, device_of)
 
-    def improve(self, arrays: Arrays, device_of: Ints, free: Ints, temperature: float) -> Ints:
+    def improve(self, level: Level[None], device_of: Ints, free: Ints, temperature: float) -> Ints:
         """Annealing of a power mean of the loads."""
-        steps = min(_MOST_FIRST_STEPS, _FIRST_STEPS_PER_UNIT * len(free))
-        steps += _STEPS_PER_UNIT * len(free)
-        power = float(self.random.choice(_POWERS))
-        _, best = anneal(arrays, device_of, free, self.next_seed(), steps, temperature, power)
+        steps = min(_SCHEDULE.most_first_steps, _SCHEDULE.first_steps_per_unit * len(free))
+        steps += _SCHEDULE.steps_per_unit * len(free)
+        power = float(self.random.choice(_SCHEDULE.powers))
+        _, best = anneal(level.arrays, device_of, free, self.next_seed(), steps, temperature, power)
         return best
 
     def sizes(self, arrays: Arrays) -> Floats:
@@ -94,14 +96,15 @@ class LoadSearch(MultilevelSearch):
         fastest: Floats = arrays.units.seconds.min(axis=1)
         return fastest
 
-    def fresh(self, arrays: Arrays) -> list[Found]:
+    def fresh(self, level: Level[None]) -> list[Found]:
         """One segment per device along some topological orders."""
-        return self._segments(arrays, _CYCLE_ORDERS)
+        return self._segments(level, _SCHEDULE.cycle_orders)
 
-    def _segments(self, arrays: Arrays, orders: int) -> list[Found]:
+    def _segments(self, level: Level[None], orders: int) -> list[Found]:
+        arrays = level.arrays
         pinned = arrays.units.allowed.sum(axis=1) == 1
         free = np.flatnonzero(~pinned)
-        if not 0 < len(free) <= _MOST_SPLIT_UNITS:
+        if not 0 < len(free) <= _SCHEDULE.most_split_units:
             return []
         widest = arrays.units.allowed[free].all(axis=0)
         found = []
@@ -113,7 +116,7 @@ class LoadSearch(MultilevelSearch):
             if np.isfinite(value):
                 device_of = arrays.units.allowed.argmax(axis=1).astype(np.int64)
                 device_of[order] = device_at
-                found.append(self.judge(arrays, device_of))
+                found.append(self.judge(level, device_of))
         return [each for each in found if np.isfinite(each.value)]
 
     def _order(self, arrays: Arrays, *, shuffled: bool) -> Ints:

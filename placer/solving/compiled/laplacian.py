@@ -7,9 +7,6 @@ import numpy.typing as npt
 
 Matrix = npt.NDArray[np.float64]
 
-MOST_PINS = 64
-"""Larger nets pull everything together and say little."""
-
 MOST_UNITS = 400
 """Eigenvectors of a dense matrix of this size take a few hundredths of a second."""
 

@@ -1,6 +1,6 @@
 """Compiles the search ahead of its first use.
 
-    python -m placer.solving.process.warm_up
+    python -m placer.solving.warm_up
 
 Numba compiles each function at its first call and keeps it beside the sources.  The first
 placement on a machine would spend most of a short time limit on that.
@@ -15,7 +15,7 @@ from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.placement_problem import OBJECTIVES, PlacementProblem, ProblemTensor
 from placer.solving.peaks.problem import to_peak_problem
 from placer.solving.process.child_search import search_in_child
-from placer.solving.reduction.reduced_problem import reduce_to_units
+from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.solution import SolverParameters
 from placer.solving.solver import solve
 
@@ -78,7 +78,8 @@ def warm_up(seconds: float = _SECONDS) -> None:
         solve(replace(problem, objective=objective), parameters)
     units, lifetimes = reduce_to_units(problem), sample_lifetimes(problem)
     peaks = to_peak_problem(problem, units, lifetimes, problem.capacity_bytes)
-    search_in_child(peaks, None, replace(parameters, work_limit=2 * _WORK), seconds)
+    counted = replace(parameters, work_limit=2 * _WORK)
+    search_in_child("placer.solving.peaks.search:search_peaks", peaks, [], counted, seconds)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The placement problem as the search sees it: units, nets and rows.
+"""The placement problem as every search sees it: units, nets and rows.
 
 A unit is a set of ops that share a device, a net a tensor between units, a row one memory limit
 per device (a moment of the step, or the budget of spilling).
@@ -6,15 +6,11 @@ per device (a moment of the step, or the budget of spilling).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.solving.reduction.nets import merge_nets
-
-SCHEMA = "placer.reduced/2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +22,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReducedProblem:
+class UnitProblem:
     """Units instead of ops; whatever is optimal here is optimal for the problem it came from.
 
     ``allowed`` has the device numbers of each unit (empty: it fits nowhere), ``unit_of`` the unit
@@ -64,6 +60,11 @@ class ReducedProblem:
         """
         return tuple(device_of[op] for op in self.anchor)
 
+    def alone(self) -> UnitProblem:
+        """The problem of the units for themselves, each of which is then its own op."""
+        units = tuple(range(self.unit_count))
+        return replace(self, unit_of=units, anchor=units, ties=())
+
     def value(self, device_of_unit: Sequence[int]) -> int:
         """The cost of a placement of the units in bytes."""
         total = sum(
@@ -91,49 +92,6 @@ class ReducedProblem:
                 return False
         return True
 
-    def to_json(self, hint: Sequence[int] | None = None) -> str:
-        """The problem and a placement to start from as JSON text, without the ops that it
-        came from (and ``ties``)."""
-        content = {
-            "schema": SCHEMA,
-            "device_count": self.device_count,
-            "host": self.host,
-            "allowed": self.allowed,
-            "nets": [(net.producer, net.consumers, net.bytes) for net in self.nets],
-            "rows": [(row.weights, row.capacity) for row in self.rows],
-            "host_cost": self.host_cost,
-            "hint": hint,
-        }
-        return json.dumps(content)
-
-
-def from_json(text: str) -> tuple[ReducedProblem, tuple[int, ...] | None]:
-    """The reduced problem and the hint written by :meth:`ReducedProblem.to_json`; its units are its
-    own ops.
-
-    Raises ``ValueError`` if the text is not of this schema.
-    """
-    data: dict[str, Any] = json.loads(text)
-    if data.get("schema") != SCHEMA:
-        raise ValueError(f"not a {SCHEMA} document")
-    problem = ReducedProblem(
-        device_count=data["device_count"],
-        host=data["host"],
-        allowed=tuple(map(tuple, data["allowed"])),
-        nets=tuple(
-            ProblemTensor(producer=producer, consumers=tuple(consumers), bytes=size)
-            for producer, consumers, size in data["nets"]
-        ),
-        rows=tuple(
-            Row(weights=tuple(weights), capacity=tuple(capacity))
-            for weights, capacity in data["rows"]
-        ),
-        host_cost=tuple(data["host_cost"]),
-        unit_of=tuple(range(len(data["allowed"]))),
-        anchor=tuple(range(len(data["allowed"]))),
-    )
-    return problem, None if data["hint"] is None else tuple(data["hint"])
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpillRules:
@@ -149,7 +107,7 @@ class SpillRules:
     candidates: frozenset[int] | None = None
 
 
-def reduce_to_units(problem: PlacementProblem, spill: SpillRules | None = None) -> ReducedProblem:
+def reduce_to_units(problem: PlacementProblem, spill: SpillRules | None = None) -> UnitProblem:
     """One unit per group; with ``spill``, spillable groups may use the host too."""
     unit_of = _number_groups(problem.group)
     count = max(unit_of, default=-1) + 1
@@ -162,7 +120,7 @@ def reduce_to_units(problem: PlacementProblem, spill: SpillRules | None = None) 
     minimise_spill = spill is not None and spill.minimise
     nets = () if minimise_spill else merge_nets(problem.tensors, unit_of)
     host_cost = tuple(spilled) if minimise_spill else (0,) * count
-    return ReducedProblem(
+    return UnitProblem(
         device_count=len(problem.device_names),
         host=problem.host,
         allowed=tuple(

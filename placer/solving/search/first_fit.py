@@ -1,0 +1,157 @@
+"""A first placement without OR-Tools and without compiled code: what is left if the search fails.
+
+Orders of the units in which neighbours share bytes are cut into one segment per device where the
+least crosses, or filled into device after device.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from placer.solving.compiled.laplacian import MOST_UNITS, Matrix, slow_modes
+from placer.solving.reduction.unit_problem import UnitProblem
+from placer.solving.search.linear_split import split
+
+_MOST_READERS = 16
+"""Nets with more say little about who belongs together, and take long to go through."""
+
+_MODES = 2
+"""Orders along the slowest modes of the Laplacian, where there are few units."""
+
+Placement = tuple[int, ...]
+
+
+def first_placement(
+    problem: UnitProblem, hints: Sequence[Sequence[int]], deadline: float
+) -> Placement | None:
+    """The best of the ``hints`` that keep all limits and of a few fillings, ``None`` if there is
+    none; after ``deadline`` (of ``time.monotonic()``) no filling is begun but to find any."""
+    found = [(problem.value(hint), tuple(hint)) for hint in hints if problem.is_feasible(hint)]
+    for placement in _fillings(problem) if all(problem.allowed) else ():
+        if placement is not None and problem.is_feasible(placement):
+            found.append((problem.value(placement), placement))
+        if found and (min(found)[0] == 0 or time.monotonic() > deadline):
+            break
+    return min(found)[1] if found else None
+
+
+def _fillings(problem: UnitProblem) -> Iterator[Placement | None]:
+    """Placements along some orders of the units, ``None`` where they do not fit."""
+    filling = _Filling(problem)
+    for order in (list(range(problem.unit_count)), adjacency_order(problem)):
+        yield filling.in_segments(order)
+        yield filling.one_by_one(order, goes_back=False)
+    if problem.nets and 2 < problem.unit_count <= MOST_UNITS:
+        for mode in slow_modes(_clique_weights(problem), _MODES, within_parts=True):
+            yield filling.in_segments(np.argsort(mode, kind="stable").tolist())
+    yield filling.one_by_one(filling.heaviest_first(), goes_back=True)
+
+
+class _Filling:
+    """Weights and capacities as floats: beyond 2**53 bytes rounding may fill a device too full."""
+
+    def __init__(self, problem: UnitProblem) -> None:
+        self.problem = problem
+        rows, count = len(problem.rows), problem.device_count
+        self.weights = np.array([row.weights for row in problem.rows], np.float64)
+        self.weights = self.weights.reshape(rows, problem.unit_count)
+        self.capacity = np.array([row.capacity for row in problem.rows], np.float64)
+        self.capacity = self.capacity.reshape(rows, count)
+        self.devices = sorted(range(count), key=lambda device: device == problem.host)
+
+    def heaviest_first(self) -> list[int]:
+        """The units by the largest share of any row that they take."""
+        totals = np.maximum(1.0, self.weights.sum(axis=1, keepdims=True))
+        share = (self.weights / totals).max(axis=0, initial=0.0)
+        order: list[int] = np.argsort(-share, kind="stable").tolist()
+        return order
+
+    def in_segments(self, order: Sequence[int]) -> Placement | None:
+        """One segment per device of the units that may use what most may, after the others."""
+        allowed = self.problem.allowed
+        sets = Counter(frozenset(devices) for devices in allowed if len(devices) > 1)
+        common = sets.most_common(1)[0][0] if sets else frozenset()
+        is_free = [len(devices) > 1 and common.issubset(devices) for devices in allowed]
+        free = np.array([unit for unit in order if is_free[unit]], np.int64)
+        room = self.capacity.copy()
+        device_of = self._place([unit for unit in order if not is_free[unit]], room, goes_back=True)
+        segments = split(self.problem, free, [d for d in self.devices if d in common], room)
+        if device_of is None or segments is None:
+            return None
+        device_of.update(zip(free.tolist(), segments, strict=True))
+        return tuple(device_of[unit] for unit in range(len(allowed)))
+
+    def one_by_one(self, order: Sequence[int], *, goes_back: bool) -> Placement | None:
+        """Each unit on the first device where it fits, from the last one on unless it
+        ``goes_back``; those that have one device only come first."""
+        allowed = self.problem.allowed
+        order = sorted(order, key=lambda unit: len(allowed[unit]) > 1)
+        device_of = self._place(order, self.capacity.copy(), goes_back=goes_back)
+        if device_of is None:
+            return None
+        return tuple(device_of[unit] for unit in range(len(allowed)))
+
+    def _place(
+        self, order: Sequence[int], room: npt.NDArray[np.float64], *, goes_back: bool
+    ) -> dict[int, int] | None:
+        """Device by unit, taken out of ``room[row, device]``; ``None`` if one fits nowhere."""
+        device_of: dict[int, int] = {}
+        current = 0
+        for unit in order:
+            weight, allowed = self.weights[:, unit], self.problem.allowed[unit]
+            turn = self.devices if goes_back else self.devices[current:] + self.devices[:current]
+            fits = (d for d in turn if d in allowed and (weight <= room[:, d]).all())
+            device = next(fits, None)
+            if device is None:
+                return None
+            if len(allowed) > 1:
+                current = max(current, self.devices.index(device))
+            device_of[unit] = device
+            room[:, device] -= weight
+        return device_of
+
+
+def _clique_weights(problem: UnitProblem) -> Matrix:
+    """What ties units: every net is a clique, its bytes divided among the ties of each unit."""
+    weight = np.zeros((problem.unit_count, problem.unit_count))
+    for net in problem.nets:
+        if len(net.consumers) < 4 * _MOST_READERS:
+            pins = np.asarray((net.producer, *net.consumers))
+            weight[np.ix_(pins, pins)] += net.bytes / len(net.consumers)
+    np.fill_diagonal(weight, 0.0)
+    return weight
+
+
+def adjacency_order(problem: UnitProblem) -> list[int]:
+    """The units one after the other, always the one that shares most bytes with those before.
+
+    H. Nagamochi, T. Ibaraki, Computing Edge-Connectivity in Multigraphs and Capacitated Graphs,
+    SIAM J. Discrete Math. 5 (1992), doi:10.1137/0405004, on maximum adjacency orderings.
+    """
+    neighbours: list[dict[int, float]] = [{} for _ in problem.allowed]
+    for net in problem.nets:
+        if len(net.consumers) <= _MOST_READERS:
+            share = net.bytes / len(net.consumers)
+            for unit in net.consumers:
+                for one, other in ((net.producer, unit), (unit, net.producer)):
+                    neighbours[one][other] = neighbours[one].get(other, 0.0) + share
+    shared = [0.0] * problem.unit_count
+    order: dict[int, None] = {}
+    for first in range(problem.unit_count):
+        waiting = [(0.0, first)]
+        while waiting:
+            unit = heapq.heappop(waiting)[1]
+            if unit in order:
+                continue
+            order[unit] = None
+            for other, size in neighbours[unit].items():
+                if other not in order:
+                    shared[other] += size
+                    heapq.heappush(waiting, (-shared[other], other))
+    return list(order)
