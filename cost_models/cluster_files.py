@@ -116,11 +116,9 @@ def _toml_device(row: Table, path: Path) -> DeviceDraft:
     known = preset(row["model"]) if row.get("model") else preset(row.get("type", named_type))
     if known.type != named_type or row.get("type", named_type).upper() != named_type:
         raise ValueError(f"{where}: its name says {named_type}, its type or model something else")
-    wrong = [key for key in sorted(rates & set(row)) if not _is_positive(row[key])]
-    if wrong:
-        raise ValueError(f"{where}: {wrong[0]} must be a number above zero, got {row[wrong[0]]!r}")
+    given: list[tuple[str, Any]] = [(key, row[key]) for key in sorted(rates & set(row))]
+    _check_positive(given, where)
     memory = positive_bytes(row["memory"], where) if "memory" in row else None
-    given = [(key, row[key]) for key in sorted(rates & set(row))]
     if "efficiency" in row:
         given.append(("efficiency", _toml_efficiency(row["efficiency"], where)))
     return DeviceDraft(name=name, preset=known, memory_bytes=memory, rates=tuple(given))
@@ -133,12 +131,14 @@ def _toml_efficiency(table: object, where: str) -> dict[str, Efficiency]:
     for kind, row in table.items():
         kind_where = f"{where}: efficiency of {kind}"
         _check_keys(row, {"compute", "memory", "launch_seconds"}, kind_where)
-        wrong = [key for key in sorted(row) if not _is_positive(row[key])]
-        if wrong:
-            raise ValueError(
-                f"{kind_where}: {wrong[0]} must be a number above zero, got {row[wrong[0]]!r}"
-            )
+        _check_positive(sorted(row.items()), kind_where)
     return {kind: Efficiency(**row) for kind, row in table.items()}
+
+
+def _check_positive(rates: Iterable[tuple[str, object]], where: str) -> None:
+    for key, value in rates:
+        if not _is_positive(value):
+            raise ValueError(f"{where}: {key} must be a number above zero, got {value!r}")
 
 
 def _is_positive(value: object) -> bool:
@@ -199,10 +199,10 @@ def cluster_toml(cluster: Cluster) -> str:
     tables = [
         *(_device_tables(device) for device in cluster.devices),
         *(
-            _table("[link]", {"from": source, "to": target, **_rates(link)})
+            _table("[link]", {"from": source, "to": target, **asdict(link)})
             for (source, target), link in cluster.links.items()
         ),
-        _table("default_link", _rates(cluster.default_link)),
+        _table("default_link", asdict(cluster.default_link)),
     ]
     return "\n".join(tables)
 
@@ -225,10 +225,6 @@ def _device_tables(device: DeviceProperties) -> str:
         _table(f"device.efficiency.{kind}", asdict(row)) for kind, row in device.efficiency.items()
     ]
     return "".join((_table("[device]", values), *reached))
-
-
-def _rates(link: Link) -> Table:
-    return {"bandwidth": link.bandwidth, "latency": link.latency}
 
 
 def _table(heading: str, values: Table) -> str:

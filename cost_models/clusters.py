@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -10,13 +11,7 @@ from pathlib import Path
 from cost_models import device_names
 from cost_models.byte_sizes import format_bytes, parse_reserve
 from cost_models.cluster_files import DeviceDraft, named_once, positive_bytes, read_cluster_file
-from cost_models.devices import (
-    Cluster,
-    DevicePreset,
-    DeviceProperties,
-    host_memory_bytes,
-    preset,
-)
+from cost_models.devices import Cluster, DevicePreset, DeviceProperties, host_memory_bytes, preset
 
 HOST = "CPU:0"
 """The device that always exists, and where inputs arrive."""
@@ -59,15 +54,14 @@ def parse_cluster(
     if all(draft.name != HOST for draft in drafts):
         drafts.append(DeviceDraft(name=HOST, preset=preset("CPU")))
     caps = _parse_caps(max_memory, [draft.name for draft in drafts])
-    devices = [_device(draft, caps.get(draft.name)) for draft in drafts]
     return Cluster(
-        devices=tuple(_with_reserve(device, reserve) for device in devices),
+        devices=tuple(_device(draft, caps.get(draft.name), reserve) for draft in drafts),
         default_link=default,
         links=links,
     )
 
 
-def _device(draft: DeviceDraft, cap: int | None) -> DeviceProperties:
+def _device(draft: DeviceDraft, cap: int | None, reserve: str | int | None) -> DeviceProperties:
     """The device with its memory: the cap, else what was given, else the preset's or the host's."""
     memory = cap or draft.memory_bytes or draft.preset.memory_bytes
     if memory is None and draft.preset.type != "CPU":
@@ -75,23 +69,20 @@ def _device(draft: DeviceDraft, cap: int | None) -> DeviceProperties:
             f"{draft.name} has no memory size; write it as {draft.preset.type}:8GiB, name a model "
             f"such as A100-40GB, or cap it with a maximum memory such as {draft.name}=8GiB"
         )
+    if memory is None:
+        memory = host_memory_bytes()
     known = draft.preset
     device = DeviceProperties(
         name=draft.name,
         type=known.type,
         model="" if known.model == known.type else known.model,
-        memory_limit_bytes=host_memory_bytes() if memory is None else memory,
+        memory_limit_bytes=memory,
+        reserve_bytes=0 if draft.name == HOST else parse_reserve(reserve, memory),
         peak_flops=known.peak_flops,
         memory_bandwidth=known.memory_bandwidth,
         launch_seconds=known.launch_seconds,
     )
     return replace(device, **dict(draft.rates))
-
-
-def _with_reserve(device: DeviceProperties, reserve: str | int | None) -> DeviceProperties:
-    if device.name == HOST:
-        return device
-    return replace(device, reserve_bytes=parse_reserve(reserve, device.memory_limit_bytes))
 
 
 def _parse_spec(spec: str) -> list[DeviceDraft]:
@@ -100,18 +91,12 @@ def _parse_spec(spec: str) -> list[DeviceDraft]:
     taken = named_once(name for name, _, _, _ in items if name)
     drafts = []
     for name, known, memory_bytes, count in items:
+        numbered = (f"{known.type}:{index}" for index in itertools.count())
         for _ in range(count):
-            free = name or _next_free(known.type, taken)
+            free = name or next(other for other in numbered if other not in taken)
             taken.add(free)
             drafts.append(DeviceDraft(name=free, preset=known, memory_bytes=memory_bytes))
     return drafts
-
-
-def _next_free(device_type: str, taken: set[str]) -> str:
-    index = 0
-    while f"{device_type}:{index}" in taken:
-        index += 1
-    return f"{device_type}:{index}"
 
 
 def _parse_item(item: str) -> tuple[str, DevicePreset, int | None, int]:
@@ -157,12 +142,12 @@ def _parse_caps(
     max_memory: str | Mapping[int | str, int | str] | None, names: list[str]
 ) -> dict[str, int]:
     """Caps in bytes by device name; ``ValueError`` if one is for a device that is not there."""
-    caps: dict[str, int] = {}
-    for key, size in _cap_rows(max_memory):
-        cap = positive_bytes(size, f"maximum memory of {key}")
-        for name in _capped(key, names):
-            caps[name] = cap
-    return caps
+    return {
+        name: cap
+        for key, size in _cap_rows(max_memory)
+        for cap in (positive_bytes(size, f"maximum memory of {key}"),)
+        for name in _capped(key, names)
+    }
 
 
 def _cap_rows(

@@ -75,6 +75,9 @@ def fit_device(
     if not working:
         raise ValueError("no op of these costs does any work: there is nothing to fit to")
     idle = [s for s in plain if not (s.cost.flops or s.cost.bytes_accessed)]
+    idle_of: dict[str, list[Sample]] = defaultdict(list)
+    for sample in idle:
+        idle_of[sample.cost.op_type].append(sample)
     peak_flops = _peak((s.cost.flops, s.seconds) for s in working) or device.peak_flops
     bandwidth = _peak((s.cost.bytes_accessed, s.seconds) for s in working)
     peaked = replace(
@@ -85,7 +88,7 @@ def fit_device(
     efficiency = {fit.kind: fit.efficiency for fit in fits}
     efficiency |= {
         op_type: Efficiency(launch_seconds=_mean_seconds(found))
-        for op_type, found in _by_type(idle).items()
+        for op_type, found in sorted(idle_of.items())
         if len(found) >= LEAST_SAMPLES
     }
     fitted = replace(
@@ -99,10 +102,6 @@ def fit_device(
 
 def slowed(device: DeviceProperties, factor: float) -> DeviceProperties:
     """``device`` on which everything takes ``factor`` times as long."""
-
-    def longer(seconds: float | None) -> float | None:
-        return None if seconds is None else _rounded(seconds * factor)
-
     return replace(
         device,
         peak_flops=_rounded(device.peak_flops / factor),
@@ -110,8 +109,9 @@ def slowed(device: DeviceProperties, factor: float) -> DeviceProperties:
         launch_seconds=_rounded(device.launch_seconds * factor),
         dispatch_seconds=_rounded(device.dispatch_seconds * factor),
         efficiency={
-            kind: replace(found, launch_seconds=longer(found.launch_seconds))
+            kind: replace(found, launch_seconds=seconds and _rounded(seconds * factor))
             for kind, found in device.efficiency.items()
+            for seconds in (found.launch_seconds,)
         },
     )
 
@@ -136,13 +136,6 @@ def _kinds(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
         for kind, found in sorted(groups.items())
         if len(found) >= LEAST_SAMPLES or kind in families
     }
-
-
-def _by_type(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
-    found: dict[str, list[Sample]] = defaultdict(list)
-    for sample in samples:
-        found[sample.cost.op_type].append(sample)
-    return dict(sorted(found.items()))
 
 
 def _mean_seconds(samples: Sequence[Sample]) -> float:

@@ -9,7 +9,7 @@ is a GPU.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 _SHORT_TYPES = re.compile(r"(XLA_)?(CPU|GPU|TPU)|TPU_SYSTEM|TPU_REPLICATED_CORE")
 _JOB = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -66,8 +66,8 @@ def parse(text: str | int) -> DeviceName:
 def _parse_parts(name: str) -> DeviceName:
     """The name split at ``/``, later parts overriding earlier ones as TensorFlow does."""
     found = DeviceName()
-    for part in name.strip("/").split("/"):
-        key, _, value = part.partition(":")
+    for text in name.strip("/").split("/"):
+        key, _, value = text.partition(":")
         match key.lower():
             case "job" if value == "*" or _JOB.fullmatch(value):
                 found = replace(found, job=None if value == "*" else value)
@@ -78,7 +78,7 @@ def _parse_parts(name: str) -> DeviceName:
             case "device":
                 found = _with_device(found, value, name)
             case "cpu" | "gpu" | "tpu":
-                found = _with_device(found, part, name)
+                found = _with_device(found, text, name)
             case _:
                 raise _nonsense(name)
     return found
@@ -163,15 +163,10 @@ def merge(name: str | DeviceName, override: str | DeviceName) -> DeviceName:
     """
     base = name if isinstance(name, DeviceName) else parse(name)
     over = override if isinstance(override, DeviceName) else parse(override)
-    same_type = over.type is None or over.type == base.type
-    index = base.index if over.index is None and same_type else over.index
-    return DeviceName(
-        job=over.job if over.job is not None else base.job,
-        replica=over.replica if over.replica is not None else base.replica,
-        task=over.task if over.task is not None else base.task,
-        type=over.type if over.type is not None else base.type,
-        index=index,
-    )
+    if over.type not in (None, base.type):
+        base = replace(base, index=None)
+    given = {part: value for part, value in asdict(over).items() if value is not None}
+    return replace(base, **given)
 
 
 def matches(partial: str | int | DeviceName, full: str | int | DeviceName) -> bool:
@@ -184,14 +179,5 @@ def matches(partial: str | int | DeviceName, full: str | int | DeviceName) -> bo
     (True, True, False)
     """
     request = partial if isinstance(partial, DeviceName) else parse(partial)
-    device = _one_device(full)
-    return all(
-        wanted is None or wanted == found
-        for wanted, found in (
-            (request.job, device.job),
-            (request.replica, device.replica),
-            (request.task, device.task),
-            (request.type, device.type),
-            (request.index, device.index),
-        )
-    )
+    device = asdict(_one_device(full))
+    return all(wanted in (None, device[part]) for part, wanted in asdict(request).items())

@@ -77,13 +77,8 @@ FREE: Mapping[str, str] = {
     """,
 }
 
-
 _DATASET = re.compile(r"Dataset(V\d+)?$")
-
-
-@cache
-def _category_by_type() -> dict[str, str]:
-    return {op_type: category for category, listed in FREE.items() for op_type in listed.split()}
+_CATEGORIES = {op_type: why for why, listed in FREE.items() for op_type in listed.split()}
 
 
 @cache
@@ -98,4 +93,4 @@ def free_category(op_type: str) -> str | None:
     """
     if _DATASET.search(op_type):
         return "handle"
-    return _category_by_type().get(op_type)
+    return _CATEGORIES.get(op_type)

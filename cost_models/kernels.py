@@ -1,7 +1,7 @@
 """Where can an op run, and which of its arguments stay in host memory?
 
 The answer comes from a registry of kernels: a snapshot of TensorFlow's own (``data/kernels.json``,
-written by ``benchmarks/inputs/kernel_snapshot.py``), or one that is given.  Kernels are chosen as
+written by ``benchmarks/inputs/kernel_snapshot.py``).  Kernels are chosen as
 ``FindKernelRegistration`` of ``tensorflow/core/framework/op_kernel.cc`` does, host memory as
 ``MemoryTypesForNode`` of ``memory_types.cc`` does.
 """
@@ -47,9 +47,9 @@ class Kernel:
     priority: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Argument:
-    """One input or output argument of an op definition.
+    """One input or output argument of an op definition: what the snapshot has between colons.
 
     ``type_attribute``, ``number_attribute`` and ``list_attribute`` name the attributes that give
     its dtype, how many tensors it stands for, and the dtypes of a list.
@@ -100,17 +100,15 @@ class KernelRegistry:
         return self._read[op_type]
 
     def _op_kernels(self, row: Mapping[str, Any]) -> OpKernels:
-        inputs, outputs = _arguments(row.get("in", "")), _arguments(row.get("out", ""))
-        kernels = {
-            device: tuple(self._kernel(*kernel) for kernel in row[device])
-            for device in ("CPU", "GPU", "DEFAULT")
-            if device in row
-        }
         return OpKernels(
-            inputs=inputs,
-            outputs=outputs,
+            inputs=_arguments(row.get("in", "")),
+            outputs=_arguments(row.get("out", "")),
             defaults=row.get("defaults", {}),
-            kernels=kernels,
+            kernels={
+                device: tuple(self._kernel(*kernel) for kernel in row[device])
+                for device in ("CPU", "GPU", "DEFAULT")
+                if device in row
+            },
         )
 
     def _kernel(
@@ -130,11 +128,7 @@ class KernelRegistry:
 
 def _arguments(text: str) -> tuple[Argument, ...]:
     """The arguments written as ``name:type:number:list``, separated by blanks."""
-    rows = [[*argument.split(":"), "", "", ""] for argument in text.split()]
-    return tuple(
-        Argument(name=row[0], type_attribute=row[1], number_attribute=row[2], list_attribute=row[3])
-        for row in rows
-    )
+    return tuple(Argument(*argument.split(":")) for argument in text.split())
 
 
 @cache
@@ -144,31 +138,30 @@ def snapshot() -> KernelRegistry:
     return KernelRegistry(json.loads(text))
 
 
-def known(op_type: str, registry: KernelRegistry | None = None) -> bool:
+def known(op_type: str) -> bool:
     """Does the op type have a kernel on any device?
 
     >>> known("MatMul"), known("MyOp")
     (True, False)
     """
-    return op_type in (registry or snapshot())
+    return op_type in snapshot()
 
 
-def only_on_accelerators(op_type: str, registry: KernelRegistry | None = None) -> bool:
+def only_on_accelerators(op_type: str) -> bool:
     """Does the op type have kernels, but none on a CPU whatever its dtypes (``CudnnRNN``)?
 
     >>> only_on_accelerators("CudnnRNN"), only_on_accelerators("MatMul")
     (True, False)
     """
-    registry = registry or snapshot()
-    return op_type in registry and registry[op_type].kernels.keys().isdisjoint(("CPU", "DEFAULT"))
+    return known(op_type) and snapshot()[op_type].kernels.keys().isdisjoint(("CPU", "DEFAULT"))
 
 
-def has_cpu_kernel(info: OpInfo, registry: KernelRegistry | None = None) -> bool:
+def has_cpu_kernel(info: OpInfo) -> bool:
     """Does the op, with its dtypes, have a kernel on a CPU?"""
-    return _find("CPU", info, registry or snapshot()) is not None
+    return _find("CPU", info) is not None
 
 
-def gpu_kernel(info: OpInfo, registry: KernelRegistry | None = None) -> KernelMatch | None:
+def gpu_kernel(info: OpInfo) -> KernelMatch | None:
     """The kernel that runs the op on a GPU, or ``None`` if there is none for its dtypes.
 
     Strings and resources are always in host memory.  The ops that call functions (``While``,
@@ -177,11 +170,10 @@ def gpu_kernel(info: OpInfo, registry: KernelRegistry | None = None) -> KernelMa
     >>> gpu_kernel(OpInfo(op="NoOp"))
     KernelMatch(host_inputs=frozenset(), host_outputs=frozenset())
     """
-    registry = registry or snapshot()
-    kernel = _find("GPU", info, registry)
+    kernel = _find("GPU", info)
     if kernel is None:
         return None
-    op = registry[info.op]
+    op = snapshot()[info.op]
     on_host = _ALWAYS_ON_HOST | ({"int32"} if info.op in _FUNCTION_CALLS else frozenset())
     named = frozenset() if info.op in _FUNCTION_CALLS else kernel.host_arguments
     return KernelMatch(
@@ -190,11 +182,11 @@ def gpu_kernel(info: OpInfo, registry: KernelRegistry | None = None) -> KernelMa
     )
 
 
-def _find(device_type: str, info: OpInfo, registry: KernelRegistry) -> Kernel | None:
+def _find(device_type: str, info: OpInfo) -> Kernel | None:
     """The matching kernel of highest priority of the device type, else of ``DEFAULT``."""
-    if info.op not in registry:
+    if not known(info.op):
         return None
-    op = registry[info.op]
+    op = snapshot()[info.op]
     label = info.attributes.get(_LABEL, "")
     for device in (device_type, "DEFAULT"):
         matching = [

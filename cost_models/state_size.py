@@ -7,11 +7,12 @@ from math import prod
 from cost_models.op_info import OpInfo
 from cost_models.tensor_size import element_bytes, is_known, tensor_bytes
 
-_VARIABLES = frozenset({"VarHandleOp", "VariableV2", "Variable"})
-"""Ops that hold a tensor of their own, described by ``dtype`` and ``shape``."""
-
-_ACCUMULATORS = frozenset({"ConditionalAccumulator", "ResourceConditionalAccumulator"})
-"""They sum gradients into a tensor of ``shape`` between steps."""
+_HOLDERS = frozenset(
+    {"VarHandleOp", "VariableV2", "Variable"}
+    | {"ConditionalAccumulator", "ResourceConditionalAccumulator"}
+)
+"""Ops that hold a tensor of their own, described by ``dtype`` and ``shape``: variables, and what
+sums gradients between steps."""
 
 _CONSTANTS = frozenset({"Const", "HostConst", "ImmutableConst", "GuaranteeConst"})
 
@@ -25,7 +26,7 @@ def persistent_bytes(info: OpInfo) -> int | None:
     >>> persistent_bytes(OpInfo(op="VariableV2", attributes={"dtype": "float32", "shape": (2, 3)}))
     24
     """
-    if info.op in _VARIABLES or info.op in _ACCUMULATORS:
+    if info.op in _HOLDERS:
         return _attribute_bytes(info.attributes.get("dtype"), info.attributes.get("shape"))
     if info.op == "_VarHandlesOp":
         return _sum_of_handles(info)
@@ -52,10 +53,5 @@ def _sum_of_handles(info: OpInfo) -> int | None:
     dtypes, shapes = info.attributes.get("dtypes"), info.attributes.get("shapes")
     if not isinstance(dtypes, tuple | list) or not isinstance(shapes, tuple | list):
         return None
-    total = 0
-    for dtype, shape in zip(dtypes, shapes, strict=True):
-        size = _attribute_bytes(dtype, shape)
-        if size is None:
-            return None
-        total += size
-    return total
+    sizes = [*map(_attribute_bytes, dtypes, shapes)]
+    return None if None in sizes else sum(size or 0 for size in sizes)

@@ -7,48 +7,26 @@ unknown dimension as 1, and the cost is marked inaccurate.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from math import prod
 
 from cost_models.op_info import Shape, TensorProperties
 
-_ELEMENT_BYTES = {
-    "bool": 1,
-    "int8": 1,
-    "uint8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
-    "complex64": 8,
-    "complex128": 16,
-    "qint8": 1,
-    "quint8": 1,
-    "qint16": 2,
-    "quint16": 2,
-    "qint32": 4,
-    "float8_e5m2": 1,
-    "float8_e4m3fn": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e4m3b11fnuz": 1,
-    "float8_e5m2fnuz": 1,
+_DTYPES: Mapping[int | None, str] = {
     # TensorFlow gives each element of a type under 8 bits a byte of its own.
-    "int4": 1,
-    "uint4": 1,
-    "int2": 1,
-    "uint2": 1,
-    "float4_e2m1fn": 1,
+    1: """
+        bool int8 uint8 qint8 quint8 float8_e5m2 float8_e4m3fn float8_e4m3fnuz float8_e4m3b11fnuz
+        float8_e5m2fnuz int4 uint4 int2 uint2 float4_e2m1fn
+    """,
+    2: "int16 uint16 float16 bfloat16 qint16 quint16",
+    4: "int32 uint32 float32 qint32",
+    8: "int64 uint64 float64 complex64",
+    16: "complex128",
     # How much these hold follows from no shape.
-    "string": None,
-    "variant": None,
-    "resource": None,
+    None: "string variant resource",
 }
+_ELEMENT_BYTES = {dtype: size for size, listed in _DTYPES.items() for dtype in listed.split()}
 
 
 MOST_ELEMENTS = 2**63 - 1

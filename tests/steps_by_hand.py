@@ -10,9 +10,9 @@ from plans_by_hand import device_row, small_plan
 from placer.graph.name_scopes import build_scope_tree
 from placer.graph.op_graph import Variable
 from placer.plan.plan import Plan
-from placer.prediction import predict
 from placer.prediction.metrics import Metrics, Transfer
 from placer.prediction.predicted_step import Edge, PredictedStep, Sent, StepBuffer, describe_step
+from placer.prediction.prediction import predict
 
 KIB = 1024
 

@@ -28,9 +28,12 @@ from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.extraction import extract
 from placer.graph.op_graph import OpGraph
-from placer.prediction import estimate_costs, predict_schedule, predict_transfers
+from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.orders.execution_orders import peaks_along, ranges_of_peaks, typical_order
 from placer.prediction.orders.possible_steps import PossibleSteps
+from placer.prediction.step.routes import find_routes
+from placer.prediction.times.schedule import predict_schedule
+from placer.prediction.transfers import list_transfers
 from placer.processes import collection_paused
 
 NAME, BATCH = "resnet50_momentum", 2
@@ -107,8 +110,10 @@ def estimate(graph: OpGraph) -> dict[str, tuple[float, float]]:
 def _times(
     graph: OpGraph, costs: Mapping[str, OpCost], placement: Mapping[str, str], cluster: Cluster
 ) -> None:
-    predict_transfers(graph, costs, placement)
-    predict_schedule(graph, costs, placement, cluster)
+    host = cluster.host.name
+    routes = find_routes(graph, placement, host)
+    transfers = tuple(list_transfers(graph, costs, routes, host))
+    predict_schedule(graph, costs, routes, transfers, cluster)
 
 
 def main() -> None:

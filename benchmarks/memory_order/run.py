@@ -23,9 +23,9 @@ from cost_models.clusters import parse_cluster
 from placer.extraction import extract
 from placer.graph.control_edges import add_control_edges
 from placer.graph.op_graph import OpGraph
-from placer.prediction import predict_schedule
 from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.memory.timelines import StepMemory
+from placer.prediction.prediction import predict
 from placer.solving.orders.memory_order import order_for_memory
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -80,7 +80,7 @@ def order(path: Path, folder: Path) -> dict:
     shutil.copy(path.with_suffix(".json"), folder)
     aside = bytes_aside(graph, costs)
     steps = [
-        predict_schedule(some, costs, placement, cluster).step_seconds
+        predict(some, costs, placement, cluster).schedule.step_seconds
         for some in (graph, add_control_edges(graph, found.edges))
     ]
     return {

@@ -83,7 +83,7 @@ def measure(name: str, limits: list[float], percent: int, folder: Path) -> dict[
     from placer.pipeline.placement import place_workload
     from placer.pipeline.preparation import prepare
     from placer.plan.request import Options
-    from placer.prediction import predict
+    from placer.prediction.prediction import predict
 
     model = next(folder.glob(f"{file_name(name)}-b*.pb"))
     outputs = tuple(json.loads(model.with_suffix(".json").read_text())["outputs"])

@@ -31,8 +31,8 @@ from placer.pipeline.formulation import constraints_of
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload
 from placer.plan.request import Options
-from placer.prediction import predict
 from placer.prediction.memory.live_moments import working_set_bytes
+from placer.prediction.prediction import predict
 from placer.questions.comparison import compare_workload
 
 GRAPPLER = "grappler"

@@ -30,7 +30,8 @@ from placer.application.measuring.profiling import profile
 from placer.extraction import extract
 from placer.graph.op_graph import OpGraph
 from placer.plan.measured_costs import MeasuredCosts
-from placer.prediction import estimate_costs, predict
+from placer.prediction.costs.op_costs import estimate_costs
+from placer.prediction.prediction import predict
 from placer.questions.calibration import fit_steps, measured_step
 
 COUNTED_SHARE = 0.95

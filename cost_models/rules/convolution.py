@@ -10,12 +10,11 @@ convolutions, which multiply no matrices, are a family of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
 from cost_models.op_info import OpInfo, TensorProperties
-from cost_models.registry import FMA_FLOPS, Rule, Work, bytes_touched, cost_rule
+from cost_models.registry import FMA_FLOPS, Work, bytes_touched, cost_rule
 from cost_models.tensor_size import counted_bytes, counted_shape, element_bytes, element_count
 
 _WORKING_SET_BYTES = 30 << 20
@@ -34,12 +33,14 @@ _THREADS = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Convolution:
     """Where the image, the filter and the result of the forward convolution are, and its channels'
-    place in the image's shape."""
+    place in the image's shape; ``skipped`` are the filter's dimensions, counted from the last, that
+    do not multiply: the output channels, in a depthwise convolution all channels."""
 
     image: TensorProperties
     filter: TensorProperties
     result: TensorProperties
     channels_first: bool
+    skipped: int
 
     @property
     def filter_shape(self) -> tuple[int, ...]:
@@ -48,12 +49,7 @@ class _Convolution:
     @property
     def flops(self) -> int:
         """Two per filter element that an output channel sees, for every output element."""
-        return FMA_FLOPS * element_count(self.result) * prod(self.filter_shape[:-1])
-
-    @property
-    def depthwise_flops(self) -> int:
-        """As ``flops``, but an output channel sees one input channel."""
-        return FMA_FLOPS * element_count(self.result) * prod(self.filter_shape[:-2])
+        return FMA_FLOPS * element_count(self.result) * prod(self.filter_shape[: -self.skipped])
 
     @property
     def unfolded_bytes(self) -> int:
@@ -66,6 +62,11 @@ class _Convolution:
         return (counted_shape(self.image.shape) or (1,))[0]
 
     @property
+    def image_channels(self) -> int:
+        shape = counted_shape(self.image.shape)
+        return (shape[1:2] if self.channels_first else shape[-1:] or (1,))[0]
+
+    @property
     def result_positions(self) -> int:
         """Output pixels of one image."""
         shape = counted_shape(self.result.shape)
@@ -73,82 +74,59 @@ class _Convolution:
         return prod(spatial)
 
 
-def _convolution(info: OpInfo, image: int, filter: int, result: int) -> _Convolution:
-    """The convolution with tensors numbered from the inputs, -1 being the output."""
+def _convolution(info: OpInfo) -> _Convolution:
+    """The convolution, its tensors found among the inputs, -1 being the output."""
+    if info.op.startswith("Dilation2DBackprop"):
+        image, filter, result = 0, 1, 2
+    elif "BackpropInput" in info.op:
+        image, filter, result = -1, 1, 2
+    elif "BackpropFilter" in info.op:
+        image, filter, result = 0, -1, 2
+    else:
+        image, filter, result = 0, 1, -1
     tensors = (*info.inputs, info.outputs[0])
     return _Convolution(
         image=tensors[image],
         filter=tensors[filter],
         result=tensors[result],
         channels_first=str(info.attributes.get("data_format", "NHWC")).startswith("NC"),
+        skipped=2 if "Depthwise" in info.op else 1,
     )
 
 
-def _image_channels(convolution: _Convolution) -> int:
-    shape = counted_shape(convolution.image.shape)
-    return (shape[1:2] if convolution.channels_first else shape[-1:] or (1,))[0]
-
-
-def _rule(work: Callable[[_Convolution], Work], image: int, filter: int, result: int) -> Rule:
-    def rule(info: OpInfo) -> Work:
-        return work(_convolution(info, image, filter, result))
-
-    return rule
-
-
-def _full(convolution: _Convolution) -> Work:
-    return Work(flops=convolution.flops, packed_bytes=convolution.unfolded_bytes)
-
-
-def _depthwise(convolution: _Convolution) -> Work:
-    return Work(flops=convolution.depthwise_flops, family="depthwise")
-
-
-cost_rule("Conv3D QuantizedConv2D Dilation2D")(_rule(_full, image=0, filter=1, result=-1))
-cost_rule("DepthwiseConv2dNative QuantizedDepthwiseConv2D")(
-    _rule(_depthwise, image=0, filter=1, result=-1)
-)
-cost_rule("""
+@cost_rule("""
+    Conv3D QuantizedConv2D Dilation2D DepthwiseConv2dNative QuantizedDepthwiseConv2D
     Conv3DBackpropInput Conv3DBackpropInputV2 Conv2DBackpropInputV2
-""")(_rule(_full, image=-1, filter=1, result=2))
-cost_rule("""
     Conv3DBackpropFilter Conv3DBackpropFilterV2 Conv2DBackpropFilterV2
-
-""")(_rule(_full, image=0, filter=-1, result=2))
-cost_rule("DepthwiseConv2dNativeBackpropInput")(_rule(_depthwise, image=-1, filter=1, result=2))
-cost_rule("DepthwiseConv2dNativeBackpropFilter")(_rule(_depthwise, image=0, filter=-1, result=2))
-cost_rule("Dilation2DBackpropInput Dilation2DBackpropFilter")(
-    _rule(_full, image=0, filter=1, result=2)
-)
+    DepthwiseConv2dNativeBackpropInput DepthwiseConv2dNativeBackpropFilter
+    Dilation2DBackpropInput Dilation2DBackpropFilter
+    _FusedConv2D _FusedConv3D _FusedDepthwiseConv2dNative
+""")
+def plain_work(info: OpInfo) -> Work:
+    """The flops, and one per output element for each fused op (bias, activation)."""
+    convolution = _convolution(info)
+    fused = info.attributes.get("fused_ops", ())
+    steps = len(fused) if isinstance(fused, tuple | list) else 0
+    depthwise = "Depthwise" in info.op
+    return Work(
+        flops=convolution.flops + steps * element_count(info.outputs[0]),
+        packed_bytes=0 if depthwise else convolution.unfolded_bytes,
+        family="depthwise" if depthwise else "",
+    )
 
 
 @cost_rule("Conv2D Conv")
 def convolution_work(info: OpInfo) -> Work:
     """The flops; a grouped convolution copies image, filter and result group by group
     (``LaunchGrouped`` of ``conv_ops_impl.h``)."""
-    convolution = _convolution(info, image=0, filter=1, result=-1)
+    convolution = _convolution(info)
     filter_channels = (1, 1, *convolution.filter_shape)[-2]
-    groups = max(1, _image_channels(convolution) // max(1, filter_channels))
+    groups = max(1, convolution.image_channels // max(1, filter_channels))
     return Work(
         flops=convolution.flops,
         temporary_bytes=bytes_touched(info) if groups > 1 else 0,
         pieces=groups,
         packed_bytes=convolution.unfolded_bytes,
-    )
-
-
-@cost_rule("_FusedConv2D _FusedConv3D _FusedDepthwiseConv2dNative")
-def fused_convolution_work(info: OpInfo) -> Work:
-    """The convolution, and one flop per output element for each fused op (bias, activation)."""
-    convolution = _convolution(info, image=0, filter=1, result=-1)
-    fused = info.attributes.get("fused_ops", ())
-    steps = len(fused) if isinstance(fused, tuple | list) else 0
-    depthwise = "Depthwise" in info.op
-    flops = convolution.depthwise_flops if depthwise else convolution.flops
-    return Work(
-        flops=flops + steps * element_count(info.outputs[0]),
-        packed_bytes=0 if depthwise else convolution.unfolded_bytes,
-        family="depthwise" if depthwise else "",
     )
 
 
@@ -159,7 +137,7 @@ def filter_gradient_work(info: OpInfo) -> Work:
     The shard has as many images as fill the working set with unfolded image, gradient and filter,
     whatever the batch.
     """
-    convolution = _convolution(info, image=0, filter=-1, result=2)
+    convolution = _convolution(info)
     unfolded, work_unit = _work_unit(convolution)
     return Work(
         flops=convolution.flops,
@@ -175,7 +153,7 @@ def input_gradient_work(info: OpInfo) -> Work:
     The filter is packed again for every product, that is for every image or shard, and against
     the order in which it lies in memory: a cache line is moved for every element.
     """
-    convolution = _convolution(info, image=-1, filter=1, result=2)
+    convolution = _convolution(info)
     unfolded, work_unit = _work_unit(convolution)
     size = _element_bytes(info)
     one_by_one = (

@@ -43,10 +43,10 @@ def slice_work(info: OpInfo) -> Work:
     return Work(bytes_accessed=2 * counted_bytes(info.outputs[0]))
 
 
-@cost_rule("StridedSliceAssign ResourceStridedSliceAssign")
-def slice_assign_work(info: OpInfo) -> Work:
-    """The value is read and written; the rest of the variable is not touched."""
-    return Work(bytes_accessed=2 * counted_bytes(info.inputs[4]))
+@cost_rule("Assign StridedSliceAssign ResourceStridedSliceAssign")
+def assign_work(info: OpInfo) -> Work:
+    """The value is read and written into the variable, the rest of which is not touched."""
+    return Work(bytes_accessed=2 * counted_bytes(info.inputs[1 if info.op == "Assign" else 4]))
 
 
 @cost_rule("TensorStridedSliceUpdate")
@@ -55,12 +55,6 @@ def slice_update_work(info: OpInfo) -> Work:
     return Work(
         bytes_accessed=2 * counted_bytes(info.outputs[0]) + 2 * counted_bytes(info.inputs[4])
     )
-
-
-@cost_rule("Assign")
-def assign_work(info: OpInfo) -> Work:
-    """The value is read and written into the variable."""
-    return Work(bytes_accessed=2 * counted_bytes(info.inputs[1]))
 
 
 @cost_rule("AssignAdd AssignSub AssignAddVariableOp AssignSubVariableOp")

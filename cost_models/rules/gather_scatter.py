@@ -38,7 +38,7 @@ def scatter_work(info: OpInfo) -> Work:
     """Indices and updates are read, and the rows of the variable read (unless replaced) and
     written."""
     updates = counted_bytes(info.inputs[_UPDATES_AT])
-    flops = _scatter_flops(info)
+    flops = next((n for kind, n in _SCATTER_FLOPS.items() if info.op.endswith(kind)), 1)
     return Work(
         flops=flops * element_count(info.inputs[_UPDATES_AT]),
         bytes_accessed=(2 + flops) * updates + counted_bytes(info.inputs[1]),
@@ -83,34 +83,18 @@ def segment_work(info: OpInfo) -> Work:
 @cost_rule("""
     SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN SparseSegmentSumWithNumSegments
     SparseSegmentMeanWithNumSegments SparseSegmentSqrtNWithNumSegments
-""")
-def sparse_segment_work(info: OpInfo) -> Work:
-    """One flop per element of the rows that the indices name."""
-    return _rows_work(info, rows=element_count(info.inputs[1]))
-
-
-@cost_rule("""
     SparseSegmentSumGrad SparseSegmentMeanGrad SparseSegmentSqrtNGrad SparseSegmentSumGradV2
     SparseSegmentMeanGradV2 SparseSegmentSqrtNGradV2
 """)
-def sparse_segment_gradient_work(info: OpInfo) -> Work:
-    """Every index adds one row of the incoming gradient to the output."""
-    return _rows_work(info, rows=element_count(info.inputs[1]))
-
-
-def _rows_work(info: OpInfo, rows: int) -> Work:
-    """So many rows of the first input read and added into the output."""
-    shape = counted_shape(info.inputs[0].shape)
+def sparse_segment_work(info: OpInfo) -> Work:
+    """One flop per element of the rows that the indices name, or of the rows of the incoming
+    gradient that they add to the output."""
+    rows, shape = element_count(info.inputs[1]), counted_shape(info.inputs[0].shape)
     row_elements = element_count(info.inputs[0]) // max(1, shape[0] if shape else 1)
     row_bytes = row_elements * (element_bytes(info.inputs[0].dtype) or 0)
     return Work(
         flops=rows * row_elements,
         bytes_accessed=rows * row_bytes
-        + sum(counted_bytes(tensor) for tensor in info.inputs[1:])
+        + sum(map(counted_bytes, info.inputs[1:]))
         + counted_bytes(info.outputs[0]),
     )
-
-
-def _scatter_flops(info: OpInfo) -> int:
-    """Flops per updated element, by the last word of the op type."""
-    return next((flops for kind, flops in _SCATTER_FLOPS.items() if info.op.endswith(kind)), 1)

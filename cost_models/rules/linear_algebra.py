@@ -56,16 +56,17 @@ def solve_work(info: OpInfo) -> Work:
     return Work(flops=batch * (factor.get(info.op, 0) + triangles * rows * size * sides))
 
 
-@cost_rule("TridiagonalSolve TridiagonalMatMul")
-def tridiagonal_work(info: OpInfo) -> Work:
-    """About eight flops per row and right-hand side."""
-    return Work(flops=8 * element_count(info.outputs[0]))
+_PER_OUTPUT: Mapping[str, int] = {
+    "TridiagonalSolve": 8,  # about so many per row and right-hand side
+    "TridiagonalMatMul": 8,
+    "Cross": 3,  # two products and a subtraction
+}
 
 
-@cost_rule("Cross")
-def cross_product_work(info: OpInfo) -> Work:
-    """Two products and a subtraction per element."""
-    return Work(flops=3 * element_count(info.outputs[0]))
+@cost_rule(*_PER_OUTPUT)
+def per_output_work(info: OpInfo) -> Work:
+    """So many flops per element of the output."""
+    return Work(flops=_PER_OUTPUT[info.op] * element_count(info.outputs[0]))
 
 
 _FOURIER_RANK = {"": 1, "2D": 2, "3D": 3}

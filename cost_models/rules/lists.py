@@ -6,6 +6,8 @@ tensor into elements, copies (``tensorflow/core/kernels/list_kernels.h``, ``tens
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from cost_models.op_info import OpInfo
 from cost_models.registry import Work, cost_rule
 from cost_models.tensor_size import counted_bytes
@@ -21,29 +23,21 @@ def join_work(info: OpInfo) -> Work:
     return Work(bytes_accessed=2 * counted_bytes(info.outputs[0]))
 
 
-@cost_rule("""
-    TensorListFromTensor TensorListScatter TensorListScatterV2 TensorListScatterIntoExistingList
-    TensorListSplit
-""")
-def split_list_work(info: OpInfo) -> Work:
-    """The tensor is read and written as the list's elements, which are new buffers."""
-    size = counted_bytes(info.inputs[0])
-    if info.op == "TensorListScatterIntoExistingList":
-        size = counted_bytes(info.inputs[1])
-    return Work(bytes_accessed=2 * size, temporary_bytes=size)
+_CUT_INPUT: Mapping[int, str] = {
+    0: "TensorListFromTensor TensorListScatter TensorListScatterV2 TensorListSplit",
+    1: """
+        TensorListScatterIntoExistingList TensorArraySplit TensorArraySplitV2 TensorArraySplitV3
+        TensorArrayUnpack
+    """,
+    2: "TensorArrayScatter TensorArrayScatterV2 TensorArrayScatterV3",
+}
+_CUT = {op_type: place for place, listed in _CUT_INPUT.items() for op_type in listed.split()}
 
 
-_ARRAY_VALUE = {"Scatter": 2, "Unpack": 1, "Split": 1}
-
-
-@cost_rule("""
-    TensorArrayScatter TensorArrayScatterV2 TensorArrayScatterV3 TensorArraySplit
-    TensorArraySplitV2 TensorArraySplitV3 TensorArrayUnpack
-""")
-def split_array_work(info: OpInfo) -> Work:
-    """As for lists; the value's place among the inputs differs."""
-    place = next(at for kind, at in _ARRAY_VALUE.items() if kind in info.op)
-    size = counted_bytes(info.inputs[place])
+@cost_rule(*_CUT)
+def split_work(info: OpInfo) -> Work:
+    """The tensor is read and written as elements, which are new buffers."""
+    size = counted_bytes(info.inputs[_CUT[info.op]])
     return Work(bytes_accessed=2 * size, temporary_bytes=size)
 
 

@@ -7,15 +7,12 @@ from cost_models.registry import FMA_FLOPS, Work, cost_rule
 from cost_models.tensor_size import counted_shape, element_count
 
 
-@cost_rule("MatMul SparseMatMul QuantizedMatMul BatchMatMul BatchMatMulV2 BatchMatMulV3")
+@cost_rule("""
+    MatMul SparseMatMul QuantizedMatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 _FusedMatMul
+""")
 def matmul_work(info: OpInfo) -> Work:
-    """``2 * k * (elements of the output)``, k being the contracted dimension of the first input."""
-    return Work(flops=FMA_FLOPS * _contracted(info) * element_count(info.outputs[0]))
-
-
-@cost_rule("_FusedMatMul")
-def fused_matmul_work(info: OpInfo) -> Work:
-    """The product, and one flop per output element for each fused op (bias, activation)."""
+    """``2 * k`` per element of the output, k being the contracted dimension of the first input, and
+    one flop for each fused op (bias, activation)."""
     fused = info.attributes.get("fused_ops", ())
     steps = len(fused) if isinstance(fused, tuple | list) else 0
     count = element_count(info.outputs[0])

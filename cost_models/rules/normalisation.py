@@ -19,6 +19,9 @@ _TRAINING_FLOPS = 7
 _GRADIENT_FLOPS = 11
 """Two sums over dy and dy * (x - mean) (1 + 3), then dx of seven operations."""
 
+_GLOBAL_FLOPS = 3
+"""Subtract, multiply and add."""
+
 _RESERVED = 5
 """The output of the V3 op whose shape is never inferred: a scalar on the CPU."""
 
@@ -29,46 +32,31 @@ def batch_norm_work(info: OpInfo) -> Work:
     training = info.attributes.get("is_training", True)
     per_element = _TRAINING_FLOPS if training else _INFERENCE_FLOPS
     return Work(
-        flops=per_element * element_count(info.inputs[0]), output_bytes=_reserved_bytes(info)
+        flops=per_element * element_count(info.inputs[0]),
+        output_bytes={
+            index: element_bytes(tensor.dtype) or 0
+            for index, tensor in enumerate(info.outputs)
+            if index == _RESERVED
+        },
     )
 
 
-@cost_rule("FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3 _FusedBatchNormGradEx")
-def batch_norm_gradient_work(info: OpInfo) -> Work:
-    """Eleven flops per element of the incoming gradient."""
-    return Work(flops=_GRADIENT_FLOPS * element_count(info.inputs[0]))
+@cost_rule("""
+    FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3 _FusedBatchNormGradEx
+    BatchNormWithGlobalNormalizationGrad BatchNormWithGlobalNormalization
+    QuantizedBatchNormWithGlobalNormalization
+""")
+def per_element_work(info: OpInfo) -> Work:
+    """So many flops per element of the input, or of the incoming gradient."""
+    per_element = _GRADIENT_FLOPS if "Grad" in info.op else _GLOBAL_FLOPS
+    return Work(flops=per_element * element_count(info.inputs[0]))
 
 
-@cost_rule("BatchNormWithGlobalNormalization QuantizedBatchNormWithGlobalNormalization")
-def global_normalisation_work(info: OpInfo) -> Work:
-    """Subtract, multiply and add per element."""
-    return Work(flops=3 * element_count(info.inputs[0]))
-
-
-@cost_rule("BatchNormWithGlobalNormalizationGrad")
-def global_normalisation_gradient_work(info: OpInfo) -> Work:
-    """As the fused gradient."""
-    return Work(flops=_GRADIENT_FLOPS * element_count(info.inputs[0]))
-
-
-@cost_rule("LRN")
+@cost_rule("LRN LRNGrad")
 def local_response_work(info: OpInfo) -> Work:
-    """Per element: the window's squares (2 per neighbour), then scale, add, power, multiply."""
-    return Work(flops=(2 * _neighbours(info) + 4) * element_count(info.inputs[0]))
-
-
-@cost_rule("LRNGrad")
-def local_response_gradient_work(info: OpInfo) -> Work:
-    """Per element and neighbour about five operations, as in ``lrn_op.cc``."""
-    return Work(flops=(5 * _neighbours(info) + 4) * element_count(info.inputs[0]))
-
-
-def _neighbours(info: OpInfo) -> int:
+    """Per element: the window's squares (2 per neighbour), then scale, add, power, multiply; of the
+    gradient about five operations per neighbour, as in ``lrn_op.cc``."""
     radius = info.attributes.get("depth_radius", 5)
-    return 2 * radius + 1 if isinstance(radius, int) else 11
-
-
-def _reserved_bytes(info: OpInfo) -> dict[int, int]:
-    if len(info.outputs) <= _RESERVED:
-        return {}
-    return {_RESERVED: element_bytes(info.outputs[_RESERVED].dtype) or 0}
+    neighbours = 2 * radius + 1 if isinstance(radius, int) else 11
+    per_neighbour = 5 if info.op == "LRNGrad" else 2
+    return Work(flops=(per_neighbour * neighbours + 4) * element_count(info.inputs[0]))

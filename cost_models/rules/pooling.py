@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from cost_models.op_info import OpInfo
@@ -10,28 +11,26 @@ from cost_models.tensor_size import element_count
 
 _ARGMAX_BYTES = 8
 
+_WINDOW_INPUT: Mapping[str, int] = {"MaxPoolV2": 1, "MaxPoolGradV2": 3}
+"""The input that is the window, where it is no attribute."""
+
 
 @cost_rule("""
     MaxPool AvgPool MaxPool3D AvgPool3D QuantizedMaxPool QuantizedAvgPool MaxPoolWithArgmax
+    MaxPoolV2
 """)
 def pooling_work(info: OpInfo) -> Work:
     """One flop per window element of every output element."""
-    return Work(flops=_window(info.attributes.get("ksize")) * element_count(info.outputs[0]))
-
-
-@cost_rule("MaxPoolV2")
-def pooling_with_window_input_work(info: OpInfo) -> Work:
-    """As MaxPool, the window being an input."""
-    return Work(flops=_window(info.inputs[1].value) * element_count(info.outputs[0]))
+    return Work(flops=_window(info) * element_count(info.outputs[0]))
 
 
 @cost_rule("AvgPoolGrad AvgPool3DGrad")
 def average_gradient_work(info: OpInfo) -> Work:
     """A multiplication and an addition per window element of the incoming gradient."""
-    return Work(flops=2 * _window(info.attributes.get("ksize")) * element_count(info.inputs[1]))
+    return Work(flops=2 * _window(info) * element_count(info.inputs[1]))
 
 
-@cost_rule("MaxPoolGrad MaxPool3DGrad")
+@cost_rule("MaxPoolGrad MaxPoolGradV2 MaxPool3DGrad")
 def maximum_gradient_work(info: OpInfo) -> Work:
     """The pooling again, then one addition per element of its output.
 
@@ -39,18 +38,8 @@ def maximum_gradient_work(info: OpInfo) -> Work:
     (``tensorflow/core/kernels/maxpooling_op.cc``).
     """
     pooled = element_count(info.inputs[1])
-    return Work(
-        flops=(_window(info.attributes.get("ksize")) + 1) * pooled,
-        temporary_bytes=_argmax_bytes(info, pooled),
-    )
-
-
-@cost_rule("MaxPoolGradV2")
-def maximum_gradient_with_window_input_work(info: OpInfo) -> Work:
-    """As MaxPoolGrad, the window being an input."""
-    pooled = element_count(info.inputs[1])
-    window = _window(info.inputs[3].value)
-    return Work(flops=(window + 1) * pooled, temporary_bytes=_argmax_bytes(info, pooled))
+    argmax = 0 if "3D" in info.op else _ARGMAX_BYTES * pooled
+    return Work(flops=(_window(info) + 1) * pooled, temporary_bytes=argmax)
 
 
 @cost_rule("MaxPoolGradWithArgmax MaxPoolGradGradWithArgmax")
@@ -62,28 +51,21 @@ def known_argmax_work(info: OpInfo) -> Work:
 @cost_rule("MaxPoolGradGrad MaxPoolGradGradV2 MaxPool3DGradGrad")
 def second_gradient_work(info: OpInfo) -> Work:
     """The pooling again and one selection per element of its output."""
-    window = _window(info.attributes.get("ksize"))
-    return Work(flops=(window + 1) * element_count(info.outputs[0]))
+    return Work(flops=(_window(info) + 1) * element_count(info.outputs[0]))
 
 
-@cost_rule("FractionalMaxPool FractionalAvgPool")
+@cost_rule("FractionalMaxPool FractionalAvgPool FractionalMaxPoolGrad FractionalAvgPoolGrad")
 def fractional_work(info: OpInfo) -> Work:
-    """Every input element is compared or added once."""
-    return Work(flops=element_count(info.inputs[0]))
+    """One comparison or addition per element of what is pooled, or of the gradient to it."""
+    whole = info.outputs[0] if info.op.endswith("Grad") else info.inputs[0]
+    return Work(flops=element_count(whole))
 
 
-@cost_rule("FractionalMaxPoolGrad FractionalAvgPoolGrad")
-def fractional_gradient_work(info: OpInfo) -> Work:
-    """Every element of the gradient to the input is written by one addition."""
-    return Work(flops=element_count(info.outputs[0]))
-
-
-def _window(sizes: object) -> int:
+def _window(info: OpInfo) -> int:
     """Elements of the pooling window; 1 where its sizes are unknown."""
+    sizes = info.attributes.get("ksize")
+    if info.op in _WINDOW_INPUT:
+        sizes = info.inputs[_WINDOW_INPUT[info.op]].value
     if not isinstance(sizes, tuple | list):
         return 1
     return prod(size for size in sizes if isinstance(size, int))
-
-
-def _argmax_bytes(info: OpInfo, pooled: int) -> int:
-    return 0 if "3D" in info.op else _ARGMAX_BYTES * pooled

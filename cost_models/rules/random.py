@@ -3,47 +3,43 @@ operations (Salmon et al. 2011, https://doi.org/10.1145/2063384.2063405)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from cost_models.op_info import OpInfo
 from cost_models.registry import Work, cost_rule
 from cost_models.tensor_size import counted_bytes, element_count
 
 _UNIFORM_FLOPS = 25
-_NORMAL_FLOPS = 35
-"""A uniform number and its share of Box and Muller's transform."""
-
-_REJECTION_FLOPS = 100
-"""A few normal numbers: gamma, Poisson and binomial numbers are drawn until one is accepted."""
-
-
-@cost_rule("""
-    RandomUniform RandomUniformInt StatelessRandomUniform StatelessRandomUniformV2
-    StatelessRandomUniformInt StatelessRandomUniformIntV2 StatelessRandomUniformFullInt
-    StatelessRandomUniformFullIntV2 StatefulUniform StatefulUniformInt StatefulUniformFullInt
-    NonDeterministicInts SobolSample
-""")
-def uniform_work(info: OpInfo) -> Work:
-    """About 25 operations per number, which is written."""
-    return _written(info, _UNIFORM_FLOPS)
-
-
-@cost_rule("""
-    RandomStandardNormal TruncatedNormal ParameterizedTruncatedNormal StatelessRandomNormal
-    StatelessRandomNormalV2 StatelessTruncatedNormal StatelessTruncatedNormalV2
-    StatelessParameterizedTruncatedNormal StatefulStandardNormal StatefulStandardNormalV2
-    StatefulTruncatedNormal
-""")
-def normal_work(info: OpInfo) -> Work:
-    """About 35 operations per number, which is written."""
-    return _written(info, _NORMAL_FLOPS)
+_PER_NUMBER: Mapping[int, str] = {
+    _UNIFORM_FLOPS: """
+        RandomUniform RandomUniformInt StatelessRandomUniform StatelessRandomUniformV2
+        StatelessRandomUniformInt StatelessRandomUniformIntV2 StatelessRandomUniformFullInt
+        StatelessRandomUniformFullIntV2 StatefulUniform StatefulUniformInt StatefulUniformFullInt
+        NonDeterministicInts SobolSample
+    """,
+    # A uniform number and its share of Box and Muller's transform.
+    35: """
+        RandomStandardNormal TruncatedNormal ParameterizedTruncatedNormal StatelessRandomNormal
+        StatelessRandomNormalV2 StatelessTruncatedNormal StatelessTruncatedNormalV2
+        StatelessParameterizedTruncatedNormal StatefulStandardNormal StatefulStandardNormalV2
+        StatefulTruncatedNormal
+    """,
+    # A few normal numbers: they are drawn until one is accepted.
+    100: """
+        RandomGamma RandomPoisson RandomPoissonV2 StatefulRandomBinomial StatelessRandomBinomial
+        StatelessRandomGammaV2 StatelessRandomGammaV3 StatelessRandomPoisson
+    """,
+}
+_FLOPS = {op_type: flops for flops, listed in _PER_NUMBER.items() for op_type in listed.split()}
 
 
-@cost_rule("""
-    RandomGamma RandomPoisson RandomPoissonV2 StatefulRandomBinomial StatelessRandomBinomial
-    StatelessRandomGammaV2 StatelessRandomGammaV3 StatelessRandomPoisson
-""")
-def rejection_work(info: OpInfo) -> Work:
-    """About 100 operations per number, which is written."""
-    return _written(info, _REJECTION_FLOPS)
+@cost_rule(*_FLOPS)
+def drawing_work(info: OpInfo) -> Work:
+    """So many operations per number, which is written."""
+    numbers = info.outputs[0]
+    return Work(
+        flops=_FLOPS[info.op] * element_count(numbers), bytes_accessed=counted_bytes(numbers)
+    )
 
 
 @cost_rule("Multinomial StatelessMultinomial")
@@ -65,9 +61,3 @@ def shuffle_work(info: OpInfo) -> Work:
 def skip_work(info: OpInfo) -> Work:
     """The generator's state, a few integers, is read and written."""
     return Work(bytes_accessed=2 * sum(map(counted_bytes, info.outputs)))
-
-
-def _written(info: OpInfo, flops: int) -> Work:
-    return Work(
-        flops=flops * element_count(info.outputs[0]), bytes_accessed=counted_bytes(info.outputs[0])
-    )

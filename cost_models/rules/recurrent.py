@@ -28,16 +28,10 @@ def lstm_cell_gradient_work(info: OpInfo) -> Work:
     return Work(flops=_GRADIENT_FACTOR * _LSTM_GATE_FLOPS * element_count(info.inputs[1]))
 
 
-@cost_rule("BlockLSTM BlockLSTMV2")
+@cost_rule("BlockLSTM BlockLSTMV2 BlockLSTMGrad BlockLSTMGradV2")
 def lstm_work(info: OpInfo) -> Work:
     """From x [time, batch, in], w [in + units, 4 units]: one cell per step."""
-    return Work(flops=_lstm_flops(info.inputs[1], weights=info.inputs[4]))
-
-
-@cost_rule("BlockLSTMGrad BlockLSTMGradV2")
-def lstm_gradient_work(info: OpInfo) -> Work:
-    """Twice the forward flops."""
-    return Work(flops=_GRADIENT_FACTOR * _lstm_flops(info.inputs[1], weights=info.inputs[4]))
+    return Work(flops=_factor(info) * _lstm_flops(info.inputs[1], weights=info.inputs[4]))
 
 
 def _lstm_flops(x: TensorProperties, weights: TensorProperties) -> int:
@@ -47,34 +41,24 @@ def _lstm_flops(x: TensorProperties, weights: TensorProperties) -> int:
     return rows * (FMA_FLOPS * element_count(weights) + _LSTM_GATE_FLOPS * units)
 
 
-@cost_rule("GRUBlockCell")
+@cost_rule("GRUBlockCell GRUBlockCellGrad")
 def gru_cell_work(info: OpInfo) -> Work:
     """From x [batch, in], h [batch, units], w_ru [in + units, 2 units], w_c [in + units, units]."""
-    return Work(flops=_gru_flops(info, factor=1))
-
-
-@cost_rule("GRUBlockCellGrad")
-def gru_cell_gradient_work(info: OpInfo) -> Work:
-    """Twice the forward flops."""
-    return Work(flops=_gru_flops(info, factor=_GRADIENT_FACTOR))
-
-
-def _gru_flops(info: OpInfo, factor: int) -> int:
     batch, units = (*counted_shape(info.inputs[1].shape), 1, 1)[:2]
     weights = element_count(info.inputs[2]) + element_count(info.inputs[3])
-    return factor * batch * (FMA_FLOPS * weights + _GRU_GATE_FLOPS * units)
+    flops = batch * (FMA_FLOPS * weights + _GRU_GATE_FLOPS * units)
+    return Work(flops=_factor(info) * flops)
 
 
-@cost_rule("CudnnRNN CudnnRNNV2 CudnnRNNV3")
+@cost_rule("""
+    CudnnRNN CudnnRNNV2 CudnnRNNV3 CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNBackpropV3
+""")
 def cudnn_work(info: OpInfo) -> Work:
-    """Every parameter meets every row of every step once; gates are small compared with that."""
-    return Work(flops=_cudnn_flops(info))
-
-
-@cost_rule("CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNBackpropV3")
-def cudnn_gradient_work(info: OpInfo) -> Work:
-    """Twice the forward flops."""
-    return Work(flops=_GRADIENT_FACTOR * _cudnn_flops(info))
+    """From input [time, batch, in] and one vector of all parameters, each of which meets every row
+    of every step once; gates are small compared with that."""
+    time, batch = (*counted_shape(info.inputs[0].shape), 1, 1)[:2]
+    flops = FMA_FLOPS * time * batch * element_count(info.inputs[3])
+    return Work(flops=_factor(info) * flops)
 
 
 @cost_rule("""
@@ -86,7 +70,6 @@ def cudnn_layout_work(_info: OpInfo) -> Work:
     return Work()
 
 
-def _cudnn_flops(info: OpInfo) -> int:
-    """From input [time, batch, in] and one vector of all parameters."""
-    time, batch = (*counted_shape(info.inputs[0].shape), 1, 1)[:2]
-    return FMA_FLOPS * time * batch * element_count(info.inputs[3])
+def _factor(info: OpInfo) -> int:
+    """How many times the flops of the forward op an op takes."""
+    return _GRADIENT_FACTOR if "Grad" in info.op or "Backprop" in info.op else 1

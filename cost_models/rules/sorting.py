@@ -37,31 +37,21 @@ def search_work(info: OpInfo) -> Work:
 
 @cost_rule("""
     NonMaxSuppression NonMaxSuppressionV2 NonMaxSuppressionV3 NonMaxSuppressionV4
-    NonMaxSuppressionV5 NonMaxSuppressionWithOverlaps
+    NonMaxSuppressionV5 NonMaxSuppressionWithOverlaps CombinedNonMaxSuppression
 """)
 def suppression_work(info: OpInfo) -> Work:
     """A heap of the boxes, and each box compared with the boxes selected so far, at most so many
-    as may be selected (unknown: as there are boxes)."""
-    boxes = (counted_shape(info.inputs[0].shape) or (1,))[0]
-    selected = min(boxes, _scalar(info, 2, boxes))
-    return Work(flops=boxes * _levels(boxes) + _OVERLAP_FLOPS * boxes * selected)
-
-
-@cost_rule("CombinedNonMaxSuppression")
-def combined_suppression_work(info: OpInfo) -> Work:
-    """The suppression of one class, for every class of every image."""
-    scores = counted_shape(info.inputs[1].shape)
-    images, boxes, classes = scores if len(scores) == 3 else (1, 1, 1)
-    selected = min(boxes, _scalar(info, 2, boxes))
-    per_class = boxes * _levels(boxes) + _OVERLAP_FLOPS * boxes * selected
-    return Work(flops=images * classes * per_class)
+    as may be selected (unknown: as there are boxes); combined, for every class of every image."""
+    times, boxes = 1, (counted_shape(info.inputs[0].shape) or (1,))[0]
+    if info.op == "CombinedNonMaxSuppression":
+        scores = counted_shape(info.inputs[1].shape)
+        images, boxes, classes = scores if len(scores) == 3 else (1, 1, 1)
+        times = images * classes
+    limit = info.inputs[2].value if len(info.inputs) > 2 else None
+    selected = min(boxes, int(limit[0])) if limit else boxes
+    return Work(flops=times * boxes * (_levels(boxes) + _OVERLAP_FLOPS * selected))
 
 
 def _levels(count: int) -> int:
     """Comparisons to find a place among ``count`` sorted values."""
     return max(1, ceil(log2(max(1, count))))
-
-
-def _scalar(info: OpInfo, index: int, unknown: int) -> int:
-    value = info.inputs[index].value if len(info.inputs) > index else None
-    return int(value[0]) if value else unknown

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from cost_models.op_info import OpInfo, TensorProperties, ask_once
 from placer.graph.tensor_names import op_of
@@ -17,27 +16,10 @@ if TYPE_CHECKING:
     from cost_models.kernels import KernelMatch
 
 
-Value = TypeVar("Value")
+# What a graph has thousands of goes without slots: those are pickled three times slower.
 
 
-def _quickly_pickled(cls: type[Value]) -> type[Value]:
-    """A frozen dataclass with slots, pickled without asking for every value which fields it has."""
-    pickled: Any = cls
-    names = tuple(field.name for field in fields(pickled))
-    state = attrgetter(*names)
-    setters = tuple(getattr(pickled, name).__set__ for name in names)
-
-    def set_state(value: Value, content: tuple[object, ...]) -> None:
-        for set_field, part in zip(setters, content, strict=True):
-            set_field(value, part)
-
-    pickled.__getstate__ = lambda value: state(value)
-    pickled.__setstate__ = set_state
-    return cls
-
-
-@_quickly_pickled
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Op:
     """One op of the flat graph.
 
@@ -84,8 +66,7 @@ class Tensor:
     consumers: tuple[str, ...]
 
 
-@_quickly_pickled
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Variable:
     """State that lives from step to step: a variable or a table.
 
@@ -99,8 +80,7 @@ class Variable:
     shape: tuple[int | None, ...] | None
 
 
-@_quickly_pickled
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ColocationGroup:
     """Ops that must share a device, and why (``resource``, ``reference``, ``_class``, ...)."""
 

@@ -68,55 +68,33 @@ def sort_topologically(before: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     >>> sort_topologically({"c": ["b"], "b": ["a"], "a": []})
     ('a', 'b', 'c')
     """
-    if _is_topological(before):
+    place = {name: index for index, name in enumerate(before)}
+    if all(place[other] < place[name] for name, names in before.items() for other in names):
         return tuple(before)
     waiting = {name: len(names) for name, names in before.items()}
     after: dict[str, list[str]] = {name: [] for name in before}
     for name, names in before.items():
         for producer in names:
             after[producer].append(name)
-    order = _release(list(before), waiting, after)
-    if len(order) < len(before):
-        stuck = {name: names for name, names in before.items() if waiting[name]}
-        raise ModelError(
-            f"the graph has a cycle that is not a v1 loop: {_show(_find_cycle(stuck))}; "
-            "break it, or export the graph again"
-        )
-    return tuple(order)
-
-
-def _is_topological(before: Mapping[str, Sequence[str]]) -> bool:
-    """Does every name come after those that it maps to?"""
-    seen: set[str] = set()
-    for name, names in before.items():
-        if not seen.issuperset(names):
-            return False
-        seen.add(name)
-    return True
-
-
-def _show(cycle: Sequence[str]) -> str:
-    if len(cycle) <= _MOST_OPS_SHOWN:
-        return " -> ".join(cycle)
-    shown = (*cycle[: _MOST_OPS_SHOWN - 1], f"... ({len(cycle) - 1:,} ops)", cycle[-1])
-    return " -> ".join(shown)
-
-
-def _release(
-    names: list[str], waiting: dict[str, int], after: Mapping[str, list[str]]
-) -> list[str]:
-    """The ops that can run, in order; ``waiting`` is left above zero for those that cannot."""
-    number = {name: index for index, name in enumerate(names)}
-    ready = [number[name] for name in names if not waiting[name]]
-    order = []
+    order: list[str] = []
+    in_place = list(before)
+    ready = [place[name] for name, count in waiting.items() if not count]
     while ready:
-        name = names[heapq.heappop(ready)]
+        name = in_place[heapq.heappop(ready)]
         order.append(name)
         for consumer in after[name]:
             waiting[consumer] -= 1
             if not waiting[consumer]:
-                heapq.heappush(ready, number[consumer])
-    return order
+                heapq.heappush(ready, place[consumer])
+    if len(order) < len(before):
+        cycle = _find_cycle({name: names for name, names in before.items() if waiting[name]})
+        if len(cycle) > _MOST_OPS_SHOWN:
+            cycle[_MOST_OPS_SHOWN - 1 : -1] = [f"... ({len(cycle) - 1:,} ops)"]
+        raise ModelError(
+            f"the graph has a cycle that is not a v1 loop: {' -> '.join(cycle)}; "
+            "break it, or export the graph again"
+        )
+    return tuple(order)
 
 
 def _find_cycle(before: Mapping[str, Sequence[str]]) -> list[str]:

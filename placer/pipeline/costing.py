@@ -13,7 +13,7 @@ from placer.errors import UsageError
 from placer.extraction import Extraction
 from placer.plan.measured_costs import GRAPPLER, MeasuredCosts
 from placer.plan.request import Options
-from placer.prediction import estimate_costs
+from placer.prediction.costs.op_costs import estimate_costs
 
 
 def cost_ops(

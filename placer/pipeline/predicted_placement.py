@@ -8,9 +8,9 @@ from functools import partial
 
 from placer.graph.control_edges import ControlEdge, add_control_edges
 from placer.pipeline.workload import Workload
-from placer.prediction import predict
 from placer.prediction.metrics import Metrics
 from placer.prediction.predicted_step import PredictedStep, describe_step
+from placer.prediction.prediction import predict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,13 +133,16 @@ def describe_step(
 
 def _edges(graph: OpGraph, number: Mapping[str, int]) -> list[tuple[Edge, ...]]:
     """What every op reads and waits for."""
-    found = []
-    for op in graph.ops.values():
-        pairs = map(split_tensor, op.inputs)
-        read = [Edge(producer=number[name], index=index) for name, index in pairs]
-        waits = [Edge(producer=number[name], index=-1) for name in op.control_inputs]
-        found.append((*read, *waits))
-    return found
+    return [
+        tuple(
+            Edge(producer=number[name], index=index)
+            for name, index in (
+                *map(split_tensor, op.inputs),
+                *((name, -1) for name in op.control_inputs),
+            )
+        )
+        for op in graph.ops.values()
+    ]
 
 
 def _buffers(

@@ -17,7 +17,7 @@ from placer.prediction.orders.execution_orders import (
 )
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.step.routes import find_routes
-from placer.prediction.times.schedule import schedule_along
+from placer.prediction.times.schedule import predict_schedule
 from placer.prediction.transfers import largest_first, list_transfers
 from placer.processes import collection_paused
 
@@ -51,5 +51,5 @@ def predict(
         transfers=largest_first(transfers),
         timelines=step.timelines(typical_order(orders, peaks)),
         peaks=ranges_of_peaks(step, peaks),
-        schedule=schedule_along(graph, costs, routes, transfers, cluster),
+        schedule=predict_schedule(graph, costs, routes, transfers, cluster),
     )

@@ -5,9 +5,10 @@ Recomputed from the definition alone, so that a solver's own figures can be chec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from placer.prediction.times.messages import list_messages
 from placer.problem.placement_problem import PlacementProblem
 
 
@@ -79,19 +80,11 @@ def busy_seconds(problem: PlacementProblem, device_of: Sequence[int]) -> tuple[f
     busy = [0.0] * count
     for device, times in zip(device_of, problem.seconds, strict=True):
         busy[device] += times[device] / parallel[device]
-    signals: dict[int, set[int]] = {}
-    for before, after in problem.control_edges:
-        signals.setdefault(before, set()).add(device_of[after])
-    sent = [
-        (device_of[t.producer], {device_of[op] for op in t.consumers}, t.bytes)
-        for t in problem.tensors
-    ]
-    sent += [(device_of[before], targets, 0) for before, targets in signals.items()]
-    for source, targets, size in sent:
-        costs = []
-        for target in targets - {source}:
-            bandwidth = problem.bandwidth[source][target]
-            seconds = problem.latency[source][target] + (size / bandwidth if size else 0.0)
+    for message in list_messages(problem):
+        source, costs = device_of[message.producer], []
+        for target in {device_of[op] for op in message.consumers} - {source}:
+            sending = message.bytes / problem.bandwidth[source][target] if message.bytes else 0.0
+            seconds = problem.latency[source][target] + sending
             busy[target] += seconds if occupied[target] else 0.0
             costs.append(seconds)
         if costs and occupied[source]:
@@ -122,8 +115,7 @@ def _loads(problem: PlacementProblem, device_of: Sequence[int]) -> Iterator[tupl
     base = list(problem.transient_bytes)
     for device, size in zip(device_of, problem.resident_bytes, strict=True):
         base[device] += size
-    nothing: Mapping[int, int] = {}
-    for moment in problem.live_bytes or (nothing,):
+    for moment in problem.live_bytes or ({},):
         load = list(base)
         for op, size in moment.items():
             load[device_of[op]] += size

@@ -17,37 +17,42 @@ from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.graph.tensor_names import split_tensor
 from placer.prediction.metrics import Transfer
-from placer.prediction.step.routes import Place, Routes, find_routes, is_cpu
-
-
-def predict_transfers(
-    graph: OpGraph,
-    costs: Mapping[str, OpCost],
-    placement: Mapping[str, str],
-    host: str = "CPU:0",
-) -> tuple[Transfer, ...]:
-    """All transfers of one step, largest first, then by name; unsized ones last.
-
-    ``placement`` maps ops to device names.  Fed values start at ``host`` and fetched ones end
-    there; a fetched tensor that some op on the host reads anyway is not sent twice.  Control
-    edges send no bytes.  Raises :class:`~placer.errors.UsageError` as
-    :func:`~placer.prediction.step.routes.find_routes` does.
-    """
-    return largest_first(list_transfers(graph, costs, find_routes(graph, placement, host), host))
+from placer.prediction.step.routes import Routes, is_cpu
 
 
 def largest_first(transfers: Iterable[Transfer]) -> tuple[Transfer, ...]:
     """The transfers, largest first, then by name; unsized ones last."""
-    return tuple(sorted(transfers, key=_rank))
+    return tuple(
+        sorted(
+            transfers,
+            key=lambda t: (t.bytes is None, -(t.bytes or 0), t.tensor, t.target, t.memory),
+        )
+    )
 
 
 def list_transfers(
     graph: OpGraph, costs: Mapping[str, OpCost], routes: Routes, host: str
 ) -> Iterator[Transfer]:
-    """The transfers along ``routes`` in graph order."""
+    """The transfers of one step along ``routes``, in graph order.
+
+    Fed values start at ``host`` and fetched ones end there; a fetched tensor that some op on the
+    host reads anyway is not sent twice.  Control edges send no bytes.
+    """
+    # tensors with the places on other devices where they are read, each pair once
+    sent = {
+        (tensor, place): None
+        for op in graph.ops.values()
+        for tensor, place in zip(op.inputs, routes.reads[op.name], strict=True)
+        if place[0] != routes.home[tensor][0]
+    }
+    # fetched tensors that are not on the host and that no op there reads
+    read_there = {tensor for tensor, place in sent if place[0] == host}
+    fetched = [
+        (tensor, (host, "host"))
+        for tensor in dict.fromkeys(graph.fetches)
+        if routes.home[tensor][0] != host and tensor not in read_there
+    ]
     feeds = frozenset(graph.feeds)
-    sent = _sent_tensors(graph, routes)
-    fetched = [(tensor, (host, "host")) for tensor in _fetched_tensors(graph, routes, host, sent)]
     for number, (tensor, place) in enumerate((*sent, *fetched)):
         producer, index = split_tensor(tensor)
         kind = "feed" if producer in feeds else "data"
@@ -59,54 +64,16 @@ def list_transfers(
             kind=kind if number < len(sent) else "fetch",
             memory=place[1],
         )
-    for name, target in _sent_signals(graph, routes):
-        yield Transfer(
-            tensor=f"^{name}",
-            source=routes.device_of[name],
-            target=target,
-            bytes=0,
-            kind="control",
-            memory="host" if is_cpu(target) else "device",
-        )
-
-
-def _sent_tensors(graph: OpGraph, routes: Routes) -> dict[tuple[str, Place], None]:
-    """Tensors with the places on other devices where they are read, each pair once."""
-    return {
-        (tensor, place): None
-        for op in graph.ops.values()
-        for tensor, place in zip(op.inputs, routes.reads[op.name], strict=True)
-        if place[0] != routes.home[tensor][0]
-    }
-
-
-def _fetched_tensors(
-    graph: OpGraph, routes: Routes, host: str, sent: Iterable[tuple[str, Place]]
-) -> list[str]:
-    """Fetched tensors that are not on the host and that no op there reads, each once."""
-    read_there = {tensor for tensor, place in sent if place[0] == host}
-    return [
-        tensor
-        for tensor in dict.fromkeys(graph.fetches)
-        if routes.home[tensor][0] != host and tensor not in read_there
-    ]
-
-
-def _sent_signals(graph: OpGraph, routes: Routes) -> dict[tuple[str, str], None]:
-    """Ops with the other devices that have a control edge from them, each pair once."""
-    return {
-        (name, routes.device_of[op.name]): None
-        for op in graph.ops.values()
-        for name in op.control_inputs
-        if routes.device_of[name] != routes.device_of[op.name]
-    }
-
-
-def _rank(transfer: Transfer) -> tuple[bool, int, str, str, str]:
-    return (
-        transfer.bytes is None,
-        -(transfer.bytes or 0),
-        transfer.tensor,
-        transfer.target,
-        transfer.memory,
-    )
+    # one signal per op and other device that has a control edge from it
+    device_of = routes.device_of
+    edges = [(name, device_of[op.name]) for op in graph.ops.values() for name in op.control_inputs]
+    for name, target in dict.fromkeys(edges):
+        if device_of[name] != target:
+            yield Transfer(
+                tensor=f"^{name}",
+                source=device_of[name],
+                target=target,
+                bytes=0,
+                kind="control",
+                memory="host" if is_cpu(target) else "device",
+            )

@@ -99,7 +99,7 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
     no kernel for any op that it matches.
     """
     host_only = _host_only_reasons(graph)
-    pins, pin_warnings = _pinned_devices(graph, cluster, options, host_only)
+    pins, warnings = _pinned_devices(graph, cluster, options, host_only)
     feeds, free = frozenset(graph.feeds), _unrestricted(cluster)
     restrictions, ignored = {}, []
     for op in graph.ops.values():
@@ -124,7 +124,9 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
             alike[key] = _group_devices(several, cluster), not pinned
         devices, may_spill = alike[key]
         found.append((devices, may_spill and stuck.isdisjoint(group.ops)))
-    warnings = (*pin_warnings, *_device_string_warnings(ignored))
+    if ignored:
+        count = f"{len(ignored)} ops ask for a device that has no kernel for them"
+        warnings.append(("device_string_ignored", f"{count}; they go to the CPU", tuple(ignored)))
     return Constraints(
         restrictions=restrictions,
         groups=groups,
@@ -132,15 +134,8 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
         spillable=tuple([may_spill for _, may_spill in found]),
         own_groups=merged_groups(graph, restrictions) if wanted else groups,
         asked_groups=wanted,
-        warnings=warnings,
+        warnings=tuple(warnings),
     )
-
-
-def _device_string_warnings(ignored: Sequence[str]) -> tuple[Warning_, ...]:
-    if not ignored:
-        return ()
-    message = f"{len(ignored)} ops ask for a device that has no kernel for them; they go to the CPU"
-    return (("device_string_ignored", message, tuple(ignored)),)
 
 
 def _pinned_devices(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -12,13 +13,15 @@ from placer.errors import UsageError
 from placer.graph.op_graph import ColocationGroup, OpGraph
 from placer.graph.tensor_names import op_of
 from placer.graph.union_find import UnionFind
-from placer.problem.gradients import gradient_groups
 
 if TYPE_CHECKING:
     from placer.problem.constraints import Restriction
 
 SMALL_CONSTANT_BYTES = 1024
 """A constant up to this size stays with its only reader."""
+
+_TAPE = re.compile(r"(?:.*/)?gradient_tape(?:_\d+)?/(.+)")
+_V1 = re.compile(r"(?:.*/)?gradients(?:_\d+)?/(.+)_grad/.+")
 
 
 def merged_groups(
@@ -105,3 +108,42 @@ def _returned(graph: OpGraph, restrictions: Mapping[str, Restriction]) -> Iterat
             producer = op_of(op.inputs[0])
             if producer in graph.ops and name not in graph.consumers:
                 yield ColocationGroup(ops=(producer, op.name), reasons=("returned",))
+
+
+def gradient_groups(graph: OpGraph) -> tuple[ColocationGroup, ...]:
+    """Every gradient op together with its forward op, read from the names that TensorFlow gives;
+    those without one are left out.
+
+    A tape writes ``gradient_tape/SCOPE/...`` for the gradients of the ops in ``SCOPE``
+    (``tensorflow/python/eager/backprop.py``), TensorFlow 1 ``gradients/OP_grad/...``
+    (``tensorflow/python/ops/gradients_util.py``).
+    """
+    first_in_scope: dict[str, str] = {}
+    for name in graph.ops:
+        if _TAPE.fullmatch(name) is None and _V1.fullmatch(name) is None:
+            first_in_scope.setdefault(name.rpartition("/")[0], name)
+    found = ((name, _forward_op(name, graph, first_in_scope)) for name in graph.ops)
+    return tuple(
+        ColocationGroup(ops=(forward, name), reasons=("gradient",))
+        for name, forward in found
+        if forward
+    )
+
+
+def _forward_op(name: str, graph: OpGraph, first_in_scope: dict[str, str]) -> str:
+    """The op whose gradient ``name`` computes, ``""`` if it is no gradient op or none is found.
+
+    A tape's scope may be that of several forward ops, and then the first of them stands for all.
+    """
+    v1 = _V1.fullmatch(name)
+    if v1 is not None:
+        return v1[1] if v1[1] in graph.ops else ""
+    tape = _TAPE.fullmatch(name)
+    scope = tape[1] if tape else ""
+    while "/" in scope:
+        scope = scope.rpartition("/")[0]
+        if scope in graph.ops:
+            return scope
+        if scope in first_in_scope:
+            return first_in_scope[scope]
+    return ""

@@ -8,8 +8,9 @@ TensorFlow.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import Any
 
 from placer.errors import UsageError
@@ -136,10 +137,7 @@ class PlacementProblem:
 
 
 def check(problem: PlacementProblem) -> None:
-    """Nothing, if every number of the problem refers to something that exists.
-
-    Raises :class:`~placer.errors.UsageError` with the first contradiction otherwise.
-    """
+    """Raises :class:`~placer.errors.UsageError` if a number of the problem refers to nothing."""
     _check_lengths(problem)
     _check_numbers(problem)
     _check_requests(problem)
@@ -176,16 +174,11 @@ def _check_lengths(problem: PlacementProblem) -> None:
 
 def _check_numbers(problem: PlacementProblem) -> None:
     ops, devices = range(len(problem.op_names)), range(len(problem.device_names))
-    if problem.host not in devices:
-        raise UsageError(f"the host is device {problem.host} of {len(devices)}")
+    _check_known("the host is device", (problem.host,), devices)
     for name, allowed in zip(problem.op_names, problem.allowed, strict=True):
-        wrong = [device for device in allowed if device not in devices]
-        if wrong:
-            raise UsageError(f"{name} is allowed on device {wrong[0]} of {len(devices)}")
+        _check_known(f"{name} is allowed on device", allowed, devices)
     for number, tensor in enumerate(problem.tensors):
-        wrong = [op for op in (tensor.producer, *tensor.consumers) if op not in ops]
-        if wrong:
-            raise UsageError(f"tensor {number} names op {wrong[0]} of {len(ops)}")
+        _check_known(f"tensor {number} names op", (tensor.producer, *tensor.consumers), ops)
     sizes = [
         *problem.resident_bytes,
         *problem.transient_bytes,
@@ -195,9 +188,13 @@ def _check_numbers(problem: PlacementProblem) -> None:
     ]
     if min(sizes, default=0) < 0:
         raise UsageError(f"a size is {min(sizes)} bytes; sizes cannot be negative")
-    wrong = [op for moment in problem.live_bytes for op in moment if op not in ops]
+    _check_known("a moment names op", chain.from_iterable(problem.live_bytes), ops)
+
+
+def _check_known(what: str, numbers: Iterable[int], known: range) -> None:
+    wrong = [number for number in numbers if number not in known]
     if wrong:
-        raise UsageError(f"a moment names op {wrong[0]} of {len(ops)}")
+        raise UsageError(f"{what} {wrong[0]} of {len(known)}")
 
 
 def _check_requests(problem: PlacementProblem) -> None:
@@ -209,17 +206,11 @@ def _check_requests(problem: PlacementProblem) -> None:
             known = ", ".join(REQUEST_KINDS)
             raise UsageError(f"a request is of kind {request.kind!r}; it can be {known}")
         named = [*request.ops, *(op for group in request.groups for op in group)]
-        wrong = [op for op in named if op not in ops]
-        if wrong:
-            raise UsageError(f"the request {request.name!r} names op {wrong[0]} of {len(ops)}")
+        _check_known(f"the request {request.name!r} names op", named, ops)
     named_devices = [device for request in problem.requests for device in request.devices]
     named_devices += [device for allowed in problem.unconfined.values() for device in allowed]
-    wrong = [device for device in named_devices if device not in devices]
-    if wrong:
-        raise UsageError(f"a request or unconfined names device {wrong[0]} of {len(devices)}")
-    wrong = [op for op in problem.unconfined if op not in ops]
-    if wrong:
-        raise UsageError(f"unconfined names op {wrong[0]} of {len(ops)}")
+    _check_known("a request or unconfined names device", named_devices, devices)
+    _check_known("unconfined names op", problem.unconfined, ops)
 
 
 def to_json(problem: PlacementProblem) -> str:

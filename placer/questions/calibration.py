@@ -15,7 +15,7 @@ from cost_models.roofline import op_seconds
 from placer.errors import UsageError
 from placer.extraction import extract
 from placer.plan.measured_costs import MeasuredCosts
-from placer.prediction import estimate_costs
+from placer.prediction.costs.op_costs import estimate_costs
 
 
 @dataclass(frozen=True, kw_only=True)

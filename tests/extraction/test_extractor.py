@@ -15,8 +15,8 @@ from placer.extraction.flat_program import analyse_program
 from placer.extraction.process import child_process
 from placer.extraction.process.child_process import memory_limit
 from placer.extraction.reading.loading import load_program
-from placer.prediction import predict
 from placer.prediction.costs.op_costs import estimate_costs
+from placer.prediction.prediction import predict
 from placer.problem.constraints import ConstraintOptions, find_constraints
 
 ROOT = Path(__file__).resolve().parents[2]

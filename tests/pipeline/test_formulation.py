@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from cost_models.clusters import parse_cluster
 from placer.pipeline.formulation import build_problem
-from placer.prediction import predict_memory
 from placer.prediction.memory.live_moments import working_set_bytes
+from placer.prediction.memory.timelines import predict_memory
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.prediction.scoring import score
 from placer.problem.constraints import ConstraintOptions, find_constraints

@@ -25,9 +25,12 @@ from cost_models.clusters import parse_cluster
 from placer import micro_batches
 from placer.extraction import extract
 from placer.graph.order import topological_order
-from placer.prediction import estimate_costs, predict_memory, predict_transfers
+from placer.prediction.costs.op_costs import estimate_costs
+from placer.prediction.memory.timelines import predict_memory
 from placer.prediction.orders.possible_steps import predict_peak_ranges
 from placer.prediction.step import executor
+from placer.prediction.step.routes import find_routes
+from placer.prediction.transfers import list_transfers
 from placer.solving.orders.memory_order import order_for_memory
 
 v1 = tf.compat.v1
@@ -70,7 +73,7 @@ def compare(feeds, fetches, targets):
     placement = scattered(graph)
     for node in graph_def.node:
         node.device = "/device:" + placement.get(node.name, "CPU:0")
-    rows = predict_transfers(graph, costs, placement)
+    rows = list_transfers(graph, costs, find_routes(graph, placement, "CPU:0"), "CPU:0")
     return {
         "recorded_bytes": recorded_peak(recorded),
         "predicted_bytes": timeline.peak_bytes - aside,

@@ -6,11 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.errors import UsageError
-from placer.prediction.transfers import predict_transfers
+from placer.prediction.step.routes import find_routes
+from placer.prediction.transfers import largest_first, list_transfers
 
 
-def _rows(graph, placement, **kwargs):
-    found = predict_transfers(graph, draw_costs(graph), placement, **kwargs)
+def _rows(graph, placement, host="CPU:0"):
+    routes = find_routes(graph, placement, host)
+    found = largest_first(list_transfers(graph, draw_costs(graph), routes, host))
     return [(t.tensor, t.source, t.target, t.bytes, t.kind, t.memory) for t in found]
 
 

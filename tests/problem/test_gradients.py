@@ -2,7 +2,7 @@
 
 from graphs_by_hand import draw
 
-from placer.problem.gradients import gradient_groups
+from placer.problem.grouping import gradient_groups
 
 
 def test_gradients_of_a_tape_and_of_tensorflow_1_find_their_forward_ops():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from statistics import median_low
 
@@ -93,17 +93,11 @@ def _shared_name(op: Op) -> tuple[object, object]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _BodyCost:
-    """One execution of a function, whose ops cost ``costs``; ``peak_bytes`` leaves the arguments
-    out."""
+class _Body:
+    """One execution of a function: the ``costs`` of its ops, and their ``total``, whose temporary
+    bytes are the most that they hold at once, arguments aside."""
 
-    flops: int
-    bytes_accessed: int
-    launches: int
-    persistent_bytes: int
-    peak_bytes: int
-    inaccurate: bool
-    unmodelled: bool
+    total: OpCost
     costs: Mapping[str, OpCost]
 
 
@@ -113,7 +107,7 @@ class _Bodies:
     def __init__(self, graph: OpGraph, trip_count: int | None) -> None:
         self.functions = graph.functions
         self.trip_count = trip_count
-        self.found: dict[str, _BodyCost] = {}
+        self.found: dict[str, _Body] = {}
 
     def cost_of(self, op: Op, graph: OpGraph, own: OpCost) -> OpCost:
         """The cost of an op with bodies; ``own`` is that of the op without them."""
@@ -123,21 +117,21 @@ class _Bodies:
         if op.op_type in LOOPS:
             return self._loop(op, graph, own, bodies)
         output_bytes = sum(size or 0 for size in own.output_bytes)
-        temporary = [max(0, body.peak_bytes - output_bytes) for body in bodies]
+        totals = [body.total for body in bodies]
+        temporary = [max(0, total.temporary_bytes - output_bytes) for total in totals]
+        dearest = max(bodies, key=lambda body: (body.total.flops, body.total.bytes_accessed))
         cost = replace(
-            _with_bodies(own, bodies),
-            flops=max(body.flops for body in bodies),
-            bytes_accessed=max(body.bytes_accessed for body in bodies),
-            launches=max(body.launches for body in bodies),
-            inner=tuple(
-                max(bodies, key=lambda body: (body.flops, body.bytes_accessed)).costs.values()
-            ),
+            _with_bodies(own, totals),
+            flops=max(total.flops for total in totals),
+            bytes_accessed=max(total.bytes_accessed for total in totals),
+            launches=max(total.launches for total in totals),
+            inner=tuple(dearest.costs.values()),
             temporary_bytes=max(temporary),
             temporary_samples=tuple(temporary) if len(set(temporary)) > 1 else (),
         )
         return cost if op.op_type in BRANCHES else replace(cost, inaccurate=True)
 
-    def _loop(self, op: Op, graph: OpGraph, own: OpCost, bodies: list[_BodyCost]) -> OpCost:
+    def _loop(self, op: Op, graph: OpGraph, own: OpCost, bodies: list[_Body]) -> OpCost:
         """Trips times the condition and the body.
 
         Of what the iterations hold at once, the last results are the op's outputs, and what they
@@ -157,11 +151,12 @@ class _Bodies:
         )
         sizes = [size or 0 for index, size in enumerate(own.output_bytes) if index not in kept]
         temporary = [max(0, peak - sum(sizes) - sum(held)) for peak in memory.peak_bytes]
+        totals = [body.total for body in bodies]
         cost = replace(
-            _with_bodies(own, bodies),
-            flops=trips * sum(body.flops for body in bodies),
-            bytes_accessed=trips * sum(body.bytes_accessed for body in bodies),
-            launches=trips * sum(body.launches for body in bodies),
+            _with_bodies(own, totals),
+            flops=trips * sum(total.flops for total in totals),
+            bytes_accessed=trips * sum(total.bytes_accessed for total in totals),
+            launches=trips * sum(total.launches for total in totals),
             inner=tuple(cost for body in bodies for cost in body.costs.values()),
             repeats=trips,
             temporary_bytes=median_low(temporary),
@@ -179,12 +174,12 @@ class _Bodies:
             return self.trip_count, True
         return (1, False) if found is None else (found.count, False)
 
-    def body(self, name: str) -> _BodyCost:
+    def body(self, name: str) -> _Body:
         if name not in self.found:
             self.found[name] = self._estimate_body(self.functions[name])
         return self.found[name]
 
-    def _estimate_body(self, function: OpGraph) -> _BodyCost:
+    def _estimate_body(self, function: OpGraph) -> _Body:
         body = replace(function, functions=self.functions)
         costs = estimate({op.name: op.info for op in body.ops.values()})
         costs.update(list_costs(body, costs))
@@ -193,26 +188,21 @@ class _Bodies:
         for op in body.ops.values():
             if op.bodies:
                 costs[op.name] = self.cost_of(op, body, costs[op.name])
-        return _BodyCost(
+        total = replace(
+            _with_bodies(OpCost(), costs.values()),
             flops=sum(cost.flops for cost in costs.values()),
             bytes_accessed=sum(cost.bytes_accessed for cost in costs.values()),
-            launches=sum(
-                cost.launches for cost in costs.values() if cost.flops or cost.bytes_accessed
-            ),
-            persistent_bytes=sum(cost.persistent_bytes for cost in costs.values()),
-            peak_bytes=activation_peak(body, costs),
-            inaccurate=any(cost.inaccurate for cost in costs.values()),
-            unmodelled=any(cost.unmodelled for cost in costs.values()),
-            costs=costs,
+            launches=sum(c.launches for c in costs.values() if c.flops or c.bytes_accessed),
+            temporary_bytes=activation_peak(body, costs),
         )
+        return _Body(total=total, costs=costs)
 
 
-def _with_bodies(own: OpCost, bodies: Iterable[_BodyCost]) -> OpCost:
-    """``own`` with the constants of the bodies, and as sure as the least sure of them."""
-    bodies = list(bodies)
+def _with_bodies(own: OpCost, inner: Collection[OpCost]) -> OpCost:
+    """``own`` with the constants of what runs in it, and as sure as the least sure of that."""
     return replace(
         own,
-        persistent_bytes=own.persistent_bytes + sum(body.persistent_bytes for body in bodies),
-        inaccurate=any(body.inaccurate for body in bodies),
-        unmodelled=any(body.unmodelled for body in bodies),
+        persistent_bytes=own.persistent_bytes + sum(cost.persistent_bytes for cost in inner),
+        inaccurate=any(cost.inaccurate for cost in inner),
+        unmodelled=any(cost.unmodelled for cost in inner),
     )

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cost_models.op_cost import OpCost
-from placer.graph.op_graph import Op, OpGraph
-from placer.graph.op_types import MERGES, READ_VARIABLE
-from placer.graph.order import predecessors
-from placer.prediction.step.buffer_sharing import may_share, overwritten_inputs, shared_input
-from placer.prediction.step.executor import INEXPENSIVE, ExecutorGraph, run
+from cost_models.op_info import ask_once
+from placer.graph.op_graph import OpGraph
+from placer.graph.op_types import READ_VARIABLE
+from placer.prediction.step.buffer_sharing import find_sharing
+from placer.prediction.step.executor import prepare, run
 from placer.prediction.step.step_layout import (
     RESIDENT_OUTPUTS,
     find_copied_variables,
@@ -49,80 +49,28 @@ def copied_reads(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCos
 
 def in_place_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
     """The costs of the ops that run in place; ``costs`` know of the reads that copy."""
-    own = _OwnedTensors(graph)
+    feeds, fetches = frozenset(graph.feeds), frozenset(graph.fetches)
+    last_reader = _last_readers(graph)
     found = {}
-    for op in graph.ops.values():
-        if costs[op.name].variant == COPY:
-            own.add(op)
-        elif own.overwrites(op):
+    owned: set[str] = set()  # the tensors that nobody holds but those who read them
+    for op, sharing in zip(graph.ops.values(), ask_once(find_sharing, graph.infos), strict=True):
+        is_copy = costs[op.name].variant == COPY
+        free = [tensor in owned and last_reader.get(tensor) == op.name for tensor in op.inputs]
+        slots = sharing.overwritten[0] if sharing.overwritten else ()
+        if not is_copy and any(free[slot] for slot in slots if slot < len(free)):
             found[op.name] = replace(costs[op.name], variant=IN_PLACE)
+        lasts = op.op_type in RESIDENT_OUTPUTS or op.op_type == READ_VARIABLE or op.name in feeds
+        if is_copy or not lasts:
+            for tensor, source in zip(graph.output_names[op.name], sharing.shared, strict=True):
+                is_own = source is None or source >= len(free) or free[source]
+                if is_own and tensor not in fetches:
+                    owned.add(tensor)
     return found
 
 
-class _OwnedTensors:
-    """The tensors that may be written over, op by op in graph order, and who reads each last."""
-
-    def __init__(self, graph: OpGraph) -> None:
-        self.feeds = frozenset(graph.feeds)
-        self.fetches = frozenset(graph.fetches)
-        self.output_names = graph.output_names
-        position = _usual_positions(graph)
-        self.last_reader: dict[str, str] = {}
-        for op in graph.ops.values():
-            for tensor in op.inputs:
-                known = self.last_reader.get(tensor)
-                if known is None or position[known] < position[op.name]:
-                    self.last_reader[tensor] = op.name
-        self.owned: set[str] = set()
-
-    def overwrites(self, op: Op) -> bool:
-        """Is output 0 written over an input?  Notes which of its outputs may be written over."""
-        slots = overwritten_inputs(op.info, 0) if op.info.outputs and may_share(op.op_type) else ()
-        inputs = [op.inputs[slot] for slot in slots if slot < len(op.inputs)]
-        taken = any(t in self.owned and self.last_reader[t] == op.name for t in inputs)
-        if (
-            op.name not in self.feeds
-            and op.op_type not in RESIDENT_OUTPUTS
-            and op.op_type != READ_VARIABLE
-        ):
-            self.add(op)
-        return taken
-
-    def add(self, op: Op) -> None:
-        """Notes which outputs of ``op`` nobody holds but their readers."""
-        if not may_share(op.op_type):
-            self.owned.update([t for t in self.output_names[op.name] if t not in self.fetches])
-            return
-        for index in range(len(op.info.outputs)):
-            tensor = op.output_name(index)
-            source = shared_input(op.info, index)
-            if source is not None and source < len(op.inputs):
-                of = op.inputs[source]
-                free = of in self.owned and self.last_reader[of] == op.name
-            else:
-                free = True
-            if free and tensor not in self.fetches:
-                self.owned.add(tensor)
-
-
-def _usual_positions(graph: OpGraph) -> dict[str, int]:
-    """Where in a step each op runs, if all edges are followed in the order of the graph."""
-    names = tuple(graph.ops)
-    number = {name: index for index, name in enumerate(names)}
-    successors: list[list[int]] = [[] for _ in range(len(names) + 1)]
-    waiting = []
-    feeds = frozenset(graph.feeds)
-    for index, (name, op) in enumerate(graph.ops.items()):
-        if op.op_type in MERGES:
-            before = predecessors(op, graph.ops)
-        else:
-            before = [*op.producers, *op.control_inputs]
-        if name in feeds or not before:
-            before = []
-            successors[-1].append(index)
-        waiting.append(len(before) or 1)
-        for producer in before:
-            successors[number[producer]].append(index)
-    inexpensive = [op.op_type in INEXPENSIVE for op in graph.ops.values()]
-    executed = ExecutorGraph(names=names, successors=(), waiting=waiting, inexpensive=inexpensive)
-    return {names[op]: place for place, op in enumerate(run(executed, successors))}
+def _last_readers(graph: OpGraph) -> dict[str, str]:
+    """Who reads each tensor last, if all edges are followed in the order of the graph."""
+    executed = prepare(graph)
+    successors = [sorted(op for _, op, _ in edges) for edges in executed.successors]
+    order = [graph.ops[executed.names[op]] for op in run(executed, successors)]
+    return {tensor: op.name for op in order for tensor in op.inputs}

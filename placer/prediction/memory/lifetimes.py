@@ -18,9 +18,6 @@ from collections.abc import Sequence
 from placer.prediction.memory.buffers import Buffer, Lifetime, Read
 from placer.prediction.step.step_layout import Effect, StepLayout
 
-_PLAIN, _FED, _UPDATE_VARIABLE = Effect.PLAIN, Effect.FED, Effect.UPDATE_VARIABLE
-"""Looked up for every op of every order, for which an enumeration takes 0.1 microseconds each."""
-
 
 def find_lifetimes(
     layout: StepLayout, order: Sequence[int], *, with_reads: bool = False
@@ -88,7 +85,7 @@ class Simulation:
     def _run_op(self, op: int) -> None:
         layout, held = self.layout, self.held
         effect, outputs = layout.effects[op], layout.outputs[op]
-        if effect != _FED:
+        if effect != Effect.FED:
             for value in outputs:
                 held[value] = self._output_buffer(op, effect, value)
             if layout.temporary_bytes[op]:
@@ -102,7 +99,7 @@ class Simulation:
             if self.with_reads and value in layout.fetched:
                 size = layout.bytes[value]
                 buffer.reads.append(Read(self.now, len(self.order), self.now, size))
-        if effect >= _UPDATE_VARIABLE:
+        if effect >= Effect.UPDATE_VARIABLE:
             self._change_state(op, effect)
         self._release(op)
 
@@ -134,7 +131,7 @@ class Simulation:
 
     def _output_buffer(self, op: int, effect: Effect, value: int) -> Buffer:
         """The buffer of an output: resident, an input's, written over an input, or a new one."""
-        if effect != _PLAIN:
+        if effect != Effect.PLAIN:
             if effect == Effect.RESIDENT:
                 return self._new(op, value, "weights", resident=True)
             if effect == Effect.READ_VARIABLE:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cost_models.op_cost import OpCost
 from cost_models.op_info import ask_once
-from placer.graph.op_graph import Op, OpGraph
+from placer.graph.op_graph import OpGraph
 from placer.graph.op_types import MERGES, READ_VARIABLE
 from placer.prediction.memory.buffers import Lifetime, peak_without_feeds
 from placer.prediction.memory.lifetimes import find_lifetimes
@@ -78,10 +78,26 @@ def working_set_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, 
         for name, tensors in graph.output_names.items()
         for tensor, size in zip(tensors, costs[name].output_bytes, strict=True)
     }
-    return {
-        op.name: _working_set(op, graph, costs[op.name], sizes, roots, found)
-        for op, found in zip(graph.ops.values(), sharing, strict=True)
-    }
+    needed = {}
+    for op, found in zip(graph.ops.values(), sharing, strict=True):
+        kernel = graph.gpu_kernels[op.name]
+        on_host = kernel.host_inputs if kernel else frozenset[int]()
+        read: dict[str, int] = {}
+        for index, name in enumerate(op.inputs):
+            if index not in on_host:
+                root = roots.get(name, name)
+                read[root] = max(sizes[name], read.get(root, 0))
+        if op.op_type in MERGES:  # one of its inputs is alive
+            needed[op.name] = max(read.values(), default=0)
+            continue
+        written = [
+            0 if op.bodies or overwritten or roots.get(name, name) != name else sizes[name]
+            for name, overwritten in zip(
+                graph.output_names[op.name], found.overwritten, strict=True
+            )
+        ]
+        needed[op.name] = sum(read.values()) + sum(written) + costs[op.name].temporary_bytes
+    return needed
 
 
 def _buffer_roots(graph: OpGraph, sharing: Iterable[Sharing]) -> dict[str, str]:
@@ -94,31 +110,6 @@ def _buffer_roots(graph: OpGraph, sharing: Iterable[Sharing]) -> dict[str, str]:
                 source = op.inputs[shared]
                 roots[name] = roots.get(source, source)
     return roots
-
-
-def _working_set(
-    op: Op,
-    graph: OpGraph,
-    cost: OpCost,
-    sizes: Mapping[str, int],
-    roots: Mapping[str, str],
-    sharing: Sharing,
-) -> int:
-    kernel = graph.gpu_kernels[op.name]
-    on_host = kernel.host_inputs if kernel else frozenset[int]()
-    read: dict[str, int] = {}
-    for index, name in enumerate(op.inputs):
-        if index not in on_host:
-            root, size = roots.get(name, name), sizes[name]
-            if size >= read.get(root, 0):
-                read[root] = size
-    if op.op_type in MERGES:  # one of its inputs is alive
-        return max(read.values(), default=0)
-    written = [
-        0 if op.bodies or overwritten or roots.get(name, name) != name else sizes[name]
-        for name, overwritten in zip(graph.output_names[op.name], sharing.overwritten, strict=True)
-    ]
-    return sum(read.values()) + sum(written) + cost.temporary_bytes
 
 
 def activation_peak(graph: OpGraph, costs: Mapping[str, OpCost]) -> int:

@@ -65,15 +65,14 @@ def find_roles(graph: OpGraph) -> Roles:
     forward -= {op.name for op in updates}
     if not forward:
         return Roles(variables=variables)
-    variable_of = _variables(graph)
+    variable_of = find_variables(graph) | {
+        op.output_name(0): op.name for op in graph.ops.values() if op.op_type in REF_VARIABLES
+    }
     backward = _before((op.name for op in updates), graph) - forward
-    consumers = _consumers(graph)
     return Roles(
         variables=variables,
-        gradients=frozenset(backward.intersection(_reached(graph.feeds, consumers))),
-        optimizer_state=frozenset(
-            _optimizer_state(graph, updates, forward, variable_of, consumers)
-        ),
+        gradients=frozenset(backward.intersection(_reached(graph.feeds, graph))),
+        optimizer_state=frozenset(_optimizer_state(graph, updates, forward, variable_of)),
     )
 
 
@@ -82,7 +81,6 @@ def _optimizer_state(
     updates: Iterable[Op],
     forward: set[str],
     variable_of: Mapping[str, str],
-    consumers: Mapping[str, Iterable[str]],
 ) -> set[str]:
     """Variables that the forward pass does not read, but the update of another variable does."""
     readers: dict[str, list[str]] = {}
@@ -102,29 +100,10 @@ def _optimizer_state(
     for variable, names in readers.items():
         if not forward.isdisjoint(names):
             continue
-        reads = [name for name in names if name not in updated]
-        if variable in slots or _reaches_another(variable, reads, updated, consumers):
+        # what is read of it goes into the update of another one
+        behind = _reached((name for name in names if name not in updated), graph)
+        if variable in slots or any(updated.get(name, variable) != variable for name in behind):
             found.add(variable)
-    return found
-
-
-def _reaches_another(
-    variable: str,
-    reads: Iterable[str],
-    updated: Mapping[str, str],
-    consumers: Mapping[str, Iterable[str]],
-) -> bool:
-    """Whether what is read of ``variable`` goes into the update of another one."""
-    behind = _reached(reads, consumers)
-    return any(updated.get(name, variable) != variable for name in behind)
-
-
-def _variables(graph: OpGraph) -> dict[str, str]:
-    """The handle that each resource or reference tensor comes from."""
-    found = find_variables(graph)
-    for op in graph.ops.values():
-        if op.op_type in REF_VARIABLES:
-            found[op.output_name(0)] = op.name
     return found
 
 
@@ -141,22 +120,15 @@ def _before(names: Iterable[str], graph: OpGraph) -> set[str]:
     return seen
 
 
-def _reached(names: Iterable[str], consumers: Mapping[str, Iterable[str]]) -> Iterator[str]:
+def _reached(names: Iterable[str], graph: OpGraph) -> Iterator[str]:
     """``names`` and everything that depends on their values, each once."""
     seen = set(names)
     stack = list(seen)
     while stack:
         name = stack.pop()
         yield name
-        for other in consumers.get(name, ()):
-            if other not in seen:
-                seen.add(other)
-                stack.append(other)
-
-
-def _consumers(graph: OpGraph) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for op in graph.ops.values():
-        for tensor in op.inputs:
-            found.setdefault(tensor.partition(":")[0], []).append(op.name)
-    return found
+        for tensor in graph.output_names[name]:
+            for other in graph.consumers.get(tensor, ()):
+                if other not in seen:
+                    seen.add(other)
+                    stack.append(other)

@@ -182,31 +182,26 @@ def _timeline(
     moment = in_use.index(peak_bytes) if in_use else -1
     # what is alive at the peak; ops of one laid out loop count as that loop
     order_of_owners = tuple([owner.get(name, name) for name in order]) if owner else order
-    live: Counter[tuple[str, str, str]] = Counter()
-    single: list[LiveBuffer] = []
-
-    def add(op: str, size: int, kind: str, until: str) -> None:
-        if op in owner:
-            live[owner[op], kind, until] += size
-        else:
-            single.append(LiveBuffer(op=op, bytes=size, kind=kind, until=until))
-
-    for op, size in resident.items():
-        add(op, size, roles.of_state(op), "")
-    for found in lifetimes:
-        if found.first <= moment <= found.last:
-            kind = roles.of_buffer(found.owner, found.kind)
-            add(found.owner, found.bytes, kind, order_of_owners[found.last])
-    summed = [
+    alive = [(op, size, roles.of_state(op), "") for op, size in resident.items()]
+    alive += [
+        (found.owner, found.bytes, roles.of_buffer(found.owner, found.kind), until)
+        for found in lifetimes
+        if found.first <= moment <= found.last
+        for until in (order_of_owners[found.last],)
+    ]
+    summed: Counter[tuple[str, str, str, int]] = Counter()
+    for number, (op, size, kind, until) in enumerate(alive):
+        summed[owner.get(op, op), kind, until, -1 if op in owner else number] += size
+    live = [
         LiveBuffer(op=op, bytes=size, kind=kind, until=until)
-        for (op, kind, until), size in live.items()
+        for (op, kind, until, _), size in summed.items()
     ]
     return MemoryTimeline(
         device=device,
         resident_bytes=resident_bytes,
         peak_bytes=peak_bytes,
         peak_op=order_of_owners[moment] if in_use else "",
-        live_at_peak=tuple(sorted(single + summed, key=lambda buffer: (-buffer.bytes, buffer.op))),
+        live_at_peak=tuple(sorted(live, key=lambda buffer: (-buffer.bytes, buffer.op))),
         order=order_of_owners,
         bytes=in_use,
     )

@@ -74,9 +74,11 @@ def find_possible_lifetimes(
     out, as do copies of fetched values.  Both are there whatever the placement, and are for a
     prediction to count.
     """
-    together = {name: _stand_in(devices, host) for name, devices in allowed.items()}
-    alike = next((name for name in together.values() if not is_cpu(name)), host)
-    together = {name: place if is_cpu(place) else alike for name, place in together.items()}
+    alike = next((d for devices in allowed.values() for d in devices if not is_cpu(d)), host)
+    together = {
+        name: (devices or (host,))[0] if all(map(is_cpu, devices)) else alike
+        for name, devices in allowed.items()
+    }
     step = steps.memory(together, tuple(dict.fromkeys((host, *together.values()))), host)
     number = {name: index for index, name in enumerate(allowed)}
     found = PossibleLifetimes(orders=len(steps.orders), length=len(steps.graph.ops))
@@ -84,11 +86,6 @@ def find_possible_lifetimes(
     for index, order in enumerate(steps.orders):
         _follow(step, order, index, placed, found)
     return found
-
-
-def _stand_in(devices: Sequence[str], host: str) -> str:
-    """The device that an op is on while all are together."""
-    return next((name for name in devices if not is_cpu(name)), devices[0] if devices else host)
 
 
 def _follow(

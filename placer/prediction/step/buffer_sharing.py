@@ -9,8 +9,7 @@ it writes into the first of them that nobody else holds (``OpKernelContext::forw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from cost_models.op_info import OpInfo
@@ -67,17 +66,6 @@ OVERWRITTEN: Mapping[str, tuple[int, ...]] = {
 _POSSIBLY_IDLE = "Tile Pad PadV2 MirrorPad BroadcastTo Sum Mean Prod Max Min Any All"
 
 _LOSSES = frozenset({"SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"})
-
-
-@cache
-def may_share(op_type: str) -> bool:
-    """Can an output of such an op be an input's buffer, or be written over one?
-
-    >>> may_share("Reshape"), may_share("Relu"), may_share("MatMul")
-    (True, True, False)
-    """
-    known: tuple[Collection[str], ...] = (SHARED, OVERWRITTEN, _RULES, _LOSSES)
-    return op_type in ("IdentityN", "AddN") or any(op_type in types for types in known)
 
 
 class Sharing(NamedTuple):

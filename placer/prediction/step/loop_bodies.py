@@ -142,30 +142,29 @@ class BodyLayout:
 
     def _lay_out(self, op: Op, copy: Op, graph: OpGraph) -> list[str] | None:
         """The results of a loop or of a branch, ``None`` if it has to stay one op."""
-        trips: int | None = None
-        if any(name not in self.costs for names in op.bodies.values() for name in names):
+        bodies = [name for names in op.bodies.values() for name in names]
+        if any(name not in self.costs for name in bodies):
             return None
         if op.op_type in LOOPS:
             found = find_trip_count(op, replace(graph, functions=self.functions))
-            trips = found.count if found is not None and found.exact else None
-            if trips is not None and self._is_too_large(op, trips):
+            if found is None or not found.exact:
                 return None
+            # the iterations may make the graph too large, those of loops within them aside
+            size = found.count * sum(len(self.functions[name].ops) for name in bodies)
+            if self.most_ops is not None and len(self.ops) + size > self.most_ops:
+                return None
+            results = self.add_loop(copy, found.count)
         elif copy.name in self.taken:
-            trips = 1
-        if trips is None:
+            results = self._add_branch(copy)
+        else:
             return None
-        results = self.add_loop(copy, trips) if op.op_type in LOOPS else self._add_branch(copy)
         self.executed[copy.name] = f"{copy.name}/executed"
         self._add_barrier(self.executed[copy.name], results)
-        if copy.name in self.session_targets:
-            self._add_fetchable(copy.name, results)
+        if copy.name in self.session_targets:  # all results, under the name that it asks for
+            properties = tuple(map(self._properties, results))
+            info = OpInfo(op="IdentityN", inputs=properties, outputs=properties)
+            self.add(Op(name=copy.name, info=info, inputs=tuple(results)))
         return results
-
-    def _is_too_large(self, op: Op, trips: int) -> bool:
-        """Would the iterations make the graph too large, those of loops within them aside?"""
-        bodies = (name for names in op.bodies.values() for name in names)
-        size = trips * sum(len(self.functions[name].ops) for name in bodies)
-        return self.most_ops is not None and len(self.ops) + size > self.most_ops
 
     def add_loop(self, op: Op, trips: int) -> list[str]:
         """The results of ``trips`` iterations of the loop ``op``, which reads what is there."""
@@ -235,12 +234,6 @@ class BodyLayout:
         waits = tuple(dict.fromkeys(map(op_of, values)))
         self.ops[name] = Op(name=name, info=OpInfo(op="NoOp"), control_inputs=waits)
         self.cost_of[name] = OpCost()
-
-    def _add_fetchable(self, name: str, values: Sequence[str]) -> None:
-        """An op that has the ``values`` under the name that a session asked for."""
-        properties = tuple(map(self._properties, values))
-        info = OpInfo(op="IdentityN", inputs=properties, outputs=properties)
-        self.add(Op(name=name, info=info, inputs=tuple(values)))
 
     def add(self, op: Op) -> str:
         """The output of ``op``, which costs nothing itself."""

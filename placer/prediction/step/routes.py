@@ -6,16 +6,15 @@ Mirrors ``BuildMemoryDeviceInfo`` and ``IsDstInputOnHost`` of
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
 from cost_models import device_names
 from cost_models.kernels import KernelMatch
-from cost_models.op_info import OpInfo, ask_once
+from cost_models.op_info import OpInfo
 from placer.errors import UsageError
-from placer.graph.op_graph import Op, OpGraph
+from placer.graph.op_graph import OpGraph
 
 Place = tuple[str, str]
 """A device name and ``"device"`` or ``"host"``: the memory of that device that holds a tensor."""
@@ -94,40 +93,29 @@ def _argument_places(
     info: OpInfo, device: str, kernel: KernelMatch | None
 ) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
     """Where an op on ``device`` has its inputs and its outputs."""
-    if is_cpu(device):
-        host = ((device, "host"),)
-        return host * len(info.inputs), host * len(info.outputs)
     kernel = kernel or _ALL_DEVICE_MEMORY
+
+    def places(count: int, on_host: frozenset[int]) -> tuple[Place, ...]:
+        all_host = is_cpu(device)
+        return tuple(
+            (device, "host" if all_host or index in on_host else "device") for index in range(count)
+        )
+
     return (
-        _places(device, len(info.inputs), kernel.host_inputs),
-        _places(device, len(info.outputs), kernel.host_outputs),
+        places(len(info.inputs), kernel.host_inputs),
+        places(len(info.outputs), kernel.host_outputs),
     )
-
-
-def _places(device: str, count: int, on_host: frozenset[int]) -> tuple[Place, ...]:
-    """The places of ``count`` arguments of a GPU kernel."""
-    return tuple((device, "host" if index in on_host else "device") for index in range(count))
 
 
 def _check_handles(graph: OpGraph, routes: Routes) -> None:
     """Raises :class:`UsageError` for the first op that reads a handle of another device."""
     if len({*routes.device_of.values()}) == 1:
         return
-    takes_handle = ask_once(_takes_handle, graph.infos)
-    for op in itertools.compress(graph.ops.values(), takes_handle):
-        for tensor, properties, place in zip(
-            op.inputs, op.info.inputs, routes.reads[op.name], strict=True
-        ):
-            if properties.dtype == "resource" and routes.home[tensor][0] != place[0]:
-                raise UsageError(_split_handle(op, tensor, routes))
-
-
-def _takes_handle(info: OpInfo) -> bool:
-    return any(tensor.dtype == "resource" for tensor in info.inputs)
-
-
-def _split_handle(op: Op, tensor: str, routes: Routes) -> str:
-    return (
-        f"{op.name} on {routes.device_of[op.name]} reads the resource handle {tensor} on "
-        f"{routes.home[tensor][0]}; a handle cannot be sent: place both on one device"
-    )
+    for op in graph.ops.values():
+        device = routes.device_of[op.name]
+        for tensor, properties in zip(op.inputs, op.info.inputs, strict=True):
+            if properties.dtype == "resource" and routes.home[tensor][0] != device:
+                raise UsageError(
+                    f"{op.name} on {device} reads the resource handle {tensor} on "
+                    f"{routes.home[tensor][0]}; a handle cannot be sent: place both on one device"
+                )

@@ -17,7 +17,7 @@ from cost_models.op_info import ask_once
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import LIST_ITEM_INPUT, LOOPS, MERGES, READ_VARIABLE, REF_VARIABLES
 from placer.graph.order import is_back_edge
-from placer.prediction.step.buffer_sharing import Sharing, find_sharing, may_share, shared_input
+from placer.prediction.step.buffer_sharing import Sharing, find_sharing, shared_input
 from placer.prediction.step.control_flow import loop_invariants
 from placer.prediction.step.routes import Place, Routes
 from placer.prediction.step.tensor_lists import CUT, cut_items
@@ -215,11 +215,6 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
     """What every op does to buffers."""
     variable_of = find_variables(graph)
     feeds = frozenset(graph.feeds)
-    invariants = {
-        op.name: loop_invariants(graph.functions[op.bodies["body"][0]])
-        for op in graph.ops.values()
-        if op.op_type in LOOPS and op.bodies  # none where shapes could not be inferred
-    }
     sharing = ask_once(find_sharing, graph.infos)
     for number, op in enumerate(graph.ops.values()):
         effect = _effect(op, op.name in feeds)
@@ -233,8 +228,8 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
         elif effect == Effect.CUT_INTO_LIST:
             layout.item_counts[number] = cut_items(op.info) or 1
         if effect in _SHARING_EFFECTS and op.op_type in LOOPS:
-            _add_sharing(layout, number, _loop_sharing(op, invariants.get(op.name, frozenset())))
-        elif effect in _SHARING_EFFECTS and may_share(op.op_type):
+            _add_sharing(layout, number, _loop_sharing(op, graph))
+        elif effect in _SHARING_EFFECTS:
             _add_sharing(layout, number, sharing[number], of_merge=op.op_type in MERGES)
     layout.copied_on_read = find_copied_variables(graph, variable_of)
     numbers = {name: number for number, name in enumerate(layout.names)}
@@ -287,13 +282,10 @@ def _effect_of_type(op_type: str) -> Effect | None:
     return None if op_type in (*_LIST_ARITHMETIC, *CUT) else Effect.PLAIN
 
 
-@cache
-def _accesses_rows(op_type: str) -> bool:
-    return op_type.startswith(_SPARSE_ACCESS)
-
-
-def _loop_sharing(op: Op, invariants: frozenset[int]) -> Sharing:
+def _loop_sharing(op: Op, graph: OpGraph) -> Sharing:
     """The results of a loop that are what was given to it."""
+    bodies = op.bodies.get("body", ())  # none where shapes could not be inferred
+    invariants = loop_invariants(graph.functions[bodies[0]]) if bodies else ()
     numbers = range(len(op.info.outputs))
     return Sharing(
         shared=tuple([index if index in invariants else None for index in numbers]),
@@ -322,7 +314,7 @@ def find_copied_variables(graph: OpGraph, variable_of: Mapping[str, str]) -> fro
     return frozenset(
         variable_of[tensor]
         for op in graph.ops.values()
-        if _accesses_rows(op.op_type)
+        if op.op_type.startswith(_SPARSE_ACCESS)
         for tensor in op.inputs
         if tensor in variable_of
     )

@@ -26,14 +26,14 @@ from placer.graph.op_types import MERGES
 from placer.graph.order import is_back_edge
 from placer.graph.tensor_names import op_of, source_of
 from placer.prediction.metrics import Schedule, Transfer
-from placer.prediction.step.routes import Routes, find_routes, host_of, is_cpu
-from placer.prediction.transfers import list_transfers
+from placer.prediction.step.routes import Routes, host_of, is_cpu
 
 
 def predict_schedule(
     graph: OpGraph,
     costs: Mapping[str, OpCost],
-    placement: Mapping[str, str],
+    routes: Routes,
+    transfers: Sequence[Transfer],
     cluster: Cluster,
 ) -> Schedule:
     """The predicted times of one step in seconds.
@@ -44,26 +44,13 @@ def predict_schedule(
     device's busy seconds, divided among the ops it runs in parallel, and its transfers in and
     out.  An unsized tensor takes the latency of its link.
 
-    Raises :class:`~placer.errors.UsageError` if an op has no device, ``KeyError`` if ``cluster``
-    lacks the device of an op.
+    Raises ``KeyError`` if ``cluster`` lacks the device of an op.
     """
-    routes = find_routes(graph, placement, cluster.host.name)
-    transfers = tuple(list_transfers(graph, costs, routes, cluster.host.name))
-    return schedule_along(graph, costs, routes, transfers, cluster)
-
-
-def schedule_along(
-    graph: OpGraph,
-    costs: Mapping[str, OpCost],
-    routes: Routes,
-    transfers: Sequence[Transfer],
-    cluster: Cluster,
-) -> Schedule:
-    """As :func:`predict_schedule`, of ``routes`` and ``transfers`` that are known already."""
     tasks = _list_tasks(graph, costs, routes, transfers, cluster)
     capacity: dict[Hashable, int] = {d.name: d.parallel_ops for d in cluster.devices}
     times = run_tasks(tasks, capacity)
     busy, sending = _occupied_seconds(tasks, transfers, cluster)
+    spans = zip(times.start[len(graph.ops) :], times.finish[len(graph.ops) :], strict=True)
     return Schedule(
         step_seconds=max(times.finish, default=0.0),
         critical_path_seconds=_critical_path_seconds(tasks, times.order),
@@ -76,11 +63,7 @@ def schedule_along(
         finish_seconds=dict(zip(graph.ops, times.finish, strict=False)),
         transfer_seconds={
             (transfer.tensor, transfer.target, transfer.memory): span
-            for transfer, span in zip(
-                transfers,
-                zip(times.start[len(graph.ops) :], times.finish[len(graph.ops) :], strict=True),
-                strict=True,
-            )
+            for transfer, span in zip(transfers, spans, strict=True)
         },
     )
 

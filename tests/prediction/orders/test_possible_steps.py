@@ -3,10 +3,9 @@
 import pytest
 from graphs_by_hand import draw, draw_costs
 
-from placer.prediction import predict_peak_ranges
 from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.orders.execution_orders import typical_order
-from placer.prediction.orders.possible_steps import PossibleSteps
+from placer.prediction.orders.possible_steps import PossibleSteps, predict_peak_ranges
 from placer.prediction.step import loop_bodies
 from placer.prediction.step.control_flow import TripCount
 from placer.prediction.step.loop_bodies import lay_out_control_flow

@@ -6,7 +6,7 @@ from graphs_by_hand import draw, draw_costs
 
 from cost_models.clusters import parse_cluster
 from placer.pipeline.formulation import build_problem
-from placer.prediction import predict_peak_ranges
+from placer.prediction.orders.possible_steps import predict_peak_ranges
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.problem.constraints import ConstraintOptions, find_constraints
 

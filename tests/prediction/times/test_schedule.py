@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cost_models.devices import Link
-from placer.prediction.times.schedule import predict_schedule
+from placer.prediction.prediction import predict
 
 SECOND = int(1e9)
 """Flops of a second on a drawn device, bytes of a second on a drawn link."""
@@ -19,7 +19,8 @@ def _schedule(graph, placement, cluster=None, flops=SECOND):
     cluster = cluster or draw_cluster("GPU:0", "GPU:1", "GPU:2")
     if isinstance(placement, str):
         placement = dict.fromkeys(graph.ops, placement)
-    return predict_schedule(graph, draw_costs(graph, flops=flops), placement, cluster)
+    costs = draw_costs(graph, flops=flops)
+    return predict(graph, costs, placement, cluster).schedule
 
 
 def test_a_gpu_runs_one_op_at_a_time():
