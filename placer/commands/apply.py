@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from placer.commands import options
 from placer.errors import UsageError
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,17 +22,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "plan", metavar="PLAN", nargs="?", help="plan.json of placer place (none with --clear)"
     )
     options.add_output(parser, "folder or file of the placed program", name="OUT")
-    parser.add_argument(
-        "--clear",
-        action="store_true",
-        help="take all devices and a plan's control edges out instead of writing a plan's",
-    )
-    parser.add_argument(
-        "--rehearse",
-        action="store_true",
-        help="write logical CPU devices in place of the accelerators (GPU:0 becomes CPU:1)",
-    )
-    options.add_fallback(parser)
+    options.add(parser, "--clear", "--rehearse", "--fallback")
     options.add_choice_options(parser)
     options.add_verbosity(parser)
     parser.set_defaults(run=run)

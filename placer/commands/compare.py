@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from placer.commands import options
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

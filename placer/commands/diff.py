@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,6 @@ from placer.commands import options
 from placer.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-
     from placer.questions.difference import Difference
 
 

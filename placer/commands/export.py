@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,6 @@ from placer.commands import option_values, options
 from placer.rendering.exports.formats import FORMATS
 
 if TYPE_CHECKING:
-    import argparse
-
     from placer.plan.plan import Plan
 
 MOST_NODES = 300
@@ -29,11 +28,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "again, from where it was unless --model says otherwise; its fingerprint must be the "
         f"plan's.  {what}.",
     )
-    parser.add_argument("plan", metavar="PLAN", help="plan.json of placer place")
     parser.add_argument("--to", required=True, choices=tuple(FORMATS), help="the format")
     options.add_output(parser, f"the file ({folders}: folder)")
-    parser.add_argument("--model", metavar="MODEL", help="the model, if it is not where it was")
-    parser.add_argument("--costs", metavar="FILE", help="measured op times, as for placer place")
+    options.add_plan(parser)
     parser.add_argument(
         "--nodes",
         type=option_values.positive,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from placer.errors import GateError, UsageError
 from placer.plan.plan import Plan
 
 if TYPE_CHECKING:
-    import argparse
-
     from placer.application.verifying.verification_result import Verification
 
 FALLBACK_CODES = ("device_string_ignored",)

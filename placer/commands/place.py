@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,6 @@ from placer.commands import options
 from placer.errors import NoSolutionError, UsageError
 
 if TYPE_CHECKING:
-    import argparse
-
     from placer.plan.plan import Plan
 
 
@@ -26,7 +25,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     options.add_model_options(parser)
     options.add_device_options(parser, required=True)
     options.add_search_options(parser)
-    options.add_order(parser)
+    options.add(parser, "--order")
     options.add_strategy_options(parser)
     options.add_gate_options(parser)
     options.add_output_options(

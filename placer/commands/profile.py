@@ -3,13 +3,10 @@ reaches, out of such times."""
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from placer.commands import option_values, options
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -28,19 +25,9 @@ def _add_profile(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     options.add_model_options(parser, costs=False)
     group = parser.add_argument_group("the run")
-    group.add_argument(
-        "--steps", type=option_values.positive, default=20, metavar="N", help="measured steps (20)"
-    )
-    group.add_argument(
-        "--threads",
-        type=option_values.positive,
-        default=1,
-        metavar="N",
-        help="threads of one op (1)",
-    )
-    group.add_argument(
-        "--onednn", action="store_true", help="leave oneDNN on, which fuses some ops away"
-    )
+    options.add(group, "--steps", type=option_values.positive, default=20)
+    options.add(group, "--threads", type=option_values.positive, default=1)
+    options.add(group, "--onednn")
     options.add_time_limit(group, 600.0, "of all steps (600)")
     options.add_output_options(parser, "write the costs here", required=True)
     parser.set_defaults(run=run_profile)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 from placer.commands import options
 from placer.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-
     from placer.plan.plan import Plan
     from placer.plan.report import Report
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 from placer.commands import options
 from placer.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-
     from placer.application.verifying.verification_result import Verification
 
 
@@ -27,29 +26,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument("plan", metavar="PLAN", nargs="?", help="plan.json of placer place")
     options.add_choice_options(parser.add_argument_group("what is run"))
     group = parser.add_argument_group("the run")
-    group.add_argument(
-        "--inputs", metavar="FILE.npz", help="arrays by input name (generated if not given)"
-    )
-    group.add_argument(
-        "--on-hardware", action="store_true", help="no rehearsal: fail if a device is absent"
-    )
-    group.add_argument(
-        "--optimised",
-        action="store_true",
-        help="leave TensorFlow's graph optimisation on (off by default, so that every op of the "
-        "plan is there to be compared)",
-    )
-    options.add_fallback(group)
-    group.add_argument(
-        "--cluster",
-        metavar="cluster.toml",
-        help="run on the servers that its [[task]] tables name",
-    )
-    group.add_argument(
-        "--record",
-        metavar="FILE",
-        help="write PLAN with the ops that TensorFlow moved, as warnings 'fallback'",
-    )
+    options.add(group, "--inputs", "--on-hardware", "--optimised", "--fallback")
+    options.add(group, "--cluster", "--record")
     options.add_time_limit(group, 600.0, "of both runs, unplaced and placed (600)")
     options.add_fail_on(parser.add_argument_group("gates (exit code 7)"), ("fallback",))
     options.add_output_options(parser, "write the result here instead of to stdout")
