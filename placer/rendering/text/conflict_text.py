@@ -19,7 +19,7 @@ from placer.problem.conflict import (
     OpsInConflict,
 )
 from placer.rendering.quantities import format_bytes, format_count, printable, shorten
-from placer.rendering.text.layout import facts
+from placer.rendering.text.layout import Facts
 
 _MOST_PARTS = 4
 _NAME_WIDTH = 60
@@ -31,7 +31,7 @@ def render_conflict(conflict: Conflict) -> RenderableType:
         ("because", Text(line)) for line in conflict_sentences(conflict)
     ]
     fixes = "\n".join(fix_line(fix) for fix in conflict.fixes)
-    return facts("Why nothing fits", [*rows, *([("would fit", Text(fixes))] if fixes else [])])
+    return Facts("Why nothing fits", [*rows, *([("would fit", Text(fixes))] if fixes else [])])
 
 
 def conflict_text(conflict: Conflict) -> str:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.console import RenderableType
 from rich.text import Text
 
 from cost_models.device_fit import UNLIMITED
 from placer.plan.measured_costs import MeasuredCosts
+from placer.questions.calibration import Calibration
 from placer.rendering.quantities import format_count, format_rate, format_seconds, format_share
-from placer.rendering.text.layout import facts, table, to_text
-
-if TYPE_CHECKING:
-    from placer.questions.calibration import Calibration
+from placer.rendering.text.layout import Facts, Rows, to_text
 
 _SHOWN = 10
 
@@ -48,8 +44,8 @@ def render_costs(costs: MeasuredCosts, *, width: int, colour: bool) -> str:
         [name, format_seconds(seconds[name]), format_share(seconds[name], total)]
         for name in slowest
     ]
-    shown = table(("Op", "Time>", "Share>"), listed, width=width, limit=_SHOWN)
-    return to_text([facts("Profile", rows), shown], width=width, colour=colour)
+    shown = Rows(("Op", "Time>", "Share>"), listed, width=width, limit=_SHOWN)
+    return to_text([Facts("Profile", rows), shown], width=width, colour=colour)
 
 
 def render_calibration(found: Calibration, *, width: int, colour: bool) -> str:
@@ -81,7 +77,7 @@ def render_calibration(found: Calibration, *, width: int, colour: bool) -> str:
         for fit in sorted(found.fits, key=lambda fit: -fit.seconds)
     ]
     headers = ("Kind", "Ops>", "Share>", "Compute>", "Memory>", "Launch>", "Error>")
-    shown = table(headers, listed, width=width)
+    shown = Rows(headers, listed, width=width)
     flops = format_rate(found.device.peak_flops, "FLOP/s")
     bandwidth = format_rate(found.device.memory_bandwidth, "B/s")
     note = Text(
@@ -89,7 +85,7 @@ def render_calibration(found: Calibration, *, width: int, colour: bool) -> str:
         "of these ops.",
         style="dim",
     )
-    return to_text([facts("Calibration", rows), shown, note], width=width, colour=colour)
+    return to_text([Facts("Calibration", rows), shown, note], width=width, colour=colour)
 
 
 def _reached(fraction: float) -> str:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 
 from cost_models.devices import DevicePreset
+from placer.application.devices.local_devices import LocalDevices, PhysicalDevice
 from placer.rendering.quantities import format_bytes, format_rate
-from placer.rendering.text.layout import facts, table, title, to_text
-
-if TYPE_CHECKING:
-    from placer.application.devices.local_devices import LocalDevices, PhysicalDevice
+from placer.rendering.text.layout import Facts, Rows, Title, to_text
 
 
 def render_devices(
@@ -24,10 +21,10 @@ def render_devices(
 ) -> str:
     """Both tables as text of ``width`` columns, with terminal colours if ``colour``."""
     blocks: list[RenderableType] = [
-        title("Devices of this machine", f"TensorFlow {local.tensorflow_version}"),
+        Title("Devices of this machine", f"TensorFlow {local.tensorflow_version}"),
         _local_table(local, width),
-        facts("Host", [("memory", format_bytes(local.host_memory_bytes))]),
-        title("Models for --devices", "dense rates; a plain GPU needs a memory size: GPU:8GiB"),
+        Facts("Host", [("memory", format_bytes(local.host_memory_bytes))]),
+        Title("Models for --devices", "dense rates; a plain GPU needs a memory size: GPU:8GiB"),
         _preset_table(presets, width),
     ]
     return to_text(blocks, width=width, colour=colour)
@@ -45,7 +42,7 @@ def _local_table(local: LocalDevices, width: int) -> RenderableType:
         )
         for device in local.physical
     ]
-    return table(headers, rows, width=width)
+    return Rows(headers, rows, width=width)
 
 
 def _memory(device: PhysicalDevice) -> tuple[str, str, str]:
@@ -70,4 +67,4 @@ def _preset_table(presets: Mapping[str, DevicePreset], width: int) -> Renderable
         )
         for preset in presets.values()
     ]
-    return table(headers, rows, width=width)
+    return Rows(headers, rows, width=width)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from placer.pipeline.fixes import PlacedFix
+from placer.plan.plan import Plan
+from placer.plan.rows import PlannedTransfer
+from placer.questions.explanation import Move, OpExplanation, PlanExplanation
 from placer.rendering.quantities import format_bytes, format_count, format_seconds, shorten
 from placer.rendering.text.conflict_text import fix_line
-from placer.rendering.text.layout import facts, table, title
+from placer.rendering.text.layout import Facts, Rows, Title
 from placer.rendering.text.plan_text import plan_blocks, plan_title, quality_text, size_text
-
-if TYPE_CHECKING:
-    from placer.pipeline.fixes import PlacedFix
-    from placer.plan.plan import Plan
-    from placer.plan.rows import PlannedTransfer
-    from placer.questions.explanation import Move, OpExplanation, PlanExplanation
 
 _WORDS = {
     "fed": "fed",
@@ -43,8 +41,8 @@ def op_explanation_blocks(found: OpExplanation, width: int) -> list[RenderableTy
         *_transfer_rows(found, width),
     ]
     blocks: list[RenderableType] = [
-        title(shorten(found.op, width), found.op_type),
-        facts("Placement", rows),
+        Title(shorten(found.op, width), found.op_type),
+        Facts("Placement", rows),
     ]
     return [*blocks, _moves(found.moves, len(found.group_ops), width)]
 
@@ -64,9 +62,9 @@ def plan_explanation_blocks(found: PlanExplanation, width: int) -> list[Renderab
     ]
     return [
         plan_title(plan, width),
-        facts("Placement", [(plan.solver.objective, quality_text(plan.solver))]),
-        table(["Ops on", *headers], rows, width=width),
-        table(["Resident on", *headers], sizes, width=width),
+        Facts("Placement", [(plan.solver.objective, quality_text(plan.solver))]),
+        Rows(["Ops on", *headers], rows, width=width),
+        Rows(["Resident on", *headers], sizes, width=width),
         _crossings(found, width),
         Text("placer explain PLAN OP tells why one op is where it is."),
     ]
@@ -84,7 +82,7 @@ def conflict_blocks(
     rows = [(fix.kind, Text(fix_line(fix.row))) for fix in fixes]
     if not rows:
         rows = [("none", Text("no change of one thing was found to be enough"))]
-    return [*blocks, facts("Any one of these was tried, and has a placement", list(rows))]
+    return [*blocks, Facts("Any one of these was tried, and has a placement", list(rows))]
 
 
 def _because(found: OpExplanation, width: int) -> Text:
@@ -136,7 +134,7 @@ def _moves(moves: Sequence[Move], group_size: int, width: int) -> RenderableType
     if not rows:
         return Text("There is no other device.")
     moved = "Group to" if group_size > 1 else "Moved to"
-    return table((moved, "Transfer>", "Step>", ""), rows, width=width)
+    return Rows((moved, "Transfer>", "Step>", ""), rows, width=width)
 
 
 def _overrun(move: Move) -> str:
@@ -167,4 +165,4 @@ def _crossings(found: PlanExplanation, width: int) -> RenderableType:
         )
         for row, source, targets in found.transfers
     ]
-    return table(headers, rows, width=width)
+    return Rows(headers, rows, width=width)

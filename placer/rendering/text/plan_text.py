@@ -24,7 +24,7 @@ from placer.rendering.quantities import (
 )
 from placer.rendering.text.conflict_text import render_conflict
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Title, facts, model_title, table
+from placer.rendering.text.layout import Facts, Rows, Title, model_title
 
 TRANSFER_ROWS = 10
 """Transfers are listed largest first; the plan file holds all of them."""
@@ -106,7 +106,7 @@ def _quality(plan: Plan) -> RenderableType:
     if plan.control_edges:
         rows.append(("order", format_count(len(plan.control_edges), "control edge")))
     rows.append(("search", f"{format_seconds(solver.seconds)}, seed {solver.seed}"))
-    return facts("Placement", rows)
+    return Facts("Placement", rows)
 
 
 def quality_text(solver: SolverAnswer) -> str:
@@ -166,7 +166,7 @@ def _devices(plan: Plan, width: int) -> RenderableType:
         )
         for device in plan.devices
     ]
-    return table(headers, rows, width=width)
+    return Rows(headers, rows, width=width)
 
 
 def _peaks(plan: Plan) -> Text:
@@ -197,7 +197,7 @@ def _transfers(plan: Plan, width: int) -> RenderableType:
         )
         for row in ordered
     ]
-    return table(headers, rows, width=width, limit=TRANSFER_ROWS)
+    return Rows(headers, rows, width=width, limit=TRANSFER_ROWS)
 
 
 def size_text(size: int | None) -> str:
@@ -212,7 +212,7 @@ def _largest_first(row: PlannedTransfer) -> tuple[int, str, str]:
 
 def _unmodelled(unmodelled: Mapping[str, int]) -> RenderableType:
     """Op types that no cost rule covers."""
-    return facts("Unmodelled (only their bytes are counted)", [("op types", counted(unmodelled))])
+    return Facts("Unmodelled (only their bytes are counted)", [("op types", counted(unmodelled))])
 
 
 def counted(counts: Mapping[str, int], limit: int = 8) -> str:
@@ -230,4 +230,4 @@ def _warnings(warnings: Sequence[PlanWarning]) -> RenderableType:
         (row.code, Text(row.message + (f" ({row.count:,})" if row.count > 1 else "")))
         for row in warnings
     ]
-    return facts("Warnings", rows)
+    return Facts("Warnings", rows)

@@ -25,7 +25,7 @@ from placer.rendering.quantities import (
     shorten,
 )
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import facts, model_title, table
+from placer.rendering.text.layout import Facts, Rows, model_title
 from placer.rendering.text.plan_text import FORMAT_WORDS, counted, plan_sections
 
 _KIND_WORDS = {
@@ -52,14 +52,14 @@ def report_blocks(report: Report, width: int) -> list[RenderableType]:
     model = report.model
     blocks: list[RenderableType] = [
         model_title(model.path, _model_line(model), width),
-        facts("Model", _model_rows(model, width)),
-        facts("Memory of a step with everything on one device", _memory_rows(report, width)),
-        facts("Compute", _compute_rows(report)),
+        Facts("Model", _model_rows(model, width)),
+        Facts("Memory of a step with everything on one device", _memory_rows(report, width)),
+        Facts("Compute", _compute_rows(report)),
     ]
     if report.compute.by_op_type:
         blocks.append(_hotspot_table("Op type", report.compute.by_op_type, report, width))
         blocks.append(_hotspot_table("Name scope", _scopes(report), report, width))
-    blocks.append(facts("Placing", _placing_rows(report, width)))
+    blocks.append(Facts("Placing", _placing_rows(report, width)))
     if report.plan is not None:
         blocks += plan_sections(report.plan, width)
     return blocks
@@ -240,7 +240,7 @@ def _hotspot_table(
         )
         for spot in spots
     ]
-    return table(headers, rows, width=width)
+    return Rows(headers, rows, width=width)
 
 
 def _scopes(report: Report) -> Sequence[Hotspot]:
