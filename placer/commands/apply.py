@@ -6,7 +6,10 @@ import argparse
 import sys
 
 from placer.commands import options
+from placer.commands.place import require_placement
+from placer.commands.terminal import progress
 from placer.errors import UsageError
+from placer.files import check_writable
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -35,9 +38,6 @@ def run(arguments: argparse.Namespace) -> None:
     or both of a plan and ``--clear``; ``VerificationError`` with ``--fallback strict`` if
     TensorFlow would move ops.
     """
-    from placer.commands.place import require_placement
-    from placer.commands.terminal import progress
-    from placer.files import check_writable
     from placer.plan.plan import Plan
 
     if arguments.clear == bool(arguments.plan) or (arguments.clear and arguments.rehearse):

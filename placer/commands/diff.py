@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from placer.commands import options
+from placer.commands.terminal import progress, require_writable, show
 from placer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ def run(arguments: argparse.Namespace) -> None:
     Raises ``UsageError`` for a plan and a model, plans of different models, or an existing file.
     """
     from dataclasses import replace
-
-    from placer.commands.terminal import progress, require_writable, show
 
     require_writable(arguments)
     plans = [_is_plan(path) for path in (arguments.before, arguments.after)]

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from placer.commands import options
+from placer.commands.terminal import progress, show, style
 
 if TYPE_CHECKING:
     from placer.plan.plan import Plan
@@ -35,7 +36,6 @@ def run(arguments: argparse.Namespace) -> None:
 
     Raises ``UsageError`` for a plan that is none or of another model, or an op that is not in it.
     """
-    from placer.commands.terminal import progress, show
     from placer.plan.plan import Plan
     from placer.questions.explanation import explain
 
@@ -51,7 +51,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _explain_conflict(plan: Plan, arguments: argparse.Namespace) -> None:
     """Prints why nothing fits, and what would."""
-    from placer.commands.terminal import progress, style
     from placer.questions.fixes import find_fixes
 
     changes = options.cost_changes(arguments)

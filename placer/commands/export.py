@@ -7,6 +7,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from placer.commands import option_values, options
+from placer.commands.terminal import progress
+from placer.errors import UsageError
+from placer.files import check_writable
 from placer.rendering.exports.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -48,9 +51,6 @@ def run(arguments: argparse.Namespace) -> None:
     Raises ``UsageError`` for an existing file, a plan that is none, without a placement or of
     another model.
     """
-    from placer.commands.terminal import progress
-    from placer.errors import UsageError
-    from placer.files import check_writable
     from placer.plan.plan import Plan
 
     known = FORMATS[arguments.to]

@@ -4,9 +4,10 @@ reaches, out of such times."""
 from __future__ import annotations
 
 import argparse
-import sys
 
 from placer.commands import option_values, options
+from placer.commands.terminal import progress, require_writable, show_saved
+from placer.files import write_text
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -51,10 +52,7 @@ def run_profile(arguments: argparse.Namespace) -> None:
 
     Raises ``UsageError`` for an existing file, ``ModelError`` if the model does not run here.
     """
-    from placer.commands.terminal import progress, style
-    from placer.files import check_writable
-
-    check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     from placer.application.measuring.profiling import profile
 
     with progress(f"measuring {arguments.model}", arguments):
@@ -67,13 +65,7 @@ def run_profile(arguments: argparse.Namespace) -> None:
             time_limit_seconds=arguments.time_limit,
         )
     found.save(arguments.output, force=arguments.force)
-    if arguments.format == "json":
-        sys.stdout.write(found.to_json())
-        return
-    from placer.rendering.text.costs_text import render_costs
-
-    sys.stdout.write(render_costs(found, **style()))
-    sys.stdout.write(f"\nCosts written to {arguments.output}\n")
+    show_saved(found, arguments, "Costs")
 
 
 def run_calibrate(arguments: argparse.Namespace) -> None:
@@ -81,10 +73,7 @@ def run_calibrate(arguments: argparse.Namespace) -> None:
 
     Raises ``UsageError`` for files that do not belong together or whose models have changed.
     """
-    from placer.commands.terminal import progress, style
-    from placer.files import check_writable, write_text
-
-    check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     from cost_models.cluster_files import cluster_toml
     from cost_models.devices import Cluster
     from placer.plan.measured_costs import MeasuredCosts
@@ -95,12 +84,4 @@ def run_calibrate(arguments: argparse.Namespace) -> None:
         found = calibrate(costs)
     text = cluster_toml(Cluster(devices=(found.device,)))
     write_text(arguments.output, found.heading + text, force=arguments.force)
-    if arguments.format == "json":
-        from placer.rendering.json_text import to_json
-
-        sys.stdout.write(to_json(found.to_json()))
-        return
-    from placer.rendering.text.costs_text import render_calibration
-
-    sys.stdout.write(render_calibration(found, **style()))
-    sys.stdout.write(f"\nDevice description written to {arguments.output}\n")
+    show_saved(found, arguments, "Device description")

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placer.commands import option_values, options
+from placer.commands.terminal import progress, require_writable
 from placer.errors import InfeasibleError, NoSolutionError, UsageError
+from placer.files import write_text
 
 if TYPE_CHECKING:
     from placer.problem.placement_problem import PlacementProblem
@@ -44,8 +46,6 @@ def run(arguments: argparse.Namespace) -> None:
     """
     from dataclasses import replace
 
-    from placer.commands.terminal import progress, require_writable
-    from placer.files import write_text
     from placer.rendering.json_text import to_json
     from placer.solving.solution import SolverParameters, Status
     from placer.solving.solver import solve

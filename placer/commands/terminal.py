@@ -58,6 +58,15 @@ def show(found: Any, arguments: argparse.Namespace) -> None:
     emit(render_result(found, arguments.format, **shape), arguments)
 
 
+def show_saved(found: Any, arguments: argparse.Namespace, what: str) -> None:
+    """Writes a result to stdout, and under the text where the file is that holds ``what``."""
+    from placer.rendering.results import render_result
+
+    sys.stdout.write(render_result(found, arguments.format, **style()))
+    if arguments.output and arguments.format == "text":
+        sys.stdout.write(f"\n{what} written to {arguments.output}\n")
+
+
 def emit(text: str, arguments: argparse.Namespace) -> None:
     """Writes a result to ``--output`` where that is given, else to stdout."""
     if getattr(arguments, "output", None):

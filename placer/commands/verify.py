@@ -6,7 +6,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from placer.commands import options
+from placer.commands.terminal import emit, progress, require_writable, style
 from placer.errors import UsageError
+from placer.files import check_writable
 
 if TYPE_CHECKING:
     from placer.application.verifying.verification_result import Verification
@@ -41,8 +43,6 @@ def run(arguments: argparse.Namespace) -> None:
     unexplained differences, ``GateError`` if a gate tripped.
     """
     from placer.commands import gates
-    from placer.commands.terminal import emit, progress, require_writable, style
-    from placer.files import check_writable
     from placer.plan.plan import Plan
 
     require_writable(arguments)

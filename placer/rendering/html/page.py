@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -103,17 +104,9 @@ def json_in_script(value: Any) -> str:
 
 def _op_counts(plan: Mapping[str, Any] | None, step: PredictedStep | None) -> dict[str, int]:
     """Ops by device."""
-    names = (
-        plan["placement"].values()
-        if plan
-        else [step.devices[number] for number in step.device_of]
-        if step
-        else []
-    )
-    counts: dict[str, int] = {}
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-    return counts
+    if plan:
+        return Counter(plan["placement"].values())
+    return Counter(step.devices[number] for number in step.device_of) if step else {}
 
 
 def _read(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from placer.questions.comparison import ComparedPlacement, Comparison
-from placer.rendering.quantities import format_bytes, format_seconds, known, share_of_cap
+from placer.rendering.quantities import format_bytes, format_seconds, known, overruns, share_of_cap
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, Rows, model_title
 from placer.rendering.text.plan_text import model_line
@@ -78,9 +79,5 @@ def _best(rows: Sequence[ComparedPlacement]) -> list[tuple[int, int]]:
 
 
 def _note(row: ComparedPlacement) -> str:
-    over = [f"{device} {format_bytes(size)} over its cap" for device, size in _over(row)]
-    return "; ".join(filter(None, [row.note, ", ".join(over)]))
-
-
-def _over(row: ComparedPlacement) -> list[tuple[str, int]]:
-    return sorted(row.over_bytes.items(), key=lambda item: -item[1])
+    largest_first = dict(Counter(row.over_bytes).most_common())
+    return "; ".join(filter(None, [row.note, ", ".join(overruns(largest_first))]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from rich.console import RenderableType
@@ -15,7 +16,9 @@ from placer.rendering.quantities import (
     format_count,
     format_flops,
     format_seconds,
+    known,
     shorten,
+    signed,
 )
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Rows, Title
@@ -77,7 +80,7 @@ def _figures(found: Difference, width: int) -> RenderableType:
             change.name.replace("_", " "),
             _shown(change, change.before),
             _shown(change, change.after),
-            _signed(change),
+            signed(change.difference, partial(_shown, change)),
             _relative(change),
         )
         for change in found.figures
@@ -86,16 +89,7 @@ def _figures(found: Difference, width: int) -> RenderableType:
 
 
 def _shown(change: Change, value: float | None) -> str:
-    if value is None:
-        return "-"
-    return _UNITS[change.unit](value) if change.unit in _UNITS else f"{value:,.0f}"
-
-
-def _signed(change: Change) -> str:
-    value = change.difference
-    if value is None:
-        return "-"
-    return "0" if not value else f"{'+' if value > 0 else '-'}{_shown(change, abs(value))}"
+    return known(value, _UNITS.get(change.unit, "{:,.0f}".format))
 
 
 def _relative(change: Change) -> str:

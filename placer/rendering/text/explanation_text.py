@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -13,7 +12,14 @@ from placer.pipeline.fixes import PlacedFix
 from placer.plan.plan import Plan
 from placer.plan.rows import PlannedTransfer
 from placer.questions.explanation import Move, OpExplanation, PlanExplanation
-from placer.rendering.quantities import format_bytes, format_count, format_seconds, shorten
+from placer.rendering.quantities import (
+    format_bytes,
+    format_count,
+    format_seconds,
+    overruns,
+    shorten,
+    signed,
+)
 from placer.rendering.text.conflict_text import fix_line
 from placer.rendering.text.layout import Facts, Rows, Title
 from placer.rendering.text.plan_text import plan_blocks, plan_title, quality_text, size_text
@@ -125,8 +131,8 @@ def _moves(moves: Sequence[Move], group_size: int, width: int) -> RenderableType
     rows = [
         (
             move.device,
-            "-" if move.transfer_bytes is None else _signed(move.transfer_bytes, format_bytes),
-            "-" if move.step_seconds is None else _signed(move.step_seconds, format_seconds),
+            signed(move.transfer_bytes, format_bytes),
+            signed(move.step_seconds, format_seconds),
             move.refused or _overrun(move),
         )
         for move in moves
@@ -138,15 +144,8 @@ def _moves(moves: Sequence[Move], group_size: int, width: int) -> RenderableType
 
 
 def _overrun(move: Move) -> str:
-    over = [
-        f"{device} {format_bytes(size)} over its cap" for device, size in move.over_bytes.items()
-    ]
     spills = "; the host is for what must spill or is pinned there" if move.spills else ""
-    return (", ".join(over) or "fits") + spills
-
-
-def _signed(value: float, render: Any) -> str:
-    return "0" if not value else f"{'+' if value > 0 else '-'}{render(abs(value))}"
+    return (", ".join(overruns(move.over_bytes)) or "fits") + spills
 
 
 def _crossings(found: PlanExplanation, width: int) -> RenderableType:

@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from placer.questions.strategies import StrategyComparison, StrategyRow
-from placer.rendering.quantities import format_bytes, format_seconds, known, share_of_cap
+from placer.rendering.quantities import format_bytes, format_seconds, known, overruns, share_of_cap
 from placer.rendering.text.formats import figures_csv
 from placer.rendering.text.layout import Facts, Rows, model_title
 from placer.rendering.text.plan_text import FORMAT_WORDS
@@ -53,10 +53,8 @@ def _table(found: StrategyComparison, width: int) -> RenderableType:
 
 
 def _how(row: StrategyRow) -> Text:
-    over = [
-        f"{device} {format_bytes(size)} over its cap" for device, size in row.over_bytes.items()
-    ]
-    return Text("; ".join(filter(None, [row.note, *over, row.changes, row.call])))
+    told = [row.note, *overruns(row.over_bytes), row.changes, row.call]
+    return Text("; ".join(filter(None, told)))
 
 
 def _verdict(found: StrategyComparison) -> str:
