@@ -34,7 +34,7 @@ def page(result: Plan | Report) -> str:
 
 def notebook_html(result: Plan | Report) -> str:
     """What a notebook shows of a plan or a report."""
-    from placer.rendering.html.notebook import in_notebook
+    from placer.rendering.html.page import in_notebook
 
     return in_notebook(result)
 
