@@ -47,39 +47,28 @@ if TYPE_CHECKING:
     from placer.strategies import data_parallel as data_parallel
     from placer.strategies import micro_batches as micro_batches
 
-_HOMES = {
-    "ClusterSession": "placer.application",
-    "Plan": "placer.plan.plan",
-    "apply": "placer.application",
-    "asynchronous_towers": "placer.strategies",
-    "calibrate": "placer.questions.calibration",
-    "compare": "placer.questions.comparison",
-    "compare_strategies": "placer.questions.strategies",
-    "data_parallel": "placer.strategies",
-    "configure_runtime": "placer.application.devices.runtime_settings",
-    "connect_cluster": "placer.application",
-    "diff_models": "placer.questions.difference",
-    "diff_plans": "placer.questions.difference",
-    "empty_variables": "placer.application.placing.variable_scopes",
-    "explain": "placer.questions.explanation",
-    "extract": "placer.extraction",
-    "fewest_pieces": "placer.questions.fixes",
-    "find_fixes": "placer.questions.fixes",
-    "micro_batches": "placer.strategies",
-    "load_checkpoint": "placer.interactive",
-    "load_placed": "placer.application",
-    "place": "placer.pipeline.pipeline",
-    "profile": "placer.application.measuring.profiling",
-    "read_addresses": "placer.application",
-    "rehearsal_devices": "placer.application",
-    "report": "placer.pipeline.pipeline",
-    "serve_task": "placer.application",
-    "session_config": "placer.application.devices.runtime_settings",
-    "stream": "placer.application.running.streaming",
-    "sweep": "placer.questions.batch_sizes",
-    "training_step": "placer.extraction.reading.training_steps",
-    "verify": "placer.application",
+_NAMES = {
+    "placer.application": "apply ClusterSession connect_cluster load_placed read_addresses "
+    "rehearsal_devices serve_task verify",
+    "placer.application.devices.runtime_settings": "configure_runtime session_config",
+    "placer.application.measuring.profiling": "profile",
+    "placer.application.placing.variable_scopes": "empty_variables",
+    "placer.application.running.streaming": "stream",
+    "placer.extraction": "extract",
+    "placer.extraction.reading.training_steps": "training_step",
+    "placer.interactive": "load_checkpoint",
+    "placer.pipeline.pipeline": "place report",
+    "placer.plan.plan": "Plan",
+    "placer.questions.batch_sizes": "sweep",
+    "placer.questions.calibration": "calibrate",
+    "placer.questions.comparison": "compare",
+    "placer.questions.difference": "diff_models diff_plans",
+    "placer.questions.explanation": "explain",
+    "placer.questions.fixes": "fewest_pieces find_fixes",
+    "placer.questions.strategies": "compare_strategies",
+    "placer.strategies": "asynchronous_towers data_parallel micro_batches",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [*_HOMES]
 

@@ -53,14 +53,13 @@ def _circumstances(found: Verification) -> str:
 
 def _fact_rows(found: Verification) -> list[tuple[str, RenderableType]]:
     summary = found.summary
-    rows: list[tuple[str, RenderableType]] = [
+    return [
         ("ops", _ops_line(summary)),
         ("transfers", _transfer_line(found, summary)),
         ("variables", _variable_line(summary)),
         ("outputs", _output_line(found, summary)),
         ("result", _result(found)),
     ]
-    return rows
 
 
 def _ops_line(summary: Summary) -> str:
