@@ -12,13 +12,7 @@ from placer.errors import InfeasibleError, UsageError
 from placer.files import write_text
 from placer.graph.program_source import Bindings, ModelSource
 from placer.plan.results import Page, interactive
-from placer.plan.rows import (
-    PlanMetrics,
-    PlannedDevice,
-    PlannedTransfer,
-    PlanWarning,
-    SolverAnswer,
-)
+from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, PlanWarning, SolverAnswer
 from placer.plan.schemas import read_kept, require_fit
 from placer.problem.conflict import Conflict
 
