@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from placer.commands import options
 from placer.commands.terminal import emit, progress, require_writable, style
 from placer.errors import UsageError
 from placer.files import check_writable
-
-if TYPE_CHECKING:
-    from placer.application.verifying.verification_result import Verification
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -55,6 +51,8 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.application import verify
     from placer.application.placing.fallback import record_moves, refuse_moves
     from placer.application.verifying.verification_result import seen_moves
+    from placer.rendering.json_text import to_json
+    from placer.rendering.text.verification_text import render_verification
 
     with progress(f"running {arguments.model}", arguments):
         found = verify(
@@ -68,23 +66,17 @@ def run(arguments: argparse.Namespace) -> None:
             cluster=arguments.cluster,
             **options.choice_options(arguments),
         )
-    emit(_render(found, arguments, **style(to_file=bool(arguments.output))), arguments)
+    if arguments.format == "json":
+        emit(to_json(found), arguments)
+    else:
+        shape = style(to_file=bool(arguments.output))
+        emit(render_verification(found, arguments.model, **shape), arguments)
     if plan is not None and arguments.record:
         record_moves(plan, seen_moves(found)).save(arguments.record, force=arguments.force)
     found.raise_for_mismatch()
     if arguments.fallback == "strict":
         refuse_moves(seen_moves(found), "moved")
     gates.require(gates.check_moved(arguments.fail_on, found))
-
-
-def _render(found: Verification, arguments: argparse.Namespace, *, width: int, colour: bool) -> str:
-    if arguments.format == "json":
-        from placer.rendering.json_text import to_json
-
-        return to_json(found.to_json())
-    from placer.rendering.text.verification_text import render_verification
-
-    return render_verification(found, arguments.model, width=width, colour=colour)
 
 
 def _read_inputs(path: str) -> dict[str, object]:

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from rich.console import RenderableType
 
 from cost_models.devices import DevicePreset
-from placer.application.devices.local_devices import LocalDevices, PhysicalDevice
-from placer.rendering.quantities import format_bytes, format_rate
+from placer.application.devices.local_devices import LocalDevices
+from placer.rendering.quantities import format_bytes, format_rate, known
 from placer.rendering.text.layout import Facts, Rows, Title, to_text
+
+_MEMORY = ("total_bytes", "used_bytes", "free_bytes")
+"""Shown where the driver tells them."""
 
 
 def render_devices(
@@ -38,21 +41,11 @@ def _local_table(local: LocalDevices, width: int) -> RenderableType:
             "yes" if device.visible else "no",
             ", ".join(device.logical) or "-",
             device.model or device.type,
-            *_memory(device),
+            *(known(getattr(device.memory, key, None), format_bytes) for key in _MEMORY),
         )
         for device in local.physical
     ]
     return Rows(headers, rows, width=width)
-
-
-def _memory(device: PhysicalDevice) -> tuple[str, str, str]:
-    """Total, used and free memory; dashes where the driver does not tell."""
-    memory = device.memory
-    if memory is None:
-        return "-", "-", "-"
-    sizes = memory.total_bytes, memory.used_bytes, memory.free_bytes
-    total, used, free = (format_bytes(size) for size in sizes)
-    return total, used, free
 
 
 def _preset_table(presets: Mapping[str, DevicePreset], width: int) -> RenderableType:
