@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from placer.solving.process.child_search import ChildResult
 from placer.solving.reduction.unit_problem import UnitProblem
-from placer.solving.solution import Status
+from placer.solving.solution import Solution, Status
 
 
 def search_exhaustively(
@@ -16,10 +15,10 @@ def search_exhaustively(
     hints: Sequence[Sequence[int]],
     parameters: object,
     limit: float,
-) -> ChildResult:
+) -> Solution:
     """What a perfect child would answer."""
     placements = [p for p in itertools.product(*problem.allowed) if problem.is_feasible(p)]
     if not placements:
-        return ChildResult(status=Status.INFEASIBLE)
+        return Solution(status=Status.INFEASIBLE)
     best = min(placements, key=problem.value)
-    return ChildResult(status=Status.OPTIMAL, device_of=best, lower_bound=problem.value(best))
+    return Solution(status=Status.OPTIMAL, device_of=best, lower_bound=problem.value(best))

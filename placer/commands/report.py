@@ -44,6 +44,9 @@ def run(arguments: argparse.Namespace) -> None:
         return
     asked = gates.read_gates(arguments)
     start_ahead()
+    # what takes a while to load, while the reading process starts
+    import cost_models.rules  # noqa: F401
+    import placer.rendering.text.report_text  # noqa: F401
     from placer.pipeline.pipeline import report
 
     with progress(f"analysing {arguments.model}", arguments):

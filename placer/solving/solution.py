@@ -24,7 +24,8 @@ class SolverParameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """``device_of`` is one device number per op, ``None`` when no placement is known.
+    """``device_of`` is one device number per op (per unit, in what a search answers), ``None`` when
+    no placement is known.
 
     ``value`` is the objective (bytes of transfer, seconds of the bottleneck), ``lower_bound`` is
     proven (``None``: none proven).  ``spilled_bytes`` is the footprint (resident bytes, outputs)
@@ -36,9 +37,9 @@ class Solution:
     """
 
     status: Status
-    device_of: tuple[int, ...] | None
-    value: float | None
-    lower_bound: float | None
+    device_of: tuple[int, ...] | None = None
+    value: float | None = None
+    lower_bound: float | None = None
     spilled_bytes: int = 0
     seconds: float = 0.0
     warnings: tuple[tuple[str, str], ...] = ()

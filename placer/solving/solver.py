@@ -17,7 +17,7 @@ from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.transfer.spilling import may_spill, solve_with_spilling
-from placer.solving.transfer.stage import StageResult, solve_stage
+from placer.solving.transfer.stage import solve_stage
 
 Hint = Sequence[int] | None
 SolverFunction = Callable[[PlacementProblem, SolverParameters, Hint], Solution]
@@ -94,9 +94,7 @@ def _unspilled(problem: PlacementProblem, hint: Hint) -> Solution | None:
     scored = score(problem, hint)
     if scored.violations or scored.spilled_bytes:
         return None
-    return Solution(
-        status=Status.FEASIBLE, device_of=tuple(hint), value=scored.transfer_bytes, lower_bound=None
-    )
+    return Solution(status=Status.FEASIBLE, device_of=tuple(hint), value=scored.transfer_bytes)
 
 
 def _least_transfer(
@@ -120,8 +118,8 @@ def _continue(
     problem: PlacementProblem,
     parameters: SolverParameters,
     deadline: float,
-    known: StageResult,
-) -> StageResult:
+    known: Solution,
+) -> Solution:
     """The rest of the time for a problem that turned out to need no spilling."""
     hints = [] if known.device_of is None else [known.device_of]
     result = solve_stage(reduce_to_units(problem), parameters, deadline, hints)
@@ -129,29 +127,20 @@ def _continue(
     return replace(result, lower_bound=max(bounds, default=None))
 
 
-def _solution(problem: PlacementProblem, result: StageResult) -> Solution:
+def _solution(problem: PlacementProblem, result: Solution) -> Solution:
     """The solution with its value taken from the scorer, which knows no solver."""
     if result.device_of is None:
         infeasible = result.status is Status.INFEASIBLE
-        return Solution(
-            status=result.status,
-            device_of=None,
-            value=None,
-            lower_bound=None,
-            warnings=result.warnings,
-            unsolvable=problem if infeasible else None,
-        )
+        return replace(result, unsolvable=problem if infeasible else None)
     device_of = settle_signals(problem, result.device_of)
     scored = score(problem, device_of)
     if scored.violations:
         raise AssertionError(f"the solver broke a constraint: {scored.violations[0]}")
-    return Solution(
-        status=result.status,
+    return replace(
+        result,
         device_of=device_of,
         value=scored.transfer_bytes,
-        lower_bound=result.lower_bound,
         spilled_bytes=scored.spilled_bytes,
-        warnings=result.warnings,
     )
 
 
@@ -164,21 +153,18 @@ def _baseline(place: Callable[[PlacementProblem], tuple[int, ...]]) -> SolverFun
         try:
             device_of = place(problem)
         except DoesNotFitError as error:
-            return replace(_UNKNOWN, warnings=(("does_not_fit", str(error)),))
+            return Solution(status=Status.UNKNOWN, warnings=(("does_not_fit", str(error)),))
         scored = score(problem, device_of)
         return Solution(
             status=Status.UNKNOWN if scored.violations else Status.FEASIBLE,
             device_of=device_of,
             value=value_of(problem, device_of),
-            lower_bound=None,
             spilled_bytes=scored.spilled_bytes,
             warnings=tuple(("does_not_fit", text) for text in scored.violations),
         )
 
     return solve_by_baseline
 
-
-_UNKNOWN = Solution(status=Status.UNKNOWN, device_of=None, value=None, lower_bound=None)
 
 register_solver(DEFAULT_SOLVER, solve_by_cp_sat)
 for _name, _function in BASELINES.items():

@@ -22,7 +22,6 @@ import placer
 from placer.errors import UsageError
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem, check, from_json, to_json
-from placer.solving.process.child_search import ChildResult
 from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import register_solver, solve, solver_names
@@ -86,7 +85,7 @@ def test_what_is_spilled_without_proof_is_not_called_optimal(
 ) -> None:
     """If the least that must be spilled is found but not proven, neither is anything else."""
 
-    def unsure_child(search: str, problem: UnitProblem, *_: object) -> ChildResult:
+    def unsure_child(search: str, problem: UnitProblem, *_: object) -> Solution:
         found = search_exhaustively(search, problem, [], None, 0.0)
         is_least_spill = any(problem.host_cost)
         return replace(found, status=Status.FEASIBLE, lower_bound=1) if is_least_spill else found
@@ -129,7 +128,7 @@ def test_one_worker_and_one_seed_give_one_placement() -> None:
     assert first.device_of == second.device_of
 
 
-def no_child(*_: object) -> ChildResult:
+def no_child(*_: object) -> Solution:
     raise AssertionError("no child should have been started")
 
 

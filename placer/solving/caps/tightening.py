@@ -353,4 +353,4 @@ class _Rounds:
         return relaxed.lower_bound
 
 
-_UNKNOWN = Solution(status=Status.UNKNOWN, device_of=None, value=None, lower_bound=None)
+_UNKNOWN = Solution(status=Status.UNKNOWN)

@@ -78,7 +78,6 @@ def solve_along_orders(
                 status=Status.FEASIBLE,
                 device_of=device_of,
                 value=scored.transfer_bytes,
-                lower_bound=None,
                 spilled_bytes=scored.spilled_bytes,
                 warnings=found.warnings,
             )

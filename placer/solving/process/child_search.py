@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from placer.processes import Ending, Outcome, run_task
 from placer.solving.process.search_run import Answer, Effort, SearchRequest
-from placer.solving.solution import SolverParameters, Status
+from placer.solving.solution import Solution, SolverParameters, Status
 
 GRACE_SECONDS = 0.7
 """How long a child may overrun its limit before it is killed."""
@@ -36,31 +36,18 @@ class SearchProblem(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildResult:
-    """What is known after the child ended, however it ended.
-
-    ``device_of`` (per unit) has been checked against the problem, and ``value`` is its cost;
-    ``lower_bound`` is what the solver had proven last.  ``warnings`` are (code, message) pairs
-    about what went wrong.
-    """
-
-    status: Status
-    device_of: tuple[int, ...] | None = None
-    value: float | None = None
-    lower_bound: float | None = None
-    warnings: Warnings = ()
-
-
 def search_in_child(
     search: str,
     problem: SearchProblem,
     hints: Sequence[Sequence[int]],
     parameters: SolverParameters,
     time_limit_seconds: float,
-) -> ChildResult:
+) -> Solution:
     """The result of ``search`` (``package.module:function``) in the solver process, begun at the
-    ``hints``; takes ``time_limit_seconds`` and the grace at most."""
+    ``hints``; takes ``time_limit_seconds`` and the grace at most.
+
+    However the process ends, what it found last has been checked against the problem; warnings say
+    what went wrong."""
     request = SearchRequest(
         search=search,
         problem=problem,
@@ -78,12 +65,12 @@ def search_in_child(
         code = "solver_stopped" if outcome.ending is Ending.LATE else "solver_crashed"
         warnings = ((code, f"the search was given up: {outcome.reason}"),)
     if outcome.answer is None:
-        return ChildResult(status=Status.UNKNOWN, warnings=warnings)
+        return Solution(status=Status.UNKNOWN, warnings=warnings)
     try:
         return _checked(outcome.answer, problem, warnings)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         malformed = ("solver_crashed", f"the answer of the solver process is malformed: {error}")
-        return ChildResult(status=Status.UNKNOWN, warnings=(*warnings, malformed))
+        return Solution(status=Status.UNKNOWN, warnings=(*warnings, malformed))
 
 
 def run_alone(task: str, request: object, time_limit_seconds: float) -> Outcome:
@@ -92,12 +79,12 @@ def run_alone(task: str, request: object, time_limit_seconds: float) -> Outcome:
     return run_task(task, request, time_limit_seconds, _ONE_THREAD)
 
 
-def _checked(answer: Answer, problem: SearchProblem, warnings: Warnings) -> ChildResult:
+def _checked(answer: Answer, problem: SearchProblem, warnings: Warnings) -> Solution:
     """The answer as a result; raises ``ValueError`` if its placement does not fit the problem."""
     bound = answer.lower_bound
     if not isinstance(bound, int | float | None):
         raise ValueError(f"the bound is {bound!r}")
-    result = ChildResult(status=Status(answer.status), lower_bound=bound, warnings=warnings)
+    result = Solution(status=Status(answer.status), lower_bound=bound, warnings=warnings)
     if answer.device_of is None:
         return result
     device_of = tuple(int(device) for device in answer.device_of)

@@ -14,11 +14,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from placer.solving.compiled.laplacian import MOST_UNITS, Matrix, slow_modes
 from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.search.linear_split import split
 
 _MOST_READERS = 16
 """Nets with more say little about who belongs together, and take long to go through."""
+
+_MODES = 2
+"""Orders along the slowest modes of the Laplacian, where there are few units."""
 
 Placement = tuple[int, ...]
 
@@ -43,6 +47,9 @@ def _fillings(problem: UnitProblem) -> Iterator[Placement | None]:
     for order in (list(range(problem.unit_count)), adjacency_order(problem)):
         yield filling.in_segments(order)
         yield filling.one_by_one(order, goes_back=False)
+    if problem.nets and 2 < problem.unit_count <= MOST_UNITS:
+        for mode in slow_modes(_clique_weights(problem), _MODES, within_parts=True):
+            yield filling.in_segments(np.argsort(mode, kind="stable").tolist())
     yield filling.one_by_one(filling.heaviest_first(), goes_back=True)
 
 
@@ -108,6 +115,17 @@ class _Filling:
             device_of[unit] = device
             room[:, device] -= weight
         return device_of
+
+
+def _clique_weights(problem: UnitProblem) -> Matrix:
+    """What ties units: every net is a clique, its bytes divided among the ties of each unit."""
+    weight = np.zeros((problem.unit_count, problem.unit_count))
+    for net in problem.nets:
+        if len(net.consumers) < 4 * _MOST_READERS:
+            pins = np.asarray((net.producer, *net.consumers))
+            weight[np.ix_(pins, pins)] += net.bytes / len(net.consumers)
+    np.fill_diagonal(weight, 0.0)
+    return weight
 
 
 def adjacency_order(problem: UnitProblem) -> list[int]:

@@ -36,7 +36,7 @@ soonest; where none is known they are the heaviest units.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from ortools.sat.python import cp_model
@@ -198,8 +198,10 @@ def divisor_for(total: int) -> int:
     return divisor
 
 
-def interchangeable_devices(problem: UnitProblem) -> list[list[int]]:
-    """Sets of two or more devices that can swap names without any effect."""
+def interchangeable_devices(
+    problem: UnitProblem, trait: Callable[[int], object] = lambda _device: None
+) -> list[list[int]]:
+    """Sets of two or more devices of one ``trait`` that can swap names without any effect."""
     classes: dict[object, list[int]] = {}
     membership: list[list[int]] = [[] for _ in range(problem.device_count)]
     for unit, devices in enumerate(problem.allowed):
@@ -210,6 +212,7 @@ def interchangeable_devices(problem: UnitProblem) -> list[list[int]]:
             tuple(membership[device]),
             tuple(row.capacity[device] for row in problem.rows),
             device == problem.host and any(problem.host_cost),
+            trait(device),
         )
         classes.setdefault(key, []).append(device)
     return [devices for devices in classes.values() if len(devices) > 1]

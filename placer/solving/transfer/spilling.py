@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.reduction.unit_problem import SpillRules, reduce_to_units
-from placer.solving.solution import SolverParameters, Status
+from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.transfer.schedule import SCHEDULE
-from placer.solving.transfer.stage import StageResult, solve_stage
+from placer.solving.transfer.stage import solve_stage
 
 UNPROVEN_SPILL = (
     "spill_unproven",
@@ -41,8 +41,8 @@ def solve_with_spilling(
     parameters: SolverParameters,
     deadline: float,
     hints: Sequence[Sequence[int]],
-    unspilled: StageResult,
-) -> StageResult:
+    unspilled: Solution,
+) -> Solution:
     """The best placement with the host in use; ``unspilled`` is what was learned without.
 
     The result is optimal only if both that spilling is needed and the least spilled bytes are
@@ -100,7 +100,7 @@ def _candidates(
     )
 
 
-def _qualified(result: StageResult, warnings: Sequence[tuple[str, str]]) -> StageResult:
+def _qualified(result: Solution, warnings: Sequence[tuple[str, str]]) -> Solution:
     """The result with all warnings, claiming no more than what was proven on the way.
 
     With a least that is not proven, the wrong groups may have been candidates, and the bound is

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from placer.solving.process.child_search import ChildResult, search_in_child
+from placer.solving.process.child_search import search_in_child
 from placer.solving.reduction.contraction import contract
 from placer.solving.reduction.forced_transfer import forced_bytes
 from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.search.first_fit import first_placement
-from placer.solving.solution import SolverParameters, Status
+from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.transfer.schedule import SCHEDULE
 
 _SEARCH = "placer.solving.transfer.transfer_process:search_transfer"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageResult:
-    """A placement per op with its value and bound (in undivided bytes), and what went wrong."""
-
-    status: Status
-    device_of: tuple[int, ...] | None = None
-    value: float | None = None
-    lower_bound: float | None = None
-    warnings: tuple[tuple[str, str], ...] = ()
 
 
 def solve_stage(
@@ -33,7 +21,7 @@ def solve_stage(
     parameters: SolverParameters,
     deadline: float,
     hints: Sequence[Sequence[int]] = (),
-) -> StageResult:
+) -> Solution:
     """The best placement of ``units`` until ``deadline`` (of ``time.monotonic()``).
 
     ``hints`` are placements of the ops that may be good.  To expand and judge the placement found
@@ -45,7 +33,7 @@ def solve_stage(
         time.monotonic() - began, SCHEDULE.most_reserved_share * max(0.0, deadline - began)
     )
     if cannot_fit(problem):
-        return StageResult(status=Status.INFEASIBLE)
+        return Solution(status=Status.INFEASIBLE)
     now = time.monotonic()
     until = deadline
     if parameters.work_limit is None:
@@ -97,17 +85,17 @@ def _search(
     hints: Sequence[tuple[int, ...]],
     parameters: SolverParameters,
     deadline: float,
-) -> StageResult:
+) -> Solution:
     """The search from ``start`` and ``hints``; whatever happens to it, ``start`` is not lost."""
     left = deadline - time.monotonic()
-    found = ChildResult(status=Status.UNKNOWN)
+    found = Solution(status=Status.UNKNOWN)
     if left >= SCHEDULE.least_child_seconds:
         starts = [*([] if start is None else [start]), *hints]
         found = search_in_child(_SEARCH, problem, starts, parameters, left)
     candidates = [device_of for device_of in (start, found.device_of) if device_of is not None]
     if not candidates:
         status = Status.INFEASIBLE if found.status is Status.INFEASIBLE else Status.UNKNOWN
-        return StageResult(status=status, warnings=found.warnings)
+        return Solution(status=status, warnings=found.warnings)
     bound = max(found.lower_bound or 0, forced_bytes(problem))
     return _judge(problem, min(candidates, key=problem.value), bound, found.warnings)
 
@@ -117,11 +105,11 @@ def _judge(
     best: tuple[int, ...],
     bound: float,
     warnings: tuple[tuple[str, str], ...] = (),
-) -> StageResult:
+) -> Solution:
     """The placement with what is proven about it."""
     value = problem.value(best)
     is_optimal = bound >= value
-    return StageResult(
+    return Solution(
         status=Status.OPTIMAL if is_optimal else Status.FEASIBLE,
         device_of=problem.expand(best),
         value=value,

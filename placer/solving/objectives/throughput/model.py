@@ -34,7 +34,7 @@ from typing import Any
 from ortools.sat.python import cp_model
 
 from placer.solving.objectives.throughput.problem import LoadProblem, Stream
-from placer.solving.transfer.cp_sat import Literal, UnitModel
+from placer.solving.transfer.cp_sat import Literal, UnitModel, interchangeable_devices
 
 _RESOLUTION = 10_000_000
 """The bottleneck of the known placement in integer units of time."""
@@ -162,16 +162,13 @@ def _interchangeable(problem: LoadProblem) -> list[list[int]]:
     }
     if len(links) > 1:
         return []
-    classes: dict[object, list[int]] = {}
-    for device in range(count):
-        key: tuple[object, ...] = (
-            tuple(device in devices for devices in problem.units.allowed),
-            tuple(row.capacity[device] for row in problem.units.rows),
+    return interchangeable_devices(
+        problem.units,
+        lambda device: (
             tuple(times[device] for times in problem.seconds),
             problem.occupied[device],
-        )
-        classes.setdefault(key, []).append(device)
-    return [devices for devices in classes.values() if len(devices) > 1]
+        ),
+    )
 
 
 def _leaders(problem: LoadProblem, classes: Sequence[Sequence[int]]) -> list[list[int]]:
