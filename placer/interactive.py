@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from placer.plan.plan import Plan
-from placer.rendering.html.notebook import in_notebook as in_notebook
+from placer.rendering.html.page import in_notebook as in_notebook
 from placer.rendering.html.page import render_page as render_page
 from placer.rendering.results import render_result as render_result
 from placer.rendering.text.conflict_text import conflict_text as conflict_text

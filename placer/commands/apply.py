@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from placer.commands import options
+from placer.commands.place import require_placement
+from placer.commands.terminal import progress
 from placer.errors import UsageError
-
-if TYPE_CHECKING:
-    import argparse
+from placer.files import check_writable
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,17 +25,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "plan", metavar="PLAN", nargs="?", help="plan.json of placer place (none with --clear)"
     )
     options.add_output(parser, "folder or file of the placed program", name="OUT")
-    parser.add_argument(
-        "--clear",
-        action="store_true",
-        help="take all devices and a plan's control edges out instead of writing a plan's",
-    )
-    parser.add_argument(
-        "--rehearse",
-        action="store_true",
-        help="write logical CPU devices in place of the accelerators (GPU:0 becomes CPU:1)",
-    )
-    options.add_fallback(parser)
+    options.add(parser, "--clear", "--rehearse", "--fallback")
     options.add_choice_options(parser)
     options.add_verbosity(parser)
     parser.set_defaults(run=run)
@@ -48,9 +38,6 @@ def run(arguments: argparse.Namespace) -> None:
     or both of a plan and ``--clear``; ``VerificationError`` with ``--fallback strict`` if
     TensorFlow would move ops.
     """
-    from placer.commands.place import require_placement
-    from placer.commands.terminal import progress
-    from placer.files import check_writable
     from placer.plan.plan import Plan
 
     if arguments.clear == bool(arguments.plan) or (arguments.clear and arguments.rehearse):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from placer.commands import options
-
-if TYPE_CHECKING:
-    import argparse
+from placer.commands.place import all_options, require_placement
+from placer.commands.terminal import progress, require_writable, show
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -35,9 +34,6 @@ def run(arguments: argparse.Namespace) -> None:
     Raises ``UsageError`` for an existing file, ``InfeasibleError`` or ``NoSolutionError`` after
     the comparison is printed if the solver has no placement, and what the pipeline raises.
     """
-    from placer.commands.place import all_options, require_placement
-    from placer.commands.terminal import progress, require_writable, show
-
     require_writable(arguments)
     from placer.questions.comparison import compare
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from placer.commands import options
-
-if TYPE_CHECKING:
-    import argparse
+from placer.commands.terminal import emit, progress, require_writable, style
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -24,8 +22,6 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(arguments: argparse.Namespace) -> None:
     """Asks TensorFlow and prints both tables.  Raises ``UsageError`` for an existing file."""
-    from placer.commands.terminal import emit, progress, require_writable, style
-
     require_writable(arguments)
     from cost_models.devices import presets
     from placer.application.devices.local_devices import find_local_devices

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import os
-from typing import TYPE_CHECKING
 
 from placer.commands import options
+from placer.commands.terminal import progress, require_writable, show
 from placer.errors import UsageError
-
-if TYPE_CHECKING:
-    import argparse
-
-    from placer.questions.difference import Difference
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,8 +35,6 @@ def run(arguments: argparse.Namespace) -> None:
     """
     from dataclasses import replace
 
-    from placer.commands.terminal import progress, require_writable, show
-
     require_writable(arguments)
     plans = [_is_plan(path) for path in (arguments.before, arguments.after)]
     if plans[0] != plans[1]:
@@ -48,19 +42,17 @@ def run(arguments: argparse.Namespace) -> None:
         if plans[1]:
             plan, model = model, plan
         raise UsageError(f"{plan} is a plan and {model} is none: compare two plans or two models")
+    from placer.plan.plan import Plan
+    from placer.questions.difference import diff_models, diff_plans
+
     with progress(f"comparing {arguments.before} and {arguments.after}", arguments):
-        found = _compare(arguments, are_plans=plans[0])
+        if plans[0]:
+            found = diff_plans(Plan.load(arguments.before), Plan.load(arguments.after))
+        else:
+            wanted = options.program_options(arguments)
+            found = diff_models(arguments.before, arguments.after, **wanted)
     show(replace(found, before=arguments.before, after=arguments.after), arguments)
 
 
 def _is_plan(path: str) -> bool:
     return path.endswith(".json") and not os.path.isdir(path)
-
-
-def _compare(arguments: argparse.Namespace, *, are_plans: bool) -> Difference:
-    from placer.plan.plan import Plan
-    from placer.questions.difference import diff_models, diff_plans
-
-    if are_plans:
-        return diff_plans(Plan.load(arguments.before), Plan.load(arguments.after))
-    return diff_models(arguments.before, arguments.after, **options.program_options(arguments))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
 from placer.commands import options
+from placer.commands.terminal import progress, show, style
 
 if TYPE_CHECKING:
-    import argparse
-
     from placer.plan.plan import Plan
 
 
@@ -24,10 +24,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "a placement: what contradicts, and the smallest changes that were tried and fit (caps, "
         "batch size, a pin less).",
     )
-    parser.add_argument("plan", metavar="PLAN", help="plan.json of placer place")
+    options.add_plan(parser)
     parser.add_argument("op", metavar="OP", nargs="?", help="an op of the flat graph")
-    parser.add_argument("--model", metavar="MODEL", help="the model, if it is not where it was")
-    parser.add_argument("--costs", metavar="FILE", help="measured op times, as for placer place")
     options.add_time_limit(parser, 120.0, "of the search for what would fit (120)")
     options.add_output_options(parser, formats=("text", "json", "markdown"))
     parser.set_defaults(run=run)
@@ -38,7 +36,6 @@ def run(arguments: argparse.Namespace) -> None:
 
     Raises ``UsageError`` for a plan that is none or of another model, or an op that is not in it.
     """
-    from placer.commands.terminal import progress, show
     from placer.plan.plan import Plan
     from placer.questions.explanation import explain
 
@@ -54,7 +51,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _explain_conflict(plan: Plan, arguments: argparse.Namespace) -> None:
     """Prints why nothing fits, and what would."""
-    from placer.commands.terminal import progress, style
     from placer.questions.fixes import find_fixes
 
     changes = options.cost_changes(arguments)

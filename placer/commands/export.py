@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from placer.commands import option_values, options
+from placer.commands.terminal import progress
+from placer.errors import UsageError
+from placer.files import check_writable
 from placer.rendering.exports.formats import FORMATS
-
-if TYPE_CHECKING:
-    import argparse
-
-    from placer.plan.plan import Plan
 
 MOST_NODES = 300
 """Nodes of a graph file that a person can still look at."""
@@ -29,11 +27,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "again, from where it was unless --model says otherwise; its fingerprint must be the "
         f"plan's.  {what}.",
     )
-    parser.add_argument("plan", metavar="PLAN", help="plan.json of placer place")
     parser.add_argument("--to", required=True, choices=tuple(FORMATS), help="the format")
     options.add_output(parser, f"the file ({folders}: folder)")
-    parser.add_argument("--model", metavar="MODEL", help="the model, if it is not where it was")
-    parser.add_argument("--costs", metavar="FILE", help="measured op times, as for placer place")
+    options.add_plan(parser)
     parser.add_argument(
         "--nodes",
         type=option_values.positive,
@@ -51,10 +47,8 @@ def run(arguments: argparse.Namespace) -> None:
     Raises ``UsageError`` for an existing file, a plan that is none, without a placement or of
     another model.
     """
-    from placer.commands.terminal import progress
-    from placer.errors import UsageError
-    from placer.files import check_writable
     from placer.plan.plan import Plan
+    from placer.questions.saved_plans import with_step
 
     known = FORMATS[arguments.to]
     check_writable(arguments.output, force=arguments.force, may_be_folder=known.folder)
@@ -66,17 +60,9 @@ def run(arguments: argparse.Namespace) -> None:
             f"draw as {arguments.to}; {others} and placer explain show why"
         )
     with progress(f"exporting {arguments.plan}", arguments):
-        plan = _with_step(plan, arguments)
+        if plan.placement:
+            plan = with_step(plan, arguments.model, **options.cost_changes(arguments))
         nodes, force = arguments.nodes, arguments.force
         known.write(plan, arguments.output, most_nodes=nodes, force=force)
     if not arguments.quiet:
         sys.stdout.write(f"{arguments.to} written to {arguments.output}\n")
-
-
-def _with_step(plan: Plan, arguments: argparse.Namespace) -> Plan:
-    """``plan`` with its step predicted again from the model, if it has a placement."""
-    if not plan.placement:
-        return plan
-    from placer.questions.saved_plans import with_step
-
-    return with_step(plan, arguments.model, **options.cost_changes(arguments))

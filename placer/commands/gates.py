@@ -2,30 +2,63 @@
 
 from __future__ import annotations
 
+import argparse
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cost_models.byte_sizes import format_bytes, parse_bytes
+from cost_models.clusters import parse_cluster
 from cost_models.device_names import matches
+from placer.commands import options
 from placer.errors import GateError, UsageError
 from placer.plan.plan import Plan
 
 if TYPE_CHECKING:
-    import argparse
-
     from placer.application.verifying.verification_result import Verification
 
 FALLBACK_CODES = ("device_string_ignored",)
 """Warnings of ops that do not run where they ask to."""
 
 
-def parse_limits(texts: Iterable[str], names: Sequence[str]) -> dict[str, int]:
+class Gates(NamedTuple):
+    """What ``--fail-over`` and ``--baseline`` ask for: ``limits`` in bytes by device, and the
+    ``share`` by which the figures of the ``baseline`` may be exceeded."""
+
+    limits: Mapping[str, int]
+    baseline: Plan | None
+    share: float
+
+
+def read_gates(arguments: argparse.Namespace) -> Gates:
+    """The gates of ``place`` and ``report``, checked before any work.
+
+    Raises ``UsageError`` for what cannot be read, a limit of no device, and one of ``--baseline``
+    and a percentage without the other.
+    """
+    entries = [entry.strip() for text in arguments.fail_over for entry in text.split(",")]
+    shares = [entry for entry in entries if entry.endswith("%")]
+    rows = [entry for entry in entries if not entry.endswith("%")]
+    limits: dict[str, int] = {}
+    if rows:
+        wanted = options.device_options(arguments)
+        try:
+            cluster = parse_cluster(arguments.devices, wanted["max_memory"], wanted["reserve"])
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        limits = parse_limits(rows, [device.name for device in cluster.devices])
+    if not shares and not arguments.baseline:
+        return Gates(limits, None, 0.0)
+    return Gates(limits, *_read_baseline(arguments.baseline, shares))
+
+
+def parse_limits(rows: Iterable[str], names: Sequence[str]) -> dict[str, int]:
     """Bytes by device name out of ``["GPU:0=9GiB", ...]``; ``GPU:*`` means every GPU.
 
     Raises ``UsageError`` if a limit cannot be read or names no device among ``names``.
     """
     limits: dict[str, int] = {}
-    for row in (row for text in texts for row in text.split(",")):
+    for row in rows:
         device, equals, size = row.partition("=")
         if not equals:
             raise UsageError(f"--fail-over {row!r} has no limit: write GPU:0=9GiB")
@@ -39,26 +72,14 @@ def parse_limits(texts: Iterable[str], names: Sequence[str]) -> dict[str, int]:
     return limits
 
 
-def absolute_limits(texts: Iterable[str]) -> list[str]:
-    """The entries of ``--fail-over`` that are no percentage."""
-    entries = [entry.strip() for text in texts for entry in text.split(",")]
-    return [entry for entry in entries if not entry.endswith("%")]
+def _asked(device: str) -> str:
+    """The device as written, its number 0 if it has none (``cpu`` is ``CPU:0``)."""
+    name = device.strip()
+    return f"{name}:0" if name.isalpha() else name
 
 
-def read_baseline(arguments: argparse.Namespace) -> tuple[Plan, float] | None:
-    """The plan of ``--baseline`` and the share by which its figures may be exceeded.
-
-    Raises ``UsageError`` if one is given without the other, or cannot be read.
-    """
-    shares = [
-        entry.strip()
-        for text in arguments.fail_over
-        for entry in text.split(",")
-        if entry.strip().endswith("%")
-    ]
-    if not shares and not arguments.baseline:
-        return None
-    if not arguments.baseline:
+def _read_baseline(path: str | None, shares: Sequence[str]) -> tuple[Plan, float]:
+    if not path:
         raise UsageError(f"--fail-over {shares[0]} needs a plan to compare with: --baseline PLAN")
     if len(shares) != 1:
         raise UsageError("--baseline needs one --fail-over +5% (the most that figures may grow)")
@@ -68,17 +89,23 @@ def read_baseline(arguments: argparse.Namespace) -> tuple[Plan, float] | None:
         raise UsageError(f"--fail-over {shares[0]} is no percentage: write +5%") from error
     if not 0 <= share < float("inf"):
         raise UsageError(f"--fail-over {shares[0]} is below zero: write +5%")
-    baseline = Plan.load(arguments.baseline)
+    baseline = Plan.load(path)
     if not baseline.placement:
-        raise UsageError(f"--baseline {arguments.baseline} has no placement to compare with")
+        raise UsageError(f"--baseline {path} has no placement to compare with")
     return baseline, share
 
 
-def check_baseline(plan: Plan, baseline: tuple[Plan, float] | None) -> list[str]:
-    """What is more than in the baseline by more than the share, in sentences."""
-    if baseline is None or not plan.placement:
-        return []
-    before, share = baseline
+def check_plan(plan: Plan, gates: Gates) -> list[str]:
+    """What is above its limit, or above the baseline by more than the share, in sentences."""
+    limits, before, share = gates
+    over = [
+        f"{name} is predicted to peak at {format_bytes(peak)}, "
+        f"the limit is {format_bytes(limits[name])}"
+        for name, peak in plan.peak_bytes.items()
+        if name in limits and peak > limits[name]
+    ]
+    if before is None or not plan.placement:
+        return over
     peaks = before.peak_bytes
     figures: list[tuple[str, float | None, float | None, Callable[..., str]]] = [
         (f"the peak of {name}", peaks[name], peak, _bytes)
@@ -90,7 +117,7 @@ def check_baseline(plan: Plan, baseline: tuple[Plan, float] | None) -> list[str]
         ("the transfer", then.transfer_bytes, now.transfer_bytes, _bytes),
         ("the predicted step", then.step_seconds, now.step_seconds, _seconds),
     ]
-    return [
+    return over + [
         f"{name} is {shown(after)}, in the baseline {shown(known)} (more than +{share:.1%})"
         for name, known, after, shown in figures
         if known is not None and after is not None and after > known * (1 + share)
@@ -103,22 +130,6 @@ def _bytes(size: float) -> str:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds * 1e3:.4g} ms"
-
-
-def _asked(device: str) -> str:
-    """The device as written, its number 0 if it has none (``cpu`` is ``CPU:0``)."""
-    name = device.strip()
-    return f"{name}:0" if name.isalpha() else name
-
-
-def check_limits(plan: Plan, limits: Mapping[str, int]) -> list[str]:
-    """What is above its limit, in sentences."""
-    return [
-        f"{name} is predicted to peak at {format_bytes(peak)}, "
-        f"the limit is {format_bytes(limits[name])}"
-        for name, peak in plan.peak_bytes.items()
-        if name in limits and peak > limits[name]
-    ]
 
 
 def check_findings(
@@ -136,11 +147,11 @@ def check_findings(
     return found
 
 
-def count_codes(plan: Plan) -> dict[str, int]:
+def count_codes(plan: Plan | None) -> Counter[str]:
     """How many ops or tensors each warning of a plan counts."""
-    counts: dict[str, int] = {}
-    for row in plan.warnings:
-        counts[row.code] = counts.get(row.code, 0) + row.count
+    counts: Counter[str] = Counter()
+    for row in plan.warnings if plan else ():
+        counts[row.code] += row.count
     return counts
 
 
@@ -154,6 +165,6 @@ def check_moved(gates: Sequence[str], found: Verification) -> list[str]:
 
 
 def require(failures: Sequence[str]) -> None:
-    """Nothing, if nothing failed.  Raises ``GateError`` with every failure."""
+    """Raises ``GateError`` with every failure, if there is one."""
     if failures:
         raise GateError("a gate tripped: " + "; ".join(failures))

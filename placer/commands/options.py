@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any, TypedDict
 
 from placer.commands import option_values
@@ -11,6 +12,86 @@ FORMATS = ("text", "json")
 TABLE_FORMATS = ("text", "json", "csv", "markdown")
 PAGE_FORMATS = (*TABLE_FORMATS, "html")
 GATES = ("fallback", "unmodelled", "unknown-shape")
+
+_TABLE = """
+--tag-set TAGS        MetaGraph of a SavedModel: serve,gpu
+--signature NAME      signature of a SavedModel, or a function by its path or name
+--outputs A,B         tensors or ops to run; else of a MetaGraphDef its train_op and losses, of a
+                      graph all sinks
+--allow-unsafe-keras  load a Keras file although it runs code of its own (Lambda, custom classes)
+--batch-size N        binds unknown leading dimensions of inputs
+--shape NAME:32x128 * binds the shape of one input, or of any op (repeatable); a dimension may be
+                      ? (as declared) or a name: --shape ids:BxT --shape mask:BxT --dim B=8 --dim
+                      T=128
+--dim T=128 *         the size of the dimensions with this name (repeatable)
+--trip-count N        iterations of loops whose number is not in the graph
+--costs FILE          measured op times (placer profile writes them), or grappler: the times that
+                      TensorFlow's graph optimiser predicts
+--model MODEL         the model, if it is not where it was
+
+--devices SPEC        such as 2xA100-40GB,CPU:64GiB, or a cluster.toml (placer devices lists the
+                      models)
+--max-memory GPU:0=8GiB,... *  caps; 8GiB and 8GB differ, a plain integer is bytes
+--reserve 1GiB+10%    memory kept free on each accelerator
+--objective {transfer,step-time,throughput}  what is least: bytes sent, seconds of a step, or the
+                      busiest device's (transfer)
+--spill {auto,never}  may ops go to the host when the accelerators cannot hold everything (auto)
+--pin GLOB=GPU:0 *    op names that sit on a device (repeatable)
+--pin-type GLOB=GPU:0 *  op types that sit on a device (repeatable)
+--keep-together GLOB *  ops that share one device (repeatable)
+--clear-devices       ignore device strings in the graph
+--colocate-gradients  every gradient op on the device of its forward op
+--seed N              of the search (0)
+--order {free,fit,memory}  control edges that keep memory low: none, where the caps need them, or
+                      for the lowest peaks (free)
+--strategy NAME       micro-batches[:N] (parts take turns), towers[:N] (side by side, one per
+                      device), pipeline[:N] (parts follow each other through stages), hybrid[:N]
+                      (towers of several devices); placer strategies compares them
+--micro-batches N|auto  as --strategy micro-batches:N; auto: as few as fit the caps
+
+--fail-over GPU:0=9GiB,... *  fail if the predicted peak of a device is higher; +5%% with
+                      --baseline: if a peak, the transfer or the step is that much more than there
+--baseline PLAN       the plan that --fail-over +5%% is about
+--fallback {soft,strict}  may TensorFlow move an op whose device has no kernel for it (soft);
+                      strict ends with exit code 8 where one is
+
+--clear               take all devices and a plan's control edges out instead of writing a plan's
+--rehearse            write logical CPU devices in place of the accelerators (GPU:0 becomes CPU:1)
+--inputs FILE.npz     arrays by input name (generated if not given)
+--on-hardware         no rehearsal: fail if a device is absent
+--optimised           leave TensorFlow's graph optimisation on (off by default, so that every op of
+                      the plan is there to be compared)
+--cluster cluster.toml  run on the servers that its [[task]] tables name
+--record FILE         write PLAN with the ops that TensorFlow moved, as warnings 'fallback'
+--steps N             measured steps (20)
+--threads N           threads of one op (1)
+--onednn              leave oneDNN on, which fuses some ops away
+--solver NAME         cp-sat or a baseline such as heft
+--workers N           threads of the search (0: one per core)
+--work-limit N        cycles of each search instead of seconds: with --workers 1 and the same seed
+                      the answer is the same everywhere
+"""
+"""Options with what stands for their value (``{...}``: one of these, by default the first; with a
+``*`` a list, as often as it is given; without one it is a switch) and their help."""
+
+_ROW = re.compile(r"^(--\S+)(?: (\S+))?( \*)? +(.*(?:\n .*)*)", re.MULTILINE)
+_OPTIONS = {flag: row for flag, *row in _ROW.findall(_TABLE)}
+
+
+def add(group: argparse._ActionsContainer, *flags: str, **settings: Any) -> None:
+    """Adds options of the table, with ``settings`` of argparse that are not in it."""
+    for flag in flags:
+        shown, several, what = _OPTIONS[flag]
+        found: dict[str, Any] = {"help": what}
+        if not shown:
+            found["action"] = "store_true"
+        elif shown.startswith("{"):
+            found["choices"] = shown.strip("{}").split(",")
+            found["default"] = found["choices"][0]
+        else:
+            found["metavar"] = shown
+            found |= {"action": "append", "default": []} if several else {}
+        group.add_argument(flag, **{**found, **settings})
 
 
 def add_model_options(
@@ -28,47 +109,17 @@ def add_program_options(
 ) -> None:
     """Adds what chooses and binds the program in a model."""
     add_choice_options(group)
-    group.add_argument(
-        "--batch-size",
-        type=option_values.positives if sweeps else option_values.positive,
-        metavar="N,..." if sweeps else "N",
-        help="binds unknown leading dimensions of inputs"
-        + ("; several sizes give a table and the largest that fits" if sweeps else ""),
-    )
-    group.add_argument(
-        "--shape",
-        action="append",
-        default=[],
-        type=option_values.shape,
-        metavar="NAME:32x128",
-        help="binds the shape of one input, or of any op (repeatable); a dimension may be ? (as "
-        "declared) or a name: --shape ids:BxT --shape mask:BxT --dim B=8 --dim T=128",
-    )
-    group.add_argument(
-        "--dim",
-        action="append",
-        default=[],
-        type=option_values.dimension,
-        metavar="T=128",
-        help="the size of the dimensions with this name (repeatable)",
-    )
+    if sweeps:
+        more = "; several sizes give a table and the largest that fits"
+        help_text = "binds unknown leading dimensions of inputs" + more
+        add(group, "--batch-size", type=option_values.positives, metavar="N,...", help=help_text)
+    else:
+        add(group, "--batch-size", type=option_values.positive)
+    add(group, "--shape", type=option_values.shape)
+    add(group, "--dim", type=option_values.dimension)
     if costs:
-        _add_cost_options(group)
-
-
-def _add_cost_options(group: argparse._ActionsContainer) -> None:
-    group.add_argument(
-        "--trip-count",
-        type=option_values.count,
-        metavar="N",
-        help="iterations of loops whose number is not in the graph",
-    )
-    group.add_argument(
-        "--costs",
-        metavar="FILE",
-        help="measured op times (placer profile writes them), or grappler: the times that "
-        "TensorFlow's graph optimiser predicts",
-    )
+        add(group, "--trip-count", type=option_values.count)
+        add(group, "--costs")
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -77,55 +128,29 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help=kinds)
 
 
+def add_plan(parser: argparse.ArgumentParser) -> None:
+    """Adds PLAN and where its model and costs are now."""
+    parser.add_argument("plan", metavar="PLAN", help="plan.json of placer place")
+    add(parser, "--model")
+    add(parser, "--costs", help="measured op times, as for placer place")
+
+
 def add_choice_options(parser: argparse._ActionsContainer) -> None:
     """Adds what chooses the program in a file."""
-    parser.add_argument("--tag-set", metavar="TAGS", help="MetaGraph of a SavedModel: serve,gpu")
-    parser.add_argument(
-        "--signature",
-        metavar="NAME",
-        help="signature of a SavedModel, or a function by its path or name",
-    )
-    parser.add_argument(
-        "--outputs",
-        metavar="A,B",
-        help="tensors or ops to run; else of a MetaGraphDef its train_op and losses, of a graph "
-        "all sinks",
-    )
-    parser.add_argument(
-        "--allow-unsafe-keras",
-        action="store_true",
-        help="load a Keras file although it runs code of its own (Lambda, custom classes)",
-    )
+    add(parser, "--tag-set", "--signature", "--outputs", "--allow-unsafe-keras")
 
 
 def add_device_options(parser: argparse.ArgumentParser, *, required: bool) -> None:
     """Adds the devices and their caps."""
     group = parser.add_argument_group("devices")
-    group.add_argument(
-        "--devices",
-        required=required,
-        metavar="SPEC",
-        help="such as 2xA100-40GB,CPU:64GiB, or a cluster.toml (placer devices lists the models)",
-    )
-    group.add_argument(
-        "--max-memory",
-        action="append",
-        default=[],
-        metavar="GPU:0=8GiB,...",
-        help="caps; 8GiB and 8GB differ, a plain integer is bytes",
-    )
-    group.add_argument("--reserve", metavar="1GiB+10%", help="memory kept free on each accelerator")
+    add(group, "--devices", required=required)
+    add(group, "--max-memory", "--reserve")
 
 
 def add_search_options(parser: argparse.ArgumentParser) -> None:
     """Adds what is least, what a placement must respect, and how long to search."""
     group = parser.add_argument_group("the placement")
-    group.add_argument(
-        "--objective",
-        choices=("transfer", "step-time", "throughput"),
-        default="transfer",
-        help="what is least: bytes sent, seconds of a step, or the busiest device's (transfer)",
-    )
+    add(group, "--objective")
     add_placement_options(
         group, 30.0, "of the search (30); reading comes before it, predicting the plan after it"
     )
@@ -134,71 +159,23 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
 def add_placement_options(group: argparse._ActionsContainer, seconds: float, limited: str) -> None:
     """Adds what a placement must respect, and how long to search: ``seconds``, ``limited`` says of
     what."""
-    group.add_argument(
-        "--spill",
-        choices=("auto", "never"),
-        default="auto",
-        help="may ops go to the host when the accelerators cannot hold everything (auto)",
-    )
-    for flag, what in (("--pin", "op names"), ("--pin-type", "op types")):
-        group.add_argument(
-            flag,
-            action="append",
-            default=[],
-            type=option_values.pin,
-            metavar="GLOB=GPU:0",
-            help=f"{what} that sit on a device (repeatable)",
-        )
-    group.add_argument(
-        "--keep-together",
-        action="append",
-        default=[],
-        metavar="GLOB",
-        help="ops that share one device (repeatable)",
-    )
-    group.add_argument(
-        "--clear-devices", action="store_true", help="ignore device strings in the graph"
-    )
-    group.add_argument(
-        "--colocate-gradients",
-        action="store_true",
-        help="every gradient op on the device of its forward op",
-    )
+    add(group, "--spill")
+    add(group, "--pin", "--pin-type", type=option_values.pin)
+    add(group, "--keep-together", "--clear-devices", "--colocate-gradients")
     add_time_limit(group, seconds, limited)
-    group.add_argument(
-        "--seed", type=option_values.count, default=0, metavar="N", help="of the search (0)"
-    )
+    add(group, "--seed", type=option_values.count, default=0)
 
 
 def add_strategy_options(parser: argparse.ArgumentParser) -> None:
     """Adds ways to run the batch other than whole."""
     group = parser.add_argument_group("the batch in parts (inference)")
     which = group.add_mutually_exclusive_group()
-    which.add_argument(
-        "--strategy",
-        type=option_values.strategy,
-        metavar="NAME",
-        help="micro-batches[:N] (parts take turns), towers[:N] (side by side, one per device), "
-        "pipeline[:N] (parts follow each other through stages), hybrid[:N] (towers of several "
-        "devices); placer strategies compares them",
-    )
-    which.add_argument(
+    add(which, "--strategy", type=option_values.strategy)
+    add(
+        which,
         "--micro-batches",
         dest="strategy",
         type=lambda text: option_values.strategy(f"micro-batches:{text}"),
-        metavar="N|auto",
-        help="as --strategy micro-batches:N; auto: as few as fit the caps",
-    )
-
-
-def add_order(parser: argparse.ArgumentParser) -> None:
-    """Adds the order that ops are held to."""
-    parser.add_argument(
-        "--order",
-        choices=("free", "fit", "memory"),
-        default="free",
-        help="control edges that keep memory low: none, where the caps need them, or for the "
-        "lowest peaks (free)",
     )
 
 
@@ -212,15 +189,7 @@ def add_time_limit(group: argparse._ActionsContainer, seconds: float, what: str)
 def add_gate_options(parser: argparse.ArgumentParser) -> None:
     """Adds limits that end the command with exit code 7."""
     group = parser.add_argument_group("gates (exit code 7)")
-    group.add_argument(
-        "--fail-over",
-        action="append",
-        default=[],
-        metavar="GPU:0=9GiB,...",
-        help="fail if the predicted peak of a device is higher; +5%% with --baseline: if a peak, "
-        "the transfer or the step is that much more than there",
-    )
-    group.add_argument("--baseline", metavar="PLAN", help="the plan that --fail-over +5%% is about")
+    add(group, "--fail-over", "--baseline")
     add_fail_on(group)
 
 
@@ -281,17 +250,6 @@ def add_verbosity(parser: argparse._ActionsContainer) -> None:
     loudness.add_argument("-q", "--quiet", action="store_true", help="no progress, no warnings")
     loudness.add_argument(
         "-v", "--verbose", action="count", default=0, help="more on stderr (-vv: everything)"
-    )
-
-
-def add_fallback(parser: argparse._ActionsContainer) -> None:
-    """Adds ``--fallback``."""
-    parser.add_argument(
-        "--fallback",
-        choices=("soft", "strict"),
-        default="soft",
-        help="may TensorFlow move an op whose device has no kernel for it (soft); strict ends with "
-        "exit code 8 where one is",
     )
 
 

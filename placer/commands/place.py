@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 from typing import TYPE_CHECKING, Any
 
 from placer.commands import options
-from placer.errors import NoSolutionError, UsageError
+from placer.commands.terminal import progress, require_writable, show_saved
+from placer.errors import NoSolutionError
 
 if TYPE_CHECKING:
-    import argparse
-
     from placer.plan.plan import Plan
 
 
@@ -26,7 +25,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     options.add_model_options(parser)
     options.add_device_options(parser, required=True)
     options.add_search_options(parser)
-    options.add_order(parser)
+    options.add(parser, "--order")
     options.add_strategy_options(parser)
     options.add_gate_options(parser)
     options.add_output_options(
@@ -44,12 +43,10 @@ def run(arguments: argparse.Namespace) -> None:
     the plan is written, ``GateError`` if a gate tripped, and what the pipeline raises.
     """
     from placer.commands import gates
-    from placer.commands.terminal import progress, require_writable
     from placer.extraction.process.child_process import start_ahead
 
     require_writable(arguments)
-    limits = find_limits(arguments)
-    baseline = gates.read_baseline(arguments)
+    asked = gates.read_gates(arguments)
     start_ahead()
     from placer.pipeline.pipeline import place
 
@@ -58,15 +55,10 @@ def run(arguments: argparse.Namespace) -> None:
         plan = place(arguments.model, arguments.devices, **wanted)
     if arguments.output:
         plan.save(arguments.output, force=arguments.force)
-    _show(plan, arguments)
+    show_saved(plan, arguments, "Plan")
     require_placement(plan)
-    gates.require(
-        [
-            *gates.check_limits(plan, limits),
-            *gates.check_baseline(plan, baseline),
-            *gates.check_findings(arguments.fail_on, plan.unmodelled, gates.count_codes(plan)),
-        ]
-    )
+    found = gates.check_findings(arguments.fail_on, plan.unmodelled, gates.count_codes(plan))
+    gates.require([*gates.check_plan(plan, asked), *found])
 
 
 def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -78,37 +70,8 @@ def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def find_limits(arguments: argparse.Namespace) -> dict[str, int]:
-    """The limits of ``--fail-over``, checked against the devices before any work."""
-    from cost_models.clusters import parse_cluster
-    from placer.commands.gates import absolute_limits, parse_limits
-
-    wanted_limits = absolute_limits(arguments.fail_over)
-    if not wanted_limits:
-        return {}
-    wanted = options.device_options(arguments)
-    try:
-        cluster = parse_cluster(arguments.devices, wanted["max_memory"], wanted["reserve"])
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    return parse_limits(wanted_limits, [device.name for device in cluster.devices])
-
-
-def _show(plan: Plan, arguments: argparse.Namespace) -> None:
-    """Prints the plan in the format asked for."""
-    from placer.commands.terminal import style
-    from placer.rendering.results import render_result
-
-    sys.stdout.write(render_result(plan, arguments.format, **style()))
-    if arguments.output and arguments.format == "text":
-        sys.stdout.write(f"\nPlan written to {arguments.output}\n")
-
-
 def require_placement(plan: Plan) -> None:
-    """Nothing, if the plan has a placement that fits.
-
-    Raises ``InfeasibleError`` if none exists, ``NoSolutionError`` if none was found.
-    """
+    """Raises ``InfeasibleError`` if no placement fits, ``NoSolutionError`` if none was found."""
     plan.raise_for_conflict()
     if plan.placement and not plan.fits:
         over = [row.message for row in plan.warnings if row.code == "peak_over_cap"]

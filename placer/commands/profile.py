@@ -3,13 +3,11 @@ reaches, out of such times."""
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING
+import argparse
 
 from placer.commands import option_values, options
-
-if TYPE_CHECKING:
-    import argparse
+from placer.commands.terminal import progress, require_writable, show_saved
+from placer.files import write_text
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -28,19 +26,9 @@ def _add_profile(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     options.add_model_options(parser, costs=False)
     group = parser.add_argument_group("the run")
-    group.add_argument(
-        "--steps", type=option_values.positive, default=20, metavar="N", help="measured steps (20)"
-    )
-    group.add_argument(
-        "--threads",
-        type=option_values.positive,
-        default=1,
-        metavar="N",
-        help="threads of one op (1)",
-    )
-    group.add_argument(
-        "--onednn", action="store_true", help="leave oneDNN on, which fuses some ops away"
-    )
+    options.add(group, "--steps", type=option_values.positive, default=20)
+    options.add(group, "--threads", type=option_values.positive, default=1)
+    options.add(group, "--onednn")
     options.add_time_limit(group, 600.0, "of all steps (600)")
     options.add_output_options(parser, "write the costs here", required=True)
     parser.set_defaults(run=run_profile)
@@ -64,10 +52,7 @@ def run_profile(arguments: argparse.Namespace) -> None:
 
     Raises ``UsageError`` for an existing file, ``ModelError`` if the model does not run here.
     """
-    from placer.commands.terminal import progress, style
-    from placer.files import check_writable
-
-    check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     from placer.application.measuring.profiling import profile
 
     with progress(f"measuring {arguments.model}", arguments):
@@ -80,13 +65,7 @@ def run_profile(arguments: argparse.Namespace) -> None:
             time_limit_seconds=arguments.time_limit,
         )
     found.save(arguments.output, force=arguments.force)
-    if arguments.format == "json":
-        sys.stdout.write(found.to_json())
-        return
-    from placer.rendering.text.costs_text import render_costs
-
-    sys.stdout.write(render_costs(found, **style()))
-    sys.stdout.write(f"\nCosts written to {arguments.output}\n")
+    show_saved(found, arguments, "Costs")
 
 
 def run_calibrate(arguments: argparse.Namespace) -> None:
@@ -94,10 +73,7 @@ def run_calibrate(arguments: argparse.Namespace) -> None:
 
     Raises ``UsageError`` for files that do not belong together or whose models have changed.
     """
-    from placer.commands.terminal import progress, style
-    from placer.files import check_writable, write_text
-
-    check_writable(arguments.output, force=arguments.force)
+    require_writable(arguments)
     from cost_models.cluster_files import cluster_toml
     from cost_models.devices import Cluster
     from placer.plan.measured_costs import MeasuredCosts
@@ -108,12 +84,4 @@ def run_calibrate(arguments: argparse.Namespace) -> None:
         found = calibrate(costs)
     text = cluster_toml(Cluster(devices=(found.device,)))
     write_text(arguments.output, found.heading + text, force=arguments.force)
-    if arguments.format == "json":
-        from placer.rendering.json_text import to_json
-
-        sys.stdout.write(to_json(found.to_json()))
-        return
-    from placer.rendering.text.costs_text import render_calibration
-
-    sys.stdout.write(render_calibration(found, **style()))
-    sys.stdout.write(f"\nDevice description written to {arguments.output}\n")
+    show_saved(found, arguments, "Device description")

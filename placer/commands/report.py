@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from placer.commands import options
+from placer.commands.place import all_options, require_placement
+from placer.commands.terminal import progress, require_writable, show
 from placer.errors import UsageError
-
-if TYPE_CHECKING:
-    import argparse
-
-    from placer.plan.plan import Plan
-    from placer.plan.report import Report
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,18 +35,15 @@ def run(arguments: argparse.Namespace) -> None:
     gate tripped, and what the pipeline raises.
     """
     from placer.commands import gates
-    from placer.commands.place import all_options, find_limits, require_placement
-    from placer.commands.terminal import progress, require_writable, show
     from placer.extraction.process.child_process import start_ahead
 
     require_writable(arguments)
     _require_devices(arguments)
-    limits = find_limits(arguments)
-    start_ahead()
     if isinstance(arguments.batch_size, tuple):
         _sweep(arguments)
         return
-    baseline = gates.read_baseline(arguments)
+    asked = gates.read_gates(arguments)
+    start_ahead()
     # what takes a while to load, while the reading process starts
     import cost_models.rules  # noqa: F401
     import placer.rendering.text.report_text  # noqa: F401
@@ -59,16 +52,18 @@ def run(arguments: argparse.Namespace) -> None:
     with progress(f"analysing {arguments.model}", arguments):
         found = report(arguments.model, arguments.devices, **all_options(arguments))
     show(found, arguments)
+    codes = gates.count_codes(found.plan)
+    codes["unknown_shape"] = len(found.unknown_shapes)
+    failures = gates.check_findings(arguments.fail_on, found.unmodelled, codes)
     if found.plan is not None:
         require_placement(found.plan)
-    _check_gates(found, arguments.fail_on, limits, baseline)
+        failures += gates.check_plan(found.plan, asked)
+    gates.require(failures)
 
 
 def _sweep(arguments: argparse.Namespace) -> None:
     """Several batch sizes side by side.  Raises ``UsageError`` for gates, which need one size."""
-    from placer.commands.place import all_options
-    from placer.commands.terminal import progress, show
-    from placer.questions.batch_sizes import sweep
+    from placer.extraction.process.child_process import start_ahead
 
     if arguments.format == "html":
         raise UsageError("--format html shows one batch size; give one, or another format")
@@ -76,38 +71,17 @@ def _sweep(arguments: argparse.Namespace) -> None:
         raise UsageError("gates need one batch size; give one --batch-size, or no gate")
     wanted = all_options(arguments)
     sizes = wanted.pop("batch_size")
+    start_ahead()
+    from placer.questions.batch_sizes import sweep
+
     with progress(f"analysing {arguments.model} at {len(sizes)} batch sizes", arguments):
         found = sweep(arguments.model, sizes, arguments.devices, **wanted)
     show(found, arguments)
 
 
 def _require_devices(arguments: argparse.Namespace) -> None:
-    """Nothing, or ``UsageError`` if an option means nothing without devices."""
-    for flag in (
-        "max_memory",
-        "reserve",
-        "pin",
-        "pin_type",
-        "keep_together",
-        "fail_over",
-        "baseline",
-    ):
+    """Raises ``UsageError`` if an option means nothing without devices."""
+    flags = ("max_memory", "reserve", "pin", "pin_type", "keep_together", "fail_over", "baseline")
+    for flag in flags:
         if getattr(arguments, flag) and not arguments.devices:
             raise UsageError(f"--{flag.replace('_', '-')} needs --devices, such as 2xA100-40GB")
-
-
-def _check_gates(
-    report: Report,
-    fail_on: tuple[str, ...],
-    limits: dict[str, int],
-    baseline: tuple[Plan, float] | None,
-) -> None:
-    from placer.commands import gates
-
-    codes = {} if report.plan is None else gates.count_codes(report.plan)
-    codes["unknown_shape"] = len(report.unknown_shapes)
-    failures = gates.check_findings(fail_on, report.unmodelled, codes)
-    if report.plan is not None:
-        failures += gates.check_limits(report.plan, limits)
-        failures += gates.check_baseline(report.plan, baseline)
-    gates.require(failures)

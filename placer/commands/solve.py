@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placer.commands import option_values, options
+from placer.commands.terminal import progress, require_writable
 from placer.errors import InfeasibleError, NoSolutionError, UsageError
+from placer.files import write_text
 
 if TYPE_CHECKING:
-    import argparse
-
     from placer.problem.placement_problem import PlacementProblem
     from placer.solving.solution import Solution
 
@@ -27,33 +28,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     parser.add_argument("problem", metavar="PROBLEM", help="the problem file")
     group = parser.add_argument_group("the search")
-    group.add_argument(
-        "--objective",
-        choices=["transfer", "step-time", "throughput"],
-        help="instead of the one in the file",
-    )
-    group.add_argument(
-        "--solver",
-        default="cp-sat",
-        metavar="NAME",
-        help="cp-sat or a baseline such as heft",
-    )
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="of the search (0)")
+    options.add(group, "--objective", default=None, help="instead of the one in the file")
+    options.add(group, "--solver", default="cp-sat")
+    options.add(group, "--seed", type=int, default=0)
     options.add_time_limit(group, 30.0, "of the search (30)")
-    group.add_argument(
-        "--workers",
-        type=option_values.count,
-        default=0,
-        metavar="N",
-        help="threads of the search (0: one per core)",
-    )
-    group.add_argument(
-        "--work-limit",
-        type=option_values.count,
-        metavar="N",
-        help="cycles of each search instead of seconds: with --workers 1 and the same seed the "
-        "answer is the same everywhere",
-    )
+    options.add(group, "--workers", type=option_values.count, default=0)
+    options.add(group, "--work-limit", type=option_values.count)
     options.add_output_options(parser, "write the solution here, as JSON")
     parser.set_defaults(run=run)
 
@@ -66,8 +46,6 @@ def run(arguments: argparse.Namespace) -> None:
     """
     from dataclasses import replace
 
-    from placer.commands.terminal import progress, require_writable
-    from placer.files import write_text
     from placer.rendering.json_text import to_json
     from placer.solving.solution import SolverParameters, Status
     from placer.solving.solver import solve

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from placer.commands import options
-
-if TYPE_CHECKING:
-    import argparse
+from placer.commands.place import all_options
+from placer.commands.terminal import progress, require_writable, show
+from placer.errors import NoSolutionError
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -35,10 +35,6 @@ def run(arguments: argparse.Namespace) -> None:
     Raises ``UsageError`` for an existing file, or a program that cannot be divided;
     ``NoSolutionError`` after the table is printed if nothing fits; and what the pipeline raises.
     """
-    from placer.commands.place import all_options
-    from placer.commands.terminal import progress, require_writable, show
-    from placer.errors import NoSolutionError
-
     require_writable(arguments)
     from placer.questions.strategies import compare_strategies
 

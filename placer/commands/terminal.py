@@ -7,7 +7,6 @@ import logging
 import os
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -56,6 +55,15 @@ def show(found: Any, arguments: argparse.Namespace) -> None:
 
     shape = style(to_file=bool(getattr(arguments, "output", None)))
     emit(render_result(found, arguments.format, **shape), arguments)
+
+
+def show_saved(found: Any, arguments: argparse.Namespace, what: str) -> None:
+    """Writes a result to stdout, and under the text where the file is that holds ``what``."""
+    from placer.rendering.results import render_result
+
+    sys.stdout.write(render_result(found, arguments.format, **style()))
+    if arguments.output and arguments.format == "text":
+        sys.stdout.write(f"\n{what} written to {arguments.output}\n")
 
 
 def emit(text: str, arguments: argparse.Namespace) -> None:
@@ -137,50 +145,35 @@ def _shown_progress(message: str) -> Iterator[None]:
 
     from placer.rendering.quantities import shorten
 
-    message = shorten(message, MESSAGE_WIDTH)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.fields[stage]}"), TimeElapsedColumn())
     console, logger = Console(stderr=True), logging.getLogger("placer")
+    stage = _Stage(shorten(message, MESSAGE_WIDTH))
     try:
         with Progress(*columns, console=console, transient=True) as shown:
-            stages = _Stages(shown, shown.add_task(message), message)
-            logger.addHandler(stages)
+            shown.add_task("", total=None, stage=stage)
+            logger.addHandler(stage)
             try:
                 yield
             finally:
-                logger.removeHandler(stages)
-                stages.end()
+                logger.removeHandler(stage)
     finally:
         console.show_cursor()  # an interrupt while the display starts or stops leaves it hidden
 
 
-class _Stages(logging.Handler):
-    """Writes the stage that is logged into a running progress display; a record with
-    ``limit_seconds`` counts down what is left of them."""
+class _Stage(logging.Handler):
+    """As text, which a display asks for at each refresh: the message, the stage that was logged
+    last, and what is left of its time if its record has ``limit_seconds``."""
 
-    def __init__(self, shown: Any, task: Any, message: str) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(logging.INFO)
-        self.shown, self.task, self.message = shown, task, message
-        self.stage, self.ends = "", 0.0
-        self.stopped = threading.Event()
-        threading.Thread(target=self._tick, daemon=True).start()
+        self.message, self.stage, self.ends = message, "", 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
         limit = getattr(record, "limit_seconds", None)
         self.stage = record.getMessage()
         self.ends = time.monotonic() + limit if limit else 0.0
-        self._show()
 
-    def end(self) -> None:
-        """Stops counting."""
-        self.stopped.set()
-
-    def _tick(self) -> None:
-        while not self.stopped.wait(1.0):
-            if self.ends:
-                self._show()
-
-    def _show(self) -> None:
+    def __str__(self) -> str:
         left = max(0.0, self.ends - time.monotonic())
         countdown = f", at most {left:.0f} s left" if self.ends else ""
-        description = f"{self.message}: {self.stage}{countdown}" if self.stage else self.message
-        self.shown.update(self.task, description=description)
+        return f"{self.message}: {self.stage}{countdown}" if self.stage else self.message

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from placer.commands import options
+from placer.commands.terminal import emit, progress, require_writable, style
 from placer.errors import UsageError
-
-if TYPE_CHECKING:
-    import argparse
-
-    from placer.application.verifying.verification_result import Verification
+from placer.files import check_writable
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,29 +24,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument("plan", metavar="PLAN", nargs="?", help="plan.json of placer place")
     options.add_choice_options(parser.add_argument_group("what is run"))
     group = parser.add_argument_group("the run")
-    group.add_argument(
-        "--inputs", metavar="FILE.npz", help="arrays by input name (generated if not given)"
-    )
-    group.add_argument(
-        "--on-hardware", action="store_true", help="no rehearsal: fail if a device is absent"
-    )
-    group.add_argument(
-        "--optimised",
-        action="store_true",
-        help="leave TensorFlow's graph optimisation on (off by default, so that every op of the "
-        "plan is there to be compared)",
-    )
-    options.add_fallback(group)
-    group.add_argument(
-        "--cluster",
-        metavar="cluster.toml",
-        help="run on the servers that its [[task]] tables name",
-    )
-    group.add_argument(
-        "--record",
-        metavar="FILE",
-        help="write PLAN with the ops that TensorFlow moved, as warnings 'fallback'",
-    )
+    options.add(group, "--inputs", "--on-hardware", "--optimised", "--fallback")
+    options.add(group, "--cluster", "--record")
     options.add_time_limit(group, 600.0, "of both runs, unplaced and placed (600)")
     options.add_fail_on(parser.add_argument_group("gates (exit code 7)"), ("fallback",))
     options.add_output_options(parser, "write the result here instead of to stdout")
@@ -63,8 +39,6 @@ def run(arguments: argparse.Namespace) -> None:
     unexplained differences, ``GateError`` if a gate tripped.
     """
     from placer.commands import gates
-    from placer.commands.terminal import emit, progress, require_writable, style
-    from placer.files import check_writable
     from placer.plan.plan import Plan
 
     require_writable(arguments)
@@ -76,6 +50,8 @@ def run(arguments: argparse.Namespace) -> None:
     inputs = _read_inputs(arguments.inputs) if arguments.inputs else None
     from placer.application.placing.fallback import record_moves, refuse_moves
     from placer.application.verifying.verification_result import seen_moves
+    from placer.rendering.json_text import to_json
+    from placer.rendering.text.verification_text import render_verification
 
     with progress(f"running {arguments.model}", arguments):
         from placer.application.verifying.verification import verify
@@ -91,23 +67,17 @@ def run(arguments: argparse.Namespace) -> None:
             cluster=arguments.cluster,
             **options.choice_options(arguments),
         )
-    emit(_render(found, arguments, **style(to_file=bool(arguments.output))), arguments)
+    if arguments.format == "json":
+        emit(to_json(found), arguments)
+    else:
+        shape = style(to_file=bool(arguments.output))
+        emit(render_verification(found, arguments.model, **shape), arguments)
     if plan is not None and arguments.record:
         record_moves(plan, seen_moves(found)).save(arguments.record, force=arguments.force)
     found.raise_for_mismatch()
     if arguments.fallback == "strict":
         refuse_moves(seen_moves(found), "moved")
     gates.require(gates.check_moved(arguments.fail_on, found))
-
-
-def _render(found: Verification, arguments: argparse.Namespace, *, width: int, colour: bool) -> str:
-    if arguments.format == "json":
-        from placer.rendering.json_text import to_json
-
-        return to_json(found.to_json())
-    from placer.rendering.text.verification_text import render_verification
-
-    return render_verification(found, arguments.model, width=width, colour=colour)
 
 
 def _read_inputs(path: str) -> dict[str, object]:

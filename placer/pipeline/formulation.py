@@ -116,28 +116,23 @@ def build_problem(
     device_names = [device.name for device in cluster.devices]
     host = device_names.index(cluster.host.name)
     capacity = tuple(device.usable_bytes for device in cluster.devices)
-    group, allowed, spillable = _group_arrays(constraints, number, device_names)
+    device_number = {name: index for index, name in enumerate(device_names)}
+    group, allowed, spillable = _group_arrays(constraints, number, device_number)
     widths = working_set_bytes(graph, costs)
     loops = any(op.op_type in ENTERS for op in graph.ops.values())
     certain = tuple(0 if loops else _certain_width(graph.ops[name], widths) for name in names)
-    allowed, homeless = _wide_enough(
-        allowed,
-        group,
-        certain,
-        capacity,
-        host if spill == "auto" else None,
-        spillable,
-    )
-    confinement = confine(
-        constraints, number, {name: index for index, name in enumerate(device_names)}
-    )
+    spill_host = host if spill == "auto" else None
+    allowed, homeless = _wide_enough(allowed, group, certain, capacity, spill_host, spillable)
+    confinement = confine(constraints, number, device_number)
     return PlacementProblem(
         op_names=names,
         device_names=tuple(device_names),
         host=host,
         resident_bytes=tuple(costs[name].persistent_bytes for name in names),
         temporary_bytes=tuple(costs[name].temporary_bytes for name in names),
-        seconds=_seconds(names, costs, cluster),
+        seconds=tuple(
+            tuple(op_seconds(costs[name], device) for device in cluster.devices) for name in names
+        ),
         group=group,
         allowed=allowed,
         spillable=spillable,
@@ -231,7 +226,7 @@ def _moments(
     chosen = dict.fromkeys((*_fullest(timeline), *_widest_ops(widths, smallest)))
     find_moment = moment_finder(graph, costs, order)
     return tuple(
-        _numbered(find_moment(op), number)
+        {number[name]: size for name, size in find_moment(op).items() if size}
         for op in sorted(chosen, key=lambda op: -in_use[op])
         if in_use[op] > smallest
     )
@@ -251,17 +246,12 @@ def _widest_ops(widths: Mapping[str, int], smallest: int) -> list[str]:
     return sorted(wide, key=lambda name: -widths[name])[:WIDEST_COUNT]
 
 
-def _numbered(moment: Mapping[str, int], number: Mapping[str, int]) -> dict[int, int]:
-    return {number[name]: size for name, size in moment.items() if size}
-
-
 def _group_arrays(
-    constraints: Constraints, number: Mapping[str, int], device_names: Sequence[str]
+    constraints: Constraints, number: Mapping[str, int], device_number: Mapping[str, int]
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...], tuple[bool, ...]]:
     group = [0] * len(number)
     allowed: list[tuple[int, ...]] = [()] * len(number)
     spillable = [False] * len(number)
-    device_number = {name: index for index, name in enumerate(device_names)}
     for index, members in enumerate(constraints.groups):
         devices = tuple(device_number[name] for name in constraints.group_devices[index])
         for name in members.ops:
@@ -283,12 +273,4 @@ def _tensors(
         )
         for tensor in graph.tensors.values()
         if tensor.consumers
-    )
-
-
-def _seconds(
-    names: Sequence[str], costs: Mapping[str, OpCost], cluster: Cluster
-) -> tuple[tuple[float, ...], ...]:
-    return tuple(
-        tuple(op_seconds(costs[name], device) for device in cluster.devices) for name in names
     )

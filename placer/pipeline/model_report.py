@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cost_models.devices import Cluster, DeviceProperties
 from cost_models.op_cost import OpCost
 from placer.errors import ShapeError
 from placer.graph.name_scopes import scope_of
@@ -33,7 +32,7 @@ from placer.plan.report import (
 from placer.plan.request import describe_request
 from placer.prediction.memory.live_moments import working_set_bytes
 from placer.prediction.memory.roles import find_roles
-from placer.prediction.metrics import MemoryTimeline, Metrics, Schedule
+from placer.prediction.metrics import MemoryTimeline, Metrics
 from placer.prediction.step.buffer_sharing import shared_input
 from placer.prediction.step.routes import is_cpu
 
@@ -172,11 +171,14 @@ def _telling_bytes(timeline: MemoryTimeline) -> dict[str, int]:
 
 def _compute_facts(workload: Workload, metrics: Metrics) -> ComputeFacts:
     graph, costs = workload.graph, workload.costs
-    reference = _reference(workload.cluster)
+    # the device that everything is reported on
+    cluster = workload.cluster
+    reference = next((d for d in cluster.devices if d.type != "CPU"), cluster.host)
     op_types: dict[str, list[str]] = {}
     for op in graph.ops.values():
         op_types.setdefault(op.op_type, []).append(op.name)
-    seconds = _busy_seconds(graph, metrics.schedule)
+    start, finish = metrics.schedule.start_seconds, metrics.schedule.finish_seconds
+    seconds = {op: finish[op] - start[op] for op in graph.ops}
     whole = _hotspot("", graph.ops, costs, seconds)
     unmodelled = sum([seconds[op] for op in graph.ops if costs[op].unmodelled])
     inaccurate = sum([seconds[op] for op in graph.ops if costs[op].inaccurate])
@@ -195,15 +197,8 @@ def _compute_facts(workload: Workload, metrics: Metrics) -> ComputeFacts:
     )
 
 
-def _reference(cluster: Cluster) -> DeviceProperties:
-    """The device that everything is reported on."""
-    return next((d for d in cluster.devices if d.type != "CPU"), cluster.host)
-
-
 def _hotspots(
-    groups: Mapping[str, Sequence[str]],
-    costs: Mapping[str, OpCost],
-    seconds: Mapping[str, float],
+    groups: Mapping[str, Sequence[str]], costs: Mapping[str, OpCost], seconds: Mapping[str, float]
 ) -> tuple[Hotspot, ...]:
     """The groups of ops with the most busy ``seconds``, largest first."""
     spots = [_hotspot(name, ops, costs, seconds) for name, ops in groups.items()]
@@ -212,10 +207,7 @@ def _hotspots(
 
 
 def _hotspot(
-    name: str,
-    ops: Collection[str],
-    costs: Mapping[str, OpCost],
-    seconds: Mapping[str, float],
+    name: str, ops: Collection[str], costs: Mapping[str, OpCost], seconds: Mapping[str, float]
 ) -> Hotspot:
     found = [costs[op] for op in ops]
     return Hotspot(
@@ -226,12 +218,6 @@ def _hotspot(
         output_bytes=sum([size or 0 for cost in found for size in cost.output_bytes]),
         seconds=sum([seconds[op] for op in ops]),
     )
-
-
-def _busy_seconds(graph: OpGraph, schedule: Schedule) -> dict[str, float]:
-    """For how long each op runs."""
-    start, finish = schedule.start_seconds, schedule.finish_seconds
-    return {op: finish[op] - start[op] for op in graph.ops}
 
 
 def _telling_scopes(busy: Mapping[str, float]) -> dict[str, list[str]]:

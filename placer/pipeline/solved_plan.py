@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from placer import __version__
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.predicted_placement import PredictedPlacement
-from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
-from placer.plan.rows import (
-    PlanMetrics,
-    PlannedDevice,
-    PlannedTransfer,
-    PlanWarning,
-    SolverAnswer,
-)
+from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, PlanWarning, SolverAnswer
 from placer.prediction.metrics import Metrics
 from placer.solving.solution import Solution
 
@@ -30,7 +23,8 @@ def assemble_plan(
     """The plan for ``solution``; without a placement (``predicted is None``) its tables are
     empty."""
     workload, extraction = formulation.workload, formulation.workload.extraction
-    placement = predicted.placement if predicted else {}
+    ops = workload.graph.ops.values()
+    placement, metrics = (predicted.placement, predicted.metrics) if predicted else ({}, None)
     return Plan(
         model=extraction.model.copy(),
         bindings=extraction.bindings.copy(),
@@ -39,10 +33,12 @@ def assemble_plan(
         variables={v.name: placement[v.handle] for v in workload.graph.variables}
         if placement
         else {},
-        transfers=tuple(_transfers(predicted.metrics)) if predicted else (),
-        metrics=_metrics(predicted.metrics) if predicted else PlanMetrics(),
+        transfers=tuple(PlannedTransfer(**asdict(row)) for row in metrics.transfers)
+        if metrics
+        else (),
+        metrics=_metrics(metrics) if metrics else PlanMetrics(),
         solver=_answer(formulation, solution),
-        unmodelled=_unmodelled(workload),
+        unmodelled=dict(Counter(op.op_type for op in ops if workload.costs[op.name].unmodelled)),
         warnings=tuple(_warnings(formulation, solution)),
         conflict=solution.conflict,
         control_edges=predicted.control_edges if predicted else (),
@@ -92,18 +88,6 @@ def _spilled_bytes(formulation: Formulation, placement: Mapping[str, str]) -> in
     )
 
 
-def _transfers(metrics: Metrics) -> Iterator[PlannedTransfer]:
-    for transfer in metrics.transfers:
-        yield PlannedTransfer(
-            tensor=transfer.tensor,
-            source=transfer.source,
-            target=transfer.target,
-            bytes=transfer.bytes,
-            kind=transfer.kind,
-            memory=transfer.memory,
-        )
-
-
 def _metrics(metrics: Metrics) -> PlanMetrics:
     return PlanMetrics(
         transfer_bytes=metrics.bytes_of("data", "feed"),
@@ -125,11 +109,6 @@ def _answer(formulation: Formulation, solution: Solution) -> SolverAnswer:
         seconds=solution.seconds,
         seed=formulation.workload.wanted.seed,
     )
-
-
-def _unmodelled(workload: Workload) -> dict[str, int]:
-    ops, costs = workload.graph.ops.values(), workload.costs
-    return dict(Counter(op.op_type for op in ops if costs[op.name].unmodelled))
 
 
 def _warnings(formulation: Formulation, solution: Solution) -> Iterator[PlanWarning]:

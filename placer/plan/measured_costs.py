@@ -11,7 +11,7 @@ from typing import Any
 from placer.errors import UsageError
 from placer.files import write_text
 from placer.graph.program_source import Bindings, ModelSource
-from placer.plan.schemas import load_schema, read_kept, require_fit
+from placer.plan.schemas import read_kept, require_fit
 
 SCHEMA = "placer.costs/1"
 
@@ -76,11 +76,6 @@ class MeasuredCosts:
         _check_schema(data, source)
         del data["schema"]
         return cls(**data)
-
-
-def costs_schema() -> dict[str, object]:
-    """The JSON Schema (draft 2020-12) of ``costs.json``, as shipped with the package."""
-    return load_schema("costs")
 
 
 def _refuse(constant: str) -> float:

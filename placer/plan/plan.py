@@ -12,14 +12,8 @@ from placer.errors import InfeasibleError, UsageError
 from placer.files import write_text
 from placer.graph.program_source import Bindings, ModelSource
 from placer.plan.results import Page, interactive
-from placer.plan.rows import (
-    PlanMetrics,
-    PlannedDevice,
-    PlannedTransfer,
-    PlanWarning,
-    SolverAnswer,
-)
-from placer.plan.schemas import load_schema, read_kept, require_fit
+from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, PlanWarning, SolverAnswer
+from placer.plan.schemas import read_kept, require_fit
 from placer.problem.conflict import Conflict
 
 if TYPE_CHECKING:
@@ -167,11 +161,6 @@ class Plan(Page):
 def over_caps(peak_bytes: Mapping[str, int], caps: Mapping[str, int]) -> dict[str, int]:
     """What peaks exceed their caps by, of the devices where they do."""
     return {name: peak - caps[name] for name, peak in peak_bytes.items() if peak > caps[name]}
-
-
-def plan_schema() -> dict[str, object]:
-    """The JSON Schema (draft 2020-12) of ``plan.json``, as shipped with the package."""
-    return load_schema("plan")
 
 
 def _parse(text: str, source: str) -> dict[str, Any]:

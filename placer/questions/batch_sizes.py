@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -94,25 +94,23 @@ class _Trials:
         options = {**self.options, "batch_size": batch_size}
         found = report_model(self.source, self.devices, **options)
         self.reports.append(found)
-        if found.plan is None:
-            device, cap = next(iter(self.caps.items()))
-            peak = found.memory.high_bytes
-            return SweepRow(
-                batch_size=batch_size,
-                fits=peak <= cap,
-                peak_bytes={device: peak},
-                step_seconds=found.compute.step_seconds,
-                flops=found.compute.flops,
-            )
-        plan = found.plan
-        return SweepRow(
+        (device, cap), *_ = self.caps.items()
+        alone = SweepRow(
             batch_size=batch_size,
-            fits=plan.fits,
-            peak_bytes=plan.peak_bytes,
-            step_seconds=plan.metrics.step_seconds or 0.0,
+            fits=found.memory.high_bytes <= cap,
+            peak_bytes={device: found.memory.high_bytes},
+            step_seconds=found.compute.step_seconds,
             flops=found.compute.flops,
-            transfer_bytes=plan.metrics.transfer_bytes,
-            status=plan.solver.status,
+        )
+        if found.plan is None:
+            return alone
+        return replace(
+            alone,
+            fits=found.plan.fits,
+            peak_bytes=found.plan.peak_bytes,
+            step_seconds=found.plan.metrics.step_seconds or 0.0,
+            transfer_bytes=found.plan.metrics.transfer_bytes,
+            status=found.plan.solver.status,
         )
 
 
@@ -132,7 +130,10 @@ def _largest(
         elif failing - (fitting or 0) <= 1:
             break
         else:
-            size = _between(fitting or 0, failing, _linear_guess(known, trials.caps))
+            low = fitting or 0
+            guess = _linear_guess(known, trials.caps)
+            middle = (low + failing) // 2
+            size = middle if guess is None else min(max(guess, low + 1), failing - 1)
         known[size] = trials.row(size)
     return _bounds(known)
 
@@ -141,13 +142,6 @@ def _bounds(known: Mapping[int, SweepRow]) -> tuple[int | None, int | None]:
     failing = min((size for size, row in known.items() if not row.fits), default=None)
     fitting = [s for s, row in known.items() if row.fits and (failing is None or s < failing)]
     return max(fitting, default=None), failing
-
-
-def _between(low: int, high: int, guess: int | None) -> int:
-    """A size between the two: the guess, or next to it where the guess is at an end."""
-    if guess is None:
-        return (low + high) // 2
-    return min(max(guess, low + 1), high - 1)
 
 
 def _linear_guess(known: Mapping[int, SweepRow], caps: Mapping[str, int]) -> int | None:

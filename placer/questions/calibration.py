@@ -88,7 +88,8 @@ def calibrate(measured: Sequence[MeasuredCosts]) -> Calibration:
     """
     _check_alike(measured)
     steps = [_step(costs) for costs in measured]
-    return fit_steps(steps, machine=_machine(measured))
+    machine = measured[0].machine.get("processor") if measured else ""
+    return fit_steps(steps, machine=str(machine or ""))
 
 
 def fit_steps(steps: Sequence[MeasuredStep], *, machine: str = "") -> Calibration:
@@ -154,7 +155,7 @@ def _step(measured: MeasuredCosts) -> MeasuredStep:
 
 
 def _check_alike(measured: Sequence[MeasuredCosts]) -> None:
-    """Nothing, if all were measured alike.  Raises :class:`UsageError`."""
+    """Raises :class:`UsageError` if some were measured otherwise than others."""
     for what in ("device_type", "machine", "configuration"):
         values = [_setting(getattr(costs, what)) for costs in measured]
         other = next((value for value in values if value != values[0]), None)
@@ -168,7 +169,3 @@ def _check_alike(measured: Sequence[MeasuredCosts]) -> None:
 def _setting(value: Any) -> Any:
     """A setting without what may differ: the number of steps."""
     return {k: v for k, v in value.items() if k != "steps"} if isinstance(value, dict) else value
-
-
-def _machine(measured: Sequence[MeasuredCosts]) -> str:
-    return str(measured[0].machine.get("processor") or "") if measured else ""

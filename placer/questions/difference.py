@@ -126,20 +126,17 @@ def _transfers(plan: Plan) -> dict[str, None]:
 
 
 def _model_figures(before: Any, after: Any) -> Iterator[Change]:
-    for section, name, unit in (
-        ("model", "op_count", "count"),
-        ("model", "parameter_count", "count"),
-        ("memory", "weight_bytes", "bytes"),
-        ("memory", "optimizer_state_bytes", "bytes"),
-        ("memory", "constant_bytes", "bytes"),
-        ("memory", "peak_bytes", "bytes"),
-        ("memory", "high_bytes", "bytes"),
+    memory = "weight_bytes optimizer_state_bytes constant_bytes peak_bytes high_bytes"
+    for section, unit, names in (
+        ("model", "count", "op_count parameter_count"),
+        ("memory", "bytes", memory),
         ("compute", "flops", "flops"),
-        ("compute", "bytes_accessed", "bytes"),
-        ("compute", "step_seconds", "seconds"),
+        ("compute", "bytes", "bytes_accessed"),
+        ("compute", "seconds", "step_seconds"),
     ):
-        values = [getattr(getattr(report, section), name) for report in (before, after)]
-        yield Change(name=name, unit=unit, before=values[0], after=values[1])
+        for name in names.split():
+            values = [getattr(getattr(report, section), name) for report in (before, after)]
+            yield Change(name=name, unit=unit, before=values[0], after=values[1])
 
 
 def _changed(before: OpGraph, after: OpGraph) -> Iterator[str]:

@@ -113,7 +113,7 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
     graph, costs = workload.graph, workload.costs
     device = plan.placement[op]
     code, reason, binding = _reason(op, device, group, constraints)
-    readers = {name for name in graph.ops[op].inputs}
+    readers = set(graph.ops[op].inputs)
     outputs = set(graph.output_names[op])
     return OpExplanation(
         op=op,
@@ -220,6 +220,7 @@ def _moves(
     """The group on each other device, with what that would cost."""
     now = plan.placement[members[0]]
     host = workload.cluster.host.name
+    caps = {row.name: row.usable_bytes for row in workload.cluster.devices}
     before: Metrics | None = None
     for device in workload.cluster.devices:
         if device.name == now:
@@ -229,9 +230,9 @@ def _moves(
         if not is_free and not may_spill:
             yield Move(device=device.name, refused=_refusal(members, device.name, constraints))
             continue
-        before = before or _predict(plan.placement, workload)
-        after = _predict({**plan.placement, **dict.fromkeys(members, device.name)}, workload)
-        caps = {row.name: row.usable_bytes for row in workload.cluster.devices}
+        before = before or predict_placement(workload, plan.placement).metrics
+        moved = {**plan.placement, **dict.fromkeys(members, device.name)}
+        after = predict_placement(workload, moved).metrics
         peaks = {name: peak.high_bytes for name, peak in after.peaks.items()}
         yield Move(
             device=device.name,
@@ -240,10 +241,6 @@ def _moves(
             over_bytes=over_caps(peaks, caps),
             spills=not is_free,
         )
-
-
-def _predict(placement: Mapping[str, str], workload: Workload) -> Metrics:
-    return predict_placement(workload, placement).metrics
 
 
 def _refusal(members: Sequence[str], device: str, constraints: Constraints) -> str:

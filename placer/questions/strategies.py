@@ -218,15 +218,7 @@ def _one_placement(batch: _Batch) -> StrategyRow:
         changes="nothing",
         call="placer.place(model, devices, objective='step-time')",
     )
-    plan = batch.place(batch.size, "step-time")
-    step, transfer = plan.metrics.step_seconds, plan.metrics.transfer_bytes
-    if step is None or transfer is None:
-        return _unplaced(row)
-    return batch.measured(row, step, transfer, plan.peak_bytes)
-
-
-def _unplaced(row: StrategyRow) -> StrategyRow:
-    return replace(row, note=f"no placement of {row.part_size} examples was found")
+    return _in_turn(batch, row, "step-time")
 
 
 def _divided_rows(batch: _Batch) -> Iterator[StrategyRow]:
@@ -238,10 +230,12 @@ def _divided_rows(batch: _Batch) -> Iterator[StrategyRow]:
         yield _side_by_side(batch, StrategyRequest(kind=HYBRID, parts=towers))
     for pieces in PIECES:
         if pieces <= batch.size:
-            yield _in_turn(batch, StrategyRequest(kind=MICRO_BATCHES, parts=pieces), 1)
+            asked = StrategyRequest(kind=MICRO_BATCHES, parts=pieces)
+            yield _in_turn(batch, batch.divided(asked, in_flight=1), "transfer")
     pieces = PIECES_PER_STAGE * count
     if count > 1 and pieces <= batch.size:
-        yield _in_turn(batch, StrategyRequest(kind=PIPELINE, parts=pieces), count)
+        asked = StrategyRequest(kind=PIPELINE, parts=pieces)
+        yield _in_turn(batch, batch.divided(asked, in_flight=count), "throughput")
 
 
 def _side_by_side(batch: _Batch, asked: StrategyRequest) -> StrategyRow:
@@ -302,25 +296,23 @@ def _receive_seconds(
     )
 
 
-def _in_turn(batch: _Batch, asked: StrategyRequest, in_flight: int) -> StrategyRow:
+def _in_turn(batch: _Batch, row: StrategyRow, objective: str) -> StrategyRow:
     """Parts one after the other through one placement, ``in_flight`` of them on their way."""
-    row = batch.divided(asked, in_flight)
-    pipelined = asked.kind == PIPELINE
-    plan = batch.place(row.part_size, "throughput" if pipelined else "transfer")
-    metrics = plan.metrics
+    plan = batch.place(row.part_size, objective)
+    metrics, peaks = plan.metrics, plan.peak_bytes
     step, busiest = metrics.step_seconds, metrics.bottleneck_seconds
     if step is None or busiest is None or metrics.transfer_bytes is None:
-        return _unplaced(row)
-    step = step + (row.parts - 1) * busiest if pipelined else row.parts * step
-    peaks = plan.peak_bytes
-    if pipelined:
+        return replace(row, note=f"no placement of {row.part_size} examples was found")
+    step = step + (row.parts - 1) * busiest if row.in_flight > 1 else row.parts * step
+    if row.in_flight > 1:
         resident = {device.name: device.resident_bytes or 0 for device in plan.devices}
         peaks = {
-            name: resident[name] + in_flight * max(0, peak - resident[name])
+            name: resident[name] + row.in_flight * max(0, peak - resident[name])
             for name, peak in peaks.items()
         }
-    transfer = row.parts * metrics.transfer_bytes
-    return batch.measured(row, step + _divide_seconds(batch.whole), transfer, peaks)
+    if row.parts > 1:
+        step += _divide_seconds(batch.whole)
+    return batch.measured(row, step, row.parts * metrics.transfer_bytes, peaks)
 
 
 def _divide_seconds(workload: Workload) -> float:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 _CALLS = re.compile(r"^((Stateful)?PartitionedCall(_\d+)?/)+")
-_DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _SECONDS_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
@@ -15,35 +14,29 @@ def format_bytes(size_bytes: float | None) -> str:
     """``"97.8 MiB"``: bytes in binary units with three digits, ``"unknown"`` for ``None``."""
     if size_bytes is None:
         return "unknown"
-    scaled = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
-        if scaled < 999.5 or unit == "PiB":
-            return f"{size_bytes} B" if unit == "B" else f"{_three_digits(scaled)} {unit}"
-        scaled /= 1024
-    raise AssertionError("unreachable")
+    if size_bytes < 999.5:
+        return f"{size_bytes} B"
+    scaled, units = size_bytes / 1024, iter(("KiB", "MiB", "GiB", "TiB", "PiB"))
+    unit = next(units)
+    while scaled >= 999.5 and unit != "PiB":
+        scaled, unit = scaled / 1024, next(units)
+    return f"{_three_digits(scaled)} {unit}"
 
 
 def format_flops(flops: float | None) -> str:
     """``"771 GFLOP"``: floating-point operations in decimal units, ``"unknown"`` for ``None``."""
     if flops is None:
         return "unknown"
-    scaled = float(flops)
-    for prefix in _DECIMAL_PREFIXES:
-        if scaled < 999.5 or prefix == _DECIMAL_PREFIXES[-1]:
-            number = str(round(scaled)) if not prefix else _three_digits(scaled)
-            return f"{number} {prefix}FLOP"
-        scaled /= 1000
-    raise AssertionError("unreachable")
+    return f"{round(flops)} FLOP" if flops < 999.5 else format_rate(flops, "FLOP")
 
 
 def format_rate(per_second: float, unit: str) -> str:
     """``"1.56 TB/s"``: a rate in decimal units."""
-    scaled = per_second
-    for prefix in _DECIMAL_PREFIXES:
-        if scaled < 999.5 or prefix == _DECIMAL_PREFIXES[-1]:
-            return f"{_three_digits(scaled)} {prefix}{unit}"
-        scaled /= 1000
-    raise AssertionError("unreachable")
+    scaled, prefixes = per_second, iter(("", "k", "M", "G", "T", "P", "E"))
+    prefix = next(prefixes)
+    while scaled >= 999.5 and prefix != "E":
+        scaled, prefix = scaled / 1000, next(prefixes)
+    return f"{_three_digits(scaled)} {prefix}{unit}"
 
 
 def format_seconds(seconds: float | None) -> str:
@@ -64,6 +57,18 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
 def known(value: Any, render: Callable[[Any], str]) -> str:
     """The rendered value, ``"-"`` for ``None``."""
     return "-" if value is None else render(value)
+
+
+def signed(value: float | None, render: Callable[[Any], str]) -> str:
+    """A difference with its sign, ``"0"`` if there is none, ``"-"`` for ``None``."""
+    if not value:
+        return known(value, lambda _: "0")
+    return f"{'+' if value > 0 else '-'}{render(abs(value))}"
+
+
+def overruns(over_bytes: Mapping[str, int]) -> list[str]:
+    """``"GPU:0 1.00 GiB over its cap"`` for each device whose peak is."""
+    return [f"{device} {format_bytes(size)} over its cap" for device, size in over_bytes.items()]
 
 
 def format_share(part: float, whole: float) -> str:

@@ -7,8 +7,10 @@ from importlib import import_module
 from typing import Any
 
 _TEXTS = {
+    "Calibration": "costs_text.calibration",
     "Comparison": "comparison_text.comparison",
     "Difference": "difference_text.difference",
+    "MeasuredCosts": "costs_text.costs",
     "OpExplanation": "explanation_text.op_explanation",
     "Plan": "plan_text.plan",
     "PlanExplanation": "explanation_text.plan_explanation",

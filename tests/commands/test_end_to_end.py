@@ -16,7 +16,8 @@ from jsonschema import Draft202012Validator
 from placer.__main__ import main
 from placer.errors import ShapeError
 from placer.pipeline.workload import require_known_shapes
-from placer.plan.plan import Plan, plan_schema
+from placer.plan.plan import Plan
+from placer.plan.schemas import load_schema
 
 CAPS = ["--devices", "2xGPU", "--max-memory", "GPU:*=300KiB"]
 BATCH = ["--batch-size", "8"]
@@ -87,7 +88,7 @@ def test_a_batch_that_is_bound_is_not_asked_for_again(batch, told):
 def test_the_plan_is_valid_and_fits(plan_path):
     """The plan fits its schema, every op has a device, and no peak is over its cap."""
     data = json.loads(plan_path.read_text())
-    Draft202012Validator(plan_schema()).validate(data)
+    Draft202012Validator(load_schema("plan")).validate(data)
     assert set(data["placement"].values()) <= {"GPU:0", "GPU:1", "CPU:0"}
     for device in data["devices"]:
         assert device["peak_memory_bytes"] <= device["usable_bytes"]

@@ -12,8 +12,7 @@ from plans_by_hand import MIB, infeasible_plan, small_plan, small_report
 
 from placer import errors
 from placer.__main__ import main
-from placer.commands.examples import EXAMPLES
-from placer.commands.parser import build_parser
+from placer.commands.parser import EXAMPLES, build_parser
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanWarning
 

@@ -10,7 +10,8 @@ from jsonschema import Draft202012Validator
 from plans_by_hand import infeasible_plan, small_plan
 
 from placer.errors import UsageError
-from placer.plan.plan import Plan, plan_schema
+from placer.plan.plan import Plan
+from placer.plan.schemas import load_schema
 
 
 @pytest.mark.parametrize("plan", [small_plan(), infeasible_plan()], ids=["placed", "infeasible"])
@@ -24,8 +25,8 @@ def test_a_plan_survives_its_json(plan):
 @pytest.mark.parametrize("plan", [small_plan(), infeasible_plan()], ids=["placed", "infeasible"])
 def test_plans_fit_the_schema(plan):
     """What is written is valid under the shipped JSON Schema, which is itself a valid schema."""
-    Draft202012Validator.check_schema(plan_schema())
-    Draft202012Validator(plan_schema()).validate(json.loads(plan.to_json()))
+    Draft202012Validator.check_schema(load_schema("plan"))
+    Draft202012Validator(load_schema("plan")).validate(json.loads(plan.to_json()))
 
 
 def test_keys_are_sorted_whatever_the_order_of_the_placement():

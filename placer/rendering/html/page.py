@@ -11,7 +11,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,12 @@ _SCRIPTS = (
 )
 """In ``static/``, in the order in which they are joined: later ones use earlier ones."""
 
+FRAME_HEIGHT = 720
+"""Pixels of the frame in a notebook."""
+
+MOST_OPS = 20_000
+"""Beyond this the page is megabytes, which a notebook would keep: text is shown instead."""
+
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
@@ -50,6 +58,20 @@ def render_page(result: Plan | Report) -> str:
     source = result if plan is None or plan.step is None else plan
     step = source.step() if source.step else None
     return _render({"plan": document} if result is plan else document, step)
+
+
+def in_notebook(result: Plan | Report) -> str:
+    """What a notebook shows: the page in a frame without the rights of the notebook (``sandbox``),
+    or, where the graph is large, the summary."""
+    name = "plan" if isinstance(result, Plan) else "report"
+    count = len(result.placement) if isinstance(result, Plan) else result.model.op_count
+    if count > MOST_OPS:
+        text, call = result.summary(width=110), f"{name}.to_html('{name}.html')"
+        return f"<pre>{escape(text)}</pre><p><code>{escape(call)}</code> writes the whole page.</p>"
+    return (
+        f'<iframe srcdoc="{escape(render_page(result))}" sandbox="allow-scripts" title="placer" '
+        f'style="width:100%;height:{FRAME_HEIGHT}px;border:0"></iframe>'
+    )
 
 
 def _render(document: dict[str, Any], step: PredictedStep | None) -> str:
@@ -102,18 +124,9 @@ def json_in_script(value: Any) -> str:
 
 
 def _op_counts(plan: Mapping[str, Any] | None, step: PredictedStep | None) -> dict[str, int]:
-    """Ops by device."""
-    names = (
-        plan["placement"].values()
-        if plan
-        else [step.devices[number] for number in step.device_of]
-        if step
-        else []
-    )
-    counts: dict[str, int] = {}
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-    return counts
+    if plan:
+        return Counter(plan["placement"].values())
+    return Counter(step.devices[number] for number in step.device_of) if step else {}
 
 
 def _read(name: str) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from placer.rendering.quantities import format_bytes, format_seconds, known, share_of_cap
+from placer.questions.comparison import ComparedPlacement, Comparison
+from placer.rendering.quantities import format_bytes, format_seconds, known, overruns, share_of_cap
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import facts, model_title, table
+from placer.rendering.text.layout import Facts, Rows, model_title
 from placer.rendering.text.plan_text import model_line
-
-if TYPE_CHECKING:
-    from placer.questions.comparison import ComparedPlacement, Comparison
 
 _FIGURES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "transfer_bytes": ("Transfer", format_bytes),
@@ -35,7 +34,7 @@ def comparison_blocks(found: Comparison, width: int) -> list[RenderableType]:
     ]
     notes = [(row.name, Text(_note(row))) for row in found.strategies]
     shown = [(label, note) for label, note in notes if note.plain]
-    return [*blocks, *([facts("Notes", shown)] if shown else [])]
+    return [*blocks, *([Facts("Notes", shown)] if shown else [])]
 
 
 def comparison_csv(found: Comparison) -> str:
@@ -66,7 +65,7 @@ def _table(found: Comparison, width: int) -> RenderableType:
         )
         for row in found.strategies
     ]
-    return table(headers, rows, width=width, marked=_best(found.strategies))
+    return Rows(headers, rows, width=width, marked=_best(found.strategies))
 
 
 def _best(rows: Sequence[ComparedPlacement]) -> list[tuple[int, int]]:
@@ -80,9 +79,5 @@ def _best(rows: Sequence[ComparedPlacement]) -> list[tuple[int, int]]:
 
 
 def _note(row: ComparedPlacement) -> str:
-    over = [f"{device} {format_bytes(size)} over its cap" for device, size in _over(row)]
-    return "; ".join(filter(None, [row.note, ", ".join(over)]))
-
-
-def _over(row: ComparedPlacement) -> list[tuple[str, int]]:
-    return sorted(row.over_bytes.items(), key=lambda item: -item[1])
+    largest_first = dict(Counter(row.over_bytes).most_common())
+    return "; ".join(filter(None, [row.note, ", ".join(overruns(largest_first))]))

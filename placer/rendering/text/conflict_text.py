@@ -19,7 +19,7 @@ from placer.problem.conflict import (
     OpsInConflict,
 )
 from placer.rendering.quantities import format_bytes, format_count, printable, shorten
-from placer.rendering.text.layout import facts
+from placer.rendering.text.layout import Facts
 
 _MOST_PARTS = 4
 _NAME_WIDTH = 60
@@ -31,7 +31,7 @@ def render_conflict(conflict: Conflict) -> RenderableType:
         ("because", Text(line)) for line in conflict_sentences(conflict)
     ]
     fixes = "\n".join(fix_line(fix) for fix in conflict.fixes)
-    return facts("Why nothing fits", [*rows, *([("would fit", Text(fixes))] if fixes else [])])
+    return Facts("Why nothing fits", [*rows, *([("would fit", Text(fixes))] if fixes else [])])
 
 
 def conflict_text(conflict: Conflict) -> str:
@@ -48,46 +48,19 @@ def fix_line(fix: Fix) -> str:
 
 def conflict_sentences(conflict: Conflict) -> list[str]:
     """What cannot be kept together, in words; the rows as they are where no reason is known."""
-    sentence = _SENTENCES.get(conflict.reason or "")
-    if sentence is None:
-        asked = (*conflict.pins, *conflict.groups)
-        return [*map(_row, conflict.caps), *map(_row, asked)]
-    if conflict.is_smallest:
-        return [sentence(conflict)]
+    devices, needed = _devices(conflict), format_bytes(conflict.needed_bytes)
+    held, because = _joined(_parts(conflict)), _because(conflict)
+    sentences = {
+        OVERFULL: f"{devices} must hold {needed}: {held}.",
+        UNDIVIDABLE: f"{devices} would have room for {needed}, but not in any division: {held}.",
+        TOO_LARGE: f"{_named(conflict)} must be on one device and takes {needed}; {devices} can "
+        f"hold {format_bytes(conflict.usable_bytes)} at most{because}.",
+        CONTRADICTION: f"{_named(conflict)} may run nowhere{because}.",
+    }
+    if conflict.reason not in sentences:
+        return [*map(_row, conflict.caps), *map(_row, (*conflict.pins, *conflict.groups))]
     unproven = "Less may be in conflict: this was not proven the smallest set in time."
-    return [sentence(conflict), unproven]
-
-
-def _overfull(conflict: Conflict) -> str:
-    needed = format_bytes(conflict.needed_bytes)
-    return f"{_devices(conflict)} must hold {needed}: {_joined(_parts(conflict))}."
-
-
-def _undividable(conflict: Conflict) -> str:
-    return (
-        f"{_devices(conflict)} would have room for {format_bytes(conflict.needed_bytes)}, but "
-        f"not in any division: {_joined(_parts(conflict))}."
-    )
-
-
-def _too_large(conflict: Conflict) -> str:
-    return (
-        f"{_named(conflict)} must be on one device and takes "
-        f"{format_bytes(conflict.needed_bytes)}; {_devices(conflict)} can hold "
-        f"{format_bytes(conflict.usable_bytes)} at most{_because(conflict)}."
-    )
-
-
-def _contradiction(conflict: Conflict) -> str:
-    return f"{_named(conflict)} may run nowhere{_because(conflict)}."
-
-
-_SENTENCES = {
-    OVERFULL: _overfull,
-    UNDIVIDABLE: _undividable,
-    TOO_LARGE: _too_large,
-    CONTRADICTION: _contradiction,
-}
+    return [sentences[conflict.reason], *([] if conflict.is_smallest else [unproven])]
 
 
 def _devices(conflict: Conflict) -> str:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.console import RenderableType
 from rich.text import Text
 
 from cost_models.device_fit import UNLIMITED
 from placer.plan.measured_costs import MeasuredCosts
+from placer.questions.calibration import Calibration
 from placer.rendering.quantities import format_count, format_rate, format_seconds, format_share
-from placer.rendering.text.layout import facts, table, to_text
-
-if TYPE_CHECKING:
-    from placer.questions.calibration import Calibration
+from placer.rendering.text.layout import Facts, Rows
 
 _SHOWN = 10
 
 
-def render_costs(costs: MeasuredCosts, *, width: int, colour: bool) -> str:
+def costs_blocks(costs: MeasuredCosts, width: int) -> list[RenderableType]:
     """The step and the ops that took the most time."""
     settings = costs.configuration
+    keys = ("median_seconds", "least_seconds", "median_processor_seconds")
+    median, least, processor = (format_seconds(costs.step[key]) for key in keys)
     rows: list[tuple[str, RenderableType]] = [
         ("model", Text(str(costs.model.get("path")))),
         (
@@ -32,14 +30,7 @@ def render_costs(costs: MeasuredCosts, *, width: int, colour: bool) -> str:
                 f"oneDNN {'on' if settings['onednn'] else 'off'}, graph optimisation off"
             ),
         ),
-        (
-            "step",
-            Text(
-                f"{format_seconds(costs.step['median_seconds'])} median, "
-                f"{format_seconds(costs.step['least_seconds'])} at the least, "
-                f"{format_seconds(costs.step['median_processor_seconds'])} of processor time"
-            ),
-        ),
+        ("step", Text(f"{median} median, {least} at the least, {processor} of processor time")),
     ]
     seconds = costs.op_seconds
     total = sum(seconds.values())
@@ -48,25 +39,19 @@ def render_costs(costs: MeasuredCosts, *, width: int, colour: bool) -> str:
         [name, format_seconds(seconds[name]), format_share(seconds[name], total)]
         for name in slowest
     ]
-    shown = table(("Op", "Time>", "Share>"), listed, width=width, limit=_SHOWN)
-    return to_text([facts("Profile", rows), shown], width=width, colour=colour)
+    shown = Rows(("Op", "Time>", "Share>"), listed, width=width, limit=_SHOWN)
+    return [Facts("Profile", rows), shown]
 
 
-def render_calibration(found: Calibration, *, width: int, colour: bool) -> str:
+def calibration_blocks(found: Calibration, width: int) -> list[RenderableType]:
     """What the device reaches by kind of op, and how far the fit is off."""
+    fitted_to = f"{format_count(found.op_count, 'op')} of {format_count(found.files, 'file')}"
+    errors = f"{found.median_error:.0%} median of an op, {found.step_error:.0%} median of a step"
     rows = [
-        (
-            "fitted to",
-            Text(f"{format_count(found.op_count, 'op')} of {format_count(found.files, 'file')}"),
-        ),
+        ("fitted to", Text(fitted_to)),
         ("launch", Text(f"{format_seconds(found.device.launch_seconds)} per op")),
         ("dispatch", Text(f"{format_seconds(found.device.dispatch_seconds)} per op without work")),
-        (
-            "error",
-            Text(
-                f"{found.median_error:.0%} median of an op, {found.step_error:.0%} median of a step"
-            ),
-        ),
+        ("error", Text(errors)),
     ]
     listed = [
         [
@@ -81,7 +66,7 @@ def render_calibration(found: Calibration, *, width: int, colour: bool) -> str:
         for fit in sorted(found.fits, key=lambda fit: -fit.seconds)
     ]
     headers = ("Kind", "Ops>", "Share>", "Compute>", "Memory>", "Launch>", "Error>")
-    shown = table(headers, listed, width=width)
+    shown = Rows(headers, listed, width=width)
     flops = format_rate(found.device.peak_flops, "FLOP/s")
     bandwidth = format_rate(found.device.memory_bandwidth, "B/s")
     note = Text(
@@ -89,7 +74,7 @@ def render_calibration(found: Calibration, *, width: int, colour: bool) -> str:
         "of these ops.",
         style="dim",
     )
-    return to_text([facts("Calibration", rows), shown, note], width=width, colour=colour)
+    return [Facts("Calibration", rows), shown, note]
 
 
 def _reached(fraction: float) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 
 from cost_models.devices import DevicePreset
-from placer.rendering.quantities import format_bytes, format_rate
-from placer.rendering.text.layout import facts, table, title, to_text
+from placer.application.devices.local_devices import LocalDevices
+from placer.rendering.quantities import format_bytes, format_rate, known
+from placer.rendering.text.layout import Facts, Rows, Title, to_text
 
-if TYPE_CHECKING:
-    from placer.application.devices.local_devices import LocalDevices, PhysicalDevice
+_MEMORY = ("total_bytes", "used_bytes", "free_bytes")
+"""Shown where the driver tells them."""
 
 
 def render_devices(
@@ -24,10 +24,10 @@ def render_devices(
 ) -> str:
     """Both tables as text of ``width`` columns, with terminal colours if ``colour``."""
     blocks: list[RenderableType] = [
-        title("Devices of this machine", f"TensorFlow {local.tensorflow_version}"),
+        Title("Devices of this machine", f"TensorFlow {local.tensorflow_version}"),
         _local_table(local, width),
-        facts("Host", [("memory", format_bytes(local.host_memory_bytes))]),
-        title("Models for --devices", "dense rates; a plain GPU needs a memory size: GPU:8GiB"),
+        Facts("Host", [("memory", format_bytes(local.host_memory_bytes))]),
+        Title("Models for --devices", "dense rates; a plain GPU needs a memory size: GPU:8GiB"),
         _preset_table(presets, width),
     ]
     return to_text(blocks, width=width, colour=colour)
@@ -41,21 +41,11 @@ def _local_table(local: LocalDevices, width: int) -> RenderableType:
             "yes" if device.visible else "no",
             ", ".join(device.logical) or "-",
             device.model or device.type,
-            *_memory(device),
+            *(known(getattr(device.memory, key, None), format_bytes) for key in _MEMORY),
         )
         for device in local.physical
     ]
-    return table(headers, rows, width=width)
-
-
-def _memory(device: PhysicalDevice) -> tuple[str, str, str]:
-    """Total, used and free memory; dashes where the driver does not tell."""
-    memory = device.memory
-    if memory is None:
-        return "-", "-", "-"
-    sizes = memory.total_bytes, memory.used_bytes, memory.free_bytes
-    total, used, free = (format_bytes(size) for size in sizes)
-    return total, used, free
+    return Rows(headers, rows, width=width)
 
 
 def _preset_table(presets: Mapping[str, DevicePreset], width: int) -> RenderableType:
@@ -70,4 +60,4 @@ def _preset_table(presets: Mapping[str, DevicePreset], width: int) -> Renderable
         )
         for preset in presets.values()
     ]
-    return table(headers, rows, width=width)
+    return Rows(headers, rows, width=width)

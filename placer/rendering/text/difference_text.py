@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from placer.questions.difference import Change, Difference
 from placer.rendering.quantities import (
     format_bytes,
     format_count,
     format_flops,
     format_seconds,
+    known,
     shorten,
+    signed,
 )
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import table, title
-
-if TYPE_CHECKING:
-    from placer.questions.difference import Change, Difference
+from placer.rendering.text.layout import Rows, Title
 
 _ROWS = 10
 _UNITS: Mapping[str, Callable[[Any], str]] = {
@@ -33,7 +34,7 @@ _UNITS: Mapping[str, Callable[[Any], str]] = {
 def difference_blocks(found: Difference, width: int) -> list[RenderableType]:
     """Figures side by side, then what moved, what is gone and what is new."""
     before, after = (shorten(name, width // 2) for name in (found.before, found.after))
-    heading = title(f"{before} -> {after}", _kind(found))
+    heading = Title(f"{before} -> {after}", _kind(found))
     if found.is_empty:
         return [heading, Text("Nothing differs.")]
     blocks: list[RenderableType] = [heading, _figures(found, width)]
@@ -42,7 +43,7 @@ def difference_blocks(found: Difference, width: int) -> list[RenderableType]:
         summary = ", ".join(f"{n:,} {a} to {b}" for (a, b), n in routes.most_common())
         blocks.append(Text(f"{format_count(len(found.moved), 'op')} moved: {summary}"))
         headers = ("Moved", "From", "To")
-        blocks.append(table(headers, found.moved, width=width, limit=_ROWS))
+        blocks.append(Rows(headers, found.moved, width=width, limit=_ROWS))
     noun = "Transfer" if found.kind == "plans" else "Op"
     for label, names in (
         (f"{noun} only before", found.only_before),
@@ -51,7 +52,7 @@ def difference_blocks(found: Difference, width: int) -> list[RenderableType]:
     ):
         if names:
             rows = [(name,) for name in names]
-            blocks.append(table([f"{label} ({len(names):,})"], rows, width=width, limit=_ROWS))
+            blocks.append(Rows([f"{label} ({len(names):,})"], rows, width=width, limit=_ROWS))
     return blocks
 
 
@@ -79,25 +80,16 @@ def _figures(found: Difference, width: int) -> RenderableType:
             change.name.replace("_", " "),
             _shown(change, change.before),
             _shown(change, change.after),
-            _signed(change),
+            signed(change.difference, partial(_shown, change)),
             _relative(change),
         )
         for change in found.figures
     ]
-    return table(headers, rows, width=width)
+    return Rows(headers, rows, width=width)
 
 
 def _shown(change: Change, value: float | None) -> str:
-    if value is None:
-        return "-"
-    return _UNITS[change.unit](value) if change.unit in _UNITS else f"{value:,.0f}"
-
-
-def _signed(change: Change) -> str:
-    value = change.difference
-    if value is None:
-        return "-"
-    return "0" if not value else f"{'+' if value > 0 else '-'}{_shown(change, abs(value))}"
+    return known(value, _UNITS.get(change.unit, "{:,.0f}".format))
 
 
 def _relative(change: Change) -> str:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from placer.rendering.quantities import format_bytes, format_count, format_seconds, shorten
+from placer.pipeline.fixes import PlacedFix
+from placer.plan.plan import Plan
+from placer.plan.rows import PlannedTransfer
+from placer.questions.explanation import Move, OpExplanation, PlanExplanation
+from placer.rendering.quantities import (
+    format_bytes,
+    format_count,
+    format_seconds,
+    overruns,
+    shorten,
+    signed,
+)
 from placer.rendering.text.conflict_text import fix_line
-from placer.rendering.text.layout import facts, table, title
+from placer.rendering.text.layout import Facts, Rows, Title
 from placer.rendering.text.plan_text import plan_blocks, plan_title, quality_text, size_text
-
-if TYPE_CHECKING:
-    from placer.pipeline.fixes import PlacedFix
-    from placer.plan.plan import Plan
-    from placer.plan.rows import PlannedTransfer
-    from placer.questions.explanation import Move, OpExplanation, PlanExplanation
 
 _WORDS = {
     "fed": "fed",
@@ -43,8 +47,8 @@ def op_explanation_blocks(found: OpExplanation, width: int) -> list[RenderableTy
         *_transfer_rows(found, width),
     ]
     blocks: list[RenderableType] = [
-        title(shorten(found.op, width), found.op_type),
-        facts("Placement", rows),
+        Title(shorten(found.op, width), found.op_type),
+        Facts("Placement", rows),
     ]
     return [*blocks, _moves(found.moves, len(found.group_ops), width)]
 
@@ -64,9 +68,9 @@ def plan_explanation_blocks(found: PlanExplanation, width: int) -> list[Renderab
     ]
     return [
         plan_title(plan, width),
-        facts("Placement", [(plan.solver.objective, quality_text(plan.solver))]),
-        table(["Ops on", *headers], rows, width=width),
-        table(["Resident on", *headers], sizes, width=width),
+        Facts("Placement", [(plan.solver.objective, quality_text(plan.solver))]),
+        Rows(["Ops on", *headers], rows, width=width),
+        Rows(["Resident on", *headers], sizes, width=width),
         _crossings(found, width),
         Text("placer explain PLAN OP tells why one op is where it is."),
     ]
@@ -84,7 +88,7 @@ def conflict_blocks(
     rows = [(fix.kind, Text(fix_line(fix.row))) for fix in fixes]
     if not rows:
         rows = [("none", Text("no change of one thing was found to be enough"))]
-    return [*blocks, facts("Any one of these was tried, and has a placement", list(rows))]
+    return [*blocks, Facts("Any one of these was tried, and has a placement", list(rows))]
 
 
 def _because(found: OpExplanation, width: int) -> Text:
@@ -127,8 +131,8 @@ def _moves(moves: Sequence[Move], group_size: int, width: int) -> RenderableType
     rows = [
         (
             move.device,
-            "-" if move.transfer_bytes is None else _signed(move.transfer_bytes, format_bytes),
-            "-" if move.step_seconds is None else _signed(move.step_seconds, format_seconds),
+            signed(move.transfer_bytes, format_bytes),
+            signed(move.step_seconds, format_seconds),
             move.refused or _overrun(move),
         )
         for move in moves
@@ -136,19 +140,12 @@ def _moves(moves: Sequence[Move], group_size: int, width: int) -> RenderableType
     if not rows:
         return Text("There is no other device.")
     moved = "Group to" if group_size > 1 else "Moved to"
-    return table((moved, "Transfer>", "Step>", ""), rows, width=width)
+    return Rows((moved, "Transfer>", "Step>", ""), rows, width=width)
 
 
 def _overrun(move: Move) -> str:
-    over = [
-        f"{device} {format_bytes(size)} over its cap" for device, size in move.over_bytes.items()
-    ]
     spills = "; the host is for what must spill or is pinned there" if move.spills else ""
-    return (", ".join(over) or "fits") + spills
-
-
-def _signed(value: float, render: Any) -> str:
-    return "0" if not value else f"{'+' if value > 0 else '-'}{render(abs(value))}"
+    return (", ".join(overruns(move.over_bytes)) or "fits") + spills
 
 
 def _crossings(found: PlanExplanation, width: int) -> RenderableType:
@@ -167,4 +164,4 @@ def _crossings(found: PlanExplanation, width: int) -> RenderableType:
         )
         for row, source, targets in found.transfers
     ]
-    return table(headers, rows, width=width)
+    return Rows(headers, rows, width=width)

@@ -17,18 +17,8 @@ Document = Callable[[int], list[RenderableType]]
 """A function from a width to titles, facts and tables that fit it."""
 
 
-def render(
-    document: Document,
-    format_name: str,
-    *,
-    width: int,
-    colour: bool,
-    **others: Callable[[], str],
-) -> str:
-    """The document as ``"text"`` of ``width`` columns or as ``"markdown"``, or what the function
-    of that name among ``others`` gives (``json=``, ``csv=``, ...)."""
-    if format_name in others:
-        return others[format_name]()
+def render(document: Document, format_name: str, *, width: int, colour: bool) -> str:
+    """The document as ``"text"`` of ``width`` columns or as ``"markdown"``."""
     if format_name == "markdown":
         return to_markdown(document(WIDTH))
     return to_text(document(width), width=width, colour=colour)

@@ -40,10 +40,10 @@ def _value(value: RenderableType) -> str:
 
 
 def _table(block: Rows) -> str:
-    header = " | ".join(escape(column.header) for column in block.columns)
-    rule = " | ".join("---:" if column.number else "---" for column in block.columns)
+    header = " | ".join(map(escape, block.headers))
+    rule = " | ".join("---:" if is_number else "---" for is_number in block.are_numbers)
     lines = [f"| {header} |", f"| {rule} |"]
-    for number, row in enumerate(block.shown):
+    for number, row in enumerate(block.rows):
         cells = [
             f"**{escape(cell)}**" if (number, index) in block.marked else escape(cell)
             for index, cell in enumerate(row)

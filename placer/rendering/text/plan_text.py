@@ -9,12 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from placer.plan.plan import Plan
-from placer.plan.rows import (
-    PlanMetrics,
-    PlannedTransfer,
-    PlanWarning,
-    SolverAnswer,
-)
+from placer.plan.rows import PlanMetrics, PlannedTransfer, PlanWarning, SolverAnswer
 from placer.rendering.quantities import (
     format_bytes,
     format_count,
@@ -24,7 +19,7 @@ from placer.rendering.quantities import (
 )
 from placer.rendering.text.conflict_text import render_conflict
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import Title, facts, model_title, table
+from placer.rendering.text.layout import Facts, Rows, Title, model_title
 
 TRANSFER_ROWS = 10
 """Transfers are listed largest first; the plan file holds all of them."""
@@ -90,7 +85,6 @@ def model_line(plan: Plan) -> str:
 
 
 def _quality(plan: Plan) -> RenderableType:
-    """Status, value, bound and predicted times."""
     solver, metrics = plan.solver, plan.metrics
     status = solver.status
     style = {"OPTIMAL": "green", "FEASIBLE": "green", "INFEASIBLE": "red"}.get(status, "yellow")
@@ -106,7 +100,7 @@ def _quality(plan: Plan) -> RenderableType:
     if plan.control_edges:
         rows.append(("order", format_count(len(plan.control_edges), "control edge")))
     rows.append(("search", f"{format_seconds(solver.seconds)}, seed {solver.seed}"))
-    return facts("Placement", rows)
+    return Facts("Placement", rows)
 
 
 def quality_text(solver: SolverAnswer) -> str:
@@ -138,7 +132,6 @@ def _transfer_totals(plan: Plan) -> str:
 
 
 def _step_line(metrics: PlanMetrics) -> str:
-    """The predicted times of one step."""
     return (
         f"{format_seconds(metrics.step_seconds)} predicted; critical path "
         f"{format_seconds(metrics.critical_path_seconds)}, busiest device with its transfers "
@@ -166,11 +159,10 @@ def _devices(plan: Plan, width: int) -> RenderableType:
         )
         for device in plan.devices
     ]
-    return table(headers, rows, width=width)
+    return Rows(headers, rows, width=width)
 
 
 def _peaks(plan: Plan) -> Text:
-    """What the column of peaks means."""
     on_gpu = any(device.type != "CPU" for device in plan.devices)
     return Text(
         "Peak: the highest over possible orders of the step"
@@ -180,24 +172,16 @@ def _peaks(plan: Plan) -> Text:
 
 
 def _transfers(plan: Plan, width: int) -> RenderableType:
-    """The largest transfers between devices."""
     crossing = [row for row in plan.transfers if row.kind in ("data", "feed", "fetch")]
     if not crossing:
         return Text("No tensor crosses between devices.")
     ordered = sorted(crossing, key=_largest_first)
     headers = ("Transfers", "Bytes>", "From", "To", "Kind", "Memory")
     rows = [
-        (
-            row.tensor,
-            size_text(row.bytes),
-            row.source,
-            row.target,
-            row.kind,
-            row.memory,
-        )
+        (row.tensor, size_text(row.bytes), row.source, row.target, row.kind, row.memory)
         for row in ordered
     ]
-    return table(headers, rows, width=width, limit=TRANSFER_ROWS)
+    return Rows(headers, rows, width=width, limit=TRANSFER_ROWS)
 
 
 def size_text(size: int | None) -> str:
@@ -211,8 +195,7 @@ def _largest_first(row: PlannedTransfer) -> tuple[int, str, str]:
 
 
 def _unmodelled(unmodelled: Mapping[str, int]) -> RenderableType:
-    """Op types that no cost rule covers."""
-    return facts("Unmodelled (only their bytes are counted)", [("op types", counted(unmodelled))])
+    return Facts("Unmodelled (only their bytes are counted)", [("op types", counted(unmodelled))])
 
 
 def counted(counts: Mapping[str, int], limit: int = 8) -> str:
@@ -225,9 +208,8 @@ def counted(counts: Mapping[str, int], limit: int = 8) -> str:
 
 
 def _warnings(warnings: Sequence[PlanWarning]) -> RenderableType:
-    """Every warning with its code and how often it holds."""
     rows: list[tuple[str, RenderableType]] = [
         (row.code, Text(row.message + (f" ({row.count:,})" if row.count > 1 else "")))
         for row in warnings
     ]
-    return facts("Warnings", rows)
+    return Facts("Warnings", rows)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from placer.plan.report import (
-    ComputeFacts,
-    Hotspot,
-    InputFacts,
-    MemoryFacts,
-    ModelFacts,
-    Report,
-)
+from placer.plan.report import ComputeFacts, Hotspot, InputFacts, ModelFacts, Report
 from placer.rendering.quantities import (
     format_bytes,
     format_count,
@@ -25,7 +18,7 @@ from placer.rendering.quantities import (
     shorten,
 )
 from placer.rendering.text.formats import to_csv
-from placer.rendering.text.layout import facts, model_title, table
+from placer.rendering.text.layout import Facts, Rows, model_title
 from placer.rendering.text.plan_text import FORMAT_WORDS, counted, plan_sections
 
 _KIND_WORDS = {
@@ -52,14 +45,15 @@ def report_blocks(report: Report, width: int) -> list[RenderableType]:
     model = report.model
     blocks: list[RenderableType] = [
         model_title(model.path, _model_line(model), width),
-        facts("Model", _model_rows(model, width)),
-        facts("Memory of a step with everything on one device", _memory_rows(report, width)),
-        facts("Compute", _compute_rows(report)),
+        Facts("Model", _model_rows(model, width)),
+        Facts("Memory of a step with everything on one device", _memory_rows(report, width)),
+        Facts("Compute", _compute_rows(report)),
     ]
     if report.compute.by_op_type:
         blocks.append(_hotspot_table("Op type", report.compute.by_op_type, report, width))
-        blocks.append(_hotspot_table("Name scope", _scopes(report), report, width))
-    blocks.append(facts("Placing", _placing_rows(report, width)))
+        busy = [spot for spot in report.compute.by_scope if spot.seconds > 0]
+        blocks.append(_hotspot_table("Name scope", busy[:_SCOPE_ROWS], report, width))
+    blocks.append(Facts("Placing", _placing_rows(report, width)))
     if report.plan is not None:
         blocks += plan_sections(report.plan, width)
     return blocks
@@ -113,17 +107,15 @@ def _parameter_line(model: ModelFacts) -> str:
 
 
 def _input_lines(inputs: Sequence[InputFacts], width: int) -> list[str]:
-    lines = [_input_line(item, width) for item in inputs[:_INPUT_ROWS]]
+    """Name, dtype and shape, with what an unknown dimension was bound to."""
+    lines = []
+    for item in inputs[:_INPUT_ROWS]:
+        declared, bound = format_shape(item.declared_shape), format_shape(item.bound_shape)
+        shape = declared if declared == bound else f"{declared} bound to {bound}"
+        lines.append(f"{shorten(item.key, width // 3)} {item.dtype} {shape}")
     if len(inputs) > _INPUT_ROWS:
         lines.append(f"and {len(inputs) - _INPUT_ROWS} more")
     return lines or ["none"]
-
-
-def _input_line(item: InputFacts, width: int) -> str:
-    """Name, dtype and shape, with what an unknown dimension was bound to."""
-    declared, bound = format_shape(item.declared_shape), format_shape(item.bound_shape)
-    shape = declared if declared == bound else f"{declared} bound to {bound}"
-    return f"{shorten(item.key, width // 3)} {item.dtype} {shape}"
 
 
 def _batch_line(model: ModelFacts) -> RenderableType:
@@ -167,6 +159,8 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
         f"{format_bytes(size)} {shorten(scope or '(no scope)', width // 2)}"
         for scope, size in list(memory.scopes_at_peak.items())[:_BUFFER_ROWS]
     ]
+    low, high = format_bytes(memory.low_bytes), format_bytes(memory.high_bytes)
+    unsure = "" if memory.validated else "; not validated on GPU"
     state = memory.optimizer_state_bytes
     resident = (
         f"weights {format_bytes(memory.weight_bytes)}, "
@@ -175,7 +169,7 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
     )
     return [
         ("peak", Text.assemble((peak, "bold"), while_running)),
-        ("range", _peak_range(memory)),
+        ("range", f"{low} to {high}, by the order in which the step runs{unsure}"),
         ("at the peak", at_peak or "nothing is alive"),
         ("scopes then", Text("\n".join(scopes) or "none")),
         ("largest then", Text("\n".join(largest) or "none")),
@@ -183,33 +177,17 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
     ]
 
 
-def _peak_range(memory: MemoryFacts) -> str:
-    """From the lowest to the highest peak over the orders that a step may run in."""
-    low, high = format_bytes(memory.low_bytes), format_bytes(memory.high_bytes)
-    note = "" if memory.validated else "; not validated on GPU"
-    return f"{low} to {high}, by the order in which the step runs{note}"
-
-
 def _compute_rows(report: Report) -> list[tuple[str, RenderableType]]:
     compute, at_least = report.compute, _at_least(report)
     intensity = compute.arithmetic_intensity
-    work = (
-        f"{at_least}{format_flops(compute.flops)}, {format_bytes(compute.bytes_accessed)} accessed"
-    )
+    accessed = format_bytes(compute.bytes_accessed)
+    work = f"{at_least}{format_flops(compute.flops)}, {accessed} accessed"
     if intensity is not None:
-        work += (
-            f", {intensity:.2g} FLOP per byte"
-            if intensity < 10
-            else f", {intensity:.0f} FLOP per byte"
-        )
+        shown = f"{intensity:.2g}" if intensity < 10 else f"{intensity:.0f}"
+        work += f", {shown} FLOP per byte"
     where = f" on {compute.reference}" if compute.reference else ""
-    return [
-        ("work", work),
-        (
-            "step",
-            f"{at_least}{format_seconds(compute.step_seconds)} predicted{where}{_band(compute)}",
-        ),
-    ]
+    step = f"{at_least}{format_seconds(compute.step_seconds)} predicted{where}{_band(compute)}"
+    return [("work", work), ("step", step)]
 
 
 def _band(compute: ComputeFacts) -> str:
@@ -240,18 +218,13 @@ def _hotspot_table(
         )
         for spot in spots
     ]
-    return table(headers, rows, width=width)
-
-
-def _scopes(report: Report) -> Sequence[Hotspot]:
-    busy = [spot for spot in report.compute.by_scope if spot.seconds > 0]
-    return busy[:_SCOPE_ROWS]
+    return Rows(headers, rows, width=width)
 
 
 def _placing_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]:
     rows: list[tuple[str, RenderableType]] = [
         ("largest group", _group_line(report, width)),
-        ("no GPU kernel", _count_line(report.no_gpu_kernel)),
+        ("no GPU kernel", counted(report.no_gpu_kernel) or "none"),
         ("unmodelled", _unmodelled_line(report)),
         ("unknown shapes", _unknown_lines(report, width)),
     ]
@@ -270,17 +243,12 @@ def _group_line(report: Report, width: int) -> str:
     )
 
 
-def _count_line(counts: Mapping[str, int]) -> str:
-    """Op types with their counts, ``"none"`` if there are none."""
-    return counted(counts) if counts else "none"
-
-
 def _unmodelled_line(report: Report) -> RenderableType:
     """Op types without a cost rule, and what part of the predicted time falls to them."""
     if not report.unmodelled:
         return "none"
     share = format_share(report.compute.unmodelled_share, 1)
-    return Text(f"{_count_line(report.unmodelled)}; {share} of the time", style="yellow")
+    return Text(f"{counted(report.unmodelled)}; {share} of the time", style="yellow")
 
 
 def _unknown_lines(report: Report, width: int) -> RenderableType:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.console import RenderableType
 from rich.text import Text
 
-from placer.rendering.quantities import format_bytes, format_seconds, known, share_of_cap
+from placer.questions.strategies import StrategyComparison, StrategyRow
+from placer.rendering.quantities import format_bytes, format_seconds, known, overruns, share_of_cap
 from placer.rendering.text.formats import figures_csv
-from placer.rendering.text.layout import facts, model_title, table
+from placer.rendering.text.layout import Facts, Rows, model_title
 from placer.rendering.text.plan_text import FORMAT_WORDS
-
-if TYPE_CHECKING:
-    from placer.questions.strategies import StrategyComparison, StrategyRow
 
 
 def strategies_blocks(found: StrategyComparison, width: int) -> list[RenderableType]:
@@ -22,7 +18,7 @@ def strategies_blocks(found: StrategyComparison, width: int) -> list[RenderableT
     return [
         model_title(found.model["path"], note, width),
         _table(found, width),
-        facts("What changes, and how it is built", [(r.name, _how(r)) for r in found.rows]),
+        Facts("What changes, and how it is built", [(r.name, _how(r)) for r in found.rows]),
         *([Text(f"One placement only: {found.undivided}")] if found.undivided else []),
         Text(_verdict(found), style="bold"),
         Text("Predicted from the placement of one part; peaks are a share of the cap."),
@@ -53,14 +49,12 @@ def _table(found: StrategyComparison, width: int) -> RenderableType:
         for row in found.rows
     ]
     best = [(number, 2) for number, row in enumerate(found.rows) if row.name == found.recommended]
-    return table(headers, rows, width=width, marked=best)
+    return Rows(headers, rows, width=width, marked=best)
 
 
 def _how(row: StrategyRow) -> Text:
-    over = [
-        f"{device} {format_bytes(size)} over its cap" for device, size in row.over_bytes.items()
-    ]
-    return Text("; ".join(filter(None, [row.note, *over, row.changes, row.call])))
+    told = [row.note, *overruns(row.over_bytes), row.changes, row.call]
+    return Text("; ".join(filter(None, told)))
 
 
 def _verdict(found: StrategyComparison) -> str:

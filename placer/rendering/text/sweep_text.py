@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.console import RenderableType
 from rich.text import Text
 
+from placer.questions.batch_sizes import Sweep, SweepRow
 from placer.rendering.quantities import (
     format_bytes,
     format_flops,
@@ -15,11 +14,8 @@ from placer.rendering.quantities import (
     known,
 )
 from placer.rendering.text.formats import figures_csv
-from placer.rendering.text.layout import model_title, table
+from placer.rendering.text.layout import Rows, model_title
 from placer.rendering.text.plan_text import FORMAT_WORDS
-
-if TYPE_CHECKING:
-    from placer.questions.batch_sizes import Sweep, SweepRow
 
 _BAR_WIDTH = 20
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -33,7 +29,7 @@ def sweep_blocks(found: Sweep, width: int) -> list[RenderableType]:
     rows = [_cells(found, row, placed=placed) for row in found.rows]
     return [
         model_title(found.model["path"], _note(found), width),
-        table(headers, rows, width=width),
+        Rows(headers, rows, width=width),
         Text(_verdict(found), style="bold"),
     ]
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from placer.application.verifying.verification_result import (
+    OpRow,
+    Summary,
+    TransferRow,
+    Verification,
+)
 from placer.rendering.quantities import format_count, shorten
-from placer.rendering.text.layout import facts, table, title, to_text
-
-if TYPE_CHECKING:
-    from placer.application.verifying.verification_result import (
-        OpRow,
-        Summary,
-        TransferRow,
-        Verification,
-    )
+from placer.rendering.text.layout import Facts, Rows, Title, to_text
 
 ROWS = 10
 """Rows of each table; the JSON has all of them."""
@@ -28,8 +25,8 @@ def render_verification(
 ) -> str:
     """The verification of the model called ``name`` as text of ``width`` columns."""
     blocks: list[RenderableType] = [
-        title(shorten(name, width), _circumstances(found)),
-        facts("Verification", _fact_rows(found)),
+        Title(shorten(name, width), _circumstances(found)),
+        Facts("Verification", _fact_rows(found)),
     ]
     off_device = [row for row in found.ops if row.code]
     if off_device:
@@ -38,7 +35,7 @@ def render_verification(
     if differing:
         blocks.append(_transfer_table(differing, width))
     if found.notes:
-        blocks.append(facts("Notes", [("note", note) for note in found.notes]))
+        blocks.append(Facts("Notes", [("note", note) for note in found.notes]))
     return to_text(blocks, width=width, colour=colour)
 
 
@@ -56,14 +53,13 @@ def _circumstances(found: Verification) -> str:
 
 def _fact_rows(found: Verification) -> list[tuple[str, RenderableType]]:
     summary = found.summary
-    rows: list[tuple[str, RenderableType]] = [
+    return [
         ("ops", _ops_line(summary)),
         ("transfers", _transfer_line(found, summary)),
         ("variables", _variable_line(summary)),
         ("outputs", _output_line(found, summary)),
         ("result", _result(found)),
     ]
-    return rows
 
 
 def _ops_line(summary: Summary) -> str:
@@ -111,7 +107,7 @@ def _op_table(rows: Sequence[OpRow], width: int) -> RenderableType:
     cells = [
         (row.op, row.requested or "-", row.actual or "not seen", _words(row.code)) for row in rows
     ]
-    return table(headers, cells, width=width, limit=ROWS)
+    return Rows(headers, cells, width=width, limit=ROWS)
 
 
 def _transfer_table(rows: Sequence[TransferRow], width: int) -> RenderableType:
@@ -126,7 +122,7 @@ def _transfer_table(rows: Sequence[TransferRow], width: int) -> RenderableType:
         )
         for row in rows
     ]
-    return table(headers, cells, width=width, limit=ROWS)
+    return Rows(headers, cells, width=width, limit=ROWS)
 
 
 def _words(code: str) -> str:

@@ -7,7 +7,8 @@ import jsonschema
 import pytest
 
 from placer.__main__ import main
-from placer.plan.measured_costs import MeasuredCosts, costs_schema
+from placer.plan.measured_costs import MeasuredCosts
+from placer.plan.schemas import load_schema
 
 tf = pytest.importorskip("tensorflow")
 v1 = tf.compat.v1
@@ -47,7 +48,7 @@ def test_every_op_that_ran_has_a_time(measured, capsys):
     assert costs.op_seconds[loop] > costs.op_seconds["product"] > 0
     assert not any("/body/" in name for name in costs.ops)
     assert sum(costs.op_seconds.values()) < 10 * costs.step["median_seconds"]
-    jsonschema.validate(json.loads(costs.to_json()), costs_schema())
+    jsonschema.validate(json.loads(costs.to_json()), load_schema("costs"))
     assert MeasuredCosts.load(measured[1]).bindings["batch_size"] == 32
 
 

@@ -6,7 +6,7 @@ from plans_by_hand import small_plan, small_report
 from rich.text import Text
 
 from placer.rendering.text.formats import render, to_csv
-from placer.rendering.text.layout import facts, table, title
+from placer.rendering.text.layout import Facts, Rows, Title
 from placer.rendering.text.markdown import to_markdown
 from placer.rendering.text.plan_text import plan_blocks
 from placer.rendering.text.report_text import report_blocks, report_csv
@@ -34,9 +34,9 @@ def test_every_kind_of_block_has_a_form():
     """Titles, facts and tables; what Markdown or HTML would take for markup is escaped."""
     rows = [("x|y", "3"), ("z", "4"), ("w", "5")]
     blocks = [
-        title("a_b", "a note"),
-        facts("Facts", [("one", Text("first\nsecond")), ("two", "<b>")]),
-        table(("Name", "Size>"), rows, width=9, limit=2, marked=[(0, 1)]),
+        Title("a_b", "a note"),
+        Facts("Facts", [("one", Text("first\nsecond")), ("two", "<b>")]),
+        Rows(("Name", "Size>"), rows, width=9, limit=2, marked=[(0, 1)]),
     ]
     assert to_markdown(blocks) == EXPECTED
 
