@@ -10,6 +10,8 @@ import pytest
 from fuzzing.cases import WarmProcess
 from hypothesis import settings
 
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # which fuses ops away; before TensorFlow
+
 settings.register_profile("placer", deadline=None)  # a busy machine is no failure
 settings.load_profile("placer")
 
