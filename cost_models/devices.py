@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from cost_models.byte_sizes import parse_bytes
 
@@ -116,14 +115,11 @@ class DevicePreset:
 def presets() -> Mapping[str, DevicePreset]:
     """All known device models by name, read from ``data/devices.toml`` at the first call."""
     text = (Path(__file__).parent / "data" / "devices.toml").read_text(encoding="utf-8")
-    return MappingProxyType(
-        {name: _preset(name, **row) for name, row in tomllib.loads(text).items()}
-    )
-
-
-def _preset(name: str, *, memory: str | None = None, **rates: Any) -> DevicePreset:
-    memory_bytes = None if memory is None else parse_bytes(memory)
-    return DevicePreset(model=name, memory_bytes=memory_bytes, **rates)
+    found = {}
+    for name, row in tomllib.loads(text).items():
+        memory = parse_bytes(row.pop("memory")) if "memory" in row else None
+        found[name] = DevicePreset(model=name, memory_bytes=memory, **row)
+    return MappingProxyType(found)
 
 
 def preset(name: str) -> DevicePreset:

@@ -215,12 +215,7 @@ def _check_requests(problem: PlacementProblem) -> None:
 
 def to_json(problem: PlacementProblem) -> str:
     """The problem as JSON text with sorted keys."""
-    return json.dumps(to_dict(problem), sort_keys=True)
-
-
-def to_dict(problem: PlacementProblem) -> dict[str, Any]:
-    """The problem as what JSON can hold."""
-    return {"schema": SCHEMA, **asdict(problem)}
+    return json.dumps({"schema": SCHEMA, **asdict(problem)}, sort_keys=True)
 
 
 def from_json(text: str) -> PlacementProblem:
@@ -228,15 +223,7 @@ def from_json(text: str) -> PlacementProblem:
 
     Raises ``ValueError`` if the text is not a problem of this schema.
     """
-    return from_dict(json.loads(text))
-
-
-def from_dict(content: Mapping[str, Any]) -> PlacementProblem:
-    """The problem in the content of a JSON document.
-
-    Raises ``ValueError`` if it is not a problem of this schema.
-    """
-    data = dict(content)
+    data: dict[str, Any] = dict(json.loads(text))
     if data.pop("schema", None) != SCHEMA:
         raise ValueError(f"not a {SCHEMA} document")
 
