@@ -50,7 +50,7 @@ class PeakSchedule:
     same_share: float = 0.7  # of levels: what peaks beyond the orders is as it was
     first_draws: int = 6  # placements from nothing before the first cycle
     fresh_share: float = 0.4  # of what comes then is from nothing too
-    most_settlings: int = 4  # of one drawn placement, until it fits
+    most_repairs: int = 4  # of one drawn placement, until it fits
     hotter: float = 4.0  # each than the one before
 
 
@@ -202,7 +202,7 @@ class PeakSearch(MultilevelSearch[Watched]):
         drawn = [self._segments(levels[0], position) for position in self._orders(levels)]
         found = min(drawn, key=lambda each: each.value)
         free = self.finest.free()
-        for _ in range(_SCHEDULE.most_settlings):
+        for _ in range(_SCHEDULE.most_repairs):
             if time.time() > deadline or not len(free):
                 break
             level = Level(self.arrays, self.data_of(found))
