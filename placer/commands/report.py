@@ -102,6 +102,7 @@ def _check_gates(
     limits: dict[str, int],
     baseline: tuple[Plan, float] | None,
 ) -> None:
+    """Raises ``GateError`` if a gate tripped: of findings, and with a plan of its peaks."""
     from placer.commands import gates
 
     codes = {} if report.plan is None else gates.count_codes(report.plan)

@@ -17,7 +17,11 @@ _HERE = "placer.extraction.reading"
 
 
 class Choice(NamedTuple):
-    """Which program of a file is wanted; ``None`` leaves it to the file."""
+    """Which program of a file is wanted, as readers take it; ``None`` leaves it to the file.
+
+    The same three as a mapping, for callers:
+    :class:`~placer.extraction.extraction.ProgramChoice`.
+    """
 
     tag_set: str | None = None
     signature: str | None = None

@@ -94,6 +94,7 @@ def _apply(
     rehearse: bool,
     **choice: Any,
 ) -> Any:
+    """As :func:`apply`, of a program of this process or a path on this machine."""
     program = load_planned_program(source, plan, **choice)
     _report_moves(foresee_moves(program, plan.placement), strict=strict)
     stand_in = rehearsal_mapping(set(plan.placement.values())).stand_in if rehearse else None

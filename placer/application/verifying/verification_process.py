@@ -152,6 +152,7 @@ def result_of_runs(unplaced_outputs: Mapping[str, Array], placed: Run) -> RunRes
 
 
 def _run(request: RunRequest, program: Any, which: int) -> Any:
+    """One run: of the unplaced program (``which`` is 0) or of the placed one (1)."""
     from placer.application.devices.runtime_settings import soft_placement
     from placer.application.running import function_runs, program_runs
     from placer.extraction.files.sources import read_source
