@@ -21,10 +21,10 @@ from placer.solving.compiled.gain_table import transfer_of
 from placer.solving.compiled.held_annealing import anneal_held
 from placer.solving.compiled.held_bytes import Held, hold
 from placer.solving.compiled.held_segments import first_held_starts
-from placer.solving.compiled.laplacian import MOST_UNITS, slow_modes
 from placer.solving.peaks.moments import at_moments, to_held
 from placer.solving.peaks.problem import Buffers, PeakProblem, regroup
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
+from placer.solving.search.laplacian import MOST_UNITS, slow_modes
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 from placer.solving.search.smoothing import smooth
 from placer.solving.search.unit_arrays import transfer_arrays
