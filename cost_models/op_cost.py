@@ -10,26 +10,38 @@ from dataclasses import dataclass, field, replace
 class OpCost:
     """Work and bytes of one execution of one op.
 
-    ``flops`` counts a fused multiply-add as two.  ``bytes_accessed`` is what is read plus what is
-    written in memory.  ``output_bytes`` has one entry per output, ``None`` where the tensor has no
-    size that follows from a shape (strings, variants, resources) or its shape is unknown.
-    ``temporary_bytes`` live only while the op runs; ``persistent_bytes`` live from step to step
-    (variables, constants).  ``inaccurate`` says that an unknown shape or a missing rule had to be
-    guessed, ``unmodelled`` that the op type has no cost rule and only its bytes are counted.
-    ``temporary_samples`` are the temporary bytes of several executions, where they differ: of a
-    loop whose iterations run ahead of each other (``temporary_bytes`` is then the median), of the
-    branches that may be taken (then the most).
-    ``held_bytes`` has what outputs without a size of their own keep alive (the elements of a tensor
-    list), one entry per output; it is empty where nothing is held.
-    ``launches`` is the number of kernels that one execution starts (many, for a loop), each of
-    which a CPU cuts into ``pieces`` that run one after another (the groups of a convolution).
-    ``packed_bytes`` are what a CPU kernel rearranges before it multiplies (unfolded images).
-    ``op_type`` and ``family`` (the family of its rule) say which efficiency of a device holds, and
-    so does ``variant``, for ops that the graph makes faster or slower than others of their type:
-    ``in-place`` where the output is written over an input, ``copy`` where a read copies.
-    An op with bodies runs ``inner`` ``repeats`` times, one after another: their costs, of which
-    the figures above are the sums.  ``measured_seconds`` has the time of one execution by the type
-    of device that it was measured on, ``""`` being any.
+    Work:
+
+    - ``flops``: a fused multiply-add counts as two.
+    - ``bytes_accessed``: what is read plus what is written in memory.
+    - ``launches``: the kernels that one execution starts (many, for a loop), each of which a CPU
+      cuts into ``pieces`` that run one after another (the groups of a convolution).
+    - ``packed_bytes``: what a CPU kernel rearranges before it multiplies (unfolded images).
+    - ``measured_seconds``: the time of one execution by the type of device that it was measured on,
+      ``""`` being any.
+
+    Memory:
+
+    - ``output_bytes``: one entry per output, ``None`` where the tensor has no size that follows
+      from a shape (strings, variants, resources) or its shape is unknown.
+    - ``persistent_bytes``: what lives from step to step (variables, constants); in a placement
+      these bytes are called resident.
+    - ``temporary_bytes``: what lives only while the op runs.
+    - ``temporary_samples``: those of several executions, where they differ: of a loop whose
+      iterations run ahead of each other (``temporary_bytes`` is then the median), of the branches
+      that may be taken (then the most).
+    - ``held_bytes``: what outputs without a size of their own keep alive (the elements of a tensor
+      list), one entry per output; empty where nothing is held.
+
+    What is known of the op:
+
+    - ``inaccurate``: an unknown shape or a missing rule had to be guessed; ``unmodelled``: the op
+      type has no cost rule, and only its bytes are counted.
+    - ``op_type``, ``family`` (of its rule) and ``variant`` say which efficiency of a device holds.
+      A variant is made faster or slower by the graph than others of its type: ``in-place`` where
+      the output is written over an input, ``copy`` where a read copies.
+    - ``inner``: an op with bodies runs these ``repeats`` times, one after another; its flops and
+      bytes are the sums of theirs.
     """
 
     flops: int = 0

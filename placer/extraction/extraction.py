@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ProgramChoice(TypedDict):
-    """Which program of a file is meant; see :func:`placer.extract`."""
+    """Which program of a file is meant, as keyword arguments of :func:`placer.extract`."""
 
     tag_set: str | None
     signature: str | None
@@ -45,10 +45,9 @@ class Extraction:
 
     ``model`` says where it came from (path, format, signature, tags, sha256 of the main file,
     fingerprint), ``bindings`` what its unknown dimensions were bound to, ``inputs`` and ``outputs``
-    (key, tensor) what it is fed and gives.  ``unknown`` are the
-    tensors whose bytes stay unknown although their dtype has a size (those of bodies as
-    ``body/op:0``), ``unknown_roots`` the ops at which shapes get lost.  ``ops_in_file`` counts
-    the ops of the whole file, functions included.
+    (key, tensor) what it is fed and gives.  ``unknown`` are the tensors whose bytes stay unknown
+    although their dtype has a size (those of bodies as ``body/op:0``), ``unknown_roots`` the ops at
+    which shapes get lost.  ``ops_in_file`` counts the ops of the whole file, functions included.
     """
 
     graph: OpGraph

@@ -40,9 +40,9 @@ def extract(
 
     ``source`` is a path (SavedModel folder, GraphDef, MetaGraphDef, checkpoint with its ``.meta``,
     Keras file, also remote), a ConcreteFunction, a ``tf.function``, a Keras model, a GraphDef or a
-    ``tf.Graph``.  ``batch_size`` binds unknown
-    leading dimensions of the inputs, ``shapes`` maps an input's key (or any op of the flat graph)
-    to its shape, in which a dimension may be ``None`` (as declared) or a name out of ``dims``.
+    ``tf.Graph``.  ``batch_size`` binds unknown leading dimensions of the inputs, ``shapes`` maps an
+    input's key (or any op of the flat graph) to its shape, in which a dimension may be ``None`` (as
+    declared) or a name out of ``dims``.
 
     A file is read by a child process with a time limit, so that this process imports no
     TensorFlow and no file can bring it down.  Live sources are flattened here, and analysed by a

@@ -95,6 +95,8 @@ def _unbound_batch(program: FlatProgram, batch_size: int) -> list[Warning_]:
 def _find_shapes(
     program: FlatProgram, binding: Binding, types: GraphTypes, reason: str | None
 ) -> tuple[GraphShapes, list[Warning_]]:
+    """Inferred shapes; those that the file states where there is a ``reason`` not to infer any, or
+    where inference fails and the bound shapes are not to blame."""
     if reason is None:
         try:
             return _infer(program, binding, types)
@@ -110,6 +112,11 @@ def _find_shapes(
 def _infer(
     program: FlatProgram, binding: Binding, types: GraphTypes
 ) -> tuple[GraphShapes, list[Warning_]]:
+    """The shapes that TensorFlow infers, with warnings of ops that it refuses and of sizes that
+    depend on data.
+
+    Raises :class:`ShapeError` if the bound shapes do not fit.
+    """
     forced = {
         function: {name: Refinement(ensured=shapes) for name, shapes in ops.items()}
         for function, ops in binding.forced.items()
@@ -207,6 +214,7 @@ def _is_lost(tensor: TensorProperties) -> bool:
 
 
 def _roots(graph: OpGraph) -> Iterator[str]:
+    # the lost tensors, and all of unknown shape that lead to them
     wanted = set(_lost(graph))
     if not wanted:
         return
@@ -214,6 +222,7 @@ def _roots(graph: OpGraph) -> Iterator[str]:
         if any(op.output_name(index) in wanted for index in range(len(op.info.outputs))):
             lost = zip(op.inputs, op.info.inputs, strict=True)
             wanted.update(name for name, tensor in lost if not is_known(tensor.shape))
+    # the ops that give such tensors although what arrives there is known
     for op in graph.ops.values():
         named = any(op.output_name(index) in wanted for index in range(len(op.info.outputs)))
         arriving = (

@@ -109,7 +109,8 @@ def build_problem(
 ) -> PlacementProblem:
     """The problem with a few moments of the step at which memory is fullest.
 
-    Ops and devices are numbered in the order of ``graph.ops`` and ``cluster.devices``.
+    Ops and devices are numbered in the order of ``graph.ops`` and ``cluster.devices``.  The
+    function is long because every field of the problem is filled in here.
     """
     names = tuple(graph.ops)
     number = {name: index for index, name in enumerate(names)}
@@ -179,11 +180,13 @@ def _wide_enough(
     spill_host: int | None,
     spillable: Sequence[bool],
 ) -> tuple[tuple[tuple[int, ...], ...], list[dict[int, int]]]:
-    """The devices of each op that can hold what the widest op of its group needs at once, wherever
-    its inputs come from; and, for each group that no device can run, that op as a moment which no
-    device can hold, so that the problem is infeasible and its conflict names the group.
+    """The allowed devices of each op without those that are too small for its group; and moments
+    that make the problem infeasible where none is left.
 
-    A group that only the host can run goes there if it may spill.
+    A device is too small if it cannot hold what the widest op of the group (in ``widths``) needs at
+    once, wherever its inputs come from.  A group for which that leaves no device goes to
+    ``spill_host``, if it may spill and fits there.  Else it keeps its devices, and its widest op
+    becomes a moment that none of them can hold: the conflict then names the group.
     """
     widest: dict[int, int] = {}
     for op, number in enumerate(group):

@@ -20,7 +20,7 @@ class Score:
     ``load_bytes[moment][device]``: resident plus live plus reserved (transient) bytes; one row
     with no live bytes where the problem has no moments.  ``violations``: one sentence per broken
     constraint, empty for a placement that keeps them all.  ``spilled_bytes``: the footprint
-    (resident bytes, outputs) of ops on the host that would be allowed elsewhere only.
+    (``footprint_bytes`` of the problem) of ops on the host that would be allowed elsewhere only.
     ``busy_seconds``: per device, its ops divided by how many it runs at once, and what it sends and
     receives.
     """

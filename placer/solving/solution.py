@@ -28,8 +28,9 @@ class Solution:
     no placement is known.
 
     ``value`` is the objective (bytes of transfer, seconds of the bottleneck), ``lower_bound`` is
-    proven (``None``: none proven).  ``spilled_bytes`` is the footprint (resident bytes, outputs)
-    of what went to the host although a GPU kernel exists.  ``warnings`` are (code, message) pairs.
+    proven (``None``: none proven).  ``spilled_bytes`` is the footprint
+    (``footprint_bytes`` of the problem) of what went to the host although a GPU kernel exists; of
+    that a plan counts the resident bytes only.  ``warnings`` are (code, message) pairs.
 
     ``unsolvable`` is the problem that is proven infeasible: the given one, maybe with moments
     learned on the way; :func:`placer.solving.conflicts.conflict.explain_conflict` says why it is.

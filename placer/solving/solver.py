@@ -23,6 +23,7 @@ Hint = Sequence[int] | None
 SolverFunction = Callable[[PlacementProblem, SolverParameters, Hint], Solution]
 
 DEFAULT_SOLVER = "cp-sat"
+
 _FEASIBILITY_SHARE = 0.25
 """Of the time, for a placement that fits at all, before another objective than transfer."""
 
@@ -69,10 +70,12 @@ def solve(
 def solve_by_cp_sat(
     problem: PlacementProblem, parameters: SolverParameters, hint: Hint = None
 ) -> Solution:
-    """The best placement under the caps for the objective of the problem.
+    """The best placement under the caps for the objective of the problem: our own solver, named
+    after the last of its steps.
 
     Any objective but transfer begins at a placement of little transfer, which says what fits; a
-    ``hint`` that fits without the host says as much."""
+    ``hint`` that fits without the host says as much.
+    """
     deadline = time.monotonic() + parameters.time_limit_seconds
     if problem.objective == "transfer":
         return _least_transfer(problem, parameters, hint)
@@ -100,8 +103,9 @@ def _unspilled(problem: PlacementProblem, hint: Hint) -> Solution | None:
 def _least_transfer(
     problem: PlacementProblem, parameters: SolverParameters, hint: Hint = None
 ) -> Solution:
-    """The least transfer: exact reductions, a first placement, CP-SAT; the host takes what does
-    not fit only if there is no placement without."""
+    """The least transfer (the steps: :mod:`placer.solving.transfer.stage`, and in the solver
+    process :mod:`placer.solving.transfer.transfer_process`); the host takes what does not fit only
+    if there is no placement without."""
     deadline = time.monotonic() + parameters.time_limit_seconds
     hints = [] if hint is None else [hint]
     can_spill = may_spill(problem)
@@ -120,7 +124,7 @@ def _continue(
     deadline: float,
     known: Solution,
 ) -> Solution:
-    """The rest of the time for a problem that turned out to need no spilling."""
+    """The solution after the rest of the time, as it turned out that nothing must be spilled."""
     hints = [] if known.device_of is None else [known.device_of]
     result = solve_stage(reduce_to_units(problem), parameters, deadline, hints)
     bounds = [b for b in (known.lower_bound, result.lower_bound) if b is not None]

@@ -1,4 +1,4 @@
-"""Parts of a batch: along the first dimension, as even as can be, of known or unknown size."""
+"""A batch of known or unknown size cut along its first dimension, into parts as even as can be."""
 
 from __future__ import annotations
 

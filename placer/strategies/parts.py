@@ -1,4 +1,5 @@
-"""What strategies share: one part of a batch run forward and backward, and parts made one again."""
+"""What towers and micro-batches share: one part of a batch run forward and backward, and what the
+parts give made one again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Strategies by name, as ``placer place --strategy`` takes them, and what they ask of a program.
+"""Strategies by name, as ``placer place --strategy`` takes them: how many parts each makes on which
+devices, and which number of parts is best.  Parts that take turns are also called pieces.
 
 - ``micro-batches:N``: N parts one after the other; ``micro-batches`` alone, or ``:auto``, as few as
   fit the caps.

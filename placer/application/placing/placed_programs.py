@@ -91,6 +91,7 @@ def _apply(
     rehearse: bool,
     **choice: Any,
 ) -> Any:
+    """As :func:`apply`, of a program of this process or a path on this machine."""
     whole = load_program(source, **choice_of(plan.model, **choice))
     program = planned_program(planned(whole, plan), plan)
     _report_moves(foresee_moves(program, plan.placement), strict=strict)

@@ -95,6 +95,7 @@ def _as_graph_def(source: Any) -> Any | None:
 
 
 def _verify_file(model: ModelFile, inputs: Given, options: RunOptions) -> Verification:
+    """Both programs written to files, run in a child process and compared."""
     subject = model.subject
     wanted = set(subject.requested.values()) - {""}
     if options.cluster is not None:

@@ -107,6 +107,7 @@ def _in_short(error: Exception) -> str:
 
 
 def _run(request: RunRequest, which: int) -> Run:
+    """One run: of the unplaced program (``which`` is 0) or of the placed one (1)."""
     if request.kind in ("graph", "saved_model_session"):
         return run_session(request, which)
     with soft_placement(not (request.options.strict and which == 1)):

@@ -101,7 +101,7 @@ def flatten(raw: RawProgram) -> FlatProgram:
         origins=inlined.origins,
         call_path=inlined.call_path,
         inputs=raw.inputs or tuple(_placeholders(inlined.graph_def, captures)),
-        outputs=tuple(
+        outputs=tuple(  # without the inputs, which come behind them
             (key, tensor) for (key, _), tensor in zip(raw.outputs, inlined.outputs, strict=False)
         ),
         targets=inlined.targets,

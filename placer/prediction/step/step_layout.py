@@ -72,14 +72,21 @@ _LIST_ARITHMETIC = {"ZerosLike": Effect.ZERO_LIST, "AddN": Effect.JOIN_LISTS}
 class StepLayout:
     """One step of a graph under one placement; lists are by op, or by value from ``memory`` on.
 
-    ``shared`` has the values whose buffer an output may be (the first that has one),
-    ``overwritten`` those it may be written over, in order of preference.  ``variables`` are those
-    an op updates or reads, ``items`` the value it puts into a list, ``item_counts`` into how many
-    it cuts one.  ``readers`` counts the input
-    slots that read a value; a fetch is one reader at home and one on the host.  ``copies`` are the
-    values that an op's output is sent as.  Unsized tensors have zero bytes.
-    ``temporary_samples`` are what ops take in several executions, where they differ.  ``idle`` ops
-    only say where something lasting is: a constant, a handle, a variable that nobody changes.
+    By op:
+
+    - ``variables``: those that it updates or reads.
+    - ``items``: the value that it puts into a list; ``item_counts``: into how many it cuts one.
+    - ``temporary_samples``: what it takes in several executions, where they differ.
+    - ``idle``: it only says where something lasting is: a constant, a handle, a variable that
+      nobody changes.
+
+    By value:
+
+    - ``bytes``: zero for unsized tensors.
+    - ``readers``: how many input slots read it; a fetch is one reader at home and one on the host.
+    - ``shared``: the values whose buffer it may be (the first that has one); ``overwritten``: those
+      that it may be written over, in order of preference.
+    - ``copies``: the values that it is sent as.
     """
 
     names: tuple[str, ...]

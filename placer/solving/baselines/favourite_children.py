@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from placer.solving.baselines.tasks import Tasks, accelerators
+from placer.solving.baselines.tasks import Tasks, accelerators, mean_seconds
 from placer.solving.process.child_search import run_alone
 
 MOST_PAIRS = 60_000
@@ -80,14 +80,10 @@ def _precedence(tasks: Tasks, place: Mapping[int, int]) -> Precedence:
             pair = place[message.producer], place[child]
             sending[pair] = max(seconds, sending.get(pair, 0.0))
     return Precedence(
-        seconds=tuple(_mean(problem.seconds[op], problem.allowed[op]) for op in tasks.order),
+        seconds=tuple(mean_seconds(problem, op) for op in tasks.order),
         pairs=tuple(sending),
         sending=tuple(sending.values()),
     )
-
-
-def _mean(seconds: Sequence[float], allowed: Sequence[int]) -> float:
-    return sum(seconds[device] for device in allowed) / max(1, len(allowed))
 
 
 def greedy_favourites(precedence: Precedence) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from placer.solving.baselines.favourite_children import (
     favourite_children,
     solve_in_child,
 )
-from placer.solving.baselines.tasks import Room, Tasks, accelerators
+from placer.solving.baselines.tasks import Room, Tasks, accelerators, mean_seconds
 
 Placement = tuple[int, ...]
 
@@ -216,9 +216,5 @@ def upward_ranks(tasks: Tasks) -> list[float]:
             sending = latency + tasks.messages[number].bytes * per_byte
             for consumer in tasks.consumers(number):
                 after = max(after, sending + rank[consumer])
-        rank[op] = _mean(problem.seconds[op], problem.allowed[op]) + after
+        rank[op] = mean_seconds(problem, op) + after
     return rank
-
-
-def _mean(seconds: Sequence[float], allowed: Sequence[int]) -> float:
-    return sum(seconds[device] for device in allowed) / max(1, len(allowed))

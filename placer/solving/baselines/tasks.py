@@ -46,6 +46,12 @@ class Tasks:
         return seconds + (size / self.problem.bandwidth[source][target] if size else 0.0)
 
 
+def mean_seconds(problem: PlacementProblem, op: int) -> float:
+    """The mean of what an op takes over the devices that it may use."""
+    allowed = problem.allowed[op]
+    return sum(problem.seconds[op][device] for device in allowed) / max(1, len(allowed))
+
+
 class Room:
     """What fits where while groups are placed one after the other.
 

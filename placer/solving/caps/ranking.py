@@ -1,4 +1,4 @@
-"""Which of two solutions of rounds is better."""
+"""Which of the solutions of two rounds is better."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A problem made tighter by what a prediction saw, and looser again."""
+"""A problem made tighter by what a prediction saw, and looser again.
+
+What is reserved here (``transient_bytes``) is a guess of the solver; the ``--reserve`` of a user is
+taken off the capacities before there is a problem.
+"""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ prediction of the whole placement tells.  Where it says that a device peaks abov
 moment of that peak becomes a row of the problem, what the prediction saw beyond that row (receive
 buffers, temporaries) is reserved on the device, and the problem is solved again.
 
-A moment understates no prediction: whatever the placement, the row is not above what is predicted
-for the device then.  So a problem with more moments still has every placement that fits, and what
-is proven about it holds.  Reserved bytes are a guess about placements not yet seen: while some are
-reserved beyond the given ones, nothing is claimed.
+A row overstates no prediction: whatever the placement, it asks for no more than what the device is
+predicted to hold at that moment.  So a problem with more rows still has every placement that fits,
+and what is proven about it holds.  Reserved bytes are a guess about placements not yet seen: while
+some are reserved beyond the given ones, nothing is claimed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.device_peaks import DevicePeak
@@ -26,6 +26,7 @@ from placer.solving.baselines import BASELINES
 from placer.solving.caps.overruns import overrun_conflict, overrun_warnings
 from placer.solving.caps.ranking import better, better_bound
 from placer.solving.caps.reservation import loosen, spread, tighten, with_moments, with_rows
+from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.objectives.refining import value_of
 from placer.solving.peaks.solver import solve_along_orders
 from placer.solving.solution import Solution, SolverParameters, Status
@@ -39,33 +40,11 @@ LifetimeFinder = Callable[[], PossibleLifetimes]
 
 _LOG = logging.getLogger(__name__)
 
-
 _TRIED = tuple(name for name in BASELINES if name not in ("tensorflow-default", "m-sct"))
 """Those that look at the caps; the linear program of m-SCT takes too long here."""
+
 BASELINE_SECONDS = 3.0
 """In which a baseline is made to fit."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundSchedule:
-    """How the time is divided between rounds; shares are of what is left."""
-
-    first_share: float = 0.4  # for the first round, whose bound is proven
-    first_share_of_orders: float = 0.2  # where a search along the orders comes next
-    most_searches: int = 2  # along the orders
-    orders_share: float = 0.9  # for each of them
-    next_share: float = 0.5  # for each other round
-    first_settling_share: float = 0.3  # for something that fits, before any other objective
-    settling_share: float = 0.5  # the same, after each round
-    baseline_share: float = 0.25  # for baselines, made to fit
-    baseline_rounds: int = 6  # for each of them
-    least_round_seconds: float = 2.0  # to start the solver and find anything
-    least_first_seconds: float = 1.0  # before a search along the orders
-    most_loosened: int = 9  # times before giving up
-    loosened_fully: int = 3  # each third drops all guesses: that alone can prove
-
-
-_SCHEDULE = RoundSchedule()
 
 
 def solve_under_peaks(
@@ -86,8 +65,8 @@ def solve_under_peaks(
     """
     rounds = _Rounds(problem, find_peaks, parameters or SolverParameters(), solver)
     rounds.find_lifetimes = find_lifetimes if solver == DEFAULT_SOLVER else None
-    rounds.settle(_SCHEDULE.first_settling_share)
-    rounds.try_baselines(_SCHEDULE.baseline_share)
+    rounds.fit_by_transfer(SCHEDULE.first_fitting_share)
+    rounds.try_baselines(SCHEDULE.baseline_share)
     while rounds.go_on():
         rounds.run()
     return rounds.answer()
@@ -96,13 +75,17 @@ def solve_under_peaks(
 class _Rounds:
     """The state of the loop.
 
-    ``given`` is the problem, ``tightened`` what the next round solves; ``relaxed`` is the best
-    solution with nothing reserved on a guess, whose bound is proven, ``infeasible`` the proof that
-    there is none, ``best`` the best placement that fits, ``last`` the last one that did not, with
-    its ``overruns``.  ``overhead_seconds`` is the longest that a prediction took: the next round
-    must leave as much.  ``frugal`` are the rounds for the least transfer that come before those for
-    another objective; ``spreads`` says that what fits matters more than what is best: guesses then
-    hold for more than one device.
+    - ``given`` is the problem, ``tightened`` what the next round solves.
+    - ``best`` is the best placement that fits, ``last`` the last one that did not, with its
+      ``overruns``.
+    - ``unreserved`` is the solution with the highest bound among those of problems in which nothing
+      is reserved on a guess: only their bounds are proven.  ``infeasible`` is the proof that no
+      placement fits.
+    - ``overhead_seconds`` is the longest that a prediction took: the next round must leave as much.
+    - ``transfer_rounds`` are those for the least transfer, which come first where the objective is
+      another one.
+    - ``spreads``: to find anything that fits matters more than to find the best, so what is
+      reserved on one device is reserved on others too.
     """
 
     def __init__(
@@ -118,7 +101,7 @@ class _Rounds:
         self.parameters = parameters
         self.solver = solver
         self.started = time.monotonic()
-        self.relaxed: Solution | None = None
+        self.unreserved: Solution | None = None
         self.infeasible: Solution | None = None
         self.best: Solution | None = None
         self.last: Solution | None = None
@@ -126,19 +109,20 @@ class _Rounds:
         self.loosened = 0
         self.finished = False
         self.overhead_seconds = 0.0
-        self.frugal: _Rounds | None = None
+        self.transfer_rounds: _Rounds | None = None
         self.spreads = problem.objective != "transfer"
         self.find_lifetimes: LifetimeFinder | None = None
-        self.searches_left = _SCHEDULE.most_searches if problem.objective == "transfer" else 0
+        self.searches_left = SCHEDULE.most_searches if problem.objective == "transfer" else 0
 
     def seconds_left(self) -> float:
+        """Of the time limit of all rounds together."""
         return self.started + self.parameters.time_limit_seconds - time.monotonic()
 
     def go_on(self) -> bool:
         """Whether another round begins; the first one always does."""
-        if self.relaxed is None and self.infeasible is None:
+        if self.unreserved is None and self.infeasible is None:
             return True
-        needed = _SCHEDULE.least_round_seconds + self.overhead_seconds
+        needed = SCHEDULE.least_round_seconds + self.overhead_seconds
         return not self.finished and self.seconds_left() >= needed
 
     def run(self) -> None:
@@ -161,7 +145,7 @@ class _Rounds:
         )
         if self.spreads:
             self.tightened = spread(self.tightened, self.given)
-        self.settle(_SCHEDULE.settling_share)
+        self.fit_by_transfer(SCHEDULE.fitting_share)
 
     def find_overruns(self, device_of: Sequence[int]) -> dict[int, DevicePeak]:
         """The predicted peaks that are above the caps."""
@@ -202,7 +186,7 @@ class _Rounds:
             self.find_lifetimes(),
             find_overruns,
             self.parameters,
-            time.monotonic() + _SCHEDULE.orders_share * left,
+            time.monotonic() + SCHEDULE.orders_share * left,
             hint,
         )
         if found is None:
@@ -214,13 +198,16 @@ class _Rounds:
         return True
 
     def solve(self) -> Solution:
+        """The tightened problem, for its share of the time."""
         left = self.seconds_left() - self.overhead_seconds
-        share = 1.0 if self.best is not None and not self.overruns else _SCHEDULE.next_share
-        least = _SCHEDULE.least_round_seconds
-        if self.relaxed is None:
-            share = _SCHEDULE.first_share
+        # how long: the first round is to prove a bound, and what fits already is only improved
+        share = 1.0 if self.best is not None and not self.overruns else SCHEDULE.next_share
+        least = SCHEDULE.least_round_seconds
+        if self.unreserved is None:
+            share = SCHEDULE.first_share
             if self.searches_orders():
-                share, least = _SCHEDULE.first_share_of_orders, _SCHEDULE.least_first_seconds
+                share, least = SCHEDULE.first_share_of_orders, SCHEDULE.least_first_seconds
+        # from the best placement known
         known = self.best or self.last
         solution = solve(
             self.tightened,
@@ -232,20 +219,20 @@ class _Rounds:
             solver=self.solver,
         )
         if self.is_exact() and solution.status is not Status.INFEASIBLE:
-            self.relaxed = better_bound(self.relaxed, solution)
+            self.unreserved = better_bound(self.unreserved, solution)
         return solution
 
-    def settle(self, share: float) -> None:
+    def fit_by_transfer(self, share: float) -> None:
         """For another objective than transfer: the least transfer under the same rows for a share
         of the time, until a placement fits.  What receives less holds less."""
         if self.given.objective == "transfer" or self.solver != DEFAULT_SOLVER or self.best:
             return
-        if self.frugal is None:
-            frugal = replace(self.given, objective="transfer")
-            self.frugal = _Rounds(frugal, self.find_peaks, self.parameters, self.solver)
-            self.frugal.spreads = True
-            self.frugal.find_lifetimes = self.find_lifetimes
-        rounds = self.frugal
+        if self.transfer_rounds is None:
+            transfer = replace(self.given, objective="transfer")
+            self.transfer_rounds = _Rounds(transfer, self.find_peaks, self.parameters, self.solver)
+            self.transfer_rounds.spreads = True
+            self.transfer_rounds.find_lifetimes = self.find_lifetimes
+        rounds = self.transfer_rounds
         spent = time.monotonic() - rounds.started
         rounds.parameters = replace(
             self.parameters, time_limit_seconds=spent + share * max(0.0, self.seconds_left())
@@ -278,7 +265,7 @@ class _Rounds:
             if time.monotonic() > until or (known is not None and values[name] >= known):
                 return
             rounds = _Rounds(self.given, self.find_peaks, limit, name)
-            for _ in range(_SCHEDULE.baseline_rounds):
+            for _ in range(SCHEDULE.baseline_rounds):
                 if rounds.best is None and rounds.go_on():
                     rounds.run()
             if rounds.best is not None:
@@ -299,12 +286,12 @@ class _Rounds:
                 self.infeasible = solution
             return
         self.loosened += 1
-        settled = self.best is not None and self.given.objective == "transfer"
-        self.finished = settled or self.loosened > _SCHEDULE.most_loosened
+        is_enough = self.best is not None and self.given.objective == "transfer"
+        self.finished = is_enough or self.loosened > SCHEDULE.most_loosened
         self.tightened = loosen(
             self.tightened,
             self.given,
-            share=0.5 if self.loosened % _SCHEDULE.loosened_fully else 0.0,
+            share=0.5 if self.loosened % SCHEDULE.loosened_fully else 0.0,
         )
 
     def answer(self) -> Solution:
@@ -315,7 +302,7 @@ class _Rounds:
         if self.infeasible is not None:
             return replace(self.infeasible, seconds=seconds)
         if self.last is None:
-            return replace(self.relaxed or _UNKNOWN, seconds=seconds)
+            return replace(self.unreserved or _UNKNOWN, seconds=seconds)
         return replace(
             self.last,
             status=Status.UNKNOWN,
@@ -329,8 +316,8 @@ class _Rounds:
         """``best`` with the bound of the given problem, where that is one for it."""
         bound = self.bound_for(best)
         is_optimal = (
-            self.relaxed is not None
-            and self.relaxed.status is Status.OPTIMAL
+            self.unreserved is not None
+            and self.unreserved.status is Status.OPTIMAL
             and bound == best.value
         )
         return replace(
@@ -345,12 +332,12 @@ class _Rounds:
         Rounds that spill may let different groups go to the host; then only a solution of the
         very round that gave the bound is among the placements it speaks of.
         """
-        relaxed = self.relaxed
-        if relaxed is None or not (
-            solution.spilled_bytes == 0 or solution.device_of == relaxed.device_of
+        unreserved = self.unreserved
+        if unreserved is None or not (
+            solution.spilled_bytes == 0 or solution.device_of == unreserved.device_of
         ):
             return None
-        return relaxed.lower_bound
+        return unreserved.lower_bound
 
 
 _UNKNOWN = Solution(status=Status.UNKNOWN)

@@ -14,7 +14,8 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Units(NamedTuple):
-    """``seconds[unit, device]``, ``weights[row, unit]`` in bytes, ``allowed[unit, device]``.
+    """``seconds[unit, device]`` (what a unit costs there: bytes, where the least transfer is
+    searched), ``weights[row, unit]`` in bytes, ``allowed[unit, device]``.
 
     The nets that unit u produces are ``outs[out_start[u]:out_start[u + 1]]``, those that it reads
     ``ins[in_start[u]:in_start[u + 1]]``.
@@ -42,7 +43,8 @@ class Nets(NamedTuple):
 
 class Devices(NamedTuple):
     """``capacity[row, device]`` in bytes; ``latency`` in seconds per message and
-    ``seconds_per_byte``, both from device by to device.
+    ``seconds_per_byte``, both from device by to device (0 and 1 where the least transfer is
+    searched: a byte costs one).
 
     ``occupied[device]`` is whether transfers keep it busy.  With ``multicast`` a sender pays for
     the dearest of its receivers only.

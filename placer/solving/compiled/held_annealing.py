@@ -17,15 +17,28 @@ from placer.solving.compiled.neighbours import has_nets, neighbour_device
 from placer.solving.compiled.unit_moves import border_units
 
 _NEIGHBOUR_SHARE = 0.9
+"""Of moves go to where a neighbour is, the others anywhere."""
+
 _COOLED = 0.01
+"""The last temperature, as a share of the first."""
+
 _RISE = 1.1
+"""The price is multiplied or divided by this each time."""
+
 _TINY = 0.5
 """Bytes: sums of whole numbers are exact up to 2**53."""
 
 _PRICES = 400
+"""How often the price changes."""
+
 _HIGHEST = 10.0
+"""Above this price it begins anew at the first one."""
+
 _LEAST_PERIOD = 1000
+"""Steps until the units at the border are looked for again, if those are not more."""
+
 _FREE_SHARE = 0.1
+"""Of moves are of any unit, the others of one at the border."""
 
 
 @compiled
@@ -45,7 +58,8 @@ def anneal_held(
     that holds the least above; with its transfer and its excess (bytes, summed over moments).
 
     ``temperature`` in bytes falls geometrically over the ``steps``; ``price`` is what a byte above
-    a limit at one moment costs at first, in bytes of transfer.
+    a limit at one moment costs at first, in bytes of transfer.  Long, as it is the one loop over
+    moves.
     """
     np.random.seed(seed)
     table = new_gain_table(arrays, device_of)
@@ -64,18 +78,21 @@ def anneal_held(
     since = 0
     for step in range(steps):
         heat *= cooling
+        # the units with a neighbour elsewhere, from time to time
         if since == 0:
             border = border_units(arrays, table, free)
             if border.shape[0] == 0:
                 border = free
             since = max(_LEAST_PERIOD, border.shape[0])
         since -= 1
+        # a higher price while something is above a limit, a lower one while nothing is
         if step % period == 0:
             price = (
                 first_price
                 if price > _HIGHEST
                 else price * (_RISE if excess > _TINY else 1.0 / _RISE)
             )
+        # a move, kept by the rule of annealing or taken back
         unit, target = _propose(arrays, state, border, free, devices)
         source = state[unit]
         if target == source or not arrays.units.allowed[unit, target]:

@@ -21,10 +21,10 @@ from placer.solving.compiled.gain_table import transfer_of
 from placer.solving.compiled.held_annealing import anneal_held
 from placer.solving.compiled.held_bytes import Held, hold
 from placer.solving.compiled.held_segments import first_held_starts
-from placer.solving.compiled.laplacian import MOST_UNITS, slow_modes
 from placer.solving.peaks.moments import at_moments, to_held
 from placer.solving.peaks.problem import Buffers, PeakProblem, regroup
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
+from placer.solving.search.laplacian import MOST_UNITS, slow_modes
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 from placer.solving.search.smoothing import smooth
 from placer.solving.search.unit_arrays import transfer_arrays
@@ -50,7 +50,7 @@ class PeakSchedule:
     same_share: float = 0.7  # of levels: what peaks beyond the orders is as it was
     first_draws: int = 6  # placements from nothing before the first cycle
     fresh_share: float = 0.4  # of what comes then is from nothing too
-    most_settlings: int = 4  # of one drawn placement, until it fits
+    most_repairs: int = 4  # of one drawn placement, until it fits
     hotter: float = 4.0  # each than the one before
 
 
@@ -202,7 +202,7 @@ class PeakSearch(MultilevelSearch[Watched]):
         drawn = [self._segments(levels[0], position) for position in self._orders(levels)]
         found = min(drawn, key=lambda each: each.value)
         free = self.finest.free()
-        for _ in range(_SCHEDULE.most_settlings):
+        for _ in range(_SCHEDULE.most_repairs):
             if time.time() > deadline or not len(free):
                 break
             level = Level(self.arrays, self.data_of(found))

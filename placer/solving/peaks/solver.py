@@ -20,8 +20,8 @@ _SEARCH = "placer.solving.peaks.search:search_peaks"
 
 
 Overruns = Callable[[Sequence[int]], Sequence[int]]
-"""From one device number per op to the bytes that each device is predicted to peak above its cap,
-below zero where it is under it."""
+"""From one device number per op to the bytes that each device is predicted to peak above its cap;
+zero or less where it is not above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

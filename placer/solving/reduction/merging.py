@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from placer.solving.reduction.nets import merge_nets
-from placer.solving.reduction.unit_problem import Row, UnitProblem
+from placer.solving.reduction.unit_problem import Row, UnitProblem, numbered
 
 
 def merge_units(problem: UnitProblem, root_of: Sequence[int]) -> UnitProblem:
@@ -14,7 +14,7 @@ def merge_units(problem: UnitProblem, root_of: Sequence[int]) -> UnitProblem:
 
     It may use the devices that all of them may use and that have room for all of them.
     """
-    new_of = number_roots(root_of)
+    new_of = numbered(root_of)
     count = max(new_of, default=-1) + 1
     allowed: list[set[int]] = [set(range(problem.device_count)) for _ in range(count)]
     anchor = [0] * count
@@ -41,12 +41,6 @@ def merge_units(problem: UnitProblem, root_of: Sequence[int]) -> UnitProblem:
             dict.fromkeys((new_of[a], new_of[b]) for a, b in problem.ties if new_of[a] != new_of[b])
         ),
     )
-
-
-def number_roots(root_of: Sequence[int]) -> list[int]:
-    """Roots numbered from zero in the order of their first unit."""
-    numbers: dict[int, int] = {}
-    return [numbers.setdefault(root, len(numbers)) for root in root_of]
 
 
 def _sums(values: Sequence[int], new_of: Sequence[int], count: int) -> tuple[int, ...]:

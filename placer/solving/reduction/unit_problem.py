@@ -109,7 +109,7 @@ class SpillRules:
 
 def reduce_to_units(problem: PlacementProblem, spill: SpillRules | None = None) -> UnitProblem:
     """One unit per group; with ``spill``, spillable groups may use the host too."""
-    unit_of = _number_groups(problem.group)
+    unit_of = numbered(problem.group)
     count = max(unit_of, default=-1) + 1
     allowed = _allowed(problem, unit_of, count, spill)
     spilled = _spillable_bytes(problem, unit_of, count)
@@ -136,10 +136,14 @@ def reduce_to_units(problem: PlacementProblem, spill: SpillRules | None = None) 
     )
 
 
-def _number_groups(group: Sequence[int]) -> tuple[int, ...]:
-    """Groups numbered from zero in the order of their first op."""
+def numbered(names: Sequence[int]) -> tuple[int, ...]:
+    """The names replaced by numbers, which count from zero in the order of first appearance.
+
+    >>> numbered([7, 3, 7, 9])
+    (0, 1, 0, 2)
+    """
     numbers: dict[int, int] = {}
-    return tuple(numbers.setdefault(name, len(numbers)) for name in group)
+    return tuple(numbers.setdefault(name, len(numbers)) for name in names)
 
 
 def _first_ops(unit_of: Sequence[int]) -> tuple[int, ...]:

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from placer.solving.compiled.laplacian import MOST_UNITS, Matrix, slow_modes
 from placer.solving.reduction.unit_problem import UnitProblem
+from placer.solving.search.laplacian import MOST_UNITS, Matrix, slow_modes
 from placer.solving.search.linear_split import split
 
 _MOST_READERS = 16

@@ -107,7 +107,7 @@ class MultilevelSearch(ABC, Generic[Data]):
         """A better placement of the units ``free``, or the same."""
 
     def fresh(self, _level: Level[Data]) -> list[Found]:
-        """Feasible placements from nothing, if there are any, for a cycle to begin at."""
+        """Feasible placements from nothing for a cycle to begin at; none if there are none."""
         return []
 
     @abstractmethod
@@ -115,7 +115,8 @@ class MultilevelSearch(ABC, Generic[Data]):
         """What is balanced when units are joined."""
 
     def run(self, deadline: float, most_cycles: int | None = None, workers: int = 1) -> None:
-        """Cycles until ``deadline`` (of ``time.time()``), ``most_cycles`` per worker, or no hope.
+        """Cycles until ``deadline`` (of ``time.time()``), for ``most_cycles`` per worker, or until
+        ``most_idle_cycles`` in a row found nothing better.
 
         Workers are threads with one population (compiled code lets others run): with more than
         one the result depends on who comes first.
@@ -237,7 +238,7 @@ class MultilevelSearch(ABC, Generic[Data]):
         return int(self.random.integers(1 << 31))
 
     def keep(self, found: Found) -> None:
-        """Among the best few different ones, if it is."""
+        """Takes a placement into the population, if it is among the best few different ones."""
         with self.lock:
             self.idle_cycles += 1
             self.stale_cycles += 1

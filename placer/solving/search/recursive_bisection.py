@@ -17,10 +17,10 @@ from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.coarsening import coarser_levels
 from placer.solving.compiled.cuts_of_orders import clique_weights, cut, first_starts
 from placer.solving.compiled.gain_table import excess, transfer_of
-from placer.solving.compiled.laplacian import slow_modes
 from placer.solving.compiled.parts import part_of
 from placer.solving.compiled.relief import relieve
 from placer.solving.compiled.unit_moves import refine_transfer
+from placer.solving.search.laplacian import slow_modes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,12 +117,8 @@ class CutNetwork:
         free = np.flatnonzero(fixed == FREE)
         tails = [node_of[self._tails], free, np.full(len(free), devices[0]), devices[:1]]
         heads = [node_of[self._heads], np.full(len(free), devices[1]), free, devices[1:]]
-        sizes = [
-            self.scale * self._arc_bytes,
-            price[0, free],
-            price[1, free],
-            [1],
-        ]  # so that both are nodes
+        last = [1]  # an arc from device to device, so that both are nodes
+        sizes = [self.scale * self._arc_bytes, price[0, free], price[1, free], last]
         tail, head, size = (np.concatenate(parts) for parts in (tails, heads, sizes))
         useful = (tail != head) & (size > 0)
         flow = max_flow.SimpleMaxFlow()

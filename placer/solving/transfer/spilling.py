@@ -1,9 +1,10 @@
 """What goes to the host when the accelerators cannot hold everything.
 
-First the least footprint (resident bytes and outputs) that has to leave, then the least transfer
-among the placements that spill at most 1.1 times as much, in groups that are worth it: those of
-the least, and any of at least a hundredth of it.  Without the last rule a table of gigabytes on
-the host would leave room for a whole tower beside it, which saves a transfer and ruins the step.
+First the least footprint (``footprint_bytes`` of the problem) that has to leave, then the least
+transfer among the placements that spill at most 1.1 times as much, in groups that are worth it:
+those of the least, and any of at least a hundredth of it.  Without the last rule a table of
+gigabytes on the host would leave room for a whole tower beside it, which saves a transfer and ruins
+the step.
 """
 
 from __future__ import annotations

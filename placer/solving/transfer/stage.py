@@ -1,4 +1,8 @@
-"""One stage of a solve: the best placement under one set of rules about the host."""
+"""The best placement under one set of rules about the host: one stage of a solve.
+
+The rules are, as far as need be one after the other: nothing spills; as little as can be spills;
+the least transfer while hardly more spills than that.
+"""
 
 from __future__ import annotations
 

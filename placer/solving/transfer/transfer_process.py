@@ -34,23 +34,28 @@ def search_transfer(
     """The least transfer: on two devices minimum cuts, where the problem is large a heuristic
     search and simpler problems, then CP-SAT from the best on what it leaves to decide."""
     problem = problem.alone()
+    # two devices: minimum cuts, before and after the search
     known = _best_known(problem, hints, best)
-    if _is_cut(problem, known, best, effort, SCHEDULE.first_cuts_share):
+    if _proves_by_cuts(problem, known, best, effort, SCHEDULE.first_cuts_share):
         return
+    # many units: a heuristic search, and bounds from simpler problems
     if problem.unit_count > SCHEDULE.least_searched_units:
         from placer.solving.transfer.transfer_search import TransferSearch
 
         starts = [*([known] if known else []), *hints]
         searcher = TransferSearch(problem, starts, effort.seed, best.keep)
         variables = (problem.unit_count + len(problem.nets)) * problem.device_count
-        share, ladder = next(shares for most, *shares in SCHEDULE.shares if variables <= most)
+        share, proof_share = next(shares for most, *shares in SCHEDULE.shares if variables <= most)
         searcher.run(effort.until(share), effort.work_limit, effort.threads)
         known = _best_known(problem, hints, best)
-        if _is_cut(problem, known, best, effort, SCHEDULE.cuts_share):
+        if _proves_by_cuts(problem, known, best, effort, SCHEDULE.cuts_share):
             return
-        raise_bound(problem, searcher, best, replace(effort, deadline=effort.until(ladder)))
+        _prove_simpler_problems(
+            problem, searcher, best, replace(effort, deadline=effort.until(proof_share))
+        )
+    # CP-SAT on what is left to decide
     known = _best_known(problem, hints, best)
-    if _is_proven(problem, known, best) or time.time() > effort.deadline:
+    if _note_optimum(problem, known, best) or time.time() > effort.deadline:
         return
     smaller = problem if known is None else contract(problem, problem.value(known))
     start = next(iter([known] if known else hints), None)
@@ -71,8 +76,8 @@ def _best_known(problem: UnitProblem, hints: Hints, best: BestSoFar) -> Sequence
     return min(filter(problem.is_feasible, hints), key=problem.value, default=None)
 
 
-def _is_proven(problem: UnitProblem, known: Sequence[int] | None, best: BestSoFar) -> bool:
-    """Whether the bound is what ``known`` costs; then it is written down as optimal."""
+def _note_optimum(problem: UnitProblem, known: Sequence[int] | None, best: BestSoFar) -> bool:
+    """Whether ``known`` costs no more than the bound; if so, it is told to be the optimum."""
     bound = best.answer.lower_bound
     if known is None or bound is None or problem.value(known) > bound:
         return False
@@ -81,15 +86,15 @@ def _is_proven(problem: UnitProblem, known: Sequence[int] | None, best: BestSoFa
     return True
 
 
-def _is_cut(
+def _proves_by_cuts(
     problem: UnitProblem,
     known: Sequence[int] | None,
     best: BestSoFar,
     effort: Effort,
     share: float,
 ) -> bool:
-    """Branch on minimum cuts for a share of the time, if there are two devices and a placement to
-    begin at; whether the best placement is then proven."""
+    """Branches on minimum cuts for a share of the time, if there are two devices and a placement to
+    begin at; gives whether the best placement is then proven to be the optimum."""
     if problem.device_count != 2 or known is None:
         return False
     smaller = contract(problem, problem.value(known))
@@ -101,16 +106,16 @@ def _is_cut(
             best.raise_bound,
         )
         search.run(effort.until(share), effort.work_limit)
-    return _is_proven(problem, _best_known(problem, [known], best), best)
+    return _note_optimum(problem, _best_known(problem, [known], best), best)
 
 
-def raise_bound(
+def _prove_simpler_problems(
     problem: UnitProblem,
     searcher: TransferSearch,
     best: BestSoFar,
     effort: Effort,
 ) -> None:
-    """The lower bounds that simpler problems prove, the simplest first, until one is too hard;
+    """Raises the bound to what simpler problems prove, the simplest first, until one is too hard;
     their placements, made to fit, may be better than those known."""
     for loss in SCHEDULE.losses:
         known = [] if searcher.best is None else searcher.best.device_of.tolist()

@@ -1,0 +1,27 @@
+"""How the time is divided between the rounds that solve, predict and tighten."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundSchedule:
+    """Shares are of the time that is left."""
+
+    first_share: float = 0.4  # for the first round, whose bound is proven
+    first_share_of_orders: float = 0.2  # where a search along the orders comes next
+    most_searches: int = 2  # along the orders
+    orders_share: float = 0.9  # for each of them
+    next_share: float = 0.5  # for each other round
+    first_fitting_share: float = 0.3  # for something that fits, before any other objective
+    fitting_share: float = 0.5  # the same, after each round
+    baseline_share: float = 0.25  # for baselines, made to fit
+    baseline_rounds: int = 6  # for each of them
+    least_round_seconds: float = 2.0  # to start the solver and find anything
+    least_first_seconds: float = 1.0  # before a search along the orders
+    most_loosened: int = 9  # times before giving up
+    loosened_fully: int = 3  # each third drops all guesses: that alone can prove
+
+
+SCHEDULE = RoundSchedule()
