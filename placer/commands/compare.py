@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from placer.commands import options
-from placer.commands.place import all_options, require_placement
+from placer.commands.place import require_placement
 from placer.commands.terminal import progress, require_writable, show
 
 
@@ -38,6 +38,6 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.questions.comparison import compare
 
     with progress(f"comparing strategies for {arguments.model}", arguments):
-        found = compare(arguments.model, arguments.devices, **all_options(arguments))
+        found = compare(arguments.model, arguments.devices, **options.all_options(arguments))
     show(found, arguments)
     require_placement(found.plan)

@@ -335,3 +335,12 @@ def search_options(arguments: argparse.Namespace) -> dict[str, object]:
         "seed": arguments.seed,
         "strategy": getattr(arguments, "strategy", None),
     }
+
+
+def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Every option of a placement as the pipeline names it, the devices aside."""
+    return {
+        **program_options(arguments),
+        **device_options(arguments),
+        **search_options(arguments),
+    }

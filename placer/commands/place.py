@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from placer.commands import options
 from placer.commands.terminal import progress, require_writable, show_saved
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.pipeline.pipeline import place
 
     with progress(f"placing {arguments.model}", arguments):
-        wanted = {**all_options(arguments), "order": arguments.order}
+        wanted = {**options.all_options(arguments), "order": arguments.order}
         plan = place(arguments.model, arguments.devices, **wanted)
     if arguments.output:
         plan.save(arguments.output, force=arguments.force)
@@ -59,15 +59,6 @@ def run(arguments: argparse.Namespace) -> None:
     require_placement(plan)
     found = gates.check_findings(arguments.fail_on, plan.unmodelled, gates.count_codes(plan))
     gates.require([*gates.check_plan(plan, asked), *found])
-
-
-def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Every option of a placement as the pipeline names it, the devices aside."""
-    return {
-        **options.program_options(arguments),
-        **options.device_options(arguments),
-        **options.search_options(arguments),
-    }
 
 
 def require_placement(plan: Plan) -> None:

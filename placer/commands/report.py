@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from placer.commands import options
-from placer.commands.place import all_options, require_placement
+from placer.commands.place import require_placement
 from placer.commands.terminal import progress, require_writable, show
 from placer.errors import UsageError
 
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.pipeline.pipeline import report
 
     with progress(f"analysing {arguments.model}", arguments):
-        found = report(arguments.model, arguments.devices, **all_options(arguments))
+        found = report(arguments.model, arguments.devices, **options.all_options(arguments))
     show(found, arguments)
     codes = gates.count_codes(found.plan)
     codes["unknown_shape"] = len(found.unknown_shapes)
@@ -69,7 +69,7 @@ def _sweep(arguments: argparse.Namespace) -> None:
         raise UsageError("--format html shows one batch size; give one, or another format")
     if arguments.fail_over or arguments.fail_on or arguments.baseline:
         raise UsageError("gates need one batch size; give one --batch-size, or no gate")
-    wanted = all_options(arguments)
+    wanted = options.all_options(arguments)
     sizes = wanted.pop("batch_size")
     start_ahead()
     from placer.questions.batch_sizes import sweep

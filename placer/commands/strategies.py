@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from placer.commands import options
-from placer.commands.place import all_options
 from placer.commands.terminal import progress, require_writable, show
 from placer.errors import NoSolutionError
 
@@ -39,7 +38,9 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.questions.strategies import compare_strategies
 
     with progress(f"comparing strategies for {arguments.model}", arguments):
-        found = compare_strategies(arguments.model, arguments.devices, **all_options(arguments))
+        found = compare_strategies(
+            arguments.model, arguments.devices, **options.all_options(arguments)
+        )
     show(found, arguments)
     if found.recommended is None:
         raise NoSolutionError("no strategy was found to fit; see the table")

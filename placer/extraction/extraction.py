@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.tensor_size import tensor_bytes
 from placer.extraction.graph_defs.program import ProgramInput
-from placer.extraction.graph_defs.protobufs import Warning_
 from placer.graph.op_graph import OpGraph
-from placer.graph.program_source import Bindings, ModelSource
+from placer.graph.program_source import Bindings, ModelSource, Warning_
 
 if TYPE_CHECKING:
     import networkx

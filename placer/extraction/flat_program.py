@@ -14,7 +14,6 @@ from placer.extraction.files.sources import file_hash, model_file
 from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.protobufs import Warning_
 from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import TensorState, is_known
 from placer.extraction.graph_defs.tensor_types import UNSIZED, GraphTypes
@@ -24,7 +23,7 @@ from placer.extraction.shapes.shape_fallbacks import settle_reserve_spaces, stat
 from placer.extraction.shapes.shape_inference import GraphShapes, ShapeAnalysis
 from placer.graph.op_graph import OpGraph
 from placer.graph.order import is_back_edge
-from placer.graph.program_source import ModelSource
+from placer.graph.program_source import ModelSource, Warning_
 from placer.graph.tensor_names import op_of
 
 

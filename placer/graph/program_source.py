@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
+Warning_ = tuple[str, str, tuple[str, ...]]
+"""A code, a message, and the ops it is about."""
+
 
 class DivisionFacts(TypedDict):
     """How the batch is divided."""

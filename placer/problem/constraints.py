@@ -19,10 +19,8 @@ from cost_models import device_names, kernels
 from cost_models.devices import Cluster
 from placer.errors import UsageError
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
+from placer.graph.program_source import Warning_
 from placer.problem.grouping import asked_groups, merged_groups
-
-Warning_ = tuple[str, str, tuple[str, ...]]
-"""A code, a message, and the ops it is about."""
 
 Pin = tuple[str, str]
 """The device of a pinned op, and how that was asked for."""

@@ -40,7 +40,6 @@ from placer.extraction.graph_defs.op_definitions import (
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import (
     FunctionDef,
-    Warning_,
     all_nodes,
     file_content,
     functions_by_name,
@@ -50,6 +49,7 @@ from placer.extraction.reading.saved_functions import exported_function
 from placer.extraction.reading.signatures import choose_meta_graph
 from placer.files import replaced
 from placer.graph.op_types import CALLS, CONTROL_FLOW
+from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import op_of, source_of, split_tensor
 
 META_SUFFIX = ".meta"

@@ -13,11 +13,11 @@ from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.graph_defs.program import FlatProgram
-from placer.extraction.graph_defs.protobufs import Warning_
 from placer.extraction.graph_defs.state import resource_key
 from placer.extraction.reading.saved_functions import captured_tensors
 from placer.extraction.reading.signatures import INITIALISER_SIGNATURE
 from placer.graph.op_types import CALLS, ENTERS, LOOPS, SWITCHES, TABLES, VARIABLES
+from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import data_inputs, full_tensor, op_of
 
 _PASSING = ENTERS | SWITCHES | {"Identity", "RefIdentity"}

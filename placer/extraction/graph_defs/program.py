@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from placer.extraction.graph_defs.protobufs import Captures, StoredShapes, Warning_
+from placer.extraction.graph_defs.protobufs import Captures, StoredShapes
 from placer.graph.op_graph import Variable
+from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import op_of
 
 if TYPE_CHECKING:

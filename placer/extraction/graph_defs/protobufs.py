@@ -29,9 +29,6 @@ StoredShapes = Mapping[str, Sequence[TensorShapeProto]]
 Captures = Mapping[str, Tensor]
 """What a live function captures, by the placeholder that stands for it."""
 
-Warning_ = tuple[str, str, tuple[str, ...]]
-"""A code, a message, and the ops it is about."""
-
 Message = TypeVar("Message")
 
 

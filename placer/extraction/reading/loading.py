@@ -20,7 +20,6 @@ from placer.extraction.graph_defs.node_checks import check_nodes
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions, attribute
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput, RawProgram
 from placer.extraction.graph_defs.protobufs import (
-    Warning_,
     copied,
     dtype_name,
     dtype_number,
@@ -31,6 +30,7 @@ from placer.extraction.graph_defs.state import find_variables
 from placer.extraction.input_formats import FILE_FORMATS, read_live
 from placer.extraction.reading.sinks import output_count
 from placer.graph.op_types import PLACEHOLDERS
+from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import op_of, split_tensor
 
 

@@ -12,12 +12,12 @@ from placer.extraction.graph_defs.program import ProgramInput, RawProgram
 from placer.extraction.graph_defs.protobufs import (
     NodeDef,
     TensorInfo,
-    Warning_,
     dtype_name,
     shape_of,
 )
 from placer.extraction.graph_defs.tensorflow_core import import_core
 from placer.extraction.reading.saved_functions import export_function, listed_functions
+from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import full_tensor, is_control, op_of, source_of
 
 DEFAULT_TAG_SET = "serve"
