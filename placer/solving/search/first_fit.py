@@ -1,7 +1,8 @@
 """A first placement without OR-Tools and without compiled code: what is left if the search fails.
 
 Orders of the units in which neighbours share bytes are cut into one segment per device where the
-least crosses, or filled into device after device.
+least crosses, or filled into device after device; of the best, single units move to where they
+cost less.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from placer.problem.placement_problem import ProblemTensor
 from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.search.laplacian import MOST_UNITS, Matrix, slow_modes
 from placer.solving.search.linear_split import split
@@ -38,7 +40,62 @@ def first_placement(
             found.append((problem.value(placement), placement))
         if found and (min(found)[0] == 0 or time.monotonic() > deadline):
             break
-    return min(found)[1] if found else None
+    return _Descent(problem, min(found)[1]).run(deadline) if found else None
+
+
+class _Descent:
+    """Moves of single units that each save bytes; all limits that hold keep holding."""
+
+    def __init__(self, problem: UnitProblem, placement: Sequence[int]) -> None:
+        self.problem = problem
+        self.device_of = list(placement)
+        self.nets_of: list[list[ProblemTensor]] = [[] for _ in placement]
+        for net in problem.nets:
+            for unit in {net.producer, *net.consumers}:
+                self.nets_of[unit].append(net)
+        self.loads = [[0] * problem.device_count for _ in problem.rows]
+        for load, row in zip(self.loads, problem.rows, strict=True):
+            for device, weight in zip(placement, row.weights, strict=True):
+                load[device] += weight
+
+    def run(self, deadline: float) -> Placement:
+        """The placement once no move saves bytes, or at ``deadline`` (``time.monotonic()``)."""
+        waiting = dict.fromkeys(unit for unit, nets in enumerate(self.nets_of) if nets)
+        while waiting and time.monotonic() < deadline:
+            unit = next(iter(waiting))
+            del waiting[unit]
+            if self.improve(unit):
+                near = (net for net in self.nets_of[unit] if len(net.consumers) <= _MOST_READERS)
+                for net in near:
+                    waiting.update(dict.fromkeys((net.producer, *net.consumers)))
+        return tuple(self.device_of)
+
+    def improve(self, unit: int) -> bool:
+        """Moves the unit to where it costs least, if that is not where it is."""
+        source = self.device_of[unit]
+        others = (d for d in self.problem.allowed[unit] if d != source and self.fits(unit, d))
+        best = min([source, *others], key=lambda device: self.cost(unit, device))
+        self.device_of[unit] = best
+        for load, row in zip(self.loads, self.problem.rows, strict=True):
+            load[source] -= row.weights[unit]
+            load[best] += row.weights[unit]
+        return best != source
+
+    def fits(self, unit: int, device: int) -> bool:
+        """Whether every row holds with the unit on that device too."""
+        return all(
+            load[device] + row.weights[unit] <= row.capacity[device]
+            for load, row in zip(self.loads, self.problem.rows, strict=True)
+        )
+
+    def cost(self, unit: int, device: int) -> int:
+        """The bytes of the unit's nets if it were on that device."""
+        self.device_of[unit] = device
+        sent = self.problem.host_cost[unit] if device == self.problem.host else 0
+        for net in self.nets_of[unit]:
+            readers = {self.device_of[reader] for reader in net.consumers}
+            sent += net.bytes * len(readers - {self.device_of[net.producer]})
+        return sent
 
 
 def _fillings(problem: UnitProblem) -> Iterator[Placement | None]:

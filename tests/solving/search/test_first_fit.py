@@ -18,7 +18,7 @@ def placed(problem: UnitProblem, *hints: list[int]) -> tuple[int, ...] | None:
 
 def test_first_placements_keep_all_limits() -> None:
     """On 400 small problems no placement breaks a limit or beats the optimum, nine of ten that have
-    one get one, and half get the best; where there is none, none is found."""
+    one get one, and most get the best; where there is none, none is found."""
     found = best = possible = 0
     for seed in range(400):
         least = best_by_enumeration(random_problem(seed))
@@ -34,7 +34,7 @@ def test_first_placements_keep_all_limits() -> None:
             found += 1
             best += problem.value(placement) == least[1]
     assert found > 0.9 * possible
-    assert best > 0.5 * possible
+    assert best > 0.85 * possible
 
 
 def test_hints_that_fit_are_kept_and_others_are_not() -> None:
@@ -89,3 +89,21 @@ def test_large_units_are_packed_first() -> None:
     placement = placed(problem)
     assert placement is not None
     assert placement[0] != placement[1]
+
+
+def test_a_free_unit_follows_its_pinned_reader() -> None:
+    """The weight of a layer that is pinned goes where its reader is, without any search.
+
+    x --1--> a (GPU:0) --1--> b (GPU:1) <--8-- weight
+    """
+    problem = reduce_to_units(
+        problem_of(
+            resident=[1, 1, 1, 1],
+            tensors=[(0, [1], 1), (1, [2], 1), (3, [2], 8)],
+            capacity=[4, 4],
+            allowed=[[0], [0], [1], [0, 1]],
+        )
+    )
+    placement = placed(problem)
+    assert placement is not None
+    assert problem.value(placement) == 1
