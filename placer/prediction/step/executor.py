@@ -24,6 +24,7 @@ import random
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from placer.graph.op_graph import OpGraph
 from placer.graph.op_types import MERGES
@@ -70,6 +71,14 @@ class ExecutorGraph:
     successors: Sequence[Sequence[tuple[int, int, bool]]]
     waiting: Sequence[int]
     inexpensive: Sequence[bool]
+
+    @cached_property
+    def few_successors(self) -> Sequence[list[int] | None]:
+        """The consumers of every op as the executor notifies them, ``None`` where their order
+        differs from process to process: those of many."""
+        return [
+            _data_first(edges) if len(edges) <= INLINE_EDGES else None for edges in self.successors
+        ]
 
 
 def prepare(graph: OpGraph, accelerated: bool = False) -> ExecutorGraph:
@@ -139,10 +148,8 @@ def run_once(graph: ExecutorGraph, seed: int) -> tuple[str, ...]:
     blocks = _block_addresses(graph, random.Random(seed))
     source = len(graph.names)
     successors = [
-        _data_first(
-            edges if len(edges) <= INLINE_EDGES else _hash_order(edges, blocks, grows=op == source)
-        )
-        for op, edges in enumerate(graph.successors)
+        _data_first(_hash_order(edges, blocks, grows=op == source)) if few is None else few
+        for op, (edges, few) in enumerate(zip(graph.successors, graph.few_successors, strict=True))
     ]
     return tuple([graph.names[op] for op in run(graph, successors)])
 
