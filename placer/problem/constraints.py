@@ -21,6 +21,7 @@ from placer.errors import UsageError
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
 from placer.graph.program_source import Warning_
 from placer.problem.grouping import asked_groups, merged_groups
+from placer.problem.restriction import Restriction
 
 Pin = tuple[str, str]
 """The device of a pinned op, and how that was asked for."""
@@ -40,21 +41,6 @@ class ConstraintOptions:
     keep_together: tuple[str, ...] = ()
     clear_devices: bool = False
     colocate_gradients: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restriction:
-    """The devices an op may use, and why no others: ``code`` is one of ``fed``, ``pinned``,
-    ``host_only_kernel``, ``device_string``, or ``""`` when only the op's kind decides.
-
-    Of ``pinned`` and ``device_string``, ``request`` is how that was asked for, and ``unasked`` the
-    devices if nobody had asked."""
-
-    devices: tuple[str, ...]
-    code: str = ""
-    reason: str = ""
-    request: str = field(default="", compare=False)
-    unasked: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,16 +6,13 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 from cost_models.tensor_size import tensor_bytes
 from placer.errors import UsageError
 from placer.graph.op_graph import ColocationGroup, OpGraph
 from placer.graph.tensor_names import op_of
 from placer.graph.union_find import UnionFind
-
-if TYPE_CHECKING:
-    from placer.problem.constraints import Restriction
+from placer.problem.restriction import Restriction
 
 SMALL_CONSTANT_BYTES = 1024
 """A constant up to this size stays with its only reader."""
