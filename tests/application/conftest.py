@@ -1,8 +1,4 @@
-"""Four logical CPU devices for the whole run, and no oneDNN, before TensorFlow starts."""
-
-import os
-
-os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
+"""Four logical CPU devices for the whole run, before TensorFlow starts."""
 
 from placer.application.devices.device_mapping import rehearsal_devices
 
