@@ -62,6 +62,8 @@ _TABLE = """
 --optimised           leave TensorFlow's graph optimisation on (off by default, so that every op of
                       the plan is there to be compared)
 --cluster cluster.toml  run on the servers that its [[task]] tables name
+--memory              rehearse whether it fits: each device a process of its own, whose allocator
+                      has the plan's cap as its hard limit
 --record FILE         write PLAN with the ops that TensorFlow moved, as warnings 'fallback'
 --steps N             measured steps (20)
 --threads N           threads of one op (1)

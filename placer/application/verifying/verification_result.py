@@ -87,6 +87,51 @@ class OutputRow:
     all_finite: bool = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMemory:
+    """One device in bytes: the plan's cap, the limit that its allocator had (the cap in whole MiB),
+    the peak that the plan predicts, what was in use between steps and at most."""
+
+    device: str
+    cap_bytes: int
+    limit_bytes: int
+    predicted_bytes: int | None
+    held_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfMemory:
+    """The device and the op at which memory ran out (``""`` if TensorFlow named none), and what it
+    said."""
+
+    device: str
+    op: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRehearsal:
+    """``steps`` steps of a program, each device a process with its cap as limit."""
+
+    devices: tuple[DeviceMemory, ...]
+    steps: int
+    out_of_memory: OutOfMemory | None = None
+
+    @property
+    def mismatches(self) -> tuple[str, ...]:
+        """A sentence if memory ran out."""
+        found = self.out_of_memory
+        if found is None:
+            return ()
+        cap = next((row.limit_bytes for row in self.devices if row.device == found.device), 0)
+        where = f" at op {found.op}" if found.op else ""
+        return (
+            f"{found.device} ran out of memory{where}: its allocator may hand out "
+            f"{cap:,} bytes ({found.message})",
+        )
+
+
 class Summary(TypedDict):
     """Counts of a verification; of transfers only the predicted ones are held against it."""
 
@@ -109,8 +154,10 @@ class Verification:
     """One run of a placed program, compared with its plan and with the unplaced program.
 
     ``rehearsed``: logical CPU devices stood in for the plan's (``stand_ins``: plan device to
-    device of the run).  ``applied``: the model carried no placement, so the plan was applied to a
-    temporary copy.  ``optimised``: graph optimisation was on.  ``notes`` say what else to know.
+    device of the run).  ``memory``: what every device took with its cap as the limit of its
+    allocator, if that was asked for.  ``applied``: the model carried no placement, so the plan was
+    applied to a temporary copy.  ``optimised``: graph optimisation was on.  ``notes`` say what else
+    to know.
     """
 
     ops: tuple[OpRow, ...]
@@ -123,6 +170,7 @@ class Verification:
     optimised: bool = False
     stand_ins: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    memory: MemoryRehearsal | None = None
 
     @property
     def mismatches(self) -> tuple[str, ...]:
@@ -151,6 +199,7 @@ class Verification:
                 for row in self.outputs
                 if not row.equal
             ),
+            *(self.memory.mismatches if self.memory else ()),
         )
 
     @property

@@ -8,12 +8,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from placer.application.verifying.verification_result import (
+    MemoryRehearsal,
     OpRow,
     Summary,
     TransferRow,
     Verification,
 )
-from placer.rendering.quantities import format_count, shorten
+from placer.rendering.quantities import format_bytes, format_count, known, share_of_cap, shorten
 from placer.rendering.text.layout import Facts, Rows, Title, to_text
 
 ROWS = 10
@@ -34,6 +35,8 @@ def render_verification(
     differing = [row for row in found.transfers if row.code]
     if differing:
         blocks.append(_transfer_table(differing, width))
+    if found.memory is not None:
+        blocks.append(_memory_table(found.memory, width))
     if found.notes:
         blocks.append(Facts("Notes", [("note", note) for note in found.notes]))
     return to_text(blocks, width=width, colour=colour)
@@ -100,6 +103,25 @@ def _result(found: Verification) -> Text:
     more = f"\nand {count - ROWS:,} more" if count > ROWS else ""
     heading = format_count(count, "unexplained difference")
     return Text(f"{heading}:\n{shown}{more}", style="red")
+
+
+def _memory_table(found: MemoryRehearsal, width: int) -> RenderableType:
+    """What every device took, with its cap as the hard limit of TensorFlow's allocator."""
+    failed = found.out_of_memory
+    headers = ("Memory", "Held>", "In use, most>", "Predicted>", "Cap>", "Used>", "Answer")
+    cells = [
+        (
+            row.device,
+            format_bytes(row.held_bytes),
+            format_bytes(row.peak_bytes),
+            known(row.predicted_bytes, format_bytes),
+            format_bytes(row.limit_bytes),
+            share_of_cap(row.peak_bytes, row.limit_bytes),
+            ("stopped" if row.device != failed.device else "OUT OF MEMORY") if failed else "runs",
+        )
+        for row in found.devices
+    ]
+    return Rows(headers, cells, width=width)
 
 
 def _op_table(rows: Sequence[OpRow], width: int) -> RenderableType:
