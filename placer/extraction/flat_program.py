@@ -34,13 +34,15 @@ def analyse_program(
     batch_size: int | None = None,
     shapes: Mapping[str, Sequence[int | None]] | None = None,
     dims: Mapping[str, Mapping[str, object]] | None = None,
+    ragged: Mapping[str, Sequence[int | None]] | None = None,
     infer: bool = True,
     reason: str = "",
     before_inference: Callable[[], None] = lambda: None,
 ) -> Extraction:
     """The extraction of a flat program: inputs bound, shapes inferred, ops grouped.
 
-    ``dims`` says which of ``shapes`` share a size, for the record.  ``infer=False`` keeps to the
+    ``dims`` says which of ``shapes`` share a size, for the record; ``ragged`` are rows and mean
+    lengths of ragged and sparse inputs.  ``infer=False`` keeps to the
     shapes that the file states, for the ``reason`` given.
     ``before_inference`` is called when everything but inference has succeeded.  Raises
     :class:`UsageError` and :class:`ShapeError` for bindings that do not fit.
@@ -48,7 +50,7 @@ def analyse_program(
     from tensorflow.python.framework import versions
 
     # inputs as they are bound, ops as they are defined
-    binding = bind_inputs(program, captures, batch_size=batch_size, shapes=shapes)
+    binding = bind_inputs(program, captures, batch_size=batch_size, shapes=shapes, ragged=ragged)
     definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
     unbound = [] if batch_size is None or binding.bound else _unbound_batch(program, batch_size)
     types = GraphTypes(program.graph_def.node, definitions, program.contents)
@@ -69,6 +71,7 @@ def analyse_program(
             "batch_size": batch_size,
             "shapes": {name: list(shape) for name, shape in (shapes or {}).items()},
             "dims": dict(dims or {}),
+            **({"ragged": {name: list(sizes) for name, sizes in ragged.items()}} if ragged else {}),
         },
         inputs=program.inputs,
         outputs=program.outputs,
@@ -76,7 +79,7 @@ def analyse_program(
         if is_complete
         else tuple(p + name for p, part in _parts(graph) for name in _lost(part)),
         unknown_roots=() if is_complete else tuple(unknown_roots(graph)),
-        warnings=(*program.warnings, *unbound, *problems, *_unknown_ops(program, definitions)),
+        warnings=(*program.warnings, *unbound, *binding.warnings, *problems, *_unknown_ops(program, definitions)),
         ops_in_file=program.ops_in_file,
         functions_in_file=program.functions_in_file,
         tensorflow_version=str(versions.VERSION),

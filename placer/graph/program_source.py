@@ -37,8 +37,10 @@ class ModelSource(TypedDict, total=False):
 
 class Bindings(TypedDict, total=False):
     """What unknown dimensions were bound to; of a name in ``dims`` there is its ``size``, and the
-    axes (``of``) that it was given to."""
+    axes (``of``) that it was given to; ``ragged`` are rows and mean lengths of ragged and sparse
+    inputs."""
 
     batch_size: int | None
     shapes: Mapping[str, Sequence[int | None]]
     dims: Mapping[str, Mapping[str, object]]
+    ragged: Mapping[str, Sequence[int | None]]

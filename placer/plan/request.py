@@ -37,6 +37,7 @@ class Options:
     batch_size: int | None = None
     shapes: Mapping[str, tuple[int | str | None, ...]] | None = None
     dims: Mapping[str, int] | None = None
+    ragged: Mapping[str, tuple[int | str | None, ...]] | None = None
     allow_unsafe_keras: bool = False
     max_memory: str | Mapping[int | str, int | str] | None = None
     reserve: str | None = None
@@ -90,7 +91,7 @@ def describe_request(devices: str | Path, wanted: Options) -> dict[str, Any]:
             value = str(value) if isinstance(value, str | Path) else "given"
         elif item.name == "max_memory" and isinstance(value, Mapping):
             value = ",".join(f"{_device_key(key)}={cap}" for key, cap in value.items())
-        elif item.name == "shapes":
+        elif item.name in ("shapes", "ragged"):
             value = {key: list(shape) for key, shape in value.items()}
         elif isinstance(value, Mapping):
             value = dict(value)
@@ -112,8 +113,9 @@ def requested_options(request: Mapping[str, Any]) -> Options:
     for key in ("outputs", "keep_together"):
         if key in values:
             values[key] = tuple(values[key])
-    if "shapes" in values:
-        values["shapes"] = {key: tuple(shape) for key, shape in values["shapes"].items()}
+    for key in ("shapes", "ragged"):
+        if key in values:
+            values[key] = {name: tuple(sizes) for name, sizes in values[key].items()}
     for key in ("costs", "device_function"):
         if values.get(key) == "given":
             del values[key]

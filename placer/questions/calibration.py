@@ -149,6 +149,7 @@ def _step(measured: MeasuredCosts) -> MeasuredStep:
         outputs=model.get("outputs") or None,
         batch_size=measured.bindings.get("batch_size"),
         shapes=measured.bindings.get("shapes") or None,
+        ragged=measured.bindings.get("ragged") or None,
     )
     measured.check_graph(found.graph.fingerprint, f"the costs file of {path}")
     return measured_step(estimate_costs(found.graph, in_place=True), measured)

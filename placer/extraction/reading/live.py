@@ -9,6 +9,7 @@ from placer.errors import ModelError, UsageError
 from placer.extraction.graph_defs.program import ProgramInput, RawProgram
 from placer.extraction.graph_defs.protobufs import dtype_name
 from placer.extraction.input_formats import unreadable
+from placer.extraction.reading.composite_inputs import label_by_specs
 from placer.extraction.reading.saved_functions import output_keys
 from placer.extraction.reading.signatures import choose_outputs
 from placer.extraction.reading.training_steps import keras_variables
@@ -96,10 +97,7 @@ def trace_keras_model(model: Any) -> Any:
         )
     only = known[0] if len(known) == 1 else list(known)
     inputs = getattr(model, "input", None)  # with its structure; Keras 3's Sequential has none
-    specs = tf.nest.map_structure(
-        lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype, name=_spec_name(tensor)),
-        only if inputs is None else inputs,
-    )
+    specs = tf.nest.map_structure(_keras_spec, only if inputs is None else inputs)
 
     def run(values: Any) -> Any:
         return model(values, training=False)
@@ -107,8 +105,17 @@ def trace_keras_model(model: Any) -> Any:
     return tf.function(run, jit_compile=False).get_concrete_function(specs)
 
 
-def _spec_name(tensor: Any) -> str | None:
-    return op_of(str(tensor.name)) if getattr(tensor, "name", None) else None
+def _keras_spec(tensor: Any) -> Any:
+    """The spec of a Keras input, which may be ragged or sparse."""
+    import tensorflow as tf
+
+    if getattr(tensor, "sparse", False):
+        return tf.SparseTensorSpec(tensor.shape, tensor.dtype)
+    if getattr(tensor, "ragged", False):
+        rank = getattr(tensor, "ragged_rank", None) or 1
+        return tf.RaggedTensorSpec(tensor.shape, tensor.dtype, ragged_rank=rank)
+    name = op_of(str(tensor.name)) if getattr(tensor, "name", None) else None
+    return tf.TensorSpec(tensor.shape, tensor.dtype, name=name)
 
 
 def _read_func_graph(
@@ -144,7 +151,7 @@ def _read_func_graph(
     variable_names = {id(v.handle): op_of(v.name) for v in graph.variables}
     return RawProgram(
         graph_def=graph_def,
-        inputs=tuple(_program_inputs(inputs)),
+        inputs=label_by_specs(tuple(_program_inputs(inputs)), _argument_specs(graph, function)),
         outputs=wanted,
         targets=targets,
         source_format=source_format,
@@ -181,6 +188,14 @@ def _program_inputs(tensors: Sequence[Any]) -> Iterator[ProgramInput]:
             dtype=dtype_name(tensor.dtype.as_datatype_enum),
             shape=None if tensor.shape.rank is None else tuple(tensor.shape.as_list()),
         )
+
+
+def _argument_specs(graph: Any, function: Any) -> list[Any]:
+    """The specs of the arguments, those of ragged and sparse tensors whole."""
+    import tensorflow as tf
+
+    signature = getattr(function or graph, "structured_input_signature", None)
+    return [spec for spec in tf.nest.flatten(signature) if isinstance(spec, tf.TypeSpec)]
 
 
 def _attribute(op: Any, name: str) -> str:

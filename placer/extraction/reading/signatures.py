@@ -8,7 +8,7 @@ from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.extraction import ProgramChoice
-from placer.extraction.graph_defs.program import ProgramInput, RawProgram
+from placer.extraction.graph_defs.program import CompositePart, ProgramInput, RawProgram
 from placer.extraction.graph_defs.protobufs import (
     NodeDef,
     TensorInfo,
@@ -16,6 +16,7 @@ from placer.extraction.graph_defs.protobufs import (
     shape_of,
 )
 from placer.extraction.graph_defs.tensorflow_core import import_core
+from placer.extraction.reading.composite_inputs import composite_part, label_saved_inputs
 from placer.extraction.reading.saved_functions import export_function, listed_functions
 from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import full_tensor, is_control, op_of, source_of
@@ -55,7 +56,9 @@ def read_meta_graph(meta_graph: Any, path: Path, choice: ProgramChoice) -> RawPr
         asked = ""
     else:
         definition = choose_signature(meta_graph, path, asked)
-        inputs = tuple(_inputs(definition.inputs, meta_graph.graph_def))
+        inputs = label_saved_inputs(
+            tuple(_inputs(definition.inputs, meta_graph.graph_def)), meta_graph
+        )
         found = dict(_tensors(definition.outputs))
     ops = {node.name: node for node in meta_graph.graph_def.node}
     wanted, targets = choose_outputs(found, outputs, ops)
@@ -149,6 +152,7 @@ def _gives_nothing(op_type: str) -> bool:
 
 
 def _tensors(infos: Mapping[str, TensorInfo]) -> Iterator[tuple[str, str]]:
+    """The tensors of a signature by key, those of a sparse or ragged one part by part."""
     for key, info in sorted(infos.items()):
         kind = info.WhichOneof("encoding")
         if kind == "coo_sparse":
@@ -166,7 +170,8 @@ def _tensors(infos: Mapping[str, TensorInfo]) -> Iterator[tuple[str, str]]:
 def _inputs(infos: Mapping[str, TensorInfo], graph_def: Any) -> Iterator[ProgramInput]:
     nodes = {node.name: node for node in graph_def.node}
     for key, tensor in _tensors(infos):
-        info = infos[key.rpartition("/")[0]] if key not in infos else infos[key]
+        whole, _, last = key.rpartition("/")
+        info = infos[key] if key in infos else infos[whole]
         attributes = nodes[op_of(tensor)].attr if op_of(tensor) in nodes else {}
         dtype = info.dtype
         shape = shape_of(info.tensor_shape) if info.name else None
@@ -179,7 +184,15 @@ def _inputs(infos: Mapping[str, TensorInfo], graph_def: Any) -> Iterator[Program
             tensor=full_tensor(tensor),
             dtype=dtype_name(dtype),
             shape=shape,
+            part=None if info.name else _part(whole, last, info),
         )
+
+
+def _part(whole: str, last: str, info: TensorInfo) -> CompositePart | None:
+    """Which part of the sparse or ragged tensor ``whole`` an entry of it is."""
+    if info.WhichOneof("encoding") == "coo_sparse":
+        return CompositePart(of=whole, role=last, shape=shape_of(info.tensor_shape))
+    return composite_part(whole, int(last), info.composite_tensor.type_spec)
 
 
 def stored_variables(

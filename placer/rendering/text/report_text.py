@@ -112,7 +112,8 @@ def _input_lines(inputs: Sequence[InputFacts], width: int) -> list[str]:
     for item in inputs[:_INPUT_ROWS]:
         declared, bound = format_shape(item.declared_shape), format_shape(item.bound_shape)
         shape = declared if declared == bound else f"{declared} bound to {bound}"
-        lines.append(f"{shorten(item.key, width // 3)} {item.dtype} {shape}")
+        part = f", {item.part} of {shorten(item.of, width // 3)}" if item.part else ""
+        lines.append(f"{shorten(item.key, width // 3)} {item.dtype} {shape}{part}")
     if len(inputs) > _INPUT_ROWS:
         lines.append(f"and {len(inputs) - _INPUT_ROWS} more")
     return lines or ["none"]
@@ -120,17 +121,25 @@ def _input_lines(inputs: Sequence[InputFacts], width: int) -> list[str]:
 
 def _batch_line(model: ModelFacts) -> RenderableType:
     """What the batch size is, said aloud, and what stays open."""
-    open_inputs = _listed([item.key for item in model.inputs if _is_open(item)], 3)
+    still = [item for item in model.inputs if _is_open(item)]
     bound = f"bound to {model.batch_size} (--batch-size)" if model.batch_size is not None else ""
-    if open_inputs == "none":
-        fixed = "fixed by the shapes in the file" if model.inputs else "the model has no inputs"
-        return bound or fixed
+    if not still:
+        given = any(item.bound_shape != item.declared_shape for item in model.inputs)
+        fixed = "bound by --shape and --ragged" if given else "fixed by the shapes in the file"
+        return bound or (fixed if model.inputs else "the model has no inputs")
+    open_inputs = _listed([item.key for item in still], 3)
+    ways = [_sizes_of(model, item.of) for item in still if item.part][:1]
+    ways += ["--shape NAME:32x128"] if any(not item.part for item in still) else []
     if bound:
-        return Text(f"{bound}; {open_inputs} still open: --shape NAME:32x128", style="yellow")
-    return Text(
-        f"not bound: {open_inputs} of unknown size; give --batch-size N or --shape NAME:32x128",
-        style="yellow",
-    )
+        return Text(f"{bound}; {open_inputs} still open: {' or '.join(ways)}", style="yellow")
+    ways = ["--batch-size N", *ways]
+    return Text(f"not bound: {open_inputs} of unknown size; give {' or '.join(ways)}", style="yellow")
+
+
+def _sizes_of(model: ModelFacts, ragged: str) -> str:
+    """The option that says how long the rows of a ragged or sparse input are."""
+    levels = sum(item.of == ragged and item.part == "row_splits" for item in model.inputs)
+    return f"--ragged {ragged}=32{'x50' * max(levels, 1)}"
 
 
 def _is_open(item: InputFacts) -> bool:
