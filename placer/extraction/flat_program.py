@@ -145,7 +145,7 @@ def _infer_unbound(program: FlatProgram, binding: Binding, types: GraphTypes) ->
     """The shapes of the program with its inputs as they are declared."""
     declared = {item.op: item.shape for item in program.inputs}
     inputs = {
-        name: replace(state, shape=declared.get(name, state.shape))
+        name: replace(state, shape=declared.get(name, state.shape), value=None)
         for name, state in binding.inputs.items()
     }
     analysis = ShapeAnalysis(program.graph_def.library, types.definitions)

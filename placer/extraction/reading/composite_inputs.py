@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from cost_models.op_info import Shape
-from placer.extraction.graph_defs.op_definitions import argument_length, called_function
+from placer.extraction.graph_defs.op_definitions import argument_length, attribute, called_function
 from placer.extraction.graph_defs.program import CompositePart, ProgramInput
 from placer.extraction.graph_defs.protobufs import dtype_name, functions_by_name
 from placer.graph.tensor_names import data_inputs, op_of
@@ -55,9 +55,10 @@ _SPARSE_ARGUMENTS = {
 
 @dataclass(frozen=True, slots=True)
 class _Component:
-    """One tensor of a spec: of which argument, as what."""
+    """One tensor of a spec: of which argument, its number there, and as what."""
 
     argument: int
+    number: int
     dtype: str
     role: str = ""
     level: int = 0
@@ -65,14 +66,23 @@ class _Component:
 
 
 def label_by_specs(
-    inputs: Sequence[ProgramInput], specs: Sequence[Any]
+    inputs: Sequence[ProgramInput], specs: Sequence[Any], names: Sequence[str | None] = ()
 ) -> tuple[ProgramInput, ...]:
     """``inputs`` with the parts that they are of ``specs``, which stand in the same order; as they
-    are where the two do not fit together."""
+    are where the two do not fit together.
+
+    Ragged and sparse specs have no names: those in ``names``, if there are any, become the keys.
+    """
     components = dict(enumerate(_components(specs)))
     if [item.dtype for item in inputs] != [part.dtype for part in components.values()]:
         return tuple(inputs)
-    return _labelled(inputs, components)
+    named = [
+        replace(item, key=f"{names[part.argument]}_{part.number}".removesuffix("_0"))
+        if part.role and len(names) == len(specs) and names[part.argument]
+        else item
+        for item, part in zip(inputs, components.values(), strict=True)
+    ]
+    return _labelled(named, components)
 
 
 def composite_part(whole: str, number: int, type_spec: Any) -> CompositePart | None:
@@ -111,7 +121,7 @@ def label_saved_inputs(inputs: Sequence[ProgramInput], meta_graph: Any) -> tuple
 def label_by_graph(inputs: Sequence[ProgramInput], nodes: Sequence[Any]) -> tuple[ProgramInput, ...]:
     """``inputs`` with the parts that their names, or the ops that read them, say for certain."""
     found = {item.op: item.part for item in inputs if item.part}
-    found = {**_parts_by_reader(inputs, nodes), **_parts_by_name(inputs), **found}
+    found = {**_parts_by_reader(inputs, nodes), **_parts_by_name(inputs, nodes), **found}
     return tuple(replace(item, part=found.get(item.op)) for item in inputs)
 
 
@@ -147,12 +157,13 @@ def _components(specs: Sequence[Any]) -> Iterator[_Component]:
             roles = [(role, 0) for role in SPARSE_ROLES]
         elif isinstance(spec, ragged_tensor.RaggedTensorSpec) and len(tensors) > 1:
             roles = [("flat_values", 0), *(("row_splits", n) for n in range(len(tensors) - 1))]
-        for tensor, (role, level) in zip(tensors, roles, strict=True):
+        for number, (tensor, (role, level)) in enumerate(zip(tensors, roles, strict=True)):
             if not hasattr(tensor, "dtype"):  # a number or a name: no tensor is passed for it
                 continue
             rank = spec.shape.rank
             shape = None if rank is None or not role else tuple(spec.shape.as_list())
-            yield _Component(argument, dtype_name(tensor.dtype.as_datatype_enum), role, level, shape)
+            dtype = dtype_name(tensor.dtype.as_datatype_enum)
+            yield _Component(argument, number, dtype, role, level, shape)
 
 
 def _argument_parts(
@@ -186,7 +197,9 @@ def _argument_parts(
     return handed
 
 
-def _parts_by_name(inputs: Sequence[ProgramInput]) -> dict[str, CompositePart]:
+def _parts_by_name(
+    inputs: Sequence[ProgramInput], nodes: Sequence[Any]
+) -> dict[str, CompositePart]:
     """The parts of version 1's placeholders, by op, where all parts of the whole are there."""
     wholes: dict[str, dict[str, CompositePart]] = {}
     for item in inputs:
@@ -200,13 +213,31 @@ def _parts_by_name(inputs: Sequence[ProgramInput]) -> dict[str, CompositePart]:
             continue
         if _looks_like(item, part.role):
             wholes.setdefault(whole, {})[item.op] = part
+    shapes = _default_shapes({f"{whole}/shape" for whole in wholes}, nodes)
     return {
-        op: part
-        for parts in wholes.values()
+        op: replace(part, shape=shapes.get(f"{whole}/shape"))
+        for whole, parts in wholes.items()
         if {found.role for found in parts.values()}
         in ({"flat_values", "row_splits"}, {"indices", "values"}, set(SPARSE_ROLES))
         for op, part in parts.items()
     }
+
+
+def _default_shapes(names: set[str], nodes: Sequence[Any]) -> dict[str, Shape]:
+    """The shapes of version 1's sparse placeholders, by the op that holds one: its default."""
+    from tensorflow.python.framework import tensor_util
+
+    readers = {
+        op_of(node.input[0]): node.name
+        for node in nodes
+        if node.name in names and node.op == "PlaceholderWithDefault" and node.input
+    }
+    found: dict[str, Shape] = {}
+    for node in nodes:
+        if node.name in readers and node.op == "Const":
+            sizes = tensor_util.MakeNdarray(attribute(node.attr, "value").tensor).ravel()
+            found[readers[node.name]] = tuple(int(n) if n >= 0 else None for n in sizes)
+    return found
 
 
 def _looks_like(item: ProgramInput, role: str) -> bool:

@@ -77,10 +77,14 @@ def bind_inputs(
             shape = sharpen_shape(shape, parts.shapes.get(item.key))
         elif batch_size is not None and shape and shape[0] is None:
             shape = (batch_size, *shape[1:])
-        value = parts.values.get(item.key)
+        value = parts.values.get(name)
         if shape != item.shape or value is not None:
             bound.append(item.key)
         states[name] = TensorState(item.dtype, shape, value=value)
+    for node in program.graph_def.node:
+        value = parts.values.get(node.name) if node.op == "PlaceholderWithDefault" else None
+        if value:
+            states[node.name] = TensorState("int64", (len(value),), value=value)
     batches = {} if batch_size is None else dict(_element_batches(program, batch_size))
     given = {**batches, **given}
     shape_by_key = {item.key: states[item.op].shape for item in program.inputs}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cost_models.op_info import Shape
 from placer.errors import UsageError
@@ -30,8 +30,8 @@ Sizes = Mapping[str, Sequence[int | None]]
 
 @dataclass(frozen=True, kw_only=True)
 class CompositeShapes:
-    """``shapes`` of the parts by key, what ``values`` the shapes of sparse ones hold, by key, and
-    what is assumed, as warnings."""
+    """``shapes`` of the parts by key, ``values`` that row splits and shapes of sparse tensors hold
+    (by op), and what is assumed, as warnings."""
 
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     values: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -68,7 +68,9 @@ def shape_parts(
                 shapes[item.key] = (count, *(item.shape or (None,))[1:])
             value = _value(part, rows, lengths)
             if value is not None:
-                values[item.key] = value
+                values[item.op] = value
+            elif part.role == "indices":  # version 1's sparse_placeholder has a default for it
+                values[f"{name}/shape"] = _value(replace(part, role="dense_shape"), rows, ()) or ()
         if asked is not None or batch_size is not None:
             warnings.append(_assumption(name, parts, shapes, rows, lengths))
     return CompositeShapes(shapes=shapes, values=values, warnings=tuple(warnings))
