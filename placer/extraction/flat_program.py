@@ -26,6 +26,12 @@ from placer.graph.order import is_back_edge
 from placer.graph.program_source import ModelSource, Warning_
 from placer.graph.tensor_names import op_of
 
+_SHOWN = 3
+"""Ops that a warning names."""
+
+UNBOUND_BATCH = "unbound_batch"
+"""The code of a batch size that binds nothing."""
+
 
 def analyse_program(
     program: FlatProgram,
@@ -91,7 +97,7 @@ def _unbound_batch(program: FlatProgram, batch_size: int) -> list[Warning_]:
         f"batch size {batch_size} binds nothing: no input (and no element of a dataset) has "
         "an unknown first dimension"
     )
-    return [("unbound_batch", message, tuple(item.key for item in program.inputs))]
+    return [(UNBOUND_BATCH, message, tuple(item.key for item in program.inputs))]
 
 
 def _find_shapes(
@@ -133,9 +139,11 @@ def _infer(
         message = f"TensorFlow refuses {len(found.refused)} ops, the first {first!r}: {reason}"
         warnings.append(("refused_op", message, tuple(found.refused)))
     if found.data_dependent:
+        shown = ", ".join(found.data_dependent[:_SHOWN])
+        more = "" if len(found.data_dependent) <= _SHOWN else ", ..."
         message = (
             f"the sizes of {len(found.data_dependent)} ops depend on data and are taken at their "
-            f"largest; --shape NAME:4x10 on such an op says better"
+            f"largest; --shape NAME:4x10 on such an op says better: {shown}{more}"
         )
         warnings.append(("data_dependent_shape", message, found.data_dependent))
     return found, warnings

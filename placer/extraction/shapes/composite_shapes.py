@@ -163,11 +163,15 @@ def _assumption(
     unit = "values" if part.is_ragged else "non-zeros"
     if lengths:
         mean = "x".join(map(str, lengths))
-        message = f"{name} is {kind}, taken as {rows:,} rows of {mean} {unit} each: {sizes}"
+        message = f"{name} is {kind}, taken as {_rows(rows)} of {mean} {unit} each: {sizes}"
         return "ragged_size", message, keys
     levels = sum(part.role == "row_splits" for _, part in parts) if part.is_ragged else 1
     message = (
-        f"{name} is {kind}: the batch says that it has {rows} rows ({sizes}), not how many {unit} "
+        f"{name} is {kind}: the batch says that it has {_rows(rows)} ({sizes}), not how many {unit} "
         f"a row has; say it with {example(part, levels)}"
     )
     return OPEN, message, keys
+
+
+def _rows(count: int | None) -> str:
+    return "1 row" if count == 1 else f"{count or 0:,} rows"
