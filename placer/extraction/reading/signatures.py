@@ -17,7 +17,11 @@ from placer.extraction.graph_defs.protobufs import (
 )
 from placer.extraction.graph_defs.tensorflow_core import import_core
 from placer.extraction.reading.composite_inputs import composite_part, label_saved_inputs
-from placer.extraction.reading.saved_functions import export_function, listed_functions
+from placer.extraction.reading.saved_functions import (
+    export_function,
+    listed_functions,
+    saved_functions,
+)
 from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import full_tensor, is_control, op_of, source_of
 
@@ -36,10 +40,11 @@ def has_graphs(saved_model: Any) -> bool:
 def read_saved_model(saved_model: Any, path: Path, choice: ProgramChoice) -> RawProgram:
     """The program behind one signature of a SavedModel, weights unread.
 
-    As in ``saved_model_cli``, the tag set is ``serve`` and the signature ``serving_default``
-    unless given; ``tag_set`` is a comma-separated list.  ``outputs`` picks some outputs of the
-    signature by key, or tensors of the main graph by name.  Raises :class:`ModelError` listing
-    what exists where the file has no such tag set, signature or output.
+    As in ``saved_model_cli``, the tag set is ``serve`` and the signature ``serving_default`` unless
+    given (where there is none, the only signature, or the only function); ``tag_set`` is a
+    comma-separated list.  ``outputs`` picks some outputs of the signature by key, or tensors of the
+    main graph by name.  Raises :class:`ModelError` listing what exists where the file has no such
+    tag set, signature or output.
     """
     import_core()
     meta_graph = choose_meta_graph(saved_model, path, choice["tag_set"])
@@ -49,7 +54,7 @@ def read_saved_model(saved_model: Any, path: Path, choice: ProgramChoice) -> Raw
 def read_meta_graph(meta_graph: Any, path: Path, choice: ProgramChoice) -> RawProgram:
     """The program behind one signature of a MetaGraphDef; see :func:`read_saved_model`."""
     signature, outputs = choice["signature"], choice["outputs"]
-    asked = signature or DEFAULT_SIGNATURE
+    asked = signature or default_signature(meta_graph)
     if signature is None and outputs and DEFAULT_SIGNATURE not in meta_graph.signature_def:
         inputs: tuple[ProgramInput, ...] = ()
         found: dict[str, str] = {}
@@ -96,6 +101,22 @@ def choose_meta_graph(saved_model: Any, path: Path, tag_set: str | None) -> Any:
     )
 
 
+def default_signature(meta_graph: Any) -> str:
+    """What is run where nothing is named: ``serving_default``, else the only signature there is,
+    else the only function."""
+    signatures = _signatures(meta_graph)
+    if DEFAULT_SIGNATURE in signatures or len(signatures) > 1:
+        return DEFAULT_SIGNATURE
+    functions = [] if signatures else list(saved_functions(meta_graph))
+    lone = [*signatures, *functions]
+    return lone[0] if len(lone) == 1 else DEFAULT_SIGNATURE
+
+
+def _signatures(meta_graph: Any) -> list[str]:
+    """The signatures that can be run by name."""
+    return sorted(key for key in meta_graph.signature_def if key != INITIALISER_SIGNATURE)
+
+
 def choose_signature(meta_graph: Any, path: Path, name: str) -> Any:
     """The SignatureDef called ``name``.
 
@@ -104,7 +125,7 @@ def choose_signature(meta_graph: Any, path: Path, name: str) -> Any:
     """
     if name in meta_graph.signature_def or export_function(meta_graph, name):
         return meta_graph.signature_def[name]
-    present = sorted(key for key in meta_graph.signature_def if key != INITIALISER_SIGNATURE)
+    present = _signatures(meta_graph)
     functions = listed_functions(meta_graph)
     known = f"; its functions are {functions}" if functions else ""
     if present:

@@ -124,24 +124,24 @@ def _input_lines(inputs: Sequence[InputFacts]) -> list[str]:
 
 def _batch_line(model: ModelFacts) -> RenderableType:
     """What the batch size is, said aloud, and what stays open."""
-    still = open_inputs(model)
+    still, ways = open_inputs(model)
     bound = f"bound to {model.batch_size} (--batch-size)" if model.batch_size is not None else ""
+    if still and bound:
+        return Text(f"{bound}; {still} still open: {ways}", style="yellow")
     if still:
-        return Text(f"{bound or 'not bound'}; {still}", style="yellow")
+        return Text(f"not bound: {still} of unknown size; give {ways}", style="yellow")
     given = any(item.bound_shape != item.declared_shape for item in model.inputs)
     fixed = "bound by --shape and --ragged" if given else "fixed by the shapes in the file"
     return bound or (fixed if model.inputs else "the model has no inputs")
 
 
-def open_inputs(model: ModelFacts) -> str:
-    """The inputs whose size stays open, and the options that say it; ``""`` if there are none."""
+def open_inputs(model: ModelFacts) -> tuple[str, str]:
+    """The inputs whose size stays open (``""`` for none), and the options that say it."""
     still = [item for item in model.inputs if _is_open(item)]
-    if not still:
-        return ""
     ways = [] if model.batch_size is not None else ["--batch-size N"]
     ways += [_sizes_of(model, item.of) for item in still if item.part][:1]
     ways += ["--shape NAME:32x128"] if any(not item.part for item in still) else []
-    return f"{_listed([item.key for item in still], 3)} still open: {' or '.join(ways)}"
+    return _listed([item.key for item in still], 3) if still else "", " or ".join(ways)
 
 
 def _sizes_of(model: ModelFacts, ragged: str) -> str:

@@ -43,8 +43,9 @@ def _reservations(found: Sweep) -> list[RenderableType]:
     if any(row.unknown_tensors for row in found.rows):
         most = max(row.unknown_tensors for row in found.rows)
         note = f"≥: at least; {format_count(most, 'tensor')} of unknown size not counted"
-        still = open_inputs(found.reports[0].model) if found.reports else ""
-        blocks.append(Text(f"{note}; {still}" if still else f"{note}.", style="yellow"))
+        still, ways = open_inputs(found.reports[0].model) if found.reports else ("", "")
+        opened = f"; {still} still open: {ways}" if still else ""
+        blocks.append(Text(note + opened, style="yellow"))
     if found.warnings:
         size = f"{found.rows[0].batch_size:,}"
         warnings = [(f"at {size}", Text(message, style="yellow")) for _, message in found.warnings]
