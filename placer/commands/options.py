@@ -285,7 +285,7 @@ def choice_options(arguments: argparse.Namespace) -> ChoiceOptions:
     }
 
 
-def program_options(arguments: argparse.Namespace) -> dict[str, object]:
+def program_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options of :func:`add_model_options` as the pipeline names them."""
     return {
         **binding_options(arguments),

@@ -85,7 +85,13 @@ def analyse_program(
         if is_complete
         else tuple(p + name for p, part in _parts(graph) for name in _lost(part)),
         unknown_roots=() if is_complete else tuple(unknown_roots(graph)),
-        warnings=(*program.warnings, *unbound, *binding.warnings, *problems, *_unknown_ops(program, definitions)),
+        warnings=(
+            *program.warnings,
+            *unbound,
+            *binding.warnings,
+            *problems,
+            *_unknown_ops(program, definitions),
+        ),
         ops_in_file=program.ops_in_file,
         functions_in_file=program.functions_in_file,
         tensorflow_version=str(versions.VERSION),

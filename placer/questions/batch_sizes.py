@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
+from placer.extraction.flat_program import UNBOUND_BATCH
 from placer.pipeline.pipeline import REFERENCE_DEVICE
 from placer.pipeline.pipeline import report as report_model
-from placer.extraction.flat_program import UNBOUND_BATCH
 from placer.pipeline.workload import UNKNOWN_SHARE, read_cluster
 from placer.plan.report import Report
-from placer.plan.request import Options
+from placer.plan.request import Keywords, read_options, takes_options
 from placer.plan.results import Summarised
 
 MAX_TRIALS = 10
@@ -61,13 +61,14 @@ class Sweep(Summarised):
     reports: tuple[Report, ...] = field(default=(), repr=False, metadata={"in_file": False})
 
 
+@takes_options
 def sweep(
     source: Any,
     batch_sizes: Sequence[int],
     devices: str | Path | None = None,
     *,
     max_trials: int = MAX_TRIALS,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> Sweep:
     """``source`` at each of ``batch_sizes``, and the largest batch size that fits.
 
@@ -98,7 +99,7 @@ class _Trials:
 
     def __init__(self, source: Any, devices: str | Path | None, options: Mapping[str, Any]) -> None:
         self.source, self.devices, self.options = source, devices, options
-        cluster = read_cluster(devices or REFERENCE_DEVICE, Options(**options))
+        cluster = read_cluster(devices or REFERENCE_DEVICE, read_options(options))
         shown = cluster.devices if devices else [d for d in cluster.devices if d.type != "CPU"]
         self.caps = {device.name: device.usable_bytes for device in shown}
         self.reports: list[Report] = []

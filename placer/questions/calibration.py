@@ -15,11 +15,12 @@ from cost_models.roofline import op_seconds
 from placer.errors import UsageError
 from placer.extraction import extract
 from placer.plan.measured_costs import MeasuredCosts
+from placer.plan.results import Summarised
 from placer.prediction.costs.op_costs import estimate_costs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
+class Calibration(Summarised):
     """A device fitted to ``op_count`` ops of ``files`` costs files, which took ``seconds`` in all.
 
     ``median_error`` is that of single ops and ``step_error`` of whole steps,

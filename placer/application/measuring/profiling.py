@@ -20,14 +20,14 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from placer import __version__
 from placer.application.placing.graph_placement import map_graph_devices
 from placer.application.running.generated_inputs import Array
-from placer.errors import ModelError, PlacerError, UsageError
+from placer.errors import ModelError, PlacerError, UsageError, unknown_option
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.graph_defs.protobufs import copied
 from placer.extraction.process.local_models import local_model
@@ -86,6 +86,10 @@ def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:
     )
     allow_code = options.pop("allow_unsafe_keras", False)
     shapes, ragged, _ = resolve_shapes(*(options.pop(key, None) for key in _NAMED))
+    known = [item.name for item in fields(ProfileOptions)]
+    for name in options:
+        if name not in known:
+            raise unknown_option(name, [*known, *ProgramChoice.__annotations__, "dims"])
     wanted = ProfileOptions(shapes=shapes, ragged=ragged, **options)
     if wanted.steps < 1 or wanted.threads < 1:
         raise UsageError("a profile needs at least one step and one thread")

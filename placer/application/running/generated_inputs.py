@@ -50,14 +50,18 @@ def input_values(
             f"there is no input {unknown[0]!r}; the inputs are {', '.join(known) or 'none'}"
         )
     random = numpy.random.default_rng(seed)
-    values = {item.key: _checked(item, given[item.key]) for item in program.inputs if item.key in given}
+    values = {
+        item.key: _checked(item, given[item.key]) for item in program.inputs if item.key in given
+    }
     shapes = bound_shapes(program, bindings) | {key: value.shape for key, value in values.items()}
     batch_size, ragged = bindings.get("batch_size") or 1, bindings.get("ragged") or {}
     even = even_rows(program.inputs, shapes, batch_size, ragged)
     for item in program.inputs:
         if item.key not in values:
             found = even.get(item.key)
-            values[item.key] = _generated(item, shapes[item.key], random) if found is None else found
+            values[item.key] = (
+                _generated(item, shapes[item.key], random) if found is None else found
+            )
     return {item.key: values[item.key] for item in program.inputs}
 
 
@@ -108,7 +112,9 @@ def bound_shapes(program: FlatProgram, bindings: Bindings) -> dict[str, tuple[in
     asked = bindings.get("shapes") or {}
     found = {}
     for item in program.inputs:
-        declared = sharpen_shape(asked.get(item.key, item.shape), parts.get(item.key)) or ()
+        stated = asked.get(item.key)
+        declared = item.shape if stated is None else tuple(stated)
+        declared = sharpen_shape(declared, parts.get(item.key)) or ()
         first = DEFAULT_DIMENSION if item.part else batch_size or 1
         found[item.key] = tuple(
             size if size is not None and size >= 0 else (DEFAULT_DIMENSION if number else first)

@@ -118,7 +118,9 @@ def label_saved_inputs(inputs: Sequence[ProgramInput], meta_graph: Any) -> tuple
     return _labelled(inputs, found)
 
 
-def label_by_graph(inputs: Sequence[ProgramInput], nodes: Sequence[Any]) -> tuple[ProgramInput, ...]:
+def label_by_graph(
+    inputs: Sequence[ProgramInput], nodes: Sequence[Any]
+) -> tuple[ProgramInput, ...]:
     """``inputs`` with the parts that their names, or the ops that read them, say for certain."""
     found = {item.op: item.part for item in inputs if item.part}
     found = {**_parts_by_reader(inputs, nodes), **_parts_by_name(inputs, nodes), **found}

@@ -10,7 +10,7 @@ rows of equal length: the row splits then have values, out of which TensorFlow c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cost_models.op_info import Shape
@@ -46,16 +46,7 @@ def shape_parts(
     ``ragged`` says rows and mean lengths by name; other inputs have ``batch_size`` rows of open
     lengths.  Raises :class:`UsageError` for sizes that are not those of a ragged or sparse input.
     """
-    wholes: dict[str, list[tuple[ProgramInput, CompositePart]]] = {}
-    for item in inputs:
-        if item.part is not None:
-            wholes.setdefault(item.part.of, []).append((item, item.part))
-    for name in ragged or {}:
-        if name not in wholes:
-            known = ", ".join(wholes) or "none"
-            raise UsageError(
-                f"--ragged names {name!r}, which is no ragged or sparse input (there are: {known})"
-            )
+    wholes = _wholes(inputs, ragged or {})
     shapes: dict[str, Shape] = {}
     values: dict[str, tuple[int, ...]] = {}
     warnings: list[Warning_] = []
@@ -74,6 +65,23 @@ def shape_parts(
         if asked is not None or batch_size is not None:
             warnings.append(_assumption(name, parts, shapes, rows, lengths))
     return CompositeShapes(shapes=shapes, values=values, warnings=tuple(warnings))
+
+
+def _wholes(
+    inputs: Sequence[ProgramInput], asked: Sizes
+) -> dict[str, list[tuple[ProgramInput, CompositePart]]]:
+    """The ragged and sparse inputs by name; :class:`UsageError` if one in ``asked`` is none."""
+    wholes: dict[str, list[tuple[ProgramInput, CompositePart]]] = {}
+    for item in inputs:
+        if item.part is not None:
+            wholes.setdefault(item.part.of, []).append((item, item.part))
+    for name in asked:
+        if name not in wholes:
+            known = ", ".join(wholes) or "none"
+            raise UsageError(
+                f"--ragged names {name!r}, which is no ragged or sparse input (there are: {known})"
+            )
+    return wholes
 
 
 def _sizes(
@@ -167,8 +175,8 @@ def _assumption(
         return "ragged_size", message, keys
     levels = sum(part.role == "row_splits" for _, part in parts) if part.is_ragged else 1
     message = (
-        f"{name} is {kind}: the batch says that it has {_rows(rows)} ({sizes}), not how many {unit} "
-        f"a row has; say it with {example(part, levels)}"
+        f"{name} is {kind}: the batch says that it has {_rows(rows)} ({sizes}), not how many "
+        f"{unit} a row has; say it with {example(part, levels)}"
     )
     return OPEN, message, keys
 

@@ -290,7 +290,9 @@ def _unknown_names(report: Report) -> RenderableType:
     ]
     if len(shown) > _UNKNOWN_ROWS:
         lines.append(f"  and {len(shown) - _UNKNOWN_ROWS:,} more")
-    return Text(printable("\n".join(lines), keep="\n"), style="yellow", no_wrap=True, overflow="ignore")
+    return Text(
+        printable("\n".join(lines), keep="\n"), style="yellow", no_wrap=True, overflow="ignore"
+    )
 
 
 def _listed(names: Sequence[str], limit: int) -> str:

@@ -103,7 +103,7 @@ def test_the_placed_model_runs_as_planned_and_computes_the_same(plan, placed):
     assert not found.applied
     assert not [row for row in found.ops if row.code]
     assert {row.code for row in found.transfers} <= {"", "returned"}
-    assert found.summary["matched_variables"] == 3
+    assert found.counts["matched_variables"] == 3
     assert all(row.equal and row.max_absolute_difference == 0 for row in found.outputs)
     assert found.to_json()["summary"]["mismatches"] == 0
 
