@@ -260,6 +260,7 @@ def describe(program: FlatProgram) -> ModelSource:
         "outputs": list(program.chosen_outputs),
         "sha256": file_hash(model_file(Path(program.path))) if program.path else "",
         "fingerprint": program.fingerprint,
+        "inputs": [item.key for item in program.inputs],
     }
     if program.division is not None:
         found["division"] = program.division.as_json()

@@ -22,7 +22,7 @@ class ModelSource(TypedDict, total=False):
     """The file that a program was read from, and which program of it.
 
     ``path`` is as it was given, empty for a live program; ``fingerprint`` is of the flat graph
-    without devices, ``sha256`` of the main file.  ``division`` is absent if the batch is whole.
+    without devices, ``inputs`` are what is fed, by key, ``sha256`` is of the main file.  ``division`` is absent if the batch is whole.
     """
 
     path: str
@@ -32,6 +32,7 @@ class ModelSource(TypedDict, total=False):
     outputs: list[str]
     sha256: str | None
     fingerprint: str
+    inputs: list[str]
     division: DivisionFacts
 
 

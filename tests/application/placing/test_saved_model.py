@@ -179,7 +179,7 @@ def test_nothing_is_overwritten_unasked_and_a_plan_of_another_model_is_refused(
         apply(exported, plan, placed)
     apply(exported, plan, exported.parent / "again")
     apply(exported, plan, exported.parent / "again", force=True)
-    with pytest.raises(UsageError, match="fingerprint"):
+    with pytest.raises(UsageError, match="made for another program"):
         apply(exported, plan, exported.parent / "other", signature="train")
     assert not (exported.parent / "other").exists()
     with pytest.raises(UsageError, match=r"placer\.Plan\.load"):
