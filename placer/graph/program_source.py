@@ -22,7 +22,8 @@ class ModelSource(TypedDict, total=False):
     """The file that a program was read from, and which program of it.
 
     ``path`` is as it was given, empty for a live program; ``fingerprint`` is of the flat graph
-    without devices, ``inputs`` are what is fed, by key, ``sha256`` is of the main file.  ``division`` is absent if the batch is whole.
+    without devices, ``inputs`` are what is fed, by key, ``sha256`` is of the main file.
+    ``division`` is absent if the batch is whole.
     """
 
     path: str

@@ -172,7 +172,7 @@ def test_wrong_inputs_and_plans_are_usage_errors(tmp_path):
     with pytest.raises(UsageError, match="2 input values are given for 1"):
         verify(path, plan, [[1.0], [2.0]])
     plan.model["fingerprint"] = "other"
-    with pytest.raises(UsageError, match="made for another program: .* have the planned names"):
+    with pytest.raises(UsageError, match=r"made for another program: .* have the planned names"):
         verify(path, plan)
     with pytest.raises(UsageError, match="--on-hardware"):
         verify(path, on_hardware=True)

@@ -167,7 +167,11 @@ def test_mean_lengths_say_the_rest(saved):
     ("signature", "ragged", "message"),
     [
         ("ragged", {"x": (3, 4)}, r"'x', which is no ragged or sparse input \(there are: ids\)"),
-        ("ragged", {"ids": (3, 4, 5)}, r"gives 3 sizes for 'ids', which takes 2: --ragged ids=ROWS"),
+        (
+            "ragged",
+            {"ids": (3, 4, 5)},
+            r"gives 3 sizes for 'ids', which takes 2: --ragged ids=ROWS",
+        ),
         ("ragged", {"ids": (None, 5)}, "only that of the rows may be"),
         ("ragged", {"ids": (5, None)}, "only that of the rows may be"),
         ("sparse", {"x": (3, 5000)}, "gives a row 5,000 non-zeros, it has 100 columns"),
