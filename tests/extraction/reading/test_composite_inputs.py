@@ -11,6 +11,7 @@ import keras  # noqa: E402
 from placer.errors import UsageError  # noqa: E402
 from placer.extraction.extractor import extract  # noqa: E402
 from placer.extraction.reading.loading import load_program  # noqa: E402
+from placer.extraction.reading.training_steps import batch_specs  # noqa: E402
 
 v1 = tf.compat.v1
 
@@ -188,3 +189,13 @@ def test_parts_keep_the_shapes_that_are_given_for_them(saved):
     found = extract(saved, signature="ragged", batch_size=2, shapes={"ids": (7,)})
     assert shapes(found) == {"ids": (7,), "ids_1": (3,)}
     assert "ragged_open" not in [code for code, *_ in found.warnings]
+
+
+def test_training_steps_take_ragged_and_sparse_batches():
+    """They are traced as what ``fit`` gets, with an open batch; they were taken for dense ones."""
+    ragged = tf.ragged.constant([[1, 2], [3]], dtype=tf.int64)
+    sparse = tf.sparse.from_dense(tf.eye(2, COLUMNS))
+    assert batch_specs((ragged, sparse)) == (
+        tf.RaggedTensorSpec([None, None], tf.int64),
+        tf.SparseTensorSpec([None, COLUMNS], tf.float32),
+    )
