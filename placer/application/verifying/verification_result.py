@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from placer.application.placing.fallback import HARMLESS, Move
 from placer.errors import VerificationError
+from placer.plan.results import Summarised
 
 SCHEMA = "placer.verification/1"
 
@@ -132,7 +133,7 @@ class MemoryRehearsal:
         )
 
 
-class Summary(TypedDict):
+class Counts(TypedDict):
     """Counts of a verification; of transfers only the predicted ones are held against it."""
 
     ops: int
@@ -149,8 +150,8 @@ class Summary(TypedDict):
     mismatches: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verification:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Verification(Summarised):
     """One run of a placed program, compared with its plan and with the unplaced program.
 
     ``rehearsed``: logical CPU devices stood in for the plan's (``stand_ins``: plan device to
@@ -203,7 +204,7 @@ class Verification:
         )
 
     @property
-    def summary(self) -> Summary:
+    def counts(self) -> Counts:
         """How much of it is as planned.
 
         Outputs that a call leaves where they are (``returned``) are no predicted transfers here:
@@ -230,6 +231,14 @@ class Verification:
             "mismatches": len(self.mismatches),
         }
 
+    def __repr__(self) -> str:
+        """One line; :meth:`summary` has the rest."""
+        found = self.counts
+        return (
+            f"<Verification: {found['matched_ops']} of {found['ops']} ops as planned, "
+            f"{found['mismatches']} mismatches>"
+        )
+
     def raise_for_mismatch(self) -> Verification:
         """Itself, or :class:`VerificationError` naming the first unexplained differences."""
         if self.mismatches:
@@ -247,7 +256,7 @@ class Verification:
             "schema": SCHEMA,
             **asdict(self),
             "stand_ins": dict(self.stand_ins),
-            "summary": self.summary,
+            "summary": self.counts,
             "mismatches": list(self.mismatches),
         }
 

@@ -8,9 +8,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from placer.application.verifying.verification_result import (
+    Counts,
     MemoryRehearsal,
     OpRow,
-    Summary,
     TransferRow,
     Verification,
 )
@@ -25,6 +25,13 @@ def render_verification(
     found: Verification, name: str, *, width: int = 80, colour: bool = False
 ) -> str:
     """The verification of the model called ``name`` as text of ``width`` columns."""
+    return to_text(verification_blocks(found, width, name), width=width, colour=colour)
+
+
+def verification_blocks(
+    found: Verification, width: int, name: str = "Placed program"
+) -> list[RenderableType]:
+    """The verification as titles, facts and tables for ``width`` columns."""
     blocks: list[RenderableType] = [
         Title(shorten(name, width), _circumstances(found)),
         Facts("Verification", _fact_rows(found)),
@@ -39,7 +46,7 @@ def render_verification(
         blocks.append(_memory_table(found.memory, width))
     if found.notes:
         blocks.append(Facts("Notes", [("note", note) for note in found.notes]))
-    return to_text(blocks, width=width, colour=colour)
+    return blocks
 
 
 def _circumstances(found: Verification) -> str:
@@ -55,7 +62,7 @@ def _circumstances(found: Verification) -> str:
 
 
 def _fact_rows(found: Verification) -> list[tuple[str, RenderableType]]:
-    summary = found.summary
+    summary = found.counts
     return [
         ("ops", _ops_line(summary)),
         ("transfers", _transfer_line(found, summary)),
@@ -65,13 +72,13 @@ def _fact_rows(found: Verification) -> list[tuple[str, RenderableType]]:
     ]
 
 
-def _ops_line(summary: Summary) -> str:
+def _ops_line(summary: Counts) -> str:
     line = f"{summary['matched_ops']:,} of {summary['ops']:,} ran where they were asked to"
     codes = ", ".join(f"{count:,} {_words(code)}" for code, count in summary["off_device"].items())
     return f"{line}; {codes}" if codes else line
 
 
-def _transfer_line(found: Verification, summary: Summary) -> str:
+def _transfer_line(found: Verification, summary: Counts) -> str:
     if not found.planned:
         return f"{summary['actual_transfers']:,} made (no plan to compare with)"
     extra = summary["actual_transfers"] - summary["matched_transfers"]
@@ -79,13 +86,13 @@ def _transfer_line(found: Verification, summary: Summary) -> str:
     return f"{line}, {extra:,} others" if extra else f"{line}, no others"
 
 
-def _variable_line(summary: Summary) -> str:
+def _variable_line(summary: Counts) -> str:
     if not summary["variables"]:
         return "none"
     return f"{summary['matched_variables']:,} of {summary['variables']:,} where they should be"
 
 
-def _output_line(found: Verification, summary: Summary) -> str:
+def _output_line(found: Verification, summary: Counts) -> str:
     count = format_count(len(found.outputs), "output")
     verb = "equal" if summary["outputs_equal"] else "NOT equal"
     return (
