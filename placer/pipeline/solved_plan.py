@@ -108,6 +108,7 @@ def _answer(formulation: Formulation, solution: Solution) -> SolverAnswer:
         relative_gap=solution.relative_gap,
         seconds=solution.seconds,
         seed=formulation.workload.wanted.seed,
+        cut_by_time=solution.is_cut,
     )
 
 

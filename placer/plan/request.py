@@ -29,6 +29,8 @@ class Options:
     or a path of them, seconds by op name, or ``"grappler"``; ``strategy`` says in which other way
     than whole the batch is run (:mod:`placer.strategies.requests`).  ``order`` is ``"free"``,
     ``"fit"`` (control edges where the caps need them) or ``"memory"`` (for the lowest peaks).
+    ``time_limit`` is in seconds; with ``work_limit`` each search ends after so many steps, and the
+    plan is the same every time unless the time limit comes first.
     """
 
     tag_set: str | None = None
@@ -53,11 +55,12 @@ class Options:
     trip_count: int | None = None
     strategy: str | None = None
     time_limit: float = 30.0
+    work_limit: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Raises ``UsageError`` for numbers out of range, and for one name in place of several."""
-        for name, least in (("batch_size", 1), ("trip_count", 0), ("seed", 0)):
+        for name, least in (("batch_size", 1), ("trip_count", 0), ("seed", 0), ("work_limit", 1)):
             value = getattr(self, name)
             if value is None:
                 continue

@@ -84,7 +84,11 @@ class PlanMetrics(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SolverAnswer(Row):
-    """How good the placement is: ``lower_bound`` is proven, ``None`` where none is."""
+    """How good the placement is: ``lower_bound`` is proven, ``None`` where none is.
+
+    ``cut_by_time``: the clock ended some part of the search, so that another run may end at another
+    placement; else the same request gives the same plan on the same machine.
+    """
 
     status: str
     objective: str
@@ -93,6 +97,7 @@ class SolverAnswer(Row):
     relative_gap: float | None
     seconds: float
     seed: int
+    cut_by_time: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

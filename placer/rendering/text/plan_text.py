@@ -33,6 +33,8 @@ FORMAT_WORDS = {
     "graph": "tf.Graph",
 }
 
+CUT = "ended by the time limit: another run may find another placement (--work-limit: the same)"
+
 _STATUS_WORDS = {
     "OPTIMAL": "proven best",
     "FEASIBLE": "found, not proven best",
@@ -99,8 +101,14 @@ def _quality(plan: Plan) -> RenderableType:
         ]
     if plan.control_edges:
         rows.append(("order", format_count(len(plan.control_edges), "control edge")))
-    rows.append(("search", f"{format_seconds(solver.seconds)}, seed {solver.seed}"))
+    rows.append(("search", _search_line(solver)))
     return Facts("Placement", rows)
+
+
+def _search_line(solver: SolverAnswer) -> str:
+    """How long it took, and whether another run may find something else."""
+    line = f"{format_seconds(solver.seconds)}, seed {solver.seed}"
+    return f"{line}; {CUT}" if solver.cut_by_time else line
 
 
 def quality_text(solver: SolverAnswer) -> str:
