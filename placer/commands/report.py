@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
+from functools import partial
 
 from placer.commands import options
 from placer.commands.place import require_placement
@@ -48,17 +50,23 @@ def run(arguments: argparse.Namespace) -> None:
     import cost_models.rules  # noqa: F401
     import placer.rendering.text.report_text  # noqa: F401
     from placer.pipeline.pipeline import report
+    from placer.questions.saved_plans import predict_now
 
     with progress(f"analysing {arguments.model}", arguments):
-        found = report(arguments.model, arguments.devices, **options.all_options(arguments))
+        wanted = options.all_options(arguments)
+        found = report(arguments.model, arguments.devices, **wanted)
+        if asked.are_asked:
+            codes = gates.count_codes(found.plan)
+            codes["unknown_shape"] = len(found.unknown_shapes)
+            again = partial(
+                predict_now, source=arguments.model, devices=arguments.devices, **wanted
+            )
+            verdict = gates.judge(asked, found.plan, found.unmodelled, codes, again)
+            found = replace(found, gate=verdict)
     show(found, arguments)
-    codes = gates.count_codes(found.plan)
-    codes["unknown_shape"] = len(found.unknown_shapes)
-    failures = gates.check_findings(arguments.fail_on, found.unmodelled, codes)
     if found.plan is not None:
         require_placement(found.plan)
-        failures += gates.check_plan(found.plan, asked)
-    gates.require(failures)
+    gates.require(found.gate)
 
 
 def _sweep(arguments: argparse.Namespace) -> None:

@@ -36,7 +36,7 @@ def assemble_plan(
         transfers=tuple(PlannedTransfer(**asdict(row)) for row in metrics.transfers)
         if metrics
         else (),
-        metrics=_metrics(metrics) if metrics else PlanMetrics(),
+        metrics=plan_metrics(metrics) if metrics else PlanMetrics(),
         solver=_answer(formulation, solution),
         unmodelled=dict(Counter(op.op_type for op in ops if workload.costs[op.name].unmodelled)),
         warnings=tuple(_warnings(formulation, solution)),
@@ -88,7 +88,8 @@ def _spilled_bytes(formulation: Formulation, placement: Mapping[str, str]) -> in
     )
 
 
-def _metrics(metrics: Metrics) -> PlanMetrics:
+def plan_metrics(metrics: Metrics) -> PlanMetrics:
+    """What a step takes."""
     return PlanMetrics(
         transfer_bytes=metrics.bytes_of("data", "feed"),
         transfer_count=sum(t.kind in ("data", "feed") for t in metrics.transfers),

@@ -12,7 +12,14 @@ from placer.errors import InfeasibleError, UsageError
 from placer.files import write_text
 from placer.graph.program_source import Bindings, ModelSource
 from placer.plan.results import Page, interactive
-from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, PlanWarning, SolverAnswer
+from placer.plan.rows import (
+    GateVerdict,
+    PlanMetrics,
+    PlannedDevice,
+    PlannedTransfer,
+    PlanWarning,
+    SolverAnswer,
+)
 from placer.plan.schemas import read_kept, require_fit
 from placer.problem.conflict import Conflict
 
@@ -33,6 +40,7 @@ class Plan(Page):
     ``placement`` maps every op of the flat graph to a device name, ``variables`` every variable.
     ``control_edges`` are pairs of ops, the second of which waits for the first: they keep memory
     low (:mod:`placer.solving.orders.memory_order`).
+    ``gate`` is the verdict of the gates that were asked for.
     ``request`` are the options that the plan was made with, as far as JSON holds them.
     ``step`` predicts one step op by op, for pictures; a plan out of a file has none.
     """
@@ -50,6 +58,7 @@ class Plan(Page):
     conflict: Conflict | None = None
     control_edges: tuple[tuple[str, str], ...] = ()
     request: Mapping[str, Any] = field(default_factory=dict)
+    gate: GateVerdict | None = None
     tensorflow_version: str = ""
     tool_version: str = ""
     step: Callable[[], PredictedStep] | None = field(
@@ -141,6 +150,8 @@ class Plan(Page):
         data["warnings"] = tuple(PlanWarning.read(row) for row in data["warnings"])
         if data["conflict"] is not None:
             data["conflict"] = Conflict.from_json(data["conflict"])
+        if data.get("gate") is not None:
+            data["gate"] = GateVerdict.read(data["gate"])
         edges = data.get("control_edges", ())
         data["control_edges"] = tuple((before, after) for before, after in edges)
         return cls(**data)

@@ -101,6 +101,16 @@ class SolverAnswer(Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GateVerdict(Row):
+    """What the gates say (``--fail-over``, ``--fail-on``, ``--baseline``): ``failures`` are why they
+    tripped, in sentences, ``notes`` what else a reader should know."""
+
+    passed: bool
+    failures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlanWarning(Row):
     """What a reader should know; ``ops`` are the first few of ``count``."""
 

@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from placer.application.placing.fallback import HARMLESS, Move
 from placer.errors import VerificationError
+from placer.plan.rows import GateVerdict
 
 SCHEMA = "placer.verification/1"
 
@@ -111,6 +112,7 @@ class Verification:
     ``rehearsed``: logical CPU devices stood in for the plan's (``stand_ins``: plan device to
     device of the run).  ``applied``: the model carried no placement, so the plan was applied to a
     temporary copy.  ``optimised``: graph optimisation was on.  ``notes`` say what else to know.
+    ``gate`` is the verdict of ``--fail-on``.
     """
 
     ops: tuple[OpRow, ...]
@@ -123,6 +125,7 @@ class Verification:
     optimised: bool = False
     stand_ins: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    gate: GateVerdict | None = None
 
     @property
     def mismatches(self) -> tuple[str, ...]:

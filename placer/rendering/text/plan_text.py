@@ -9,7 +9,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from placer.plan.plan import Plan
-from placer.plan.rows import PlanMetrics, PlannedTransfer, PlanWarning, SolverAnswer
+from placer.plan.rows import (
+    GateVerdict,
+    PlanMetrics,
+    PlannedTransfer,
+    PlanWarning,
+    SolverAnswer,
+)
 from placer.rendering.quantities import (
     format_bytes,
     format_count,
@@ -56,6 +62,8 @@ def plan_csv(plan: Plan) -> str:
 def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     """The parts of a plan that a report shows too."""
     blocks: list[RenderableType] = [_quality(plan), _devices(plan, width)]
+    if plan.gate:
+        blocks.append(gate_block(plan.gate))
     if plan.placement:
         blocks += [_peaks(plan), _transfers(plan, width)]
     if plan.conflict:
@@ -65,6 +73,14 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     if plan.warnings:
         blocks.append(_warnings(plan.warnings))
     return blocks
+
+
+def gate_block(gate: GateVerdict) -> RenderableType:
+    """Whether the gates let it pass, and why not."""
+    word, style = ("passed", "green") if gate.passed else ("failed", "red")
+    rows: list[tuple[str, RenderableType]] = [("verdict", Text(word, style=style))]
+    rows += [("why", text) for text in gate.failures] + [("note", text) for text in gate.notes]
+    return Facts("Gate", rows)
 
 
 def plan_title(plan: Plan, width: int) -> Title:

@@ -19,7 +19,7 @@ from placer.rendering.quantities import (
 )
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, Rows, model_title
-from placer.rendering.text.plan_text import FORMAT_WORDS, counted, plan_sections
+from placer.rendering.text.plan_text import FORMAT_WORDS, counted, gate_block, plan_sections
 
 _KIND_WORDS = {
     "activation": "activations",
@@ -54,6 +54,8 @@ def report_blocks(report: Report, width: int) -> list[RenderableType]:
         busy = [spot for spot in report.compute.by_scope if spot.seconds > 0]
         blocks.append(_hotspot_table("Name scope", busy[:_SCOPE_ROWS], report, width))
     blocks.append(Facts("Placing", _placing_rows(report, width)))
+    if report.gate:
+        blocks.append(gate_block(report.gate))
     if report.plan is not None:
         blocks += plan_sections(report.plan, width)
     return blocks

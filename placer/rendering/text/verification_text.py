@@ -15,6 +15,7 @@ from placer.application.verifying.verification_result import (
 )
 from placer.rendering.quantities import format_count, shorten
 from placer.rendering.text.layout import Facts, Rows, Title, to_text
+from placer.rendering.text.plan_text import gate_block
 
 ROWS = 10
 """Rows of each table; the JSON has all of them."""
@@ -34,6 +35,8 @@ def render_verification(
     differing = [row for row in found.transfers if row.code]
     if differing:
         blocks.append(_transfer_table(differing, width))
+    if found.gate:
+        blocks.append(gate_block(found.gate))
     if found.notes:
         blocks.append(Facts("Notes", [("note", note) for note in found.notes]))
     return to_text(blocks, width=width, colour=colour)
