@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cost_models.byte_sizes import format_bytes, parse_bytes
 from cost_models.clusters import parse_cluster
@@ -107,21 +108,30 @@ def _read_baseline(path: str | None, shares: Sequence[str]) -> tuple[Plan, float
     return baseline, share
 
 
+def predict_baseline(
+    arguments: argparse.Namespace, wanted: Mapping[str, Any], baseline: Plan
+) -> Plan | None:
+    """The baseline with what its own placement takes now, if the model is still the same."""
+    from placer.questions.saved_plans import predict_now
+
+    return predict_now(baseline, arguments.model, arguments.devices, **wanted)
+
+
 def judge(
     gates: Gates,
     plan: Plan | None,
     unmodelled: Mapping[str, int],
     codes: Mapping[str, int],
-    predict_baseline: Callable[[Plan], Plan | None],
+    predicted_now: Callable[[Plan], Plan | None],
 ) -> GateVerdict:
     """The verdict on a plan and on what was found on the way; ``codes`` counts warnings by code,
-    ``predict_baseline`` gives the baseline with what its placement takes now, if there is that."""
+    ``predicted_now`` gives the baseline with what its placement takes now, if there is that."""
     failures, notes = check_findings(gates.findings, unmodelled, codes), []
     if plan is not None and not plan.fits:
         failures.append("no placement keeps the caps")
     elif plan is not None:
         over = check_plan(plan, gates)
-        known = predict_baseline(gates.baseline) if over and gates.baseline else None
+        known = predicted_now(gates.baseline) if over and gates.baseline else None
         if known is not None and not check_plan(known, gates):
             notes = ["the placement of the baseline still keeps the limits", *over]
         else:
@@ -154,23 +164,26 @@ def check_plan(plan: Plan, gates: Gates) -> list[str]:
 
 
 def _ranked_peaks(before: Plan, after: Plan) -> Iterator[tuple[str, int, int]]:
-    """The peaks of two plans, devices of one kind from the fullest on: which of them holds more is
-    a matter of names."""
+    """What two plans hold on the fullest device of each kind, on the two fullest, and so on: which
+    of them holds more is a matter of names, and the more even division is not the worse one."""
     known, found = _peaks_by_kind(before), _peaks_by_kind(after)
-    for kind in found:
-        pairs = zip(known.get(kind, ()), found[kind], strict=False)
-        for rank, ((_, then), (name, now)) in enumerate(pairs, start=1):
-            place = f", number {rank} of its kind," if len(found[kind]) > 1 else ""
-            yield f"the peak of {name}{place}", then, now
+    for (kind, model), (names, peaks) in found.items():
+        _, then = known.get((kind, model), ((), ()))
+        sums = zip(names, accumulate(then), accumulate(peaks), strict=False)
+        for count, (name, one, other) in enumerate(sums, start=1):
+            several = f"{count} fullest of {model or kind} together"
+            label = f"the peak of {name}" if count == 1 else f"the peak of the {several}"
+            yield label, one, other
 
 
-def _peaks_by_kind(plan: Plan) -> dict[tuple[str, str], list[tuple[str, int]]]:
+def _peaks_by_kind(plan: Plan) -> dict[tuple[str, str], tuple[Sequence[str], Sequence[int]]]:
     """Names and peaks of the devices of each type and model, the fullest first."""
-    kinds: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    kinds: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for row in plan.devices:
         if row.peak_memory_bytes is not None:
-            kinds.setdefault((row.type, row.model), []).append((row.name, row.peak_memory_bytes))
-    return {kind: sorted(rows, key=lambda row: -row[1]) for kind, rows in kinds.items()}
+            kinds.setdefault((row.type, row.model), []).append((row.peak_memory_bytes, row.name))
+    ranked = {kind: sorted(rows, key=lambda row: -row[0]) for kind, rows in kinds.items()}
+    return {kind: ([n for _, n in rows], [p for p, _ in rows]) for kind, rows in ranked.items()}
 
 
 def _bytes(size: float) -> str:

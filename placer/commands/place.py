@@ -51,16 +51,13 @@ def run(arguments: argparse.Namespace) -> None:
     asked = gates.read_gates(arguments)
     start_ahead()
     from placer.pipeline.pipeline import place
-    from placer.questions.saved_plans import predict_now
 
     with progress(f"placing {arguments.model}", arguments):
         wanted = {**options.all_options(arguments), "order": arguments.order}
         plan = place(arguments.model, arguments.devices, **wanted)
         if asked.are_asked:
             codes = gates.count_codes(plan)
-            again = partial(
-                predict_now, source=arguments.model, devices=arguments.devices, **wanted
-            )
+            again = partial(gates.predict_baseline, arguments, wanted)
             verdict = gates.judge(asked, plan, plan.unmodelled, codes, again)
             plan = replace(plan, gate=verdict)
     if arguments.output:

@@ -50,7 +50,6 @@ def run(arguments: argparse.Namespace) -> None:
     import cost_models.rules  # noqa: F401
     import placer.rendering.text.report_text  # noqa: F401
     from placer.pipeline.pipeline import report
-    from placer.questions.saved_plans import predict_now
 
     with progress(f"analysing {arguments.model}", arguments):
         wanted = options.all_options(arguments)
@@ -58,9 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
         if asked.are_asked:
             codes = gates.count_codes(found.plan)
             codes["unknown_shape"] = len(found.unknown_shapes)
-            again = partial(
-                predict_now, source=arguments.model, devices=arguments.devices, **wanted
-            )
+            again = partial(gates.predict_baseline, arguments, wanted)
             verdict = gates.judge(asked, found.plan, found.unmodelled, codes, again)
             found = replace(found, gate=verdict)
     show(found, arguments)

@@ -162,8 +162,9 @@ class Report(Page):
 
     ``no_gpu_kernel`` and ``unmodelled`` count ops by op type.  ``unknown_share`` is the least part
     of the bytes of all tensors that ``unknown_shapes`` can have.  ``warnings`` are
-    (code, message) pairs.  ``gate`` is the verdict of the gates asked for.  ``plan`` is the placement on the devices asked for.  ``step`` predicts
-    one step with everything on the reference device, op by op, for pictures.
+    (code, message) pairs.  ``plan`` is the placement on the devices asked for, ``gate`` the verdict
+    of the gates.  ``step`` predicts one step with everything on the reference device, op by op, for
+    pictures.
     """
 
     SCHEMA: ClassVar = "placer.report/1"

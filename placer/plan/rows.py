@@ -102,8 +102,8 @@ class SolverAnswer(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GateVerdict(Row):
-    """What the gates say (``--fail-over``, ``--fail-on``, ``--baseline``): ``failures`` are why they
-    tripped, in sentences, ``notes`` what else a reader should know."""
+    """What the gates say (``--fail-over``, ``--fail-on``, ``--baseline``): ``failures`` are the
+    reasons why they tripped, in sentences, ``notes`` what else a reader should know."""
 
     passed: bool
     failures: tuple[str, ...] = ()

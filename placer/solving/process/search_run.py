@@ -38,7 +38,7 @@ class Effort:
 
     @property
     def threads(self) -> int:
-        """Of the heuristic searches; where work is counted, one: several take turns as they come."""
+        """Of the heuristic searches; one where work is counted, as several race."""
         return 1 if self.is_counted else self.workers or os.cpu_count() or 1
 
     @property
