@@ -86,6 +86,7 @@ def check_fingerprint(program: FlatProgram, plan: Any) -> None:
             f"{len(program.graph_def.node):,} ops); "
             f"{_mismatch_advice(program, plan)}"
         )
+    plan.check_ops([node.name for node in program.graph_def.node])
 
 
 def _mismatch_advice(program: FlatProgram, plan: Any) -> str:

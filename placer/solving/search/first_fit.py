@@ -30,15 +30,16 @@ Placement = tuple[int, ...]
 
 
 def first_placement(
-    problem: UnitProblem, hints: Sequence[Sequence[int]], deadline: float
+    problem: UnitProblem, hints: Sequence[Sequence[int]], deadline: float, least: int = 0
 ) -> Placement | None:
     """The best of the ``hints`` that keep all limits and of a few fillings, ``None`` if there is
-    none; after ``deadline`` (of ``time.monotonic()``) no filling is begun but to find any."""
+    none; after ``deadline`` (of ``time.monotonic()``) no filling is begun but to find any, and none
+    where a placement costs the ``least`` that is possible."""
     found = [_ranked(problem, tuple(hint)) for hint in hints if problem.is_feasible(hint)]
     for placement in _fillings(problem) if all(problem.allowed) else ():
         if placement is not None and problem.is_feasible(placement):
             found.append(_ranked(problem, placement))
-        if found and (min(found)[0] == 0 or time.monotonic() > deadline):
+        if found and (min(found)[0] <= least or time.monotonic() > deadline):
             break
     return _Descent(problem, min(found)[-1]).run(deadline) if found else None
 

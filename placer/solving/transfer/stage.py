@@ -42,7 +42,7 @@ def solve_stage(
     now = time.monotonic()
     until = now + parameters.share(SCHEDULE.first_fit_share) * max(0.0, deadline - now)
     known = [problem.project(hint) for hint in hints]
-    start = first_placement(problem, known, until)
+    start = first_placement(problem, known, until, forced_bytes(problem))
     is_cut = time.monotonic() >= until
     if start is not None:
         value = problem.value(start)
