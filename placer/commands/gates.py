@@ -171,7 +171,7 @@ def _ranked_peaks(before: Plan, after: Plan) -> Iterator[tuple[str, int, int]]:
         _, then = known.get((kind, model), ((), ()))
         sums = zip(names, accumulate(then), accumulate(peaks), strict=False)
         for count, (name, one, other) in enumerate(sums, start=1):
-            several = f"{count} fullest of {model or kind} together"
+            several = f"{count} fullest {model or kind} devices together"
             label = f"the peak of {name}" if count == 1 else f"the peak of the {several}"
             yield label, one, other
 

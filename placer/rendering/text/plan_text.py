@@ -40,6 +40,7 @@ FORMAT_WORDS = {
 }
 
 CUT = "ended by the time limit: another run may find another placement (--work-limit: the same)"
+"""Of an answer that the clock had a say in."""
 
 _STATUS_WORDS = {
     "OPTIMAL": "proven best",
