@@ -20,9 +20,9 @@ PLACE = ["--batch-size", "8", "--outputs", "y", "--time-limit", "500", "--force"
 
 @pytest.fixture(scope="module")
 def layers(tmp_path_factory) -> Path:
-    """A GraphDef of 700 ops with a loop."""
+    """A GraphDef of 400 ops with a loop."""
     path = tmp_path_factory.mktemp("layers") / "layers.pb"
-    path.write_bytes(layered_graph(700).SerializeToString())
+    path.write_bytes(layered_graph(400).SerializeToString())
     return path
 
 
@@ -45,8 +45,8 @@ def test_a_work_limit_gives_the_same_plan_under_any_load(layers, tmp_path, objec
     """Alone and beside processes that keep every core busy, with sets in another order: the same
     file but for its seconds, and nothing was cut; caps that hardly hold the model, on three
     devices."""
-    caps = ("--devices", "3xGPU", "--max-memory", "GPU:*=230KiB")
-    options = (*caps, "--objective", objective, "--work-limit", "4")
+    caps = ("--devices", "3xGPU", "--max-memory", "GPU:*=150KiB")
+    options = (*caps, "--objective", objective, "--work-limit", "2")
     alone = place_in_process(layers, tmp_path / "alone.json", 1, *options)
     spinning = [sys.executable, "-c", "while True: pass"]
     busy = [subprocess.Popen(spinning) for _ in range(2 * (os.cpu_count() or 1))]
@@ -74,7 +74,7 @@ def test_what_is_proven_at_once_is_the_same_without_a_work_limit(saved_model, tm
 def test_a_search_that_the_clock_ended_says_so(layers, tmp_path, capsys):
     """In the plan and in a sentence under the status."""
     path = tmp_path / "plan.json"
-    caps = ["--devices", "3xGPU", "--max-memory", "GPU:*=230KiB", "--spill", "never"]
+    caps = ["--devices", "3xGPU", "--max-memory", "GPU:*=150KiB", "--spill", "never"]
     argv = ["place", str(layers), *PLACE, *caps, "--time-limit", "1.5", "-o", str(path)]
     assert main(argv) in (0, 6)
     assert Plan.load(path).solver.cut_by_time is True
