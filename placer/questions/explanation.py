@@ -180,7 +180,8 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
             f"the plan is of another model: its fingerprint is {known[:12]}, that of {source} is "
             f"{found[:12]}; name the right one with --model"
         )
-    plan.check_ops(workload.graph.ops)
+    if plan.placement:
+        plan.check_ops(workload.graph.ops)
     return workload.with_graph(add_control_edges(workload.graph, plan.control_edges))
 
 

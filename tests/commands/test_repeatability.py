@@ -64,8 +64,7 @@ def test_what_is_proven_at_once_is_the_same_without_a_work_limit(saved_model, tm
     """Everything on one device transfers what any placement must: no clock has a say in it."""
     options = ("--devices", "2xT4")
     plans = [
-        place_in_process(saved_model, tmp_path / f"{seed}.json", seed, *options)
-        for seed in (1, 2)
+        place_in_process(saved_model, tmp_path / f"{seed}.json", seed, *options) for seed in (1, 2)
     ]
     assert plans[0] == plans[1]
     assert plans[0]["solver"]["cut_by_time"] is False
