@@ -73,8 +73,8 @@ _TABLE = """
 --onednn              leave oneDNN on, which fuses some ops away
 --solver NAME         cp-sat or a baseline such as heft
 --workers N           threads of the search (0: one per core)
---work-limit N        cycles of each search instead of seconds: with --workers 1 and the same seed
-                      the answer is the same everywhere
+--work-limit N        steps of each search in place of seconds: the same request gives the same
+                      answer every time, unless the time limit comes first
 """
 """Options with what stands for their value (``{...}``: one of these, by default the first; with a
 ``*`` a list, as often as it is given; without one it is a switch) and their help."""
@@ -169,6 +169,7 @@ def add_placement_options(group: argparse._ActionsContainer, seconds: float, lim
     add(group, "--pin", "--pin-type", type=option_values.pin)
     add(group, "--keep-together", "--clear-devices", "--colocate-gradients")
     add_time_limit(group, seconds, limited)
+    add(group, "--work-limit", type=option_values.positive)
     add(group, "--seed", type=option_values.count, default=0)
 
 
@@ -340,6 +341,7 @@ def search_options(arguments: argparse.Namespace) -> dict[str, object]:
         "clear_devices": arguments.clear_devices,
         "colocate_gradients": arguments.colocate_gradients,
         "time_limit": arguments.time_limit,
+        "work_limit": arguments.work_limit,
         "seed": arguments.seed,
         "strategy": getattr(arguments, "strategy", None),
     }

@@ -116,6 +116,7 @@ def describe(problem: PlacementProblem, solution: Solution) -> dict[str, object]
         "lower_bound": solution.lower_bound,
         "relative_gap": solution.relative_gap,
         "seconds": solution.seconds,
+        "cut_by_time": solution.is_cut,
         "spilled_bytes": solution.spilled_bytes,
         "placement": problem.placement(solution.device_of) if solution.device_of else {},
         "warnings": [{"code": code, "message": text} for code, text in solution.warnings],
@@ -125,11 +126,14 @@ def describe(problem: PlacementProblem, solution: Solution) -> dict[str, object]
 
 def _summary(problem: PlacementProblem, solution: Solution) -> str:
     """A few lines for a terminal."""
+    from placer.rendering.text.plan_text import CUT
+
     unit = "bytes" if problem.objective == "transfer" else "s"
+    ended = f"; {CUT}" if solution.is_cut else ""
     lines = [
         f"{len(problem.op_names):,} ops on {len(problem.device_names)} devices, "
         f"objective {problem.objective}",
-        f"{solution.status.value} in {solution.seconds:.1f} s",
+        f"{solution.status.value} in {solution.seconds:.1f} s{ended}",
     ]
     if solution.value is not None:
         bound = "none proven" if solution.lower_bound is None else f"{solution.lower_bound:,.9g}"

@@ -39,7 +39,7 @@ def assemble_plan(
         transfers=tuple(PlannedTransfer(**asdict(row)) for row in metrics.transfers)
         if metrics
         else (),
-        metrics=_metrics(metrics) if metrics else PlanMetrics(),
+        metrics=plan_metrics(metrics) if metrics else PlanMetrics(),
         solver=_answer(formulation, solution),
         unmodelled=dict(Counter(op.op_type for op in ops if workload.costs[op.name].unmodelled)),
         warnings=tuple(_warnings(formulation, solution)),
@@ -99,7 +99,8 @@ def _spilled_bytes(formulation: Formulation, placement: Mapping[str, str]) -> in
     )
 
 
-def _metrics(metrics: Metrics) -> PlanMetrics:
+def plan_metrics(metrics: Metrics) -> PlanMetrics:
+    """What a step takes."""
     return PlanMetrics(
         transfer_bytes=metrics.bytes_of("data", "feed"),
         transfer_count=sum(t.kind in ("data", "feed") for t in metrics.transfers),
@@ -119,6 +120,7 @@ def _answer(formulation: Formulation, solution: Solution) -> SolverAnswer:
         relative_gap=solution.relative_gap,
         seconds=solution.seconds,
         seed=formulation.workload.wanted.seed,
+        cut_by_time=solution.is_cut,
     )
 
 

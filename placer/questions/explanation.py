@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -171,6 +172,8 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
             "with this version"
         )
     require_options(changes)
+    if source == plan.model["path"] and "://" not in source and not os.path.exists(source):
+        raise UsageError(f"the model of the plan is not at {source}: name it with --model MODEL")
     workload = prepare(source, devices, requested_options({**plan.request, **changes}))
     found, known = workload.graph.fingerprint, plan.model["fingerprint"]
     if found != known:
@@ -178,6 +181,8 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
             f"the plan is of another model: its fingerprint is {known[:12]}, that of {source} is "
             f"{found[:12]}; name the right one with --model"
         )
+    if plan.placement:
+        plan.check_ops(workload.graph.ops)
     return workload.with_graph(add_control_edges(workload.graph, plan.control_edges))
 
 

@@ -18,8 +18,12 @@ class SolverParameters:
     workers: int = 0
     """CP-SAT workers; 0 takes one per core, and eight at least: each runs another subsolver."""
     work_limit: int | None = None
-    """Cycles of each heuristic search and deterministic seconds of CP-SAT.  With one worker the
-    answer then depends on the problem and the seed alone, unless the time limit comes first."""
+    """Steps of each search, in place of shares of the time: the answer then depends on the problem,
+    the seed and the workers alone, unless the time limit comes first."""
+
+    def share(self, share: float) -> float:
+        """That share of the time that is left; all of it where work is counted instead."""
+        return share if self.work_limit is None else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,8 @@ class Solution:
     ``unsolvable`` is the problem that is proven infeasible: the given one, maybe with moments
     learned on the way; :func:`placer.solving.conflicts.conflict.explain_conflict` says why it is.
     ``conflict`` says which caps a placement breaks that is here all the same.
+
+    ``is_cut``: the clock ended some part of the search, so that another run may end elsewhere.
     """
 
     status: Status
@@ -46,6 +52,7 @@ class Solution:
     warnings: tuple[tuple[str, str], ...] = ()
     conflict: Conflict | None = None
     unsolvable: PlacementProblem | None = None
+    is_cut: bool = False
 
     @property
     def relative_gap(self) -> float | None:

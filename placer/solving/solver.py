@@ -79,7 +79,7 @@ def solve_by_cp_sat(
     deadline = time.monotonic() + parameters.time_limit_seconds
     if problem.objective == "transfer":
         return _least_transfer(problem, parameters, hint)
-    seconds = _FEASIBILITY_SHARE * parameters.time_limit_seconds
+    seconds = parameters.share(_FEASIBILITY_SHARE) * parameters.time_limit_seconds
     feasible = _unspilled(problem, hint)
     if feasible is None:
         feasible = _least_transfer(problem, replace(parameters, time_limit_seconds=seconds), hint)
@@ -109,11 +109,13 @@ def _least_transfer(
     deadline = time.monotonic() + parameters.time_limit_seconds
     hints = [] if hint is None else [hint]
     can_spill = may_spill(problem)
-    limit = parameters.time_limit_seconds * (_UNSPILLED_SHARE if can_spill else 1.0)
+    limit = parameters.time_limit_seconds * (
+        parameters.share(_UNSPILLED_SHARE) if can_spill else 1.0
+    )
     result = solve_stage(reduce_to_units(problem), parameters, time.monotonic() + limit, hints)
     if can_spill and result.device_of is None:
         result = solve_with_spilling(problem, parameters, deadline, hints, result)
-    elif can_spill and result.status is Status.FEASIBLE:
+    elif can_spill and result.is_cut and result.status is Status.FEASIBLE:
         result = _continue(problem, parameters, deadline, result)
     return _solution(problem, result)
 
@@ -128,7 +130,7 @@ def _continue(
     hints = [] if known.device_of is None else [known.device_of]
     result = solve_stage(reduce_to_units(problem), parameters, deadline, hints)
     bounds = [b for b in (known.lower_bound, result.lower_bound) if b is not None]
-    return replace(result, lower_bound=max(bounds, default=None))
+    return replace(result, lower_bound=max(bounds, default=None), is_cut=True)
 
 
 def _solution(problem: PlacementProblem, result: Solution) -> Solution:

@@ -9,7 +9,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from placer.plan.plan import Plan
-from placer.plan.rows import PlanMetrics, PlannedTransfer, PlanWarning, SolverAnswer
+from placer.plan.rows import (
+    GateVerdict,
+    PlanMetrics,
+    PlannedTransfer,
+    PlanWarning,
+    SolverAnswer,
+)
 from placer.rendering.quantities import (
     card_lines,
     format_bytes,
@@ -34,6 +40,9 @@ FORMAT_WORDS = {
     "graph": "tf.Graph",
 }
 
+CUT = "ended by the time limit: another run may find another placement (--work-limit: the same)"
+"""Of an answer that the clock had a say in."""
+
 _STATUS_WORDS = {
     "OPTIMAL": "proven best",
     "FEASIBLE": "found, not proven best",
@@ -56,6 +65,8 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     """The parts of a plan that a report shows too."""
     blocks: list[RenderableType] = [_quality(plan), _devices(plan, width)]
     blocks += [Text(line, style="dim") for line in card_lines(plan.devices)]
+    if plan.gate:
+        blocks.append(gate_block(plan.gate))
     if plan.placement:
         blocks += [_peaks(plan), _transfers(plan, width)]
     if plan.conflict:
@@ -65,6 +76,14 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     if plan.warnings:
         blocks.append(_warnings(plan.warnings))
     return blocks
+
+
+def gate_block(gate: GateVerdict) -> RenderableType:
+    """Whether the gates let it pass, and why not."""
+    word, style = ("passed", "green") if gate.passed else ("failed", "red")
+    rows: list[tuple[str, RenderableType]] = [("verdict", Text(word, style=style))]
+    rows += [("why", text) for text in gate.failures] + [("note", text) for text in gate.notes]
+    return Facts("Gate", rows)
 
 
 def plan_title(plan: Plan, width: int) -> Title:
@@ -101,8 +120,14 @@ def _quality(plan: Plan) -> RenderableType:
         ]
     if plan.control_edges:
         rows.append(("order", format_count(len(plan.control_edges), "control edge")))
-    rows.append(("search", f"{format_seconds(solver.seconds)}, seed {solver.seed}"))
+    rows.append(("search", _search_line(solver)))
     return Facts("Placement", rows)
+
+
+def _search_line(solver: SolverAnswer) -> str:
+    """How long it took, and whether another run may find something else."""
+    line = f"{format_seconds(solver.seconds)}, seed {solver.seed}"
+    return f"{line}; {CUT}" if solver.cut_by_time else line
 
 
 def quality_text(solver: SolverAnswer) -> str:

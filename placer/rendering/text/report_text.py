@@ -20,7 +20,7 @@ from placer.rendering.quantities import (
 )
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, Rows, model_title
-from placer.rendering.text.plan_text import FORMAT_WORDS, counted, plan_sections
+from placer.rendering.text.plan_text import FORMAT_WORDS, counted, gate_block, plan_sections
 
 _KIND_WORDS = {
     "activation": "activations",
@@ -57,6 +57,8 @@ def report_blocks(report: Report, width: int) -> list[RenderableType]:
     blocks.append(Facts("Placing", _placing_rows(report, width)))
     if report.unknown_shapes:
         blocks.append(_unknown_names(report))
+    if report.gate:
+        blocks.append(gate_block(report.gate))
     if report.plan is not None:
         blocks += plan_sections(report.plan, width)
     return blocks

@@ -18,6 +18,7 @@ class RoundSchedule:
     fitting_share: float = 0.5  # the same, after each round
     baseline_share: float = 0.25  # for baselines, made to fit
     baseline_rounds: int = 6  # for each of them
+    counted_rounds: int = 8  # where work is counted, until something fits
     least_round_seconds: float = 2.0  # to start the solver and find anything
     least_first_seconds: float = 1.0  # before a search along the orders
     most_loosened: int = 9  # times before giving up

@@ -60,8 +60,9 @@ def solve_under_peaks(
     With ``find_lifetimes`` placements are also searched by what devices would hold along the
     orders of the prediction (:mod:`placer.solving.peaks`).
 
-    The time limit covers all rounds.  Status ``UNKNOWN`` with a placement means that this one,
-    the last tried, exceeds a cap; its warnings say by how much.
+    The time limit covers all rounds; with a limit of work they end at the first placement that
+    fits, or after a few.  Status ``UNKNOWN`` with a placement means that this one, the last tried,
+    exceeds a cap; its warnings say by how much.
     """
     rounds = _Rounds(problem, find_peaks, parameters or SolverParameters(), solver)
     rounds.find_lifetimes = find_lifetimes if solver == DEFAULT_SOLVER else None
@@ -84,6 +85,7 @@ class _Rounds:
     - ``overhead_seconds`` is the longest that a prediction took: the next round must leave as much.
     - ``transfer_rounds`` are those for the least transfer, which come first where the objective is
       another one.
+    - ``is_cut``: the clock ended some part of it; ``rounds`` were begun.
     - ``spreads``: to find anything that fits matters more than to find the best, so what is
       reserved on one device is reserved on others too.
     """
@@ -108,6 +110,8 @@ class _Rounds:
         self.overruns: dict[int, DevicePeak] = {}
         self.loosened = 0
         self.finished = False
+        self.is_cut = False
+        self.rounds = 0
         self.overhead_seconds = 0.0
         self.transfer_rounds: _Rounds | None = None
         self.spreads = problem.objective != "transfer"
@@ -122,11 +126,19 @@ class _Rounds:
         """Whether another round begins; the first one always does."""
         if self.unreserved is None and self.infeasible is None:
             return True
-        needed = SCHEDULE.least_round_seconds + self.overhead_seconds
-        return not self.finished and self.seconds_left() >= needed
+        if self.finished or (self.is_counted() and self.rounds >= SCHEDULE.counted_rounds):
+            return False
+        is_late = self.seconds_left() < SCHEDULE.least_round_seconds + self.overhead_seconds
+        self.is_cut = self.is_cut or is_late
+        return not is_late
+
+    def is_counted(self) -> bool:
+        """Whether work ends the rounds, and not the clock."""
+        return self.parameters.work_limit is not None
 
     def run(self) -> None:
         """One round: solve, predict, and keep the placement or tighten."""
+        self.rounds += 1
         solution = self.solve()
         if solution.device_of is None:
             if solution.status is not Status.INFEASIBLE and self.search_along_orders(None):
@@ -162,7 +174,7 @@ class _Rounds:
         """A placement that fits."""
         _LOG.debug("a placement that fits: %s", solution.value)
         self.best = better(self.best, solution)
-        self.finished = solution.value == solution.lower_bound
+        self.finished = self.is_counted() or solution.value == solution.lower_bound
 
     def searches_orders(self) -> bool:
         """Whether a search by what devices hold may come."""
@@ -186,9 +198,12 @@ class _Rounds:
             self.find_lifetimes(),
             find_overruns,
             self.parameters,
-            time.monotonic() + SCHEDULE.orders_share * left,
+            time.monotonic() + self.parameters.share(SCHEDULE.orders_share) * left,
             hint,
+            0.0 if self.unreserved is None else self.unreserved.lower_bound or 0.0,
         )
+        late = self.seconds_left() < SCHEDULE.least_round_seconds or not self.is_counted()
+        self.is_cut = self.is_cut or (late if found is None else found.is_cut)
         if found is None:
             return False
         self.tightened = with_moments(self.tightened, self.overruns.values())
@@ -207,6 +222,7 @@ class _Rounds:
             share = SCHEDULE.first_share
             if self.searches_orders():
                 share, least = SCHEDULE.first_share_of_orders, SCHEDULE.least_first_seconds
+        share = self.parameters.share(share)
         # from the best placement known
         known = self.best or self.last
         solution = solve(
@@ -218,6 +234,7 @@ class _Rounds:
             hint=None if known is None else known.device_of,
             solver=self.solver,
         )
+        self.is_cut = self.is_cut or solution.is_cut
         if self.is_exact() and solution.status is not Status.INFEASIBLE:
             self.unreserved = better_bound(self.unreserved, solution)
         return solution
@@ -234,12 +251,12 @@ class _Rounds:
             self.transfer_rounds.find_lifetimes = self.find_lifetimes
         rounds = self.transfer_rounds
         spent = time.monotonic() - rounds.started
-        rounds.parameters = replace(
-            self.parameters, time_limit_seconds=spent + share * max(0.0, self.seconds_left())
-        )
+        seconds = self.parameters.share(share) * max(0.0, self.seconds_left())
+        rounds.parameters = replace(self.parameters, time_limit_seconds=spent + seconds)
         rounds.tightened = with_rows(rounds.tightened, self.tightened.live_bytes)
         while rounds.best is None and rounds.go_on():
             rounds.run()
+        self.is_cut = self.is_cut or rounds.is_cut
         self.tightened = with_rows(self.tightened, rounds.tightened.live_bytes)
         self.infeasible, self.finished = rounds.infeasible, rounds.infeasible is not None
         if rounds.best is not None and rounds.best.device_of is not None:
@@ -253,8 +270,11 @@ class _Rounds:
         made to fit, for a share of the time."""
         if self.given.objective == "transfer" or self.solver != DEFAULT_SOLVER or self.finished:
             return
-        until = time.monotonic() + share * max(0.0, self.seconds_left())
-        limit = replace(self.parameters, time_limit_seconds=BASELINE_SECONDS)
+        seconds = self.parameters.share(share) * max(0.0, self.seconds_left())
+        until = time.monotonic() + seconds
+        limit = self.parameters
+        if not self.is_counted():
+            limit = replace(limit, time_limit_seconds=BASELINE_SECONDS)
         values = {}
         for name in _TRIED:
             found = solve(self.given, limit, solver=name) if time.monotonic() < until else _UNKNOWN
@@ -262,12 +282,14 @@ class _Rounds:
                 values[name] = found.value
         for name in sorted(values, key=lambda name: values[name]):
             known = None if self.best is None else self.best.value
+            self.is_cut = self.is_cut or time.monotonic() > until
             if time.monotonic() > until or (known is not None and values[name] >= known):
                 return
             rounds = _Rounds(self.given, self.find_peaks, limit, name)
             for _ in range(SCHEDULE.baseline_rounds):
                 if rounds.best is None and rounds.go_on():
                     rounds.run()
+            self.is_cut = self.is_cut or rounds.is_cut
             if rounds.best is not None:
                 self.best = better(self.best, rounds.best)
 
@@ -296,20 +318,22 @@ class _Rounds:
 
     def answer(self) -> Solution:
         """The best placement with what is proven, or why there is none."""
-        seconds = time.monotonic() - self.started
+        return replace(self.found(), seconds=time.monotonic() - self.started, is_cut=self.is_cut)
+
+    def found(self) -> Solution:
+        """The answer without how it was come by."""
         if self.best is not None:
-            return replace(self.proven(self.best), seconds=seconds)
+            return self.proven(self.best)
         if self.infeasible is not None:
-            return replace(self.infeasible, seconds=seconds)
+            return self.infeasible
         if self.last is None:
-            return replace(self.unreserved or _UNKNOWN, seconds=seconds)
+            return self.unreserved or _UNKNOWN
         return replace(
             self.last,
             status=Status.UNKNOWN,
             lower_bound=self.bound_for(self.last),
             warnings=(*self.last.warnings, *overrun_warnings(self.given, self.overruns)),
             conflict=overrun_conflict(self.given, self.overruns),
-            seconds=seconds,
         )
 
     def proven(self, best: Solution) -> Solution:
@@ -317,7 +341,7 @@ class _Rounds:
         bound = self.bound_for(best)
         is_optimal = (
             self.unreserved is not None
-            and self.unreserved.status is Status.OPTIMAL
+            and (self.unreserved.status is Status.OPTIMAL or not best.spilled_bytes)
             and bound == best.value
         )
         return replace(

@@ -77,6 +77,20 @@ class UnitProblem:
             total += net.bytes * len(readers - {device_of_unit[net.producer]})
         return total
 
+    def tie_rank(self, device_of_unit: Sequence[int]) -> tuple[int, float]:
+        """What decides between placements of one value, the least first: the devices in use, then
+        the largest share of a row that one of them takes."""
+        loads = [[0] * self.device_count for _ in self.rows]
+        for load, row in zip(loads, self.rows, strict=True):
+            for weight, device in zip(row.weights, device_of_unit, strict=True):
+                load[device] += weight
+        shares = [
+            used / max(1, cap)
+            for load, row in zip(loads, self.rows, strict=True)
+            for used, cap in zip(load, row.capacity, strict=True)
+        ]
+        return len(set(device_of_unit)), max(shares, default=0.0)
+
     def is_feasible(self, device_of_unit: Sequence[int]) -> bool:
         """Whether every unit is where it may be and every row holds on every device."""
         if any(

@@ -30,17 +30,23 @@ Placement = tuple[int, ...]
 
 
 def first_placement(
-    problem: UnitProblem, hints: Sequence[Sequence[int]], deadline: float
+    problem: UnitProblem, hints: Sequence[Sequence[int]], deadline: float, least: int = 0
 ) -> Placement | None:
     """The best of the ``hints`` that keep all limits and of a few fillings, ``None`` if there is
-    none; after ``deadline`` (of ``time.monotonic()``) no filling is begun but to find any."""
-    found = [(problem.value(hint), tuple(hint)) for hint in hints if problem.is_feasible(hint)]
+    none; after ``deadline`` (of ``time.monotonic()``) no filling is begun but to find any, and none
+    where a placement costs the ``least`` that is possible."""
+    found = [_ranked(problem, tuple(hint)) for hint in hints if problem.is_feasible(hint)]
     for placement in _fillings(problem) if all(problem.allowed) else ():
         if placement is not None and problem.is_feasible(placement):
-            found.append((problem.value(placement), placement))
-        if found and (min(found)[0] == 0 or time.monotonic() > deadline):
+            found.append(_ranked(problem, placement))
+        if found and (min(found)[0] <= least or time.monotonic() > deadline):
             break
-    return _Descent(problem, min(found)[1]).run(deadline) if found else None
+    return _Descent(problem, min(found)[-1]).run(deadline) if found else None
+
+
+def _ranked(problem: UnitProblem, placement: Placement) -> tuple[int, tuple[int, float], Placement]:
+    """The placement after its value, and what decides between those of one value."""
+    return problem.value(placement), problem.tie_rank(placement), placement
 
 
 class _Descent:

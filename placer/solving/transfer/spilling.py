@@ -53,14 +53,15 @@ def solve_with_spilling(
     least = solve_stage(
         reduce_to_units(problem, SpillRules(minimise=True)),
         parameters,
-        now + SCHEDULE.least_spill_share * (deadline - now),
+        now + parameters.share(SCHEDULE.least_spill_share) * (deadline - now),
         hints,
     )
     warnings = list(unspilled.warnings + least.warnings)
     if unspilled.status is not Status.INFEASIBLE:
         warnings.append(UNPROVEN_SPILL)
+    is_cut = unspilled.is_cut or least.is_cut
     if least.device_of is None or least.value is None:
-        return replace(least, warnings=tuple(warnings))
+        return replace(least, warnings=tuple(warnings), is_cut=is_cut)
     if least.status is not Status.OPTIMAL:
         warnings.append(UNPROVEN_LEAST)
     least_bytes = int(least.value)
@@ -78,7 +79,7 @@ def solve_with_spilling(
         [least.device_of, *hints],
     )
     warnings += result.warnings
-    return _qualified(result, warnings)
+    return replace(_qualified(result, warnings), is_cut=is_cut or result.is_cut)
 
 
 def _candidates(
