@@ -16,6 +16,11 @@ from placer.solving.reduction.unit_problem import SpillRules, reduce_to_units
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
 
+CONFINED = (
+    "spill_confined",
+    "the placement was compared with some of those that spill as much, not with all",
+)
+
 _SEARCH = "placer.solving.peaks.search:search_peaks"
 
 
@@ -45,19 +50,26 @@ def solve_along_orders(
     parameters: SolverParameters,
     deadline: float,
     hint: Sequence[int] | None,
+    *,
+    host_bytes: int | None = None,
 ) -> Solution | None:
     """A placement whose predicted peaks keep all caps, or ``None`` if none was found until
     ``deadline`` (of ``time.monotonic()``).
 
-    What the ``hint`` spills may be spilled.  Where the prediction is above what the search went
+    What the ``hint`` spills may be spilled; with ``host_bytes``, anything that may, as long as the
+    host peaks at hardly more than that.  Where the prediction is above what the search went
     by, the caps of the next search are lower.
     """
     spilled = frozenset([] if hint is None else spilled_ops(problem, hint))
     rules = SpillRules(candidates=spilled) if spilled else None
+    if host_bytes is not None:
+        rules = SpillRules()
     units = reduce_to_units(replace(problem, live_bytes=()), rules)
     if not all(units.allowed):
         return None
     capacity = [int(_SCHEDULE.margin * cap) for cap in problem.capacity_bytes]
+    if host_bytes is not None:
+        capacity[problem.host] = min(capacity[problem.host], host_bytes)
     known = [] if hint is None else [units.project(hint)]
     share, overhead = _SCHEDULE.first_share, 0.0
     for _ in range(_SCHEDULE.most_tries):
@@ -79,7 +91,10 @@ def solve_along_orders(
                 device_of=device_of,
                 value=scored.transfer_bytes,
                 spilled_bytes=scored.spilled_bytes,
-                warnings=found.warnings,
+                warnings=(
+                    *found.warnings,
+                    *([CONFINED] if spilled_ops(problem, device_of) else []),
+                ),
             )
         capacity = [
             cap - int(_SCHEDULE.too_much * max(0, over))
