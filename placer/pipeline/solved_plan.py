@@ -100,6 +100,7 @@ def _metrics(metrics: Metrics) -> PlanMetrics:
 
 
 def _answer(formulation: Formulation, solution: Solution) -> SolverAnswer:
+    is_placed = solution.device_of is not None
     return SolverAnswer(
         status=solution.status.value,
         objective=formulation.problem.objective,
@@ -108,6 +109,8 @@ def _answer(formulation: Formulation, solution: Solution) -> SolverAnswer:
         relative_gap=solution.relative_gap,
         seconds=solution.seconds,
         seed=formulation.workload.wanted.seed,
+        spill_allowance_bytes=solution.spill_allowance_bytes if is_placed else None,
+        spill_footprint_bytes=solution.spilled_bytes if is_placed else None,
     )
 
 

@@ -84,7 +84,12 @@ class PlanMetrics(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SolverAnswer(Row):
-    """How good the placement is: ``lower_bound`` is proven, ``None`` where none is."""
+    """How good the placement is: ``lower_bound`` is proven, ``None`` where none is.
+
+    Status and bound speak of the placements whose ops on the host have a footprint (resident and
+    temporary bytes, and what they write) of at most ``spill_allowance_bytes``, pinned ones
+    included, those without a GPU kernel and fed ones not; ``spill_footprint_bytes`` is what this
+    one has.  Both are ``None`` where nothing is placed."""
 
     status: str
     objective: str
@@ -93,6 +98,8 @@ class SolverAnswer(Row):
     relative_gap: float | None
     seconds: float
     seed: int
+    spill_allowance_bytes: int | None = None
+    spill_footprint_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

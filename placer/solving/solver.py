@@ -15,7 +15,7 @@ from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.throughput.problem import to_loads
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
-from placer.solving.transfer.spilling import may_spill, solve_within, solve_with_spilling
+from placer.solving.transfer.spilling import may_spill, solve_with_spilling, solve_within
 
 Hint = Sequence[int] | None
 SolverFunction = Callable[[PlacementProblem, SolverParameters, Hint], Solution]

@@ -1,7 +1,7 @@
 """What goes to the host when the accelerators cannot hold everything.
 
-Ops take of a *spill allowance* what ``spill_bytes`` of the problem says.  The question is always the
-least transfer among the placements within an allowance, and every status and bound is about it:
+Ops take of a *spill allowance* what ``spill_bytes`` of the problem says.  The question is always
+the least transfer among the placements within an allowance; every status and bound is about it:
 
 1. What was asked to the host, P, and nothing else.  If that has no placement,
 2. the least S that a placement takes, and then

@@ -85,8 +85,8 @@ def ask_more(problem: PlacementProblem, rng: random.Random) -> PlacementProblem:
 
 @pytest.mark.usefixtures("perfect_child")
 def test_a_request_more_never_lowers_the_least_within_an_allowance() -> None:
-    """1,000 problems with up to three requests, one after the other, all with one allowance: what is
-    proven only rises, and is the least of all placements."""
+    """1,000 problems with up to three requests, one after the other, all with one allowance: what
+    is proven only rises, and is the least of all placements."""
     asked = 0
     for seed in range(1_000):
         rng = random.Random(seed)
@@ -127,9 +127,8 @@ def peak_finder(problem: PlacementProblem, hidden: Sequence[dict[int, int]]) -> 
 
 @pytest.mark.usefixtures("perfect_child")
 def test_what_is_proven_under_peaks_is_the_least_within_the_printed_allowance() -> None:
-    """300 problems whose peaks are hidden from them: no bound above the least of all placements that
-    keep the caps and the allowance that is printed; wherever the host alone keeps its cap, there
-    is a placement."""
+    """300 problems whose peaks are hidden from them: no bound above the least of all placements
+    that keep the caps and the allowance that is printed; wherever one exists, one is found."""
     spilled = 0
     for seed in range(300):
         rng = random.Random(seed)
