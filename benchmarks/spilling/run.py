@@ -4,8 +4,8 @@
 
 Ten graphs of ``benchmarks/graphs.py``, built into ``FOLDER`` if they are not there, each placed by
 ``placer place --spill auto`` on two GPUs whose caps are shares of the peak that one device alone
-would have, from roomy to a fifth.  Every request ends in a row of a table; the exit code is 1 if one
-has no plan.
+would have, from roomy to a fifth.  Every request is a row of a table; the exit code is 1 if one has
+no plan.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
-from placer.plan.rows import SolverAnswer
 from placer.plan.request import DeviceFunction, Options
 from placer.plan.results import Summarised
+from placer.plan.rows import SolverAnswer
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES
