@@ -141,8 +141,9 @@ def _continue(
 def _solution(problem: PlacementProblem, result: Solution) -> Solution:
     """The solution with its value taken from the scorer, which knows no solver."""
     if result.device_of is None:
-        infeasible = result.status is Status.INFEASIBLE
-        return replace(result, unsolvable=problem if infeasible else None)
+        # a given allowance is no element of a conflict
+        is_told = result.status is Status.INFEASIBLE and problem.spill_allowance_bytes is None
+        return replace(result, unsolvable=problem if is_told else None)
     device_of = settle_signals(problem, result.device_of)
     scored = score(problem, device_of)
     if scored.violations:

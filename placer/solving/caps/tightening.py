@@ -108,7 +108,8 @@ class _Rounds:
         self.unreserved: list[Solution] = []
         self.net: Solution | None = None
         self.net_bytes = 0
-        self.has_net = not may_spill(problem) or solver != DEFAULT_SOLVER
+        is_free = may_spill(problem) and problem.spill_allowance_bytes is None
+        self.has_net = not is_free or solver != DEFAULT_SOLVER
         self.lifetimes: PossibleLifetimes | None = None
         self.infeasible: Solution | None = None
         self.best: Solution | None = None
@@ -137,7 +138,8 @@ class _Rounds:
         """One round: solve, predict, and keep the placement or tighten."""
         solution = self.solve()
         if solution.device_of is None:
-            if solution.status is not Status.INFEASIBLE and self.search_along_orders(None):
+            is_open = solution.status is not Status.INFEASIBLE
+            if is_open and (self.search_along_orders(None) or self.spill_more()):
                 return
             self.loosen(solution)
             return
@@ -149,7 +151,7 @@ class _Rounds:
         self.last = solution
         if self.search_along_orders(hint):
             return
-        if self.best is None and self.spill_more():
+        if self.spill_more():
             return
         self.tightened = tighten(
             self.tightened, solution.device_of, self.overruns, cautious=self.loosened > 0
@@ -175,7 +177,7 @@ class _Rounds:
         self.best = better(self.best, solution)
         self.finished = solution.value == solution.lower_bound
 
-    def spread_net(self) -> None:
+    def find_net(self) -> None:
         """The host alone, predicted once."""
         if self.has_net:
             return
@@ -188,8 +190,11 @@ class _Rounds:
             self.net = host_alone(self.given, device_of)
 
     def spill_more(self) -> bool:
-        """Whether a placement that fits is found when the host takes less and less than all."""
-        self.spread_net()
+        """Whether a placement that fits is found, if there was none, when the host takes less and
+        less than all."""
+        if self.best is not None:
+            return False
+        self.find_net()
         if self.net is None or self.find_lifetimes is None:
             return False
         for size in host_memories(self.given, self.net_bytes):
@@ -208,7 +213,8 @@ class _Rounds:
         if self.find_lifetimes is None or not self.searches_orders():
             return False
         self.searches_left -= 1
-        return self.search_with(None, SCHEDULE.orders_share if self.has_net else 0.5, hint)
+        share = SCHEDULE.orders_share if self.has_net else SCHEDULE.unspilled_orders_share
+        return self.search_with(None, share, hint)
 
     def search_with(
         self, host_bytes: int | None, share: float, hint: Sequence[int] | None = None
@@ -329,8 +335,9 @@ class _Rounds:
     def loosen(self, solution: Solution) -> None:
         """No placement: end, or retry with half of what was reserved, at last with nothing; first
         with a larger spill allowance."""
-        if self.tightened.spill_allowance_bytes is not None:
-            self.tightened = replace(self.tightened, spill_allowance_bytes=None)
+        given = self.given.spill_allowance_bytes
+        if self.tightened.spill_allowance_bytes != given:
+            self.tightened = replace(self.tightened, spill_allowance_bytes=given)
             return
         if self.is_exact():
             self.finished = True
@@ -353,7 +360,7 @@ class _Rounds:
             return replace(self.proven(self.best), seconds=seconds)
         if self.infeasible is not None:
             return replace(self.infeasible, seconds=seconds)
-        self.spread_net()
+        self.find_net()
         if self.net is not None:
             return replace(self.proven(self.net), seconds=seconds)
         if self.last is None:
