@@ -37,7 +37,7 @@ def test_tables_go_to_the_host_and_only_looked_up_rows_cross():
 
 
 def test_a_pin_more_does_not_beat_what_is_proven_of_the_recommender():
-    """The slices of the ids beside their tables: whoever asks for it gets what was found without."""
+    """The slices of the ids beside their tables: asking for it finds what was found without."""
     import placer
 
     example = load("embeddings_on_the_host")
