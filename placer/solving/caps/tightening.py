@@ -151,7 +151,8 @@ class _Rounds:
         self.last = solution
         if self.search_along_orders(hint):
             return
-        if self.spill_more():
+        must_spill = bool(spilled_ops(self.given, hint)) or not self.searches_orders()
+        if must_spill and self.spill_more():
             return
         self.tightened = tighten(
             self.tightened, solution.device_of, self.overruns, cautious=self.loosened > 0
