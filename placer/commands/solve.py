@@ -118,6 +118,7 @@ def describe(problem: PlacementProblem, solution: Solution) -> dict[str, object]
         "seconds": solution.seconds,
         "cut_by_time": solution.is_cut,
         "spilled_bytes": solution.spilled_bytes,
+        "spill_allowance_bytes": solution.spill_allowance_bytes,
         "placement": problem.placement(solution.device_of) if solution.device_of else {},
         "warnings": [{"code": code, "message": text} for code, text in solution.warnings],
         "conflict": solution.conflict.to_json() if solution.conflict else {},
@@ -138,6 +139,11 @@ def _summary(problem: PlacementProblem, solution: Solution) -> str:
     if solution.value is not None:
         bound = "none proven" if solution.lower_bound is None else f"{solution.lower_bound:,.9g}"
         lines.append(f"value {solution.value:,.9g} {unit}, lower bound {bound}")
+    if solution.device_of is not None and solution.spill_allowance_bytes:
+        lines.append(
+            f"spilled {solution.spilled_bytes:,} bytes, allowance "
+            f"{solution.spill_allowance_bytes:,}"
+        )
     if solution.device_of is not None:
         counts = [solution.device_of.count(d) for d in range(len(problem.device_names))]
         named = zip(problem.device_names, counts, strict=True)

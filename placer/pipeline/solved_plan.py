@@ -112,6 +112,7 @@ def plan_metrics(metrics: Metrics) -> PlanMetrics:
 
 
 def _answer(formulation: Formulation, solution: Solution) -> SolverAnswer:
+    is_placed = solution.device_of is not None
     return SolverAnswer(
         status=solution.status.value,
         objective=formulation.problem.objective,
@@ -121,6 +122,8 @@ def _answer(formulation: Formulation, solution: Solution) -> SolverAnswer:
         seconds=solution.seconds,
         seed=formulation.workload.wanted.seed,
         cut_by_time=solution.is_cut,
+        spill_allowance_bytes=solution.spill_allowance_bytes if is_placed else None,
+        spill_footprint_bytes=solution.spilled_bytes if is_placed else None,
     )
 
 

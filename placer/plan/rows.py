@@ -92,6 +92,11 @@ class PlanMetrics(Row):
 class SolverAnswer(Row):
     """How good the placement is: ``lower_bound`` is proven, ``None`` where none is.
 
+    Status and bound speak of the placements whose ops on the host have a footprint (resident and
+    temporary bytes, and what they write) of at most ``spill_allowance_bytes``, pinned ones
+    included, those without a GPU kernel and fed ones not; ``spill_footprint_bytes`` is what this
+    one has.  Both are ``None`` where nothing is placed.
+
     ``cut_by_time``: the clock ended some part of the search, so that another run may end at another
     placement; else the same request gives the same plan on the same machine.
     """
@@ -104,6 +109,8 @@ class SolverAnswer(Row):
     seconds: float
     seed: int
     cut_by_time: bool = False
+    spill_allowance_bytes: int | None = None
+    spill_footprint_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

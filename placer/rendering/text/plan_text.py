@@ -70,7 +70,8 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     if plan.placement:
         blocks += [_peaks(plan), _transfers(plan, width)]
     if plan.conflict:
-        blocks.append(render_conflict(plan.conflict))
+        is_proven = plan.solver.status == "INFEASIBLE"
+        blocks.append(render_conflict(plan.conflict, is_proven=is_proven))
     if plan.unmodelled:
         blocks.append(_unmodelled(plan.unmodelled))
     if plan.warnings:
@@ -108,10 +109,12 @@ def model_line(plan: Plan) -> str:
 def _quality(plan: Plan) -> RenderableType:
     solver, metrics = plan.solver, plan.metrics
     status = solver.status
-    style = {"OPTIMAL": "green", "FEASIBLE": "green", "INFEASIBLE": "red"}.get(status, "yellow")
+    style = {"OPTIMAL": "green", "FEASIBLE": "cyan", "INFEASIBLE": "red"}.get(status, "yellow")
     rows: list[tuple[str, RenderableType]] = [
-        ("status", Text(f"{status} ({_STATUS_WORDS[status]})", style=style)),
+        ("status", Text(f"{status} ({_STATUS_WORDS[status]}{within_allowance(solver)})", style)),
     ]
+    if spilled := spill_text(solver):
+        rows.append(("spill", spilled))
     if plan.placement:
         rows += [
             (solver.objective, quality_text(solver)),
@@ -139,6 +142,22 @@ def quality_text(solver: SolverAnswer) -> str:
     if gap is None:
         return f"{amount(value)}, lower bound {amount(bound)}"
     return f"{amount(value)}, lower bound {amount(bound)}, gap {gap:.1%}"
+
+
+def within_allowance(solver: SolverAnswer) -> str:
+    """What a proof is limited to where ops with a GPU kernel are on the host."""
+    is_limited = solver.status == "OPTIMAL" and solver.spill_allowance_bytes
+    return " within the spill allowance" if is_limited else ""
+
+
+def spill_text(solver: SolverAnswer) -> str:
+    """What is on the host although a GPU could run it, and what was allowed; ``""`` if nothing."""
+    if not solver.spill_allowance_bytes or solver.spill_footprint_bytes is None:
+        return ""
+    return (
+        f"a footprint of {format_bytes(solver.spill_footprint_bytes)} of ops with a GPU kernel is "
+        f"on the host, allowance {format_bytes(solver.spill_allowance_bytes)}"
+    )
 
 
 def _transfer_totals(plan: Plan) -> str:
