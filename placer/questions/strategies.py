@@ -48,7 +48,6 @@ from placer.strategies.requests import (
     StrategyRequest,
     equal_groups,
     group_alone,
-    part_devices,
     tower_groups,
 )
 
@@ -223,7 +222,7 @@ def _one_placement(batch: _Batch) -> StrategyRow:
 
 def _divided_rows(batch: _Batch) -> Iterator[StrategyRow]:
     """All that divide the batch, as many as its size and the devices allow."""
-    count = len(part_devices(batch.cluster))
+    count = len(batch.cluster.workers)
     if count > 1:
         yield _side_by_side(batch, StrategyRequest(kind=TOWERS, parts=count))
     for towers in equal_groups(count):

@@ -58,7 +58,7 @@ def with_default_parts(asked: StrategyRequest, cluster: Cluster) -> StrategyRequ
     """``asked`` with the number of parts that it makes on ``cluster``, unless trials show it."""
     if asked.parts is not None or tries_several(asked):
         return asked
-    count = len(part_devices(cluster))
+    count = len(cluster.workers)
     return replace(asked, parts=PIECES_PER_STAGE * count if asked.kind == PIPELINE else count)
 
 
@@ -74,7 +74,7 @@ def choose_plan(
     if asked.kind == MICRO_BATCHES:
         most = min(examples or MOST_PARTS, MOST_PARTS)
         return fewest_parts(lambda parts: attempt(f"{MICRO_BATCHES}:{parts}"), most)[1]
-    plans = [attempt(f"{HYBRID}:{parts}") for parts in hybrid_towers(len(part_devices(cluster)))]
+    plans = [attempt(f"{HYBRID}:{parts}") for parts in hybrid_towers(len(cluster.workers))]
     return min(plans, key=lambda plan: (not plan.fits, _step_seconds(plan)))
 
 
@@ -142,7 +142,7 @@ def tower_groups(asked: StrategyRequest, cluster: Cluster) -> list[list[str]]:
 
     Raises :class:`UsageError` if there are not as many.
     """
-    names, parts = part_devices(cluster), asked.parts or 0
+    names, parts = cluster.workers, asked.parts or 0
     if asked.kind == HYBRID and parts not in hybrid_towers(len(names)):
         known = ", ".join(f"hybrid:{number}" for number in hybrid_towers(len(names)))
         raise UsageError(
@@ -156,7 +156,7 @@ def tower_groups(asked: StrategyRequest, cluster: Cluster) -> list[list[str]]:
             f"name more, or use --strategy micro-batches"
         )
     size = len(names) // parts if asked.kind == HYBRID else 1
-    return [names[number * size : (number + 1) * size] for number in range(parts)]
+    return [list(names[number * size : (number + 1) * size]) for number in range(parts)]
 
 
 def group_alone(cluster: Cluster, group: Collection[str]) -> Cluster:
@@ -172,7 +172,7 @@ def division_of(
 
     ``stages`` is the placement of one part on the first of the groups of a hybrid.
     """
-    accelerators, parts = part_devices(cluster), asked.parts or 1
+    accelerators, parts = cluster.workers, asked.parts or 1
     if asked.kind in (TOWERS, HYBRID):
         groups = tower_groups(asked, cluster)
         if stages is None:
@@ -188,9 +188,3 @@ def division_of(
         )
     in_flight = len(accelerators) if asked.kind == PIPELINE else 1
     return Division(parts=parts, in_flight=in_flight) if parts > 1 else None
-
-
-def part_devices(cluster: Cluster) -> list[str]:
-    """The devices that parts of a batch run on: the accelerators, or all if there is none."""
-    found = [device.name for device in cluster.devices if device.type != "CPU"]
-    return found or [device.name for device in cluster.devices]
