@@ -4,8 +4,8 @@ devices, and which number of parts is best.  Parts that take turns are also call
 - ``micro-batches:N``: N parts one after the other; ``micro-batches`` alone, or ``:auto``, as few as
   fit the caps.
 - ``towers:N``: N parts side by side, each on an accelerator of its own (by default on all).
-- ``pipeline:N``: the layers in stages on all accelerators, N parts through them, as many in flight
-  as there are stages (by default four parts per stage).
+- ``pipeline:N``: the layers in stages on all accelerators, N parts through them, one more in flight
+  than there are stages, as one is under way between two (by default four parts per stage).
 - ``hybrid:R``: R towers, each on as many accelerators as there are for it (by default what is
   predicted to be fastest).
 """
@@ -54,12 +54,17 @@ def read_strategy(text: str) -> StrategyRequest:
     return StrategyRequest(kind=kind, parts=None if automatic else int(count))
 
 
-def with_default_parts(asked: StrategyRequest, cluster: Cluster) -> StrategyRequest:
-    """``asked`` with the number of parts that it makes on ``cluster``, unless trials show it."""
+def with_default_parts(
+    asked: StrategyRequest, cluster: Cluster, examples: int | None
+) -> StrategyRequest:
+    """``asked`` with the number of parts that it makes of so many ``examples`` on ``cluster``,
+    unless trials show it."""
     if asked.parts is not None or tries_several(asked):
         return asked
     count = len(cluster.workers)
-    return replace(asked, parts=PIECES_PER_STAGE * count if asked.kind == PIPELINE else count)
+    if asked.kind == PIPELINE:
+        count = min(PIECES_PER_STAGE * count, examples or PIECES_PER_STAGE * count)
+    return replace(asked, parts=count)
 
 
 def choose_plan(
@@ -186,5 +191,5 @@ def division_of(
             f"--strategy {asked} needs two accelerators or more, one for each stage; --devices has "
             f"{len(accelerators)}: name more, or use --strategy micro-batches"
         )
-    in_flight = len(accelerators) if asked.kind == PIPELINE else 1
+    in_flight = len(accelerators) + 1 if asked.kind == PIPELINE else 1
     return Division(parts=parts, in_flight=in_flight) if parts > 1 else None
