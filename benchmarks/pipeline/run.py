@@ -162,9 +162,7 @@ def training(cluster: Path, weights: Sequence[Any], x: Any) -> tuple[Way, Way]:
         )
         program = step.get_concrete_function(x)
         objective = "throughput" if pieces > 1 else "step-time"
-        plan = placer.place(
-            program, cluster, objective=objective, time_limit=SEARCH_SECONDS
-        )
+        plan = placer.place(program, cluster, objective=objective, time_limit=SEARCH_SECONDS)
         steps.append(placed(program, plan, x))
     return steps[0], steps[1]
 

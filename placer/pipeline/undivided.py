@@ -40,9 +40,7 @@ def warn_if_slower(plan: Plan, source: Any, devices: str | Path, wanted: Options
     return replace(plan, warnings=(*plan.warnings, warning))
 
 
-def fastest_whole(
-    source: Any, devices: str | Path, wanted: Options
-) -> tuple[float, str] | None:
+def fastest_whole(source: Any, devices: str | Path, wanted: Options) -> tuple[float, str] | None:
     """The least predicted step in seconds of the whole batch, and the name of the baseline that
     places it so; ``None`` if none of them fits the caps."""
     # numpy: a bare report needs none

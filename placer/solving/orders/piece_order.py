@@ -45,6 +45,9 @@ _Key = tuple[int, int, str]
 
 _ARRIVES, _ENDS = 0, 1
 
+_CLEARLY = 0.99
+"""Of the step as it comes: what gains less is not worth holding ops back."""
+
 
 @dataclass(slots=True, kw_only=True)
 class _Segment:
@@ -65,7 +68,8 @@ def order_pieces(
 ) -> tuple[ControlEdge, ...]:
     """The control edges by which the pieces of ``graph`` go through their devices one by one.
 
-    None where the step is not predicted to be shorter with them, or where there are no pieces.
+    None where the step is not predicted to be clearly shorter with them, as where pieces take turns,
+    and where there are no pieces.
     """
     segments = _find_segments(graph, costs, placement, cluster)
     if not segments:
@@ -82,7 +86,8 @@ def order_pieces(
         return ()
     ordered = add_control_edges(graph, edges)
     known = costs, placement, cluster
-    return edges if _step_seconds(ordered, *known) < _step_seconds(graph, *known) else ()
+    gains = _step_seconds(ordered, *known) < _CLEARLY * _step_seconds(graph, *known)
+    return edges if gains else ()
 
 
 def _find_segments(
@@ -142,9 +147,7 @@ def _arrivals(
         yield source, 0.0 if local else transfer_seconds(size, link)
 
 
-def _schedule(
-    segments: Mapping[_Key, _Segment], workers: Sequence[str]
-) -> dict[str, list[_Key]]:
+def _schedule(segments: Mapping[_Key, _Segment], workers: Sequence[str]) -> dict[str, list[_Key]]:
     """What each of the ``workers`` runs one after the other; other devices take all that comes."""
     waiting = {key: segment.waiting for key, segment in segments.items()}
     arrival = dict.fromkeys(segments, 0.0)
