@@ -68,8 +68,8 @@ def order_pieces(
 ) -> tuple[ControlEdge, ...]:
     """The control edges by which the pieces of ``graph`` go through their devices one by one.
 
-    None where the step is not predicted to be clearly shorter with them, as where pieces take turns,
-    and where there are no pieces.
+    None where the step is not predicted to be clearly shorter with them, as where the pieces take
+    turns, and where there are no pieces.
     """
     segments = _find_segments(graph, costs, placement, cluster)
     if not segments:

@@ -30,10 +30,19 @@ def edges_of_placement(
     Those that it was ``searched_with`` are a last resort: they may join ops of two devices, which
     takes a signal between them.
     """
+    caps = {device.name: device.usable_bytes for device in cluster.devices}
+    names = [device.name for device in cluster.devices]
+
+    def excess(edges: tuple[ControlEdge, ...]) -> int:
+        ordered = add_control_edges(graph, edges)
+        ranges = predict_peak_ranges(ordered, costs, placement, names, cluster.host.name)
+        return excess_bytes(ranges, caps)
+
     pipelined = order_pieces(graph, costs, placement, cluster)
+    if pipelined and (over := excess(pipelined)) and over > excess(()):
+        pipelined = ()
     if order == FREE:
         return pipelined
-    caps = {device.name: device.usable_bytes for device in cluster.devices}
     found = order_for_memory(
         add_control_edges(graph, pipelined),
         costs,
@@ -43,11 +52,8 @@ def edges_of_placement(
     )
     if not excess_bytes(found.after, caps):
         return (*pipelined, *found.edges)
-    names = [device.name for device in cluster.devices]
-    searched = add_control_edges(graph, searched_with)
-    ranges = predict_peak_ranges(searched, costs, placement, names, cluster.host.name)
     return (
         searched_with
-        if excess_bytes(ranges, caps) < excess_bytes(found.after, caps)
+        if excess(searched_with) < excess_bytes(found.after, caps)
         else (*pipelined, *found.edges)
     )
