@@ -39,8 +39,10 @@ DEVICES = ("CPU:0", "CPU:1")
 LINK = Link(bandwidth=1e12, latency=20e-6)
 """A tensor is handed over, not copied; another thread has to wake up for it."""
 
-ROUNDS = 9
-SEARCH_SECONDS = 8.0
+ROUNDS = 15
+SEARCH_SECONDS = 10.0
+STAGES = {f"*layer_{layer}/*": DEVICES[2 * layer // LAYERS] for layer in range(LAYERS)}
+"""Half of the layers each, with their gradients, for the training step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +119,7 @@ def fit_devices(out: Path, kernels: Any) -> Path:
     files = []
     for name in ("forward", "backward"):
         with tf.Graph().as_default() as graph:
-            constants = [tf.constant(kernel) for kernel in kernels[:2]]
+            constants = [tf.constant(kernel) for kernel in kernels]
             x = tf.compat.v1.placeholder(tf.float32, (None, WIDTH), name="x")
             if name == "forward":
                 found = [forward(x, constants)]
@@ -128,7 +130,7 @@ def fit_devices(out: Path, kernels: Any) -> Path:
         path = out / f"{name}.pb"
         path.write_bytes(graph.as_graph_def().SerializeToString())
         files += [
-            placer.profile(path, batch_size=size, threads=1, steps=12)
+            placer.profile(path, batch_size=size, threads=1, steps=8)
             for size in (BATCH // PIECES, BATCH)
         ]
     fitted = calibrate(files)
@@ -161,8 +163,8 @@ def training(cluster: Path, weights: Sequence[Any], x: Any) -> tuple[Way, Way]:
             variables=weights,
         )
         program = step.get_concrete_function(x)
-        objective = "throughput" if pieces > 1 else "step-time"
-        plan = placer.place(program, cluster, objective=objective, time_limit=SEARCH_SECONDS)
+        request = {"pins": STAGES} if pieces > 1 else {"objective": "step-time"}
+        plan = placer.place(program, cluster, time_limit=SEARCH_SECONDS, **request)
         steps.append(placed(program, plan, x))
     return steps[0], steps[1]
 
