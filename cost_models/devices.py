@@ -82,6 +82,12 @@ class Cluster:
         """``CPU:0``, where fed values arrive and fetched ones go."""
         return self.device("CPU:0")
 
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """The names of the accelerators, or of all devices if there is none."""
+        found = tuple(device.name for device in self.devices if device.type != "CPU")
+        return found or tuple(device.name for device in self.devices)
+
     def link(self, source: str, target: str) -> Link:
         """The link from device ``source`` to device ``target``."""
         return self.links.get((source, target), self.default_link)

@@ -40,7 +40,7 @@ class Plan(Page):
 
     ``placement`` maps every op of the flat graph to a device name, ``variables`` every variable.
     ``control_edges`` are pairs of ops, the second of which waits for the first: they keep memory
-    low (:mod:`placer.solving.orders.memory_order`).
+    low, or the pieces of a batch in a pipeline (:mod:`placer.solving.orders`).
     ``gate`` is the verdict of the gates that were asked for.
     ``request`` are the options that the plan was made with, as far as JSON holds them.
     ``step`` predicts one step op by op, for pictures; a plan out of a file has none.
