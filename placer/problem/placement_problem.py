@@ -79,6 +79,10 @@ class PlacementProblem:
     it busy (empty: one, and yes).  With ``multicast`` a sender pays for the dearest receiver of a
     tensor only; TensorFlow sends to each in turn.
 
+    ``may_follow`` are the ops, in whole groups, that go to the host beside its ops where the rule of
+    :mod:`placer.solving.following` says so; those that follow what is on the host in every
+    placement have the host in ``allowed`` already, and are not among them.
+
     Why an op is confined, for :mod:`placer.solving.conflicts.conflict` (``allowed`` and ``group``
     have all of it in them already, and every field may be empty): ``requests`` are what could be
     dropped; ``unconfined`` maps ops to the devices that they could use if nobody had asked for
@@ -113,6 +117,7 @@ class PlacementProblem:
     unconfined: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     colocation: tuple[int, ...] = ()
     working_set_bytes: tuple[int, ...] = ()
+    may_follow: tuple[int, ...] = ()
 
     def footprint_bytes(self) -> tuple[int, ...]:
         """Per op, its resident bytes, those of the tensors it produces, and the most it needs at
@@ -189,6 +194,7 @@ def _check_numbers(problem: PlacementProblem) -> None:
     if min(sizes, default=0) < 0:
         raise UsageError(f"a size is {min(sizes)} bytes; sizes cannot be negative")
     _check_known("a moment names op", chain.from_iterable(problem.live_bytes), ops)
+    _check_known("may_follow names op", problem.may_follow, ops)
 
 
 def _check_known(what: str, numbers: Iterable[int], known: range) -> None:
@@ -241,7 +247,7 @@ def from_json(text: str) -> PlacementProblem:
     )
     for name in ("op_names", "device_names"):
         _require(str, name, data[name])
-    for name in ("group", "colocation", "capacity_bytes"):
+    for name in ("group", "colocation", "capacity_bytes", "may_follow"):
         _require(int, name, data.get(name, ()))
     for row in data.get("requests", ()):
         _require(int, "a request", [*row.get("ops", ()), *row.get("devices", ())])
