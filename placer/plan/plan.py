@@ -33,6 +33,8 @@ class Plan(Page):
     ``placement`` maps every op of the flat graph to a device name, ``variables`` every variable.
     ``control_edges`` are pairs of ops, the second of which waits for the first: they keep memory
     low (:mod:`placer.solving.orders.memory_order`).
+    ``followers`` are the ops that are on the host beside its ops, and are not spilled
+    (:mod:`placer.solving.following`).
     ``request`` are the options that the plan was made with, as far as JSON holds them.
     ``step`` predicts one step op by op, for pictures; a plan out of a file has none.
     """
@@ -49,6 +51,7 @@ class Plan(Page):
     warnings: tuple[PlanWarning, ...] = ()
     conflict: Conflict | None = None
     control_edges: tuple[tuple[str, str], ...] = ()
+    followers: tuple[str, ...] = ()
     request: Mapping[str, Any] = field(default_factory=dict)
     tensorflow_version: str = ""
     tool_version: str = ""
@@ -143,6 +146,7 @@ class Plan(Page):
             data["conflict"] = Conflict.from_json(data["conflict"])
         edges = data.get("control_edges", ())
         data["control_edges"] = tuple((before, after) for before, after in edges)
+        data["followers"] = tuple(data.get("followers", ()))
         return cls(**data)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:

@@ -1,5 +1,5 @@
 """Who may follow its neighbours to the host: groups that nobody asked for anywhere, that keep
-nothing from step to step but constants, and that a CPU runs in a known time."""
+nothing from step to step but small constants, and that a CPU runs in a known time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cost_models.op_info import OpInfo, ask_once
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import REF_VARIABLES
 from placer.problem.constraints import Constraints
+from placer.problem.grouping import SMALL_CONSTANT_BYTES
 
 
 def free_ops(
@@ -19,14 +20,14 @@ def free_ops(
 ) -> Iterator[str]:
     """The ops of these groups, group by group.
 
-    Variables, tables and all that reads or writes them are none of them: state moves only if it
-    must spill, and a training step's updates stay where its weights are.
+    Variables, tables, large constants and all that touches a handle are none of them: they move only
+    if they must spill, and a training step's updates stay where its weights are.
     """
-    light = ask_once(_runs_anywhere, graph.infos)
+    anywhere = ask_once(_runs_anywhere, graph.infos)
     able = {
         op.name
-        for op, is_light in zip(graph.ops.values(), light, strict=True)
-        if is_light and _has_time(costs[op.name]) and _bodies_run(op, graph.functions)
+        for op, runs_anywhere in zip(graph.ops.values(), anywhere, strict=True)
+        if runs_anywhere and _is_light(costs[op.name]) and _bodies_run(op, graph.functions)
     }
     for group, may_spill in zip(constraints.groups, constraints.spillable, strict=True):
         if may_spill and able.issuperset(group.ops):
@@ -41,8 +42,10 @@ def _runs_anywhere(info: OpInfo) -> bool:
     return not touches_state and kernels.has_cpu_kernel(info)
 
 
-def _has_time(cost: OpCost) -> bool:
-    return not cost.unmodelled or not cost.measured_seconds.keys().isdisjoint(("", "CPU"))
+def _is_light(cost: OpCost) -> bool:
+    """Whether the op keeps no more than a small constant, and its time on a CPU is known."""
+    has_time = not cost.unmodelled or not cost.measured_seconds.keys().isdisjoint(("", "CPU"))
+    return has_time and cost.persistent_bytes <= SMALL_CONSTANT_BYTES
 
 
 def _bodies_run(op: Op, functions: Mapping[str, OpGraph]) -> bool:

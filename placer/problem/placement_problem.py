@@ -79,9 +79,9 @@ class PlacementProblem:
     it busy (empty: one, and yes).  With ``multicast`` a sender pays for the dearest receiver of a
     tensor only; TensorFlow sends to each in turn.
 
-    ``may_follow`` are the ops, in whole groups, that go to the host beside its ops where the rule of
-    :mod:`placer.solving.following` says so; those that follow what is on the host in every
-    placement have the host in ``allowed`` already, and are not among them.
+    ``followers`` are ops, in whole groups, that have the host in ``allowed`` because they follow
+    what is there in every placement (:mod:`placer.solving.following`); ``may_follow`` are those
+    that would follow what is spilled, if the same rule says so.
 
     Why an op is confined, for :mod:`placer.solving.conflicts.conflict` (``allowed`` and ``group``
     have all of it in them already, and every field may be empty): ``requests`` are what could be
@@ -117,6 +117,7 @@ class PlacementProblem:
     unconfined: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     colocation: tuple[int, ...] = ()
     working_set_bytes: tuple[int, ...] = ()
+    followers: tuple[int, ...] = ()
     may_follow: tuple[int, ...] = ()
 
     def footprint_bytes(self) -> tuple[int, ...]:
@@ -194,7 +195,7 @@ def _check_numbers(problem: PlacementProblem) -> None:
     if min(sizes, default=0) < 0:
         raise UsageError(f"a size is {min(sizes)} bytes; sizes cannot be negative")
     _check_known("a moment names op", chain.from_iterable(problem.live_bytes), ops)
-    _check_known("may_follow names op", problem.may_follow, ops)
+    _check_known("may_follow or followers name op", (*problem.may_follow, *problem.followers), ops)
 
 
 def _check_known(what: str, numbers: Iterable[int], known: range) -> None:
@@ -247,7 +248,7 @@ def from_json(text: str) -> PlacementProblem:
     )
     for name in ("op_names", "device_names"):
         _require(str, name, data[name])
-    for name in ("group", "colocation", "capacity_bytes", "may_follow"):
+    for name in ("group", "colocation", "capacity_bytes", "followers", "may_follow"):
         _require(int, name, data.get(name, ()))
     for row in data.get("requests", ()):
         _require(int, "a request", [*row.get("ops", ()), *row.get("devices", ())])

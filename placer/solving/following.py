@@ -6,14 +6,18 @@ the host beyond what it takes on the accelerator that suits it best; and the mes
 the host and an accelerator.  Some units are on the host in any case (*hosts*), some may follow them
 (``may_follow`` of the problem), and all others are on accelerators, which count as one device here.
 
-A set F of units that may follow does so if every part S of it, brought back to the accelerators
+A set F of units that may follow does so if
 
-1. sends more bytes between the host and the accelerators, and
-2. is no faster: the extra seconds of S are no more than those of the messages that S saves.
+1. every part S of it, brought back to the accelerators, sends more bytes between them and the host,
+   or as many in more tensors (what has no size counts as no bytes);
+2. no part S is faster there: its extra seconds are no more than those of the messages it saves;
+3. tensors between its units join each of them to a unit on the host that works there: one that
+   reads something or keeps something.  What is fed does neither: a model without host ops stays on
+   the accelerators, however light it is;
+4. none of them reads a weight that an accelerator keeps.
 
-So nothing goes to the host that only reads what is fed: it would send its results instead of its
-inputs.  The union of two such sets is one again (what is sent across is a submodular function of
-the set on the host), so there is a largest one.  Found in two steps:
+The union of two such sets is one again (what is sent across is a submodular function of the set on
+the host), so there is a largest one.  Found in two steps:
 
 - a unit that breaks (1) or (2) even if all its neighbours that may be on the host were there is in
   no such set: such units go one after the other, in time linear in the messages;
@@ -24,8 +28,9 @@ the set on the host), so there is a largest one.  Found in two steps:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 from placer.prediction.times.messages import list_messages
 from placer.problem.placement_problem import PlacementProblem
@@ -59,6 +64,7 @@ def let_follow(problem: PlacementProblem) -> PlacementProblem:
     return replace(
         problem,
         allowed=allowed,
+        followers=tuple(sorted(followers)),
         unconfined={op: devices for op, devices in unconfined.items() if devices != allowed[op]},
         may_follow=tuple(op for op in problem.may_follow if op not in followers),
     )
@@ -92,6 +98,51 @@ def bound_to_host(problem: PlacementProblem) -> set[int]:
     }
 
 
+def hold_followers(problem: PlacementProblem, *, spills: bool = False) -> PlacementProblem:
+    """The problem with its followers on the host and nowhere else, if it has room for all that may
+    be there (where it ``spills``: all that may spill, too).
+
+    That loses nothing.  Let a placement have some of the followers F on accelerators, and move them
+    to the host.  Accelerators hold less then.  A net is paid for once per device that has a pin of
+    it, less one; so the move saves at least the nets between followers that were moved and nothing
+    but followers and the host, and costs at most what it would if all accelerators were one device
+    (the number of devices that a net has is submodular).  By rule 1 that is no more than is saved:
+    F is a least cut, and that is checked.
+    """
+    followers = {*problem.followers}
+    if not followers or not _has_room(problem, spills):
+        return problem
+    unit_of = numbered(problem.group)
+    free = {unit_of[op] for op in followers}
+    on_host = {unit_of[op] for op in bound_to_host(problem)} - free
+    if _host_side(_nets(problem, unit_of, on_host, on_host, free), {}, free, largest=True) != free:
+        return problem
+    allowed = [
+        (problem.host,) if op in followers else devices for op, devices in enumerate(problem.allowed)
+    ]
+    return replace(problem, allowed=tuple(allowed))
+
+
+def _has_room(problem: PlacementProblem, spills: bool) -> bool:
+    """Whether the host can hold all that may be there at every moment."""
+    there = [
+        problem.host in devices or (spills and may_spill)
+        for devices, may_spill in zip(problem.allowed, problem.spillable, strict=True)
+    ]
+    resident = sum(compress(problem.resident_bytes, there))
+    live = (sum(size for op, size in m.items() if there[op]) for m in problem.live_bytes)
+    usable = problem.capacity_bytes[problem.host] - problem.transient_bytes[problem.host]
+    return resident + max(live, default=0) <= usable
+
+
+def followers_of(problem: PlacementProblem, device_of: Sequence[int]) -> frozenset[int]:
+    """The ops that a placement has on the host beside what is there anyway, or is spilled."""
+    there = {op for op, device in enumerate(device_of) if device == problem.host}
+    free = there.intersection(problem.may_follow)
+    beside = find_followers(problem, there - free) if free else frozenset()
+    return frozenset(there & (beside | {*problem.followers}))
+
+
 def find_followers(problem: PlacementProblem, hosts: Collection[int]) -> frozenset[int]:
     """The ops of the largest set that follows the ops ``hosts``, which are on the host."""
     if not hosts or not problem.may_follow:
@@ -99,12 +150,16 @@ def find_followers(problem: PlacementProblem, hosts: Collection[int]) -> frozens
     unit_of = numbered(problem.group)
     on_host = {unit_of[op] for op in hosts}
     free = {unit_of[op] for op in problem.may_follow} - on_host
-    nets = _nets(problem, unit_of, on_host, free)
+    keeping = {unit for unit, size in zip(unit_of, problem.resident_bytes, strict=True) if size}
+    free -= _readers(problem, unit_of, keeping - free - on_host)
+    working = on_host & (keeping | _readers(problem, unit_of, set(unit_of)))
+    nets = _nets(problem, unit_of, on_host, working, free)
     extra = _extra_ticks(problem, unit_of, free)
     kept = _reached(_peeled(nets, extra, free), nets)
     while kept:
         smaller = _host_side(nets, {}, kept, largest=False)
         smaller = _host_side(nets, extra, smaller, largest=True)
+        smaller = _reached(smaller, nets)
         if smaller == kept:
             break
         kept = smaller
@@ -114,17 +169,36 @@ def find_followers(problem: PlacementProblem, hosts: Collection[int]) -> frozens
 @dataclass(frozen=True, slots=True)
 class _Net:
     """A message between units: ``pins`` that may follow, whether others of its units are on the
-    host or on accelerators, and what it costs across."""
+    host (and work there) or on accelerators, and what it costs across: bytes and a tensor more
+    (``sent``, 0 for a signal), and time."""
 
     pins: tuple[int, ...]
     on_host: bool
+    at_work: bool
     elsewhere: bool
-    bytes: int
+    sent: int
     ticks: int
 
 
+def _readers(
+    problem: PlacementProblem, unit_of: Sequence[int], producers: set[int]
+) -> set[int]:
+    """The units that read a tensor of another unit among ``producers``."""
+    return {
+        unit
+        for tensor in problem.tensors
+        if (home := unit_of[tensor.producer]) in producers
+        for op in tensor.consumers
+        if (unit := unit_of[op]) != home
+    }
+
+
 def _nets(
-    problem: PlacementProblem, unit_of: Sequence[int], on_host: set[int], free: set[int]
+    problem: PlacementProblem,
+    unit_of: Sequence[int],
+    on_host: set[int],
+    working: set[int],
+    free: set[int],
 ) -> list[_Net]:
     """The messages that some unit which may follow sends or receives."""
     host, devices = problem.host, [d for d in range(len(problem.device_names)) if d != problem.host]
@@ -134,8 +208,10 @@ def _nets(
     speed = max(
         (max(problem.bandwidth[host][d], problem.bandwidth[d][host]) for d in devices), default=0.0
     )
-    found = []
-    for message in list_messages(problem):
+    messages = list_messages(problem)
+    tensors = sum(bool(tensor.consumers) for tensor in problem.tensors)  # the signals come last
+    byte, found = len(messages) + 1, []
+    for number, message in enumerate(messages):
         units = {unit_of[message.producer], *(unit_of[op] for op in message.consumers)}
         pins = tuple(sorted(units & free))
         if pins and len(units) > 1:
@@ -144,8 +220,9 @@ def _nets(
                 _Net(
                     pins=pins,
                     on_host=not on_host.isdisjoint(units),
+                    at_work=not working.isdisjoint(units),
                     elsewhere=len(units) > len(pins) + len(units & on_host),
-                    bytes=message.bytes,
+                    sent=message.bytes * byte + 1 if number < tensors else 0,
                     ticks=round(seconds * _TICKS),
                 )
             )
@@ -186,7 +263,7 @@ def _peeled(nets: Sequence[_Net], extra: dict[int, int], free: set[int]) -> set[
             net, alone = nets[number], able[number] == 1
             if alone or not elsewhere[number]:
                 sign = -1 if alone else 1
-                size += sign * net.bytes
+                size += sign * net.sent
                 ticks += sign * net.ticks
         if size > 0 and ticks >= 0:
             continue
@@ -201,13 +278,13 @@ def _peeled(nets: Sequence[_Net], extra: dict[int, int], free: set[int]) -> set[
 
 
 def _reached(kept: set[int], nets: Sequence[_Net]) -> set[int]:
-    """The units of ``kept`` that tensors between such units join to the host."""
+    """The units of ``kept`` that tensors between such units join to one that works on the host."""
     joined: dict[int, list[int]] = {}
     for net in nets:
         ends = [unit for unit in net.pins if unit in kept]
-        ends += [_HOST] if net.on_host else []
+        ends += [_HOST] if net.at_work else []
         for unit, other in zip(ends, ends[1:], strict=False):
-            if net.bytes:
+            if net.sent:
                 joined.setdefault(unit, []).append(other)
                 joined.setdefault(other, []).append(unit)
     found, waiting = {_HOST}, [_HOST]
@@ -225,7 +302,8 @@ def _host_side(
     """The units of ``free`` on the host in a minimum cut between the host and the accelerators: in
     the ``largest`` such set or in the least.
 
-    Nets cost their ticks, units their ``extra`` on the host; without ``extra`` nets cost bytes.
+    Nets cost their ticks, units their ``extra`` on the host; without ``extra`` nets cost what is
+    sent.
     """
     from networkx import DiGraph, minimum_cut
 
@@ -238,7 +316,7 @@ def _host_side(
     graph.add_nodes_from((_HOST, _ACCELERATORS))
     inner = _ACCELERATORS
     for net in nets:
-        size = net.ticks if extra else net.bytes
+        size = net.ticks if extra else net.sent
         ends = _ends(net, free)
         if not size or len(ends) < 2 or {_HOST, _ACCELERATORS} <= ends:
             continue

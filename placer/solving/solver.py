@@ -10,6 +10,7 @@ from placer.errors import UsageError
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem, check
 from placer.solving.baselines import BASELINES, DoesNotFitError
+from placer.solving.following import hold_followers
 from placer.solving.objectives.refining import refine, spilled_ops, value_of
 from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.throughput.problem import to_loads
@@ -110,9 +111,11 @@ def _least_transfer(
     hints = [] if hint is None else [hint]
     can_spill = may_spill(problem)
     limit = parameters.time_limit_seconds * (_UNSPILLED_SHARE if can_spill else 1.0)
-    result = solve_stage(reduce_to_units(problem), parameters, time.monotonic() + limit, hints)
+    units = reduce_to_units(hold_followers(problem))
+    result = solve_stage(units, parameters, time.monotonic() + limit, hints)
     if can_spill and result.device_of is None:
-        result = solve_with_spilling(problem, parameters, deadline, hints, result)
+        held = hold_followers(problem, spills=True)
+        result = solve_with_spilling(held, parameters, deadline, hints, result)
     elif can_spill and result.status is Status.FEASIBLE:
         result = _continue(problem, parameters, deadline, result)
     return _solution(problem, result)
@@ -126,7 +129,8 @@ def _continue(
 ) -> Solution:
     """The solution after the rest of the time, as it turned out that nothing must be spilled."""
     hints = [] if known.device_of is None else [known.device_of]
-    result = solve_stage(reduce_to_units(problem), parameters, deadline, hints)
+    units = reduce_to_units(hold_followers(problem))
+    result = solve_stage(units, parameters, deadline, hints)
     bounds = [b for b in (known.lower_bound, result.lower_bound) if b is not None]
     return replace(result, lower_bound=max(bounds, default=None))
 

@@ -18,13 +18,6 @@ expands to one of the larger at the same cost, so bounds and infeasibility carry
 5. *Isolated.*  A unit without nets and weight can follow any unit that is not allowed more than
    it; it joins one that it has a control edge or an empty tensor in common with.
 
-6. *After the host.*  Let P be units on the host in some optimal placement, as those of rule 1 are,
-   and let the host have room for all that may go there, in every row in which u weighs anything.
-   Moving u from any device to the host saves the bytes of the nets all of whose other units are in
-   P, and costs at most those of the nets with no other unit in P; a net with some is sent to the
-   host, or from it, either way.  If the saving covers that, u joins P.  So a chain that what is fed
-   goes through on its way to a host-only op is on the host before anything is searched.
-
 Rules 2, 3 and 5 are applied to many units in one sweep.  That is sound as long as no unit that
 received another one joins a third in the same sweep: what happened elsewhere only merges
 consumers, drops nets and narrows allowed sets of the receiving side, all of which keep the
@@ -49,7 +42,6 @@ def contract(problem: UnitProblem, incumbent_value: int | None = None) -> UnitPr
     while True:
         sweep = _Sweep(problem)
         sweep.join_pinned()
-        sweep.join_host()
         if incumbent_value is not None:
             sweep.join_inseparable(incumbent_value)
         sweep.join_weightless()
@@ -104,33 +96,6 @@ class _Sweep:
             if len(devices) == 1:
                 self.join(unit, first.setdefault(devices, unit))
 
-    def join_host(self) -> None:
-        """Rule 6."""
-        problem, host = self.problem, self.problem.host
-        there = {unit for unit, devices in enumerate(self.allowed) if devices == {host}}
-        free = {u for u, devices in enumerate(self.allowed) if host in devices} - there
-        if not there or not free:
-            return
-        free -= _short_of_room(problem, there | free)
-        anchor = min(there)
-        waiting = sorted(free)
-        while waiting:
-            unit = waiting.pop()
-            if unit in there:
-                continue
-            saved = lost = 0
-            neighbours: set[int] = set()
-            for number in (*self.nets.into[unit], *self.nets.out_of[unit]):
-                net = problem.nets[number]
-                others = {net.producer, *net.consumers} - {unit}
-                saved += net.bytes if others <= there else 0
-                lost += net.bytes if others.isdisjoint(there) else 0
-                neighbours |= others
-            if saved and saved >= lost:
-                there.add(unit)
-                self.join(unit, anchor)
-                waiting.extend(sorted(neighbours & free - there))
-
     def join_inseparable(self, incumbent_value: int) -> None:
         """Rule 4."""
         between: dict[tuple[int, int], int] = {}
@@ -178,16 +143,6 @@ class _Sweep:
         """Whether ``unit`` is allowed wherever ``target`` is, and has not become part of it."""
         root = self.root(target)
         return root != unit and self.allowed[root] <= self.allowed[unit]
-
-
-def _short_of_room(problem: UnitProblem, there: set[int]) -> set[int]:
-    """The units that weigh something in a row in which the host cannot hold all units that may be
-    ``there``, or that cost something on it."""
-    short = {unit for unit, cost in enumerate(problem.host_cost) if cost}
-    for row in problem.rows:
-        if sum(row.weights[unit] for unit in there) > row.capacity[problem.host]:
-            short.update(unit for unit, weight in enumerate(row.weights) if weight)
-    return short
 
 
 def _incident_nets(problem: UnitProblem) -> _Nets:
