@@ -20,8 +20,8 @@ def free_ops(
 ) -> Iterator[str]:
     """The ops of these groups, group by group.
 
-    Variables, tables, large constants and all that touches a handle are none of them: they move only
-    if they must spill, and a training step's updates stay where its weights are.
+    Variables, tables, large constants and all that touches a handle are none of them: they move
+    only if they must spill, and a training step's updates stay where its weights are.
     """
     anywhere = ask_once(_runs_anywhere, graph.infos)
     able = {
@@ -30,9 +30,9 @@ def free_ops(
         if runs_anywhere and _is_light(costs[op.name]) and _bodies_run(op, graph.functions)
     }
     for group, may_spill in zip(constraints.groups, constraints.spillable, strict=True):
-        if may_spill and able.issuperset(group.ops):
-            if not any(constraints.restrictions[name].code for name in group.ops):
-                yield from group.ops
+        bound = (constraints.restrictions[name].code for name in group.ops)
+        if may_spill and able.issuperset(group.ops) and not any(bound):
+            yield from group.ops
 
 
 def _runs_anywhere(info: OpInfo) -> bool:

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
+from itertools import compress, pairwise
 
 from placer.prediction.times.messages import list_messages
 from placer.problem.placement_problem import PlacementProblem
@@ -118,7 +118,8 @@ def hold_followers(problem: PlacementProblem, *, spills: bool = False) -> Placem
     if _host_side(_nets(problem, unit_of, on_host, on_host, free), {}, free, largest=True) != free:
         return problem
     allowed = [
-        (problem.host,) if op in followers else devices for op, devices in enumerate(problem.allowed)
+        (problem.host,) if op in followers else devices
+        for op, devices in enumerate(problem.allowed)
     ]
     return replace(problem, allowed=tuple(allowed))
 
@@ -180,9 +181,7 @@ class _Net:
     ticks: int
 
 
-def _readers(
-    problem: PlacementProblem, unit_of: Sequence[int], producers: set[int]
-) -> set[int]:
+def _readers(problem: PlacementProblem, unit_of: Sequence[int], producers: set[int]) -> set[int]:
     """The units that read a tensor of another unit among ``producers``."""
     return {
         unit
@@ -283,7 +282,7 @@ def _reached(kept: set[int], nets: Sequence[_Net]) -> set[int]:
     for net in nets:
         ends = [unit for unit in net.pins if unit in kept]
         ends += [_HOST] if net.at_work else []
-        for unit, other in zip(ends, ends[1:], strict=False):
+        for unit, other in pairwise(ends):
             if net.sent:
                 joined.setdefault(unit, []).append(other)
                 joined.setdefault(other, []).append(unit)
@@ -312,7 +311,7 @@ def _host_side(
     def join(tail: int, head: int, size: int) -> None:
         arcs[tail, head] = arcs.get((tail, head), 0) + size
 
-    graph = DiGraph()
+    graph: DiGraph[int] = DiGraph()
     graph.add_nodes_from((_HOST, _ACCELERATORS))
     inner = _ACCELERATORS
     for net in nets:
@@ -341,4 +340,6 @@ def _host_side(
 
 def _ends(net: _Net, free: set[int]) -> set[int]:
     ends = {unit if unit in free else _ACCELERATORS for unit in net.pins}
-    return ends | ({_HOST} if net.on_host else set()) | ({_ACCELERATORS} if net.elsewhere else set())
+    return (
+        ends | ({_HOST} if net.on_host else set()) | ({_ACCELERATORS} if net.elsewhere else set())
+    )
