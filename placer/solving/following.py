@@ -6,20 +6,20 @@ the host beyond what it takes on the accelerator that suits it best; and the mes
 the host and an accelerator.  Some units are on the host in any case (*hosts*), some may follow them
 (``may_follow`` of the problem), and all others are on accelerators, which count as one device here.
 
-A set F of units that may follow does so if
+A set F of units that may follow does so if (numbers as in ``docs/formulation.md``)
 
-1. every part S of it, brought back to the accelerators, sends more bytes between them and the host,
+4. every part S of it, brought back to the accelerators, sends more bytes between them and the host,
    or as many in more tensors (what has no size counts as no bytes);
-2. no part S is faster there: its extra seconds are no more than those of the messages it saves;
-3. tensors between its units join each of them to a unit on the host that works there: one that
+5. no part S is faster there: its extra seconds are no more than those of the messages it saves;
+6. tensors between its units join each of them to a unit on the host that works there: one that
    reads something or keeps something.  What is fed does neither: a model without host ops stays on
    the accelerators, however light it is;
-4. none of them reads a weight that an accelerator keeps.
+7. none of them reads a weight that an accelerator keeps.
 
 The union of two such sets is one again (what is sent across is a submodular function of the set on
 the host), so there is a largest one.  Found in two steps:
 
-- a unit that breaks (1) or (2) even if all its neighbours that may be on the host were there is in
+- a unit that breaks (4) or (5) even if all its neighbours that may be on the host were there is in
   no such set: such units go one after the other, in time linear in the messages;
 - of what is left, the least set with the fewest bytes sent across and the largest with the fewest
   seconds are minimum cuts, and hold every such set; they are taken in turns until both are all.
@@ -93,7 +93,7 @@ def bound_to_host(problem: PlacementProblem) -> set[int]:
             problem.spill == "auto"
             and problem.spillable[op]
             and problem.host not in devices
-            and most[unit_of[op]] > room[devices]
+            and (not devices or most[unit_of[op]] > room[devices])
         )
     }
 
@@ -102,12 +102,8 @@ def hold_followers(problem: PlacementProblem, *, spills: bool = False) -> Placem
     """The problem with its followers on the host and nowhere else, if it has room for all that may
     be there (where it ``spills``: all that may spill, too).
 
-    That loses nothing.  Let a placement have some of the followers F on accelerators, and move them
-    to the host.  Accelerators hold less then.  A net is paid for once per device that has a pin of
-    it, less one; so the move saves at least the nets between followers that were moved and nothing
-    but followers and the host, and costs at most what it would if all accelerators were one device
-    (the number of devices that a net has is submodular).  By rule 1 that is no more than is saved:
-    F is a least cut, and that is checked.
+    That loses nothing, by rule 4 (the proof is in ``docs/formulation.md``), which is checked: a
+    problem out of a file may call anything a follower.
     """
     followers = {*problem.followers}
     if not followers or not _has_room(problem, spills):
@@ -154,6 +150,8 @@ def find_followers(problem: PlacementProblem, hosts: Collection[int]) -> frozens
     keeping = {unit for unit, size in zip(unit_of, problem.resident_bytes, strict=True) if size}
     free -= _readers(problem, unit_of, keeping - free - on_host)
     working = on_host & (keeping | _readers(problem, unit_of, set(unit_of)))
+    if not working or not free:
+        return frozenset()
     nets = _nets(problem, unit_of, on_host, working, free)
     extra = _extra_ticks(problem, unit_of, free)
     kept = _reached(_peeled(nets, extra, free), nets)
