@@ -80,8 +80,9 @@ class PlacementProblem:
     tensor only; TensorFlow sends to each in turn.
 
     ``followers`` are ops, in whole groups, that have the host in ``allowed`` because they follow
-    what is there in every placement (:mod:`placer.solving.following`); ``may_follow`` are those
-    that would follow what is spilled, if the same rule says so.
+    what is there in every placement (:mod:`placer.solving.following`); ``may_follow`` are others,
+    which spill if they are there: they count as followers if they keep the rule beside what else
+    is spilled.
 
     Why an op is confined, for :mod:`placer.solving.conflicts.conflict` (``allowed`` and ``group``
     have all of it in them already, and every field may be empty): ``requests`` are what could be

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.following import find_followers
 from placer.solving.reduction.unit_problem import SpillRules, reduce_to_units
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.transfer.schedule import SCHEDULE
@@ -85,16 +84,13 @@ def solve_with_spilling(
 def _candidates(
     problem: PlacementProblem, least: Sequence[int], least_bytes: int
 ) -> frozenset[int]:
-    """The ops of groups that the placement ``least`` spills, that follow those, or that are large
-    beside it.
+    """The ops of groups that the placement ``least`` spills, or that are large beside it.
 
     What has no footprint makes no room: it spills only where it may go nowhere else.
     """
     footprint: dict[int, int] = {}
     for group, size in zip(problem.group, problem.footprint_bytes(), strict=True):
         footprint[group] = footprint.get(group, 0) + size
-    spilled = [op for op, device in enumerate(least) if device == problem.host]
-    followers = find_followers(problem, spilled)
     smallest = max(1, -(-least_bytes * SCHEDULE.smallest_percent // 100))
     return frozenset(
         op
@@ -102,7 +98,6 @@ def _candidates(
         if footprint[group] >= smallest
         or not problem.allowed[op]
         or (footprint[group] and least[op] == problem.host)
-        or op in followers
     )
 
 
