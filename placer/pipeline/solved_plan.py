@@ -15,6 +15,7 @@ from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, PlanWarning, SolverAnswer
 from placer.prediction.metrics import Metrics
+from placer.solving.following import followers_of
 from placer.solving.solution import Solution
 
 _OPS_PER_WARNING = 20
@@ -28,10 +29,11 @@ def assemble_plan(
     workload, extraction = formulation.workload, formulation.workload.extraction
     ops = workload.graph.ops.values()
     placement, metrics = (predicted.placement, predicted.metrics) if predicted else ({}, None)
+    followers = _followers(formulation, solution)
     return Plan(
         model=extraction.model.copy(),
         bindings=extraction.bindings.copy(),
-        devices=tuple(_devices(formulation, predicted)),
+        devices=tuple(_devices(formulation, predicted, frozenset(followers))),
         placement=placement,
         variables={v.name: placement[v.handle] for v in workload.graph.variables}
         if placement
@@ -45,14 +47,24 @@ def assemble_plan(
         warnings=tuple(_warnings(formulation, solution)),
         conflict=solution.conflict,
         control_edges=predicted.control_edges if predicted else (),
+        followers=followers,
         tensorflow_version=extraction.tensorflow_version,
         tool_version=__version__,
         step=predicted.step if predicted else None,
     )
 
 
+def _followers(formulation: Formulation, solution: Solution) -> tuple[str, ...]:
+    """The ops that sit on the host beside its ops, and are not spilled."""
+    if solution.device_of is None:
+        return ()
+    problem = formulation.problem
+    found = followers_of(problem, solution.device_of)
+    return tuple(name for op, name in enumerate(problem.op_names) if op in found)
+
+
 def _devices(
-    formulation: Formulation, predicted: PredictedPlacement | None
+    formulation: Formulation, predicted: PredictedPlacement | None, followers: frozenset[str]
 ) -> Iterator[PlannedDevice]:
     cluster = formulation.workload.cluster
     for device in cluster.devices:
@@ -83,19 +95,23 @@ def _devices(
             peak_memory_bytes=peak.high_bytes,
             peak_expected_bytes=peak.expected_bytes,
             peak_low_bytes=peak.low_bytes,
-            spilled_bytes=_spilled_bytes(formulation, predicted.placement) if is_host else 0,
+            spilled_bytes=_spilled_bytes(formulation, predicted.placement, followers)
+            if is_host
+            else 0,
             busy_seconds=metrics.schedule.busy_seconds[device.name],
         )
 
 
-def _spilled_bytes(formulation: Formulation, placement: Mapping[str, str]) -> int:
+def _spilled_bytes(
+    formulation: Formulation, placement: Mapping[str, str], followers: frozenset[str]
+) -> int:
     """Resident bytes of groups that sit on a device they use only when spilled."""
     costs, constraints = formulation.workload.costs, formulation.constraints
     return sum(
         costs[op].persistent_bytes
         for group, devices in zip(constraints.groups, constraints.group_devices, strict=True)
         for op in group.ops
-        if devices and placement[op] not in devices
+        if devices and placement[op] not in devices and op not in followers
     )
 
 

@@ -121,6 +121,8 @@ def _quality(plan: Plan) -> RenderableType:
             ("transfers", _transfer_totals(plan)),
             ("step", _step_line(metrics)),
         ]
+    if plan.followers:
+        rows.append(("followers", followers_text(plan)))
     if plan.control_edges:
         rows.append(("order", format_count(len(plan.control_edges), "control edge")))
     rows.append(("search", _search_line(solver)))
@@ -131,6 +133,15 @@ def _search_line(solver: SolverAnswer) -> str:
     """How long it took, and whether another run may find something else."""
     line = f"{format_seconds(solver.seconds)}, seed {solver.seed}"
     return f"{line}; {CUT}" if solver.cut_by_time else line
+
+
+def followers_text(plan: Plan) -> str:
+    """How many ops follow their neighbours to the host, and what that means."""
+    count = format_count(len(plan.followers), "op")
+    return (
+        f"{count} with a GPU kernel on {plan.placement[plan.followers[0]]} beside its ops: that "
+        "sends less and takes no longer; not spilled"
+    )
 
 
 def quality_text(solver: SolverAnswer) -> str:
