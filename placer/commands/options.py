@@ -30,7 +30,8 @@ _TABLE = """
 --model MODEL         the model, if it is not where it was
 
 --devices SPEC        such as 2xA100-40GB,CPU:64GiB, or a cluster.toml (placer devices lists the
-                      models)
+                      models); without a CPU the host of this machine, or as large as needed where
+                      the devices are not this machine's
 --max-memory GPU:0=8GiB,... *  caps; 8GiB and 8GB differ, a plain integer is bytes
 --reserve 1GiB+10%    memory kept free on each accelerator
 --objective {transfer,step-time,throughput}  what is least: bytes sent, seconds of a step, or the

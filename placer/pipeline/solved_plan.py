@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 
+from cost_models.byte_sizes import format_bytes
+from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
 from placer import __version__
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.predicted_placement import PredictedPlacement
@@ -39,7 +41,7 @@ def assemble_plan(
         metrics=_metrics(metrics) if metrics else PlanMetrics(),
         solver=_answer(formulation, solution),
         unmodelled=dict(Counter(op.op_type for op in ops if workload.costs[op.name].unmodelled)),
-        warnings=tuple(_warnings(formulation, solution)),
+        warnings=tuple(_warnings(formulation, solution, predicted)),
         conflict=solution.conflict,
         control_edges=predicted.control_edges if predicted else (),
         tensorflow_version=extraction.tensorflow_version,
@@ -111,9 +113,12 @@ def _answer(formulation: Formulation, solution: Solution) -> SolverAnswer:
     )
 
 
-def _warnings(formulation: Formulation, solution: Solution) -> Iterator[PlanWarning]:
+def _warnings(
+    formulation: Formulation, solution: Solution, predicted: PredictedPlacement | None
+) -> Iterator[PlanWarning]:
     extraction = formulation.workload.extraction
     found = [*extraction.warnings, *formulation.constraints.warnings]
+    found += _assumptions(formulation.workload.cluster, predicted)
     if extraction.unknown:
         message = "the shapes of these tensors are unknown; their bytes are not counted"
         found.append(("unknown_shape", message, extraction.unknown))
@@ -121,3 +126,29 @@ def _warnings(formulation: Formulation, solution: Solution) -> Iterator[PlanWarn
     for code, message, ops in found:
         first = tuple(ops[:_OPS_PER_WARNING])
         yield PlanWarning(code=code, message=message, count=max(1, len(ops)), ops=first)
+
+
+def _assumptions(
+    cluster: Cluster, predicted: PredictedPlacement | None
+) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """What nobody said of the devices, and what is taken for it."""
+    ample = [device.name for device in cluster.devices if device.is_ample]
+    if ample:
+        peaks = predicted.metrics.peaks if predicted else {}
+        sizes = [
+            f"{name} ({format_bytes(peaks[name].high_bytes)})" if name in peaks else name
+            for name in ample
+        ]
+        message = (
+            f"the devices are not this machine's, and {', '.join(sizes)} is taken to have as much "
+            f"memory as it needs: CPU:64GiB in --devices, or the cluster file, says how much it has"
+        )
+        yield "assumed_host", message, ()
+    if pairs := cluster.assumed_links:
+        link = ASSUMED_NETWORK_LINK
+        message = (
+            f"nobody said how fast the network between the machines is: {link.bandwidth / 1e9:g} "
+            f"GB/s and {link.latency * 1e6:g} us are assumed between {pairs[0][0]} and "
+            f"{pairs[0][1]} and every such pair; [network_link] in the cluster file says it"
+        )
+        yield "assumed_network", message, ()

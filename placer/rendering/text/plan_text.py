@@ -12,6 +12,7 @@ from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedTransfer, PlanWarning, SolverAnswer
 from placer.rendering.quantities import (
     format_bytes,
+    format_cap,
     format_count,
     format_seconds,
     known,
@@ -150,7 +151,7 @@ def _devices(plan: Plan, width: int) -> RenderableType:
             device.name,
             f"{ops[device.name]:,}",
             known(device.peak_memory_bytes, format_bytes),
-            format_bytes(device.usable_bytes),
+            format_cap(device.usable_bytes),
             share_of_cap(device.peak_memory_bytes, device.usable_bytes),
             known(device.resident_bytes, format_bytes),
             *([known(device.spilled_bytes, format_bytes)] if spills else []),
