@@ -10,6 +10,7 @@ from cost_models.byte_sizes import format_bytes
 from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
 from placer import __version__
 from placer.pipeline.formulation import Formulation
+from placer.pipeline.left_over import left_over_warnings
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, PlanWarning, SolverAnswer
@@ -118,6 +119,7 @@ def _warnings(
 ) -> Iterator[PlanWarning]:
     extraction = formulation.workload.extraction
     found = [*extraction.warnings, *formulation.constraints.warnings]
+    found += left_over_warnings(extraction)
     found += _assumptions(formulation.workload.cluster, predicted)
     if extraction.unknown:
         message = "the shapes of these tensors are unknown; their bytes are not counted"

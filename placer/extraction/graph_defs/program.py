@@ -108,6 +108,7 @@ class FlatProgram(Program):
     division: Division | None = None
     whole: FlatProgram | None = None
     twins: tuple[tuple[str, ...], ...] = ()
+    left_over: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def fed_ops(self) -> frozenset[str]:
