@@ -25,7 +25,7 @@ left over and the graph updates nothing, none is.  Left-over sinks run, and are 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from placer.extraction.graph_defs.op_definitions import called_functions

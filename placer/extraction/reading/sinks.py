@@ -121,6 +121,16 @@ class Dependencies:
         return op == "Identity" and not self.above[name] & _COMPUTED
 
 
+def state_ops(graph: Dependencies) -> list[str]:
+    """The sinks of a graph that set, save or restore its state."""
+    saves = bool(graph.saving) or not graph.present.isdisjoint(SAVERS)
+    return [
+        name
+        for name in graph.sinks()
+        if graph.is_initialiser(name) or (saves and graph.above[name] & _SAVER)
+    ]
+
+
 def default_ends(
     graph: Dependencies, definitions: OpDefinitions
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
