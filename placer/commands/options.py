@@ -17,7 +17,8 @@ _TABLE = """
 --tag-set TAGS        MetaGraph of a SavedModel: serve,gpu
 --signature NAME      signature of a SavedModel, or a function by its path or name
 --outputs A,B         tensors or ops to run; else of a MetaGraphDef its train_op and losses, of a
-                      graph all sinks
+                      graph its sinks (but not what is left over: scores, gradients, summaries;
+                      the report lists both)
 --allow-unsafe-keras  load a Keras file although it runs code of its own (Lambda, custom classes)
 --batch-size N        binds unknown leading dimensions of inputs
 --shape NAME:32x128 * binds the shape of one input, or of any op (repeatable); a dimension may be
