@@ -27,7 +27,9 @@ def decoder(layers=4, positions=1024, width=64):
     for number in range(layers):
         here = f"layer_{number}/"
         shape = (width, width)
-        add_node(nodes, "VarHandleOp", f"{here}w", dtype=kind, shape=shape, shared_name=here.encode())
+        add_node(
+            nodes, "VarHandleOp", f"{here}w", dtype=kind, shape=shape, shared_name=here.encode()
+        )
         add_node(nodes, "ReadVariableOp", f"{here}read", [f"{here}w"], dtype=kind)
         add_node(nodes, "MatMul", f"{here}q", [x, f"{here}read"], T=kind)
         add_node(nodes, "MatMul", f"{here}qk", [f"{here}q", x], T=kind, transpose_b=True)
