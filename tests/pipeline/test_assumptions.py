@@ -46,14 +46,14 @@ def codes(plan):
 
 def test_a_decoder_is_placed_without_fetching_its_scores():
     """16 MiB of scores stay where they are; named, they are fetched to a host that holds them."""
-    plan = place(decoder(), "1xGPU:64MiB", time_limit=2)
+    plan = place(decoder(), "1xGPU:64MiB", time_limit=20)
     assert plan.solver.status in ("OPTIMAL", "FEASIBLE")
     assert plan.metrics.fetch_bytes == 1024 * 64 * 4
     message = codes(plan)["sinks_not_fetched"]
     assert "y is taken for them" in message
     assert "16.00 MiB (4 values that the model goes on computing with)" in message
     named = tuple(f"layer_{number}/scores" for number in range(4))
-    fetched = place(decoder(), "1xGPU:64MiB", outputs=("y", *named), time_limit=2)
+    fetched = place(decoder(), "1xGPU:64MiB", outputs=("y", *named), time_limit=20)
     assert fetched.metrics.fetch_bytes == plan.metrics.fetch_bytes + 16 * MIB
     assert fetched.fits
     assert "sinks_not_fetched" not in codes(fetched)
@@ -63,16 +63,16 @@ def test_a_decoder_is_placed_without_fetching_its_scores():
 def test_a_host_that_is_not_here_is_as_large_as_needed_unless_it_is_given():
     """The memory of the machine that plans confines what runs on it, and nothing else."""
     named = ("y", *(f"layer_{number}/scores" for number in range(4)))
-    plan = place(decoder(), "1xGPU:64MiB", outputs=named, time_limit=2)
+    plan = place(decoder(), "1xGPU:64MiB", outputs=named, time_limit=20)
     host = next(device for device in plan.devices if device.name == "CPU:0")
     assert host.memory_limit_bytes == AMPLE_BYTES
     assert f"CPU:0 ({host.peak_memory_bytes / MIB:.2f} MiB)" in codes(plan)["assumed_host"]
     assert "as needed" in plan.summary(width=100)
     assert Plan.from_json(plan.to_json()).devices[-1].memory_limit_bytes == AMPLE_BYTES
-    given = place(decoder(), "1xGPU:64MiB,CPU:4MiB", outputs=named, time_limit=2)
+    given = place(decoder(), "1xGPU:64MiB,CPU:4MiB", outputs=named, time_limit=20)
     assert not given.fits
     assert "assumed_host" not in codes(given)
-    here = place(decoder(), "CPU:0", time_limit=2)
+    here = place(decoder(), "CPU:0", time_limit=20)
     assert here.devices[0].memory_limit_bytes == MIB
     assert not here.fits
 
@@ -88,6 +88,6 @@ def test_a_network_that_nobody_described_is_said_to_be_assumed(tmp_path, table, 
         for task in (0, 1)
     )
     path.write_text("".join(rows) + table)
-    found = codes(place(decoder(), path, time_limit=2))
+    found = codes(place(decoder(), path, time_limit=20))
     assert ("assumed_network" in found) == assumed
     assert not assumed or "1 GB/s and 150 us are assumed" in found["assumed_network"]
