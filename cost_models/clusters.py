@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from cost_models import device_names
-from cost_models.byte_sizes import format_bytes, parse_reserve
+from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, parse_reserve
 from cost_models.cluster_files import DeviceDraft, named_once, positive_bytes, read_cluster_file
 from cost_models.devices import (
-    AMPLE_BYTES,
     Cluster,
     DevicePreset,
     DeviceProperties,
@@ -43,7 +42,7 @@ def parse_cluster(
     must be given here or in ``max_memory``.  A CPU whose memory is not given (``CPU:0`` where the
     spec leaves it out, too) has that of the machine this runs on if the devices are this machine's:
     none is of a job, and there are no more accelerators than this machine has.  Else it is as large
-    as needed (:data:`~cost_models.devices.AMPLE_BYTES`).
+    as needed (:data:`~cost_models.byte_sizes.AMPLE_BYTES`).
 
     ``max_memory`` sets caps in bytes: ``"GPU:0=8GiB,CPU:0=30GiB"`` or a mapping; every spelling
     of a device name is read, ``0`` is ``GPU:0``, ``"cpu"`` is ``CPU:0``, ``GPU:*`` is every GPU.

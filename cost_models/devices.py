@@ -12,11 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from cost_models import device_names
-from cost_models.byte_sizes import parse_bytes
-
-AMPLE_BYTES = 2**50
-"""The cap of a CPU whose memory nobody gave and that is not of this machine: no program needs it,
-so the CPU is as large as needed."""
+from cost_models.byte_sizes import AMPLE_BYTES, parse_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cost_models.devices import AMPLE_BYTES
+from cost_models.byte_sizes import AMPLE_BYTES
 
 _CALLS = re.compile(r"^((Stateful)?PartitionedCall(_\d+)?/)+")
 _SECONDS_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))

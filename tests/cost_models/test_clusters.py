@@ -2,10 +2,10 @@ import os
 
 import pytest
 
+from cost_models.byte_sizes import AMPLE_BYTES
 from cost_models.cluster_files import cluster_toml
 from cost_models.clusters import parse_cluster
 from cost_models.devices import (
-    AMPLE_BYTES,
     ASSUMED_NETWORK_LINK,
     Cluster,
     Link,

@@ -3,7 +3,7 @@
 import pytest
 from graph_defs_by_hand import add_node
 
-from cost_models.devices import AMPLE_BYTES
+from cost_models.byte_sizes import AMPLE_BYTES
 from placer import Plan, place
 
 MIB = 2**20

@@ -17,7 +17,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from cost_models.devices import AMPLE_BYTES
+from cost_models.byte_sizes import AMPLE_BYTES
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.prediction.predicted_step import PredictedStep
