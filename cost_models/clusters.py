@@ -78,9 +78,10 @@ def _are_here(drafts: Sequence[DeviceDraft]) -> bool:
 def _device(
     draft: DeviceDraft, cap: int | None, reserve: str | int | None, here: bool
 ) -> DeviceProperties:
-    """The device with its memory: the cap, else what was given, else the preset's, else that of
-    this machine if it is ``here``."""
-    memory = cap or draft.memory_bytes or draft.preset.memory_bytes
+    """The device with its memory: the cap, else what was given, else what TensorFlow hands out of
+    the preset's card, else that of this machine if it is ``here``."""
+    card = draft.preset.card
+    memory = cap or draft.memory_bytes or (card.usable_bytes if card else None)
     if memory is None and draft.preset.type != "CPU":
         raise ValueError(
             f"{draft.name} has no memory size; write it as {draft.preset.type}:8GiB, name a model "
@@ -95,6 +96,7 @@ def _device(
         model="" if known.model == known.type else known.model,
         memory_limit_bytes=memory,
         reserve_bytes=0 if draft.name == HOST else parse_reserve(reserve, memory),
+        card=card,
         peak_flops=known.peak_flops,
         memory_bandwidth=known.memory_bandwidth,
         launch_seconds=known.launch_seconds,

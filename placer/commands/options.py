@@ -24,6 +24,9 @@ _TABLE = """
 --shape NAME:32x128 * binds the shape of one input, or of any op (repeatable); a dimension may be
                       ? (as declared) or a name: --shape ids:BxT --shape mask:BxT --dim B=8 --dim
                       T=128
+--ragged NAME=32x50 *  rows and mean length of the rows of a ragged input (x50x4 for rows of rows),
+                      rows and mean non-zeros of a row of a sparse one; ?x50: as many rows as the
+                      batch
 --dim T=128 *         the size of the dimensions with this name (repeatable)
 --trip-count N        iterations of loops whose number is not in the graph
 --costs FILE          measured op times (placer profile writes them), or grappler: the times that
@@ -64,6 +67,8 @@ _TABLE = """
 --optimised           leave TensorFlow's graph optimisation on (off by default, so that every op of
                       the plan is there to be compared)
 --cluster cluster.toml  run on the servers that its [[task]] tables name
+--memory              rehearse whether it fits: each device a process of its own, whose allocator
+                      has the plan's cap as its hard limit
 --record FILE         write PLAN with the ops that TensorFlow moved, as warnings 'fallback'
 --steps N             measured steps (20)
 --threads N           threads of one op (1)
@@ -118,6 +123,7 @@ def add_program_options(
     else:
         add(group, "--batch-size", type=option_values.positive)
     add(group, "--shape", type=option_values.shape)
+    add(group, "--ragged", type=option_values.lengths)
     add(group, "--dim", type=option_values.dimension)
     if costs:
         add(group, "--trip-count", type=option_values.count)
@@ -269,6 +275,7 @@ class BindingOptions(ChoiceOptions):
 
     batch_size: int | None
     shapes: dict[str, tuple[int | str | None, ...]] | None
+    ragged: dict[str, tuple[int | str | None, ...]] | None
     dims: dict[str, int] | None
 
 
@@ -282,7 +289,7 @@ def choice_options(arguments: argparse.Namespace) -> ChoiceOptions:
     }
 
 
-def program_options(arguments: argparse.Namespace) -> dict[str, object]:
+def program_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options of :func:`add_model_options` as the pipeline names them."""
     return {
         **binding_options(arguments),
@@ -297,6 +304,7 @@ def binding_options(arguments: argparse.Namespace) -> BindingOptions:
         **choice_options(arguments),
         "batch_size": arguments.batch_size,
         "shapes": option_values.unique(arguments.shape, "--shape") or None,
+        "ragged": option_values.unique(arguments.ragged, "--ragged") or None,
         "dims": option_values.unique(arguments.dim, "--dim") or None,
     }
 

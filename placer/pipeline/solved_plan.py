@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from cost_models.byte_sizes import format_bytes
 from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
 from placer import __version__
+from placer.graph.program_source import Warning_
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.left_over import left_over_warnings
 from placer.pipeline.predicted_placement import PredictedPlacement
@@ -63,6 +64,14 @@ def _devices(
             memory_limit_bytes=device.memory_limit_bytes,
             usable_bytes=device.usable_bytes,
         )
+        if device.card is not None:
+            known = replace(
+                known,
+                card_bytes=device.card.total_bytes,
+                card_context_bytes=device.card.context_bytes,
+                card_kept_back_bytes=device.card.kept_back_bytes,
+                card_usable_bytes=device.card.usable_bytes,
+            )
         if predicted is None:
             yield known
             continue
@@ -114,6 +123,20 @@ def _answer(formulation: Formulation, solution: Solution) -> SolverAnswer:
     )
 
 
+def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
+    """Caps that no card of the named model keeps."""
+    for device in cluster.devices:
+        card = device.card
+        if card is not None and device.usable_bytes > card.usable_bytes:
+            message = (
+                f"{device.name} may be filled up to {format_bytes(device.usable_bytes)}, but of a "
+                f"{device.model} TensorFlow hands out about {format_bytes(card.usable_bytes)}: "
+                f"{format_bytes(card.context_bytes)} go to the CUDA context, "
+                f"{format_bytes(card.kept_back_bytes)} are kept back"
+            )
+            yield "cap_over_card", message, ()
+
+
 def _warnings(
     formulation: Formulation, solution: Solution, predicted: PredictedPlacement | None
 ) -> Iterator[PlanWarning]:
@@ -124,6 +147,7 @@ def _warnings(
     if extraction.unknown:
         message = "the shapes of these tensors are unknown; their bytes are not counted"
         found.append(("unknown_shape", message, extraction.unknown))
+    found += _caps_over_cards(formulation.workload.cluster)
     found += [(code, message, ()) for code, message in solution.warnings]
     for code, message, ops in found:
         first = tuple(ops[:_OPS_PER_WARNING])

@@ -87,11 +87,13 @@ class Plan(Page):
     @property
     def device_function(self) -> Callable[[Any], str]:
         """A function from an op (anything with ``.name``) to its full device string, for
-        ``tf.compat.v1.device``; ops the plan does not know get ``""``."""
-        from cost_models.device_names import full_name
+        ``tf.compat.v1.device``; ops the plan does not know get ``""``.
 
-        full_names = {name: full_name(name) for name in set(self.placement.values())}
-        return lambda op: full_names.get(self.placement.get(op.name, ""), "")
+        Where the plan's GPUs are absent it rehearses, with a warning; see
+        :func:`placer.application.devices.session_devices.device_function`.
+        """
+        function: Callable[[Any], str] = interactive().device_function(self)
+        return function
 
     def bind(self, model: Any, *, strict: bool = False) -> AbstractContextManager[BoundModel]:
         """A context in which a compiled Keras model trains, evaluates and predicts as planned; see

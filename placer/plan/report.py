@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFacts:
-    """One input: ``declared_shape`` as in the file, ``bound_shape`` as it was analysed."""
+    """One input: ``declared_shape`` as in the file, ``bound_shape`` as it was analysed; ``part``
+    says which part it is of the ragged or sparse input ``of``."""
 
     key: str
     dtype: str
     declared_shape: Shape
     bound_shape: Shape
+    part: str = ""
+    of: str = ""
 
 
 LEFT_OVER_WORDS: Mapping[str, str] = {

@@ -41,8 +41,10 @@ class PlannedDevice(Row):
     """A device and what it holds.
 
     ``peak_memory_bytes`` is the highest over the orders that a step may run in, for which caps
-    hold; ``peak_expected_bytes`` the median, ``peak_low_bytes`` the lowest.  All figures but the
-    caps are ``None`` where nothing is placed.
+    hold; ``peak_expected_bytes`` the median, ``peak_low_bytes`` the lowest.  Of a card that is
+    known, ``card_bytes`` is the total, of which the CUDA context takes ``card_context_bytes``,
+    TensorFlow keeps ``card_kept_back_bytes`` back and may hand out ``card_usable_bytes``.  All
+    other figures but the caps are ``None`` where nothing is placed.
     """
 
     name: str
@@ -50,6 +52,10 @@ class PlannedDevice(Row):
     model: str
     memory_limit_bytes: int
     usable_bytes: int
+    card_bytes: int | None = None
+    card_context_bytes: int | None = None
+    card_kept_back_bytes: int | None = None
+    card_usable_bytes: int | None = None
     resident_bytes: int | None = None
     peak_memory_bytes: int | None = None
     peak_expected_bytes: int | None = None

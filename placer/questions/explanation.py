@@ -17,7 +17,7 @@ from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
-from placer.plan.request import requested_options
+from placer.plan.request import requested_options, require_options
 from placer.plan.results import Summarised
 from placer.plan.rows import PlannedTransfer
 from placer.prediction.metrics import Metrics
@@ -170,6 +170,7 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
             f"the plan does not say {missing}: give the model (--model), or make the plan again "
             "with this version"
         )
+    require_options(changes)
     workload = prepare(source, devices, requested_options({**plan.request, **changes}))
     found, known = workload.graph.fingerprint, plan.model["fingerprint"]
     if found != known:

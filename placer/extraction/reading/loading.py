@@ -28,6 +28,7 @@ from placer.extraction.graph_defs.protobufs import (
 )
 from placer.extraction.graph_defs.state import find_variables
 from placer.extraction.input_formats import FILE_FORMATS, read_live
+from placer.extraction.reading.composite_inputs import label_by_graph
 from placer.extraction.reading.left_over import find_left_over
 from placer.extraction.reading.sinks import output_count
 from placer.graph.op_types import PLACEHOLDERS
@@ -105,7 +106,9 @@ def flatten(raw: RawProgram) -> FlatProgram:
         graph_def=inlined.graph_def,
         origins=inlined.origins,
         call_path=inlined.call_path,
-        inputs=raw.inputs or tuple(_placeholders(inlined.graph_def, captures)),
+        inputs=label_by_graph(
+            raw.inputs or tuple(_placeholders(inlined.graph_def, captures)), inlined.graph_def.node
+        ),
         outputs=tuple((key, tensor) for key, tensor in outputs if tensor not in left_over),
         targets=(*inlined.targets, *dict.fromkeys(map(op_of, left_over))),
         left_over=left_over,

@@ -11,6 +11,7 @@ from rich.text import Text
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedTransfer, PlanWarning, SolverAnswer
 from placer.rendering.quantities import (
+    card_lines,
     format_bytes,
     format_cap,
     format_count,
@@ -55,6 +56,7 @@ def plan_csv(plan: Plan) -> str:
 def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     """The parts of a plan that a report shows too."""
     blocks: list[RenderableType] = [_quality(plan), _devices(plan, width)]
+    blocks += [Text(line, style="dim") for line in card_lines(plan.devices)]
     if plan.placement:
         blocks += [_peaks(plan), _transfers(plan, width)]
     if plan.conflict:
