@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 
 from cost_models.byte_sizes import format_bytes
-from cost_models.devices import Cluster
+from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
 from placer import __version__
 from placer.graph.program_source import Warning_
 from placer.pipeline.formulation import Formulation
+from placer.pipeline.left_over import left_over_warnings
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, PlanWarning, SolverAnswer
@@ -44,7 +45,7 @@ def assemble_plan(
         metrics=plan_metrics(metrics) if metrics else PlanMetrics(),
         solver=_answer(formulation, solution),
         unmodelled=dict(Counter(op.op_type for op in ops if workload.costs[op.name].unmodelled)),
-        warnings=tuple(_warnings(formulation, solution)),
+        warnings=tuple(_warnings(formulation, solution, predicted)),
         conflict=solution.conflict,
         control_edges=predicted.control_edges if predicted else (),
         followers=followers,
@@ -157,9 +158,13 @@ def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
             yield "cap_over_card", message, ()
 
 
-def _warnings(formulation: Formulation, solution: Solution) -> Iterator[PlanWarning]:
+def _warnings(
+    formulation: Formulation, solution: Solution, predicted: PredictedPlacement | None
+) -> Iterator[PlanWarning]:
     extraction = formulation.workload.extraction
     found = [*extraction.warnings, *formulation.constraints.warnings]
+    found += left_over_warnings(extraction)
+    found += _assumptions(formulation.workload.cluster, predicted)
     if extraction.unknown:
         message = "the shapes of these tensors are unknown; their bytes are not counted"
         found.append(("unknown_shape", message, extraction.unknown))
@@ -168,3 +173,29 @@ def _warnings(formulation: Formulation, solution: Solution) -> Iterator[PlanWarn
     for code, message, ops in found:
         first = tuple(ops[:_OPS_PER_WARNING])
         yield PlanWarning(code=code, message=message, count=max(1, len(ops)), ops=first)
+
+
+def _assumptions(
+    cluster: Cluster, predicted: PredictedPlacement | None
+) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """What nobody said of the devices, and what is taken for it."""
+    ample = [device.name for device in cluster.devices if device.is_ample]
+    if ample:
+        peaks = predicted.metrics.peaks if predicted else {}
+        sizes = [
+            f"{name} ({format_bytes(peaks[name].high_bytes)})" if name in peaks else name
+            for name in ample
+        ]
+        message = (
+            f"the devices are not this machine's, and {', '.join(sizes)} is taken to have as much "
+            f"memory as it needs: CPU:64GiB in --devices, or the cluster file, says how much it has"
+        )
+        yield "assumed_host", message, ()
+    if pairs := cluster.assumed_links:
+        link = ASSUMED_NETWORK_LINK
+        message = (
+            f"nobody said how fast the network between the machines is: {link.bandwidth / 1e9:g} "
+            f"GB/s and {link.latency * 1e6:g} us are assumed between {pairs[0][0]} and "
+            f"{pairs[0][1]} and every such pair; [network_link] in the cluster file says it"
+        )
+        yield "assumed_network", message, ()

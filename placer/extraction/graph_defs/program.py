@@ -133,6 +133,7 @@ class FlatProgram(Program):
     functions_in_file: int = 0
     division: Division | None = None
     whole: FlatProgram | None = None
+    left_over: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def fed_ops(self) -> frozenset[str]:

@@ -19,6 +19,7 @@ from placer.plan.rows import (
 from placer.rendering.quantities import (
     card_lines,
     format_bytes,
+    format_cap,
     format_count,
     format_seconds,
     known,
@@ -207,7 +208,7 @@ def _devices(plan: Plan, width: int) -> RenderableType:
             device.name,
             f"{ops[device.name]:,}",
             known(device.peak_memory_bytes, format_bytes),
-            format_bytes(device.usable_bytes),
+            format_cap(device.usable_bytes),
             share_of_cap(device.peak_memory_bytes, device.usable_bytes),
             known(device.resident_bytes, format_bytes),
             *([known(device.spilled_bytes, format_bytes)] if spills else []),
