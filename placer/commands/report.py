@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from functools import partial
 
 from placer.commands import options
@@ -47,6 +46,8 @@ def run(arguments: argparse.Namespace) -> None:
     asked = gates.read_gates(arguments)
     start_ahead()
     # what takes a while to load, while the reading process starts
+    from dataclasses import replace
+
     import cost_models.rules  # noqa: F401
     import placer.rendering.text.report_text  # noqa: F401
     from placer.pipeline.pipeline import report

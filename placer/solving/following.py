@@ -236,7 +236,9 @@ def _extra_ticks(
     for op in problem.may_follow:
         if unit_of[op] in free:
             times = problem.seconds[op]
-            extra[unit_of[op]] += times[problem.host] - min(times[d] for d in problem.allowed[op])
+            extra[unit_of[op]] += times[problem.host] - min(
+                (times[d] for d in problem.allowed[op]), default=times[problem.host]
+            )
     return {unit: round(seconds * _TICKS) for unit, seconds in extra.items()}
 
 

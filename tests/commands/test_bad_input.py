@@ -201,7 +201,7 @@ def test_a_plan_of_another_model(folder, capsys):
     assert json.loads((folder / "plan.json").read_text())["placement"]["a"] == "GPU:1"
     (folder / "other.pbtxt").write_text(NODES.replace('"Neg"', '"Abs"'))
     capsys.readouterr()
-    told = "the plan was made for a model with fingerprint"
+    told = "the plan was made for another program: "
     fails(capsys, ["apply", "other.pbtxt", "plan.json", "-o", "out.pb"], 2, told)
     fails(capsys, ["verify", "other.pbtxt", "plan.json"], 2, told)
     assert not (folder / "out.pb").exists()

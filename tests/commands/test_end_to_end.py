@@ -80,6 +80,7 @@ def test_a_batch_that_is_bound_is_not_asked_for_again(batch, told):
         unknown_roots=("ids",),
         inputs=(SimpleNamespace(key="ids"),),
         bindings={"batch_size": batch},
+        warnings=(),
     )
     with pytest.raises(ShapeError, match=re.escape(told)):
         require_known_shapes(extraction)

@@ -40,7 +40,7 @@ def test_verify_passes_everything_on(application, capsys):
     """Plan, inputs and the ways to run arrive at the application; the result is printed."""
     argv = (
         "verify model plan.json --inputs inputs.npz --on-hardware --fallback strict --optimised "
-        "--time-limit 90"
+        "--time-limit 90 --memory"
     )
     assert main([*argv.split(), "--signature", "s"]) == 0
     (((model, plan, inputs), options),) = application.calls
@@ -52,6 +52,7 @@ def test_verify_passes_everything_on(application, capsys):
         "optimised": True,
         "time_limit_seconds": 90.0,
         "cluster": None,
+        "memory": True,
         "tag_set": None,
         "signature": "s",
         "allow_unsafe_keras": False,
