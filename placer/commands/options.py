@@ -17,7 +17,8 @@ _TABLE = """
 --tag-set TAGS        MetaGraph of a SavedModel: serve,gpu
 --signature NAME      signature of a SavedModel, or a function by its path or name
 --outputs A,B         tensors or ops to run; else of a MetaGraphDef its train_op and losses, of a
-                      graph all sinks
+                      graph its sinks (but not what is left over: scores, gradients, summaries;
+                      the report lists both)
 --allow-unsafe-keras  load a Keras file although it runs code of its own (Lambda, custom classes)
 --batch-size N        binds unknown leading dimensions of inputs
 --shape NAME:32x128 * binds the shape of one input, or of any op (repeatable); a dimension may be
@@ -33,7 +34,8 @@ _TABLE = """
 --model MODEL         the model, if it is not where it was
 
 --devices SPEC        such as 2xA100-40GB,CPU:64GiB, or a cluster.toml (placer devices lists the
-                      models)
+                      models); without a CPU the host of this machine, or as large as needed where
+                      the devices are not this machine's
 --max-memory GPU:0=8GiB,... *  caps; 8GiB and 8GB differ, a plain integer is bytes
 --reserve 1GiB+10%    memory kept free on each accelerator
 --objective {transfer,step-time,throughput}  what is least: bytes sent, seconds of a step, or the
@@ -73,8 +75,8 @@ _TABLE = """
 --onednn              leave oneDNN on, which fuses some ops away
 --solver NAME         cp-sat or a baseline such as heft
 --workers N           threads of the search (0: one per core)
---work-limit N        cycles of each search instead of seconds: with --workers 1 and the same seed
-                      the answer is the same everywhere
+--work-limit N        steps of each search in place of seconds: the same request gives the same
+                      answer every time, unless the time limit comes first
 """
 """Options with what stands for their value (``{...}``: one of these, by default the first; with a
 ``*`` a list, as often as it is given; without one it is a switch) and their help."""
@@ -169,6 +171,7 @@ def add_placement_options(group: argparse._ActionsContainer, seconds: float, lim
     add(group, "--pin", "--pin-type", type=option_values.pin)
     add(group, "--keep-together", "--clear-devices", "--colocate-gradients")
     add_time_limit(group, seconds, limited)
+    add(group, "--work-limit", type=option_values.positive)
     add(group, "--seed", type=option_values.count, default=0)
 
 
@@ -340,6 +343,7 @@ def search_options(arguments: argparse.Namespace) -> dict[str, object]:
         "clear_devices": arguments.clear_devices,
         "colocate_gradients": arguments.colocate_gradients,
         "time_limit": arguments.time_limit,
+        "work_limit": arguments.work_limit,
         "seed": arguments.seed,
         "strategy": getattr(arguments, "strategy", None),
     }

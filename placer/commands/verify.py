@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from placer.commands import options
 from placer.commands.terminal import emit, progress, require_writable, style
@@ -69,6 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
             memory=arguments.memory,
             **options.choice_options(arguments),
         )
+    found = replace(found, gate=gates.check_moved(arguments.fail_on, found))
     if arguments.format == "json":
         emit(to_json(found), arguments)
     else:
@@ -79,7 +81,7 @@ def run(arguments: argparse.Namespace) -> None:
     found.raise_for_mismatch()
     if arguments.fallback == "strict":
         refuse_moves(seen_moves(found), "moved")
-    gates.require(gates.check_moved(arguments.fail_on, found))
+    gates.require(found.gate)
 
 
 def _read_inputs(path: str) -> dict[str, object]:

@@ -18,8 +18,10 @@ from placer.prediction.memory.timelines import predict_memory
 from placer.prediction.metrics import MemoryTimeline
 from placer.prediction.orders.execution_orders import executor_orders, uses_accelerator
 from placer.problem.constraints import ConstraintOptions, Constraints, find_constraints
+from placer.problem.following import free_ops
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.problem.requests import confine
+from placer.solving.following import let_follow
 from placer.solving.orders.memory_order import order_for_memory
 from placer.solving.orders.placed_order import FREE
 
@@ -107,7 +109,8 @@ def build_problem(
     objective: str = "transfer",
     spill: str = "auto",
 ) -> PlacementProblem:
-    """The problem with a few moments of the step at which memory is fullest.
+    """The problem with a few moments of the step at which memory is fullest, in which light ops may
+    follow their neighbours to the host.
 
     Ops and devices are numbered in the order of ``graph.ops`` and ``cluster.devices``.  The
     function is long because every field of the problem is filled in here.
@@ -125,7 +128,8 @@ def build_problem(
     spill_host = host if spill == "auto" else None
     allowed, homeless = _wide_enough(allowed, group, certain, capacity, spill_host, spillable)
     confinement = confine(constraints, number, device_number)
-    return PlacementProblem(
+    counted = constraints.counted_on(cluster.host.name)
+    problem = PlacementProblem(
         op_names=names,
         device_names=tuple(device_names),
         host=host,
@@ -163,7 +167,10 @@ def build_problem(
         },
         colocation=confinement.colocation,
         working_set_bytes=certain,
+        counted=tuple(name in counted for name in names),
+        may_follow=tuple(number[name] for name in free_ops(graph, costs, constraints)),
     )
+    return let_follow(problem)
 
 
 def _certain_width(op: Op, widths: Mapping[str, int]) -> int:
@@ -184,8 +191,8 @@ def _wide_enough(
     that make the problem infeasible where none is left.
 
     A device is too small if it cannot hold what the widest op of the group (in ``widths``) needs at
-    once, wherever its inputs come from.  A group for which that leaves no device goes to
-    ``spill_host``, if it may spill and fits there.  Else it keeps its devices, and its widest op
+    once, wherever its inputs come from.  A group for which that leaves no device has none allowed
+    if it may spill to ``spill_host`` and fits there.  Else it keeps its devices, and its widest op
     becomes a moment that none of them can hold: the conflict then names the group.
     """
     widest: dict[int, int] = {}
@@ -198,9 +205,8 @@ def _wide_enough(
         most = widest[group[op]]
         fitting = tuple(d for d in devices if capacity[d] >= widths[most])
         if not fitting and devices:
-            if spill_host is not None and spillable[op] and capacity[spill_host] >= widths[most]:
-                fitting = (spill_host,)
-            else:
+            may_spill = spill_host is not None and spillable[op]
+            if spill_host is None or not may_spill or capacity[spill_host] < widths[most]:
                 fitting = devices
                 homeless[most] = {most: widths[most]}
         found.append(fitting)

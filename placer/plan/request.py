@@ -47,6 +47,7 @@ class Keywords(TypedDict, total=False):
     trip_count: int | None
     strategy: str | None
     time_limit: float
+    work_limit: int | None
     seed: int
 
 
@@ -104,12 +105,15 @@ class Options:
     """How the batch is run other than whole (:mod:`placer.strategies.requests`)."""
     time_limit: float = 30.0
     """Seconds of the search."""
+    work_limit: int | None = None
+    """Steps after which each search ends: the plan is the same every time, unless the time limit
+    comes first."""
     seed: int = 0
     """Of the search."""
 
     def __post_init__(self) -> None:
         """Raises ``UsageError`` for numbers out of range, and for one name in place of several."""
-        for name, least in (("batch_size", 1), ("trip_count", 0), ("seed", 0)):
+        for name, least in (("batch_size", 1), ("trip_count", 0), ("seed", 0), ("work_limit", 1)):
             value = getattr(self, name)
             if value is None:
                 continue

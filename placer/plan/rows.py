@@ -90,7 +90,16 @@ class PlanMetrics(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SolverAnswer(Row):
-    """How good the placement is: ``lower_bound`` is proven, ``None`` where none is."""
+    """How good the placement is: ``lower_bound`` is proven, ``None`` where none is.
+
+    Status and bound speak of the placements whose ops on the host have a footprint (resident and
+    temporary bytes, and what they write) of at most ``spill_allowance_bytes``, pinned ones
+    included, those without a GPU kernel and fed ones not; ``spill_footprint_bytes`` is what this
+    one has.  Both are ``None`` where nothing is placed.
+
+    ``cut_by_time``: the clock ended some part of the search, so that another run may end at another
+    placement; else the same request gives the same plan on the same machine.
+    """
 
     status: str
     objective: str
@@ -99,6 +108,19 @@ class SolverAnswer(Row):
     relative_gap: float | None
     seconds: float
     seed: int
+    cut_by_time: bool = False
+    spill_allowance_bytes: int | None = None
+    spill_footprint_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GateVerdict(Row):
+    """What the gates say (``--fail-over``, ``--fail-on``, ``--baseline``): ``failures`` are the
+    reasons why they tripped, in sentences, ``notes`` what else a reader should know."""
+
+    passed: bool
+    failures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -3,7 +3,8 @@
 Sources of constraints, strongest first: fed values arrive on the host; pins of the user; kernels
 that TensorFlow does not have for a device; device strings in the graph; colocation groups, which
 spread each of these to every member.  An op that has a GPU kernel stays off the CPU unless one of
-them sends it there (or the solver spills it).
+them sends it there, it follows its neighbours (:mod:`placer.solving.following`), or the solver
+spills it.
 """
 
 from __future__ import annotations
@@ -74,6 +75,19 @@ class Constraints:
             for group, devices in zip(self.groups, self.group_devices, strict=True)
             for op in group.ops
         }
+
+    def counted_on(self, host: str) -> frozenset[str]:
+        """The ops that take of the spill allowance when they are on ``host``: those whose group, as
+        kernels, feeds and colocation make it, has other devices only.  What was asked for does not
+        matter, so that asking for more never lets more spill."""
+        counted: list[str] = []
+        for group in self.own_groups:
+            free = {
+                self.restrictions[op].unasked or self.restrictions[op].devices for op in group.ops
+            }
+            if not any(host in devices for devices in free):
+                counted += group.ops
+        return frozenset(counted)
 
 
 def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOptions) -> Constraints:

@@ -83,6 +83,7 @@ def check_fingerprint(program: FlatProgram, plan: Any) -> None:
         raise UsageError(
             f"the plan was made for another program: {describe_mismatch(program, plan)}"
         )
+    plan.check_ops([node.name for node in program.graph_def.node])
 
 
 def place_graph_def(program: FlatProgram, placement: Mapping[str, str]) -> Any:

@@ -10,6 +10,7 @@ from typing import TypedDict
 from placer.application.placing.fallback import HARMLESS, Move
 from placer.errors import VerificationError
 from placer.plan.results import Summarised
+from placer.plan.rows import GateVerdict
 
 SCHEMA = "placer.verification/1"
 
@@ -158,7 +159,7 @@ class Verification(Summarised):
     device of the run).  ``memory``: what every device took with its cap as the limit of its
     allocator, if that was asked for.  ``applied``: the model carried no placement, so the plan was
     applied to a temporary copy.  ``optimised``: graph optimisation was on.  ``notes`` say what else
-    to know.
+    to know.  ``gate`` is the verdict of ``--fail-on``.
     """
 
     ops: tuple[OpRow, ...]
@@ -172,6 +173,7 @@ class Verification(Summarised):
     stand_ins: Mapping[str, str]
     notes: tuple[str, ...] = ()
     memory: MemoryRehearsal | None = None
+    gate: GateVerdict | None = None
 
     @property
     def mismatches(self) -> tuple[str, ...]:

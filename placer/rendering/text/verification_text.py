@@ -16,6 +16,7 @@ from placer.application.verifying.verification_result import (
 )
 from placer.rendering.quantities import format_bytes, format_count, known, share_of_cap, shorten
 from placer.rendering.text.layout import Facts, Rows, Title, to_text
+from placer.rendering.text.plan_text import gate_block
 
 ROWS = 10
 """Rows of each table; the JSON has all of them."""
@@ -44,6 +45,8 @@ def verification_blocks(
         blocks.append(_transfer_table(differing, width))
     if found.memory is not None:
         blocks.append(_memory_table(found.memory, width))
+    if found.gate:
+        blocks.append(gate_block(found.gate))
     if found.notes:
         blocks.append(Facts("Notes", [("note", note) for note in found.notes]))
     return blocks

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from jsonschema import Draft202012Validator
 
 import placer
 from placer.application.running.program_runs import RunOptions
 from placer.application.verifying.memory_rehearsal import rehearse_memory
 from placer.errors import UsageError, VerificationError
 from placer.extraction.reading.loading import load_program
+from placer.plan.schemas import load_schema
+from placer.rendering.json_text import to_json
 
 v1 = tf.compat.v1
 MIB = 2**20
@@ -66,6 +70,7 @@ def test_a_cap_that_is_too_small_names_the_device_and_the_op(tmp_path):
     """36 MiB arrive and are joined; the sum does not fit in what is left of 48."""
     path = wide_graph(tmp_path / "graph.pb")
     found = placer.verify(path, planned(path, 48), memory=True)
+    Draft202012Validator(load_schema("verification")).validate(json.loads(to_json(found)))
     assert found.memory.out_of_memory.device == "GPU:1"
     assert found.memory.out_of_memory.op == "doubled"
     assert found.memory.steps == 0
