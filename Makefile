@@ -8,7 +8,7 @@ DEMO_DIR ?= demo-output
 TESTS ?= tests
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-.PHONY: demo check test setup lint types contracts fast-tests tests fuzz clean
+.PHONY: demo check test setup lint types contracts fast-tests tests fuzz versions clean
 
 setup: $(VENV)/.installed
 
@@ -48,5 +48,9 @@ tests: setup
 fuzz: setup
 	PYTHONPATH=.:tests $(BIN)/python -m fuzzing $(FUZZ)
 
+# The oldest and the newest that setup.cfg allows; see docs/versions.md.  ROWS=py3.12-tf2.20 for one
+versions: setup
+	$(BIN)/tox run $(if $(ROWS),-e $(ROWS))
+
 clean:
-	rm -rf $(VENV) $(DEMO_DIR) build dist *.egg-info
+	rm -rf $(VENV) .tox $(DEMO_DIR) build dist *.egg-info

@@ -43,12 +43,10 @@ def run_demo(directory: Path) -> list[str]:
 
 def build_model(path: Path) -> None:
     """Writes the SavedModel in a process of its own, as it would be somebody else's file."""
-    code = (
-        "import sys, keras; "
-        "keras.applications.ResNet50(weights=None).export(sys.argv[1], verbose=False)"
-    )
+    code = "import sys, keras; keras.applications.ResNet50(weights=None).export(sys.argv[1])"
     print(f"building a ResNet-50 SavedModel with random weights in {path}", flush=True)
-    subprocess.run([sys.executable, "-c", code, str(path)], check=True, stderr=subprocess.DEVNULL)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True, **quiet)
 
 
 def placer(*arguments: object) -> None:

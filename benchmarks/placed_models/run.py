@@ -52,7 +52,7 @@ APPLICATIONS = {"MobileNetV2": 4, "ResNet50": 2}
 
 EXPORT = """
 import sys, keras
-getattr(keras.applications, sys.argv[1])(weights=None).export(sys.argv[2], verbose=False)
+getattr(keras.applications, sys.argv[1])(weights=None).export(sys.argv[2])
 """
 
 LIVE = """

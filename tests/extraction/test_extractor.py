@@ -207,7 +207,7 @@ def test_a_keras_model_live_and_exported(tmp_path):
     x = keras.layers.LSTM(5)(right)
     x = keras.layers.Concatenate()([keras.layers.Dense(5)(left), x])
     model = keras.Model({"left": left, "right": right}, {"y": keras.layers.Dense(2)(x)})
-    model.export(str(tmp_path / "model"), verbose=False)
+    model.export(str(tmp_path / "model"))
     live = extract(model, batch_size=3)
     exported = extract(tmp_path / "model", batch_size=3)
     assert sorted(v.shape for v in live.graph.variables) == sorted(

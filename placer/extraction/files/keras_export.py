@@ -37,6 +37,7 @@ def export_keras_file(path: Path, target: Path, folder: Path, *, allow_code: boo
     os.environ["KERAS_BACKEND"] = "tensorflow"
     import keras
 
+    keras.utils.disable_interactive_logging()  # Keras 3.5 has no verbose=False for export()
     try:
         model = keras.saving.load_model(
             _loadable(path, folder), compile=False, safe_mode=not allow_code
@@ -60,7 +61,7 @@ def _export(model: Any, path: Path, target: Path) -> None:
             "and pass it on"
         )
     try:
-        model.export(str(target), verbose=False)
+        model.export(str(target))
     except MemoryError:
         raise
     except Exception as error:  # tracing runs the layers' own code

@@ -62,16 +62,21 @@ def fetch(request: FetchRequest, _: Tell) -> None:
 
 def extract_program(request: ExtractionRequest, tell: Tell) -> Extraction:
     """The extraction that is asked for."""
+    from google.protobuf.message import EncodeError
+
     allow_parts(then=partial(limit_memory, request.memory_limit_bytes))
-    program, captures = _program(request)
-    return analyse_program(
-        program,
-        captures,
-        **request.bindings,
-        infer=request.infer,
-        reason=request.reason,
-        before_inference=partial(tell, IN_INFERENCE),
-    )
+    try:
+        program, captures = _program(request)
+        return analyse_program(
+            program,
+            captures,
+            **request.bindings,
+            infer=request.infer,
+            reason=request.reason,
+            before_inference=partial(tell, IN_INFERENCE),
+        )
+    except EncodeError as error:  # what protobuf 5 says where its memory ends
+        raise MemoryError("no memory to write a message of protobuf") from error
 
 
 def _program(request: ExtractionRequest) -> tuple[FlatProgram, Mapping[str, TensorState]]:

@@ -97,7 +97,7 @@ def trace_keras_model(model: Any) -> Any:
     """
     import tensorflow as tf
 
-    if not getattr(model, "inputs", None):
+    if not _of_keras(model, "inputs"):
         raise UsageError(
             f"the inputs of the Keras model {model.name!r} are unknown: call it once, or pass "
             "tf.function(model).get_concrete_function(...)"
@@ -112,10 +112,18 @@ def trace_keras_model(model: Any) -> Any:
 
 def _keras_inputs(model: Any) -> Any:
     """The symbolic inputs of a built model, in their structure (Keras 3's Sequential has none)."""
-    structure = getattr(model, "input", None)
+    structure = _of_keras(model, "input")
     if structure is not None:
         return structure
     return model.inputs[0] if len(model.inputs) == 1 else list(model.inputs)
+
+
+def _of_keras(model: Any, name: str) -> Any:
+    """The attribute; None where Keras says that the model has none, in one way or the other."""
+    try:
+        return getattr(model, name, None)
+    except ValueError:  # Keras 3.5, and a Sequential that was not built
+        return None
 
 
 def _keras_spec(tensor: Any) -> Any:

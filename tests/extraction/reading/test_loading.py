@@ -224,7 +224,7 @@ def test_a_fed_op_hides_what_computes_it(tmp_path):
         examples = v1.placeholder(tf.string, [None], name="examples")
         parsed = tf.io.decode_raw(examples, tf.float32)
         x = tf.reshape(parsed, [-1, 3], name="x")
-        y = tf.multiply(x, 2.0, name="y")
+        y = tf.multiply(x, tf.constant(2.0, name="two"), name="y")
         builder = v1.saved_model.Builder(str(tmp_path / "model"))
         signature = v1.saved_model.predict_signature_def({"x": x}, {"y": y})
         with v1.Session(graph=graph) as session:
@@ -233,7 +233,7 @@ def test_a_fed_op_hides_what_computes_it(tmp_path):
     builder.save()
     program = load_program(tmp_path / "model")
     types = {node.name: node.op for node in program.graph_def.node}
-    assert types == {"x": "Placeholder", "y/y": "Const", "y": "Mul"}
+    assert types == {"x": "Placeholder", "two": "Const", "y": "Mul"}
     assert program.inputs[0].shape == (None, 3)
 
 

@@ -6,6 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 
+import numba
 import pytest
 
 TYPES = "from typing import NamedTuple\n\nclass Pair(NamedTuple):\n    one: int\n    other: int\n"
@@ -27,6 +28,7 @@ def test_a_cache_that_names_a_module_that_is_gone_is_dropped(
 ) -> None:
     """A type moves from one module to another: what was compiled for the first is compiled anew."""
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(numba.core.config, "CACHE_DIR", "")  # whatever NUMBA_CACHE_DIR says
     for types in ("first_types", "second_types"):
         (tmp_path / f"{types}.py").write_text(TYPES)
         (tmp_path / "compiled_sum.py").write_text(SUM.format(types=types))
