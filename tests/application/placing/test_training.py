@@ -35,6 +35,9 @@ KERAS = {
     "cnn": (programs.cnn, programs.cnn_data, 16),
     "transformer": (programs.transformer, programs.transformer_data, 4),
     "recurrent": (programs.recurrent, programs.recurrent_data, 4),
+    "mixed_float16": (programs.mixed_float16, programs.cnn_data, 16),
+    "accumulated": (programs.accumulated, programs.cnn_data, 16),
+    "averaged": (programs.averaged, programs.cnn_data, 16),
     "shared": (programs.shared_parts, programs.shared_data, 4),
 }
 
