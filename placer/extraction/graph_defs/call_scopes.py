@@ -65,7 +65,9 @@ class Scope:
         """Makes this the scope of the body of ``definition``, called by ``call`` in ``parent``."""
         self.parent, self.call, self.definition = parent, call, definition
         self.prefix = f"{parent.prefix}{call.name}/"
-        self.path = (*parent.path, (parent.function, call.name))
+        self.path = parent.path  # where the call of a branch is no op of the file
+        if BRANCH not in call.attr:
+            self.path = (*parent.path, (parent.function, call.name))
         self.order = (*parent.order, parent.positions[call.name])
         self.device = call.device or parent.device
         self.conditional = parent.conditional
