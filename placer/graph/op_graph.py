@@ -146,6 +146,18 @@ class OpGraph:
         }
 
     @cached_property
+    def handle_reads(self) -> tuple[tuple[str, str], ...]:
+        """Every op that reads a resource handle, with the handle's tensor."""
+        slots = ask_once(_handle_slots, self.infos)
+        return tuple(
+            [
+                (op.name, op.inputs[slot])
+                for op, found in zip(self.ops.values(), slots, strict=True)
+                for slot in found
+            ]
+        )
+
+    @cached_property
     def gpu_kernels(self) -> Mapping[str, KernelMatch | None]:
         """The kernel that would run each op on a GPU, ``None`` where there is none."""
         from cost_models.kernels import gpu_kernel
@@ -165,3 +177,8 @@ class OpGraph:
             )
             graph.add_edges_from((name, op.name, {"tensor": None}) for name in op.control_inputs)
         return graph
+
+
+def _handle_slots(info: OpInfo) -> tuple[int, ...]:
+    """The inputs that are resource handles."""
+    return tuple([slot for slot, read in enumerate(info.inputs) if read.dtype == "resource"])

@@ -73,12 +73,16 @@ class ExecutorGraph:
     inexpensive: Sequence[bool]
 
     @cached_property
-    def few_successors(self) -> Sequence[list[int] | None]:
-        """The consumers of every op as the executor notifies them, ``None`` where their order
-        differs from process to process: those of many."""
+    def few_successors(self) -> Sequence[list[int]]:
+        """The consumers of every op as the executor notifies them, none for those of many."""
         return [
-            _data_first(edges) if len(edges) <= INLINE_EDGES else None for edges in self.successors
+            _data_first(edges) if len(edges) <= INLINE_EDGES else [] for edges in self.successors
         ]
+
+    @cached_property
+    def with_many_successors(self) -> Sequence[int]:
+        """The ops whose consumers are notified in an order that differs between processes."""
+        return [op for op, edges in enumerate(self.successors) if len(edges) > INLINE_EDGES]
 
 
 def prepare(graph: OpGraph, accelerated: bool = False) -> ExecutorGraph:
@@ -147,10 +151,10 @@ def run_once(graph: ExecutorGraph, seed: int) -> tuple[str, ...]:
     """The order in which one process, of those that may be, runs the ops."""
     blocks = _block_addresses(graph, random.Random(seed))
     source = len(graph.names)
-    successors = [
-        _data_first(_hash_order(edges, blocks, grows=op == source)) if few is None else few
-        for op, (edges, few) in enumerate(zip(graph.successors, graph.few_successors, strict=True))
-    ]
+    successors = list(graph.few_successors)
+    for op in graph.with_many_successors:
+        edges = graph.successors[op]
+        successors[op] = _data_first(_hash_order(edges, blocks, grows=op == source))
     return tuple([graph.names[op] for op in run(graph, successors)])
 
 
@@ -178,6 +182,8 @@ def run(graph: ExecutorGraph, successors: Sequence[Sequence[int]]) -> list[int]:
 
     ``stack`` has the queues of tasks that run within each other, the innermost last.
     """
+    if all(graph.inexpensive):
+        return _run_first_in_first_out(graph, successors)
     waiting, inexpensive = list(graph.waiting), graph.inexpensive
     order: list[int] = []
     pool: list[int] = []
@@ -203,6 +209,17 @@ def run(graph: ExecutorGraph, successors: Sequence[Sequence[int]]) -> list[int]:
         if to_pool and not queue:
             queue.append(to_pool.pop())
     return order[1:]
+
+
+def _run_first_in_first_out(graph: ExecutorGraph, successors: Sequence[Sequence[int]]) -> list[int]:
+    """The same where nothing goes to the pool, which is one queue."""
+    waiting, queue = list(graph.waiting), [len(graph.names)]
+    for op in queue:
+        for consumer in successors[op]:
+            waiting[consumer] -= 1
+            if not waiting[consumer]:
+                queue.append(consumer)
+    return queue[1:]
 
 
 def _data_first(edges: Sequence[tuple[int, int, bool]]) -> list[int]:

@@ -111,11 +111,10 @@ def _check_handles(graph: OpGraph, routes: Routes) -> None:
     """Raises :class:`UsageError` for the first op that reads a handle of another device."""
     if len({*routes.device_of.values()}) == 1:
         return
-    for op in graph.ops.values():
-        device = routes.device_of[op.name]
-        for tensor, properties in zip(op.inputs, op.info.inputs, strict=True):
-            if properties.dtype == "resource" and routes.home[tensor][0] != device:
-                raise UsageError(
-                    f"{op.name} on {device} reads the resource handle {tensor} on "
-                    f"{routes.home[tensor][0]}; a handle cannot be sent: place both on one device"
-                )
+    for op, tensor in graph.handle_reads:
+        device = routes.device_of[op]
+        if routes.home[tensor][0] != device:
+            raise UsageError(
+                f"{op} on {device} reads the resource handle {tensor} on "
+                f"{routes.home[tensor][0]}; a handle cannot be sent: place both on one device"
+            )
