@@ -5,7 +5,7 @@ inputs to the body.  This mirrors ``InlineFunctionBody`` in TensorFlow's
 ``core/common_runtime/inline_function_utils.cc``: ops of a body without inputs of their own wait
 for the control inputs of the call, and whoever waits for a call waits for the body's control
 outputs.  Conditionals become ``Switch`` and ``Merge`` where TensorFlow makes these of them
-(``placer.extraction.graph_defs.conditionals``); other functional control flow (``While``, ``Case``),
+(``graph_defs.conditionals``); other functional control flow (``While``, ``Case``),
 dataset functions and symbolic gradients stay one op.  Only what the outputs and the side effects
 reach is emitted.
 """

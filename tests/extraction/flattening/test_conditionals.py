@@ -91,8 +91,10 @@ def test_both_branches_do_what_they_did(make):
     """Results and variables are equal after several calls, whichever branch is taken."""
     program = _run_both(make, [1.0, -2.0, 20.0, -30.0, 7.0])
     types = _types(program)
-    assert "Switch" in types and "Merge" in types
-    assert "If" not in types and "StatelessIf" not in types
+    assert "Switch" in types
+    assert "Merge" in types
+    assert "If" not in types
+    assert "StatelessIf" not in types
 
 
 def test_updates_of_one_conditional_are_ops_apart():
