@@ -62,8 +62,10 @@ def parse_cluster(
 
 
 def _device(draft: DeviceDraft, cap: int | None, reserve: str | int | None) -> DeviceProperties:
-    """The device with its memory: the cap, else what was given, else the preset's or the host's."""
-    memory = cap or draft.memory_bytes or draft.preset.memory_bytes
+    """The device with its memory: the cap, else what was given, else what TensorFlow hands out of
+    the preset's card, else the host's."""
+    card = draft.preset.card
+    memory = cap or draft.memory_bytes or (card.usable_bytes if card else None)
     if memory is None and draft.preset.type != "CPU":
         raise ValueError(
             f"{draft.name} has no memory size; write it as {draft.preset.type}:8GiB, name a model "
@@ -78,6 +80,7 @@ def _device(draft: DeviceDraft, cap: int | None, reserve: str | int | None) -> D
         model="" if known.model == known.type else known.model,
         memory_limit_bytes=memory,
         reserve_bytes=0 if draft.name == HOST else parse_reserve(reserve, memory),
+        card=card,
         peak_flops=known.peak_flops,
         memory_bandwidth=known.memory_bandwidth,
         launch_seconds=known.launch_seconds,

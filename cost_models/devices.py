@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import ClassVar
 
 from cost_models.byte_sizes import parse_bytes
+from cost_models.card_memory import CardMemory, card_memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +31,9 @@ class DeviceProperties:
     """One device that ops can be placed on.
 
     ``name`` is TensorFlow's short name (``GPU:0``) or carries job and task.  ``type`` is ``GPU``
-    or ``CPU``, ``model`` the preset it came from.  ``memory_limit_bytes`` is the cap,
-    ``reserve_bytes`` the part of it that is kept free.  ``peak_flops`` is FLOP/s,
+    or ``CPU``, ``model`` the preset it came from.  ``memory_limit_bytes`` is the cap: what
+    TensorFlow may hand out there.  ``reserve_bytes`` is the part of it that is kept free, ``card``
+    the memory of the whole card where that is known.  ``peak_flops`` is FLOP/s,
     ``memory_bandwidth`` bytes/s, ``launch_seconds`` the overhead of one op, ``dispatch_seconds``
     what an op without a kernel takes, ``parallel_ops`` how many ops run at once.  ``efficiency``
     has what is reached of the peaks, by op type or by family of op types (a module of
@@ -43,6 +46,7 @@ class DeviceProperties:
     model: str = ""
     memory_limit_bytes: int
     reserve_bytes: int = 0
+    card: CardMemory | None = None
     peak_flops: float
     memory_bandwidth: float
     launch_seconds: float = 5e-6
@@ -95,7 +99,8 @@ class Cluster:
 class DevicePreset:
     """A known device model (``data/devices.toml``).
 
-    ``memory_bytes`` is ``None`` where it differs from machine to machine.  ``precision`` says
+    ``memory_bytes`` is what the driver reports as the card's total, ``None`` where it differs from
+    machine to machine; ``compute_capability`` is as ``"7.5"``, empty for a CPU.  ``precision`` says
     what ``peak_flops`` (FLOP/s, dense) was measured in, ``source`` where the rates come from and
     ``checked`` where they were found again.
     """
@@ -106,9 +111,18 @@ class DevicePreset:
     peak_flops: float
     memory_bandwidth: float
     launch_seconds: float = 5e-6
+    compute_capability: str = ""
     precision: str = "FP32"
     source: str = ""
     checked: str = ""
+    IN_JSON: ClassVar = ("card",)
+
+    @property
+    def card(self) -> CardMemory | None:
+        """The parts of the card's memory, ``None`` where the total is not known."""
+        if self.memory_bytes is None or not self.compute_capability:
+            return None
+        return card_memory(self.memory_bytes, self.compute_capability)
 
 
 @cache

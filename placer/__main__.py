@@ -13,6 +13,9 @@ if __name__ == "__main__" and "-m" in sys.orig_argv and not sys.flags.safe_path:
 
 import atexit
 import gc
+import signal
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from placer.errors import PlacerError
@@ -20,10 +23,13 @@ from placer.files import NO_SPACE
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 INTERRUPTED = 130
 """What a shell reports for SIGINT (128 + 2)."""
+
+TERMINATED = 143
+"""What a shell reports for SIGTERM (128 + 15)."""
 
 COLLECTION_THRESHOLD = 100_000
 """New objects between two looks for garbage, in place of 700: the graph of a model is millions of
@@ -37,25 +43,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The exit code of one command line: here alone an error becomes a message and a code.
 
     0 ok, 1 unexpected, 2 usage, 3 model unreadable or unsupported, 4 shape unresolved, 5 proven
-    infeasible, 6 no solution in time, 7 a gate tripped, 8 verification mismatch.
+    infeasible, 6 no solution in time, 7 a gate tripped, 8 verification mismatch; 130 interrupted,
+    141 nobody reads on, 143 terminated.
     """
     from placer.commands.parser import build_parser
+    from placer.commands.terminal import logs, native_logs, print_everything
 
     gc.set_threshold(COLLECTION_THRESHOLD)
     atexit.register(gc.freeze)  # the end of the process looks for no garbage
     _open_closed_streams()
+    print_everything()
     try:
         arguments = build_parser().parse_args(argv)
     except SystemExit as stop:  # argparse has printed the help or the error
         return stop.code if isinstance(stop.code, int) else 0
-    from placer.commands.terminal import logs, native_logs
 
     try:
-        with native_logs(arguments), logs(arguments):
+        with terminable(), native_logs(arguments), logs(arguments):
             arguments.run(arguments)
             sys.stdout.flush()
     except PlacerError as error:
         return _fail(str(error), error.exit_code)
+    except Terminated:
+        return _fail("terminated", TERMINATED)
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
@@ -76,6 +86,28 @@ def _open_closed_streams() -> None:
     """What is written where the caller closed stdout or stderr (``>&-``) goes nowhere."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came; as an exception, so that files and processes are cleared away."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM raises :class:`Terminated` while the block runs; a second one changes nothing."""
+
+    def stop(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _fail(message: str, exit_code: int) -> int:

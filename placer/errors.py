@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +20,13 @@ class UsageError(PlacerError):
     """The request itself is wrong: an option, a device, a pin, a file that would be overwritten."""
 
     exit_code = 2
+
+
+def unknown_option(name: str, known: Collection[str]) -> UsageError:
+    """The error for a keyword argument that is none of the ``known``, with the nearest of them."""
+    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    meant = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known)}"
+    return UsageError(f"there is no option {name!r}: {meant}")
 
 
 class ModelError(PlacerError):

@@ -16,6 +16,14 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Numbers of errors that say that a disk is full."""
 
 
+def rebased(path: str, old: str | os.PathLike[str], new: str | os.PathLike[str]) -> str:
+    """The relative ``path`` from folder ``old`` as one from folder ``new``; others stay."""
+    if not path or os.path.isabs(path) or "://" in path:
+        return path
+    folder, name = os.path.split(os.path.normpath(os.path.join(old, path)))
+    return os.path.relpath(os.path.join(os.path.realpath(folder), name), os.path.realpath(new))
+
+
 def check_writable(
     path: str | os.PathLike[str], *, force: bool = False, may_be_folder: bool = False
 ) -> None:

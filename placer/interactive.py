@@ -7,6 +7,7 @@ here (:mod:`placer.plan.results`), when they are called.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,13 @@ def bind(plan: Plan, model: Any, *, strict: bool) -> AbstractContextManager[Boun
     from placer.application.placing.model_binding import bind_model
 
     return bind_model(plan, model, strict=strict)
+
+
+def device_function(plan: Plan) -> Callable[[Any], str]:
+    """See :func:`placer.application.devices.session_devices.device_function`."""
+    from placer.application.devices.session_devices import device_function
+
+    return device_function(plan.placement)
 
 
 def scope(plan: Plan, *, values: bool) -> AbstractContextManager[None]:

@@ -135,8 +135,17 @@ class Child:
             start_new_session=True,
         )
 
-    def ask(self, task: str, request: object, time_limit_seconds: float) -> Outcome:
-        """As :func:`run_task`; the process and its files are gone then."""
+    def ask(
+        self,
+        task: str,
+        request: object,
+        time_limit_seconds: float,
+        told: Callable[[object], None] | None = None,
+    ) -> Outcome:
+        """As :func:`run_task`; the process and its files are gone then.
+
+        ``told`` is called with every interim answer as it comes.
+        """
         answers = _Answers(self, time_limit_seconds)
         stream = io.BufferedReader(answers, _BUFFER_BYTES)
         kind: str = ""
@@ -148,6 +157,8 @@ class Child:
                 while kind not in _LAST and stream.peek(1):
                     with collection_paused():
                         kind, answer = pickle.load(stream)
+                    if told is not None and kind not in _LAST:
+                        told(answer)
             if kind not in _LAST:
                 return self._failure(answer, time_limit_seconds if answers.late else None)
         finally:

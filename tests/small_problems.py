@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
@@ -104,45 +103,52 @@ def feasible_placements(problem: UnitProblem) -> list[tuple[int, ...]]:
 
 
 def best_by_enumeration(problem: PlacementProblem) -> tuple[int, int] | None:
-    """(spilled bytes allowed, least transfer), or ``None`` if nothing fits.
+    """(spill allowance, least transfer within it), or ``None`` if nothing fits.
 
-    Without spilling where that is possible, else the least transfer among the placements that
-    spill at most 1.1 times the least.
+    What was asked to the host, if that is enough; else a tenth more than the least that spills has
+    beyond that, and no more than a tenth of what could stay.
     """
-    feasible = _scores(replace(problem, spill="never"))
-    if feasible:
-        return 0, min(transfer for _, transfer in feasible)
-    feasible = _scores(problem)
+    feasible = scores(problem)
     if not feasible:
         return None
-    budget = min(spilled for spilled, _ in feasible) * 11 // 10
-    return budget, min(transfer for spilled, transfer in feasible if spilled <= budget)
+    taken = problem.spill_bytes()
+    pairs = zip(taken, problem.allowed, strict=True)
+    asked = sum(size for size, allowed in pairs if allowed == (problem.host,))
+    least = min(spilled for spilled, _ in feasible)
+    allowance = max(asked, least + min(least - asked, sum(taken) - least) // 10)
+    return allowance, least_within(feasible, allowance)
 
 
-def _scores(problem: PlacementProblem) -> list[tuple[int, int]]:
-    """(spilled, transfer) of every placement that keeps all constraints."""
-    choices = [
-        sorted({*allowed, *([problem.host] if spillable and problem.spill == "auto" else [])})
-        for allowed, spillable in zip(problem.allowed, problem.spillable, strict=True)
-    ]
+def least_within(feasible: Sequence[tuple[int, int]], allowance: int) -> int:
+    """The least transfer among (spilled, transfer) that spill no more than the allowance."""
+    return min(transfer for spilled, transfer in feasible if spilled <= allowance)
+
+
+def placements_of(problem: PlacementProblem) -> Iterator[list[int]]:
+    """Every placement of groups on devices that they are allowed, or may spill to."""
+    may_spill = problem.spill == "auto"
     first = {group: problem.group.index(group) for group in problem.group}
-    leaders = list(first.values())
-    found = []
-    for devices in itertools.product(*(choices[op] for op in leaders)):
-        at = dict(zip(first, devices, strict=True))
-        device_of = [at[group] for group in problem.group]
-        scored = score(problem, device_of)
-        if not scored.violations and not _spills_for_nothing(problem, device_of):
-            found.append((scored.spilled_bytes, scored.transfer_bytes))
-    return found
+    members: dict[int, list[int]] = {group: [] for group in first}
+    for op, group in enumerate(problem.group):
+        members[group].append(op)
+    choices = [
+        set.intersection(
+            *(
+                {
+                    *problem.allowed[op],
+                    *([problem.host] if may_spill and problem.spillable[op] else []),
+                }
+                for op in ops
+            )
+        )
+        for ops in members.values()
+    ]
+    for devices in itertools.product(*map(sorted, choices)):
+        at = dict(zip(members, devices, strict=True))
+        yield [at[group] for group in problem.group]
 
 
-def _spills_for_nothing(problem: PlacementProblem, device_of: Sequence[int]) -> bool:
-    """Whether a group without any bytes is on the host although it could be elsewhere."""
-    footprint: dict[int, int] = {}
-    for group, size in zip(problem.group, problem.footprint_bytes(), strict=True):
-        footprint[group] = footprint.get(group, 0) + size
-    return any(
-        not footprint[group] and allowed and device == problem.host and device not in allowed
-        for group, allowed, device in zip(problem.group, problem.allowed, device_of, strict=True)
-    )
+def scores(problem: PlacementProblem) -> list[tuple[int, int]]:
+    """(spilled, transfer) of every placement that keeps all constraints."""
+    found = [score(problem, device_of) for device_of in placements_of(problem)]
+    return [(one.spilled_bytes, one.transfer_bytes) for one in found if not one.violations]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import os
 import re
 import shlex
+import subprocess
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -105,3 +108,21 @@ def test_every_module_that_moved_is_where_the_changelog_says():
         moved += [f"{row[2].strip('`')}.{name}" for name in row[1].split(", ")]
     assert len(moved) > 100
     assert [name for name in moved if not resolves(name)] == []
+
+
+@pytest.mark.slow
+def test_the_snippet_of_the_readme_runs_as_it_stands(tmp_path):
+    """In a fresh process, in an empty folder, whether there are GPUs or not."""
+    (snippet,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", snippet],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "OPTIMAL" in done.stdout
+    assert (tmp_path / "plan.json").exists()

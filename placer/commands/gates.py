@@ -1,11 +1,16 @@
-"""Limits that end a command with exit code 7, for CI jobs."""
+"""Limits that end a command with exit code 7, for CI jobs.
+
+A gate is about the model, not about which of several placements a search came by: it trips only if
+neither the new placement nor the baseline's own, predicted again, keeps the limits.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cost_models.byte_sizes import format_bytes, parse_bytes
 from cost_models.clusters import parse_cluster
@@ -13,6 +18,7 @@ from cost_models.device_names import matches
 from placer.commands import options
 from placer.errors import GateError, UsageError
 from placer.plan.plan import Plan
+from placer.plan.rows import GateVerdict
 
 if TYPE_CHECKING:
     from placer.application.verifying.verification_result import Verification
@@ -23,11 +29,18 @@ FALLBACK_CODES = ("device_string_ignored",)
 
 class Gates(NamedTuple):
     """What ``--fail-over`` and ``--baseline`` ask for: ``limits`` in bytes by device, and the
-    ``share`` by which the figures of the ``baseline`` may be exceeded."""
+    ``share`` by which the figures of the ``baseline`` may be exceeded, ``findings`` what
+    ``--fail-on`` names."""
 
     limits: Mapping[str, int]
     baseline: Plan | None
     share: float
+    findings: tuple[str, ...] = ()
+
+    @property
+    def are_asked(self) -> bool:
+        """Whether there is any gate."""
+        return bool(self.limits or self.baseline or self.findings)
 
 
 def read_gates(arguments: argparse.Namespace) -> Gates:
@@ -48,8 +61,8 @@ def read_gates(arguments: argparse.Namespace) -> Gates:
             raise UsageError(str(error)) from error
         limits = parse_limits(rows, [device.name for device in cluster.devices])
     if not shares and not arguments.baseline:
-        return Gates(limits, None, 0.0)
-    return Gates(limits, *_read_baseline(arguments.baseline, shares))
+        return Gates(limits, None, 0.0, arguments.fail_on)
+    return Gates(limits, *_read_baseline(arguments.baseline, shares), arguments.fail_on)
 
 
 def parse_limits(rows: Iterable[str], names: Sequence[str]) -> dict[str, int]:
@@ -95,9 +108,40 @@ def _read_baseline(path: str | None, shares: Sequence[str]) -> tuple[Plan, float
     return baseline, share
 
 
+def predict_baseline(
+    arguments: argparse.Namespace, wanted: Mapping[str, Any], baseline: Plan
+) -> Plan | None:
+    """The baseline with what its own placement takes now, if the model is still the same."""
+    from placer.questions.saved_plans import predict_now
+
+    return predict_now(baseline, arguments.model, arguments.devices, **wanted)
+
+
+def judge(
+    gates: Gates,
+    plan: Plan | None,
+    unmodelled: Mapping[str, int],
+    codes: Mapping[str, int],
+    predicted_now: Callable[[Plan], Plan | None],
+) -> GateVerdict:
+    """The verdict on a plan and on what was found on the way; ``codes`` counts warnings by code,
+    ``predicted_now`` gives the baseline with what its placement takes now, if there is that."""
+    failures, notes = check_findings(gates.findings, unmodelled, codes), []
+    if plan is not None and not plan.fits:
+        failures.append("no placement keeps the caps")
+    elif plan is not None:
+        over = check_plan(plan, gates)
+        known = predicted_now(gates.baseline) if over and gates.baseline else None
+        if known is not None and not check_plan(known, gates):
+            notes = ["the placement of the baseline still keeps the limits", *over]
+        else:
+            failures += over
+    return GateVerdict(passed=not failures, failures=tuple(failures), notes=tuple(notes))
+
+
 def check_plan(plan: Plan, gates: Gates) -> list[str]:
     """What is above its limit, or above the baseline by more than the share, in sentences."""
-    limits, before, share = gates
+    limits, before, share = gates.limits, gates.baseline, gates.share
     over = [
         f"{name} is predicted to peak at {format_bytes(peak)}, "
         f"the limit is {format_bytes(limits[name])}"
@@ -106,14 +150,9 @@ def check_plan(plan: Plan, gates: Gates) -> list[str]:
     ]
     if before is None or not plan.placement:
         return over
-    peaks = before.peak_bytes
-    figures: list[tuple[str, float | None, float | None, Callable[..., str]]] = [
-        (f"the peak of {name}", peaks[name], peak, _bytes)
-        for name, peak in plan.peak_bytes.items()
-        if name in peaks
-    ]
     then, now = before.metrics, plan.metrics
-    figures += [
+    figures: list[tuple[str, float | None, float | None, Callable[..., str]]] = [
+        *((name, known, peak, _bytes) for name, known, peak in _ranked_peaks(before, plan)),
         ("the transfer", then.transfer_bytes, now.transfer_bytes, _bytes),
         ("the predicted step", then.step_seconds, now.step_seconds, _seconds),
     ]
@@ -122,6 +161,29 @@ def check_plan(plan: Plan, gates: Gates) -> list[str]:
         for name, known, after, shown in figures
         if known is not None and after is not None and after > known * (1 + share)
     ]
+
+
+def _ranked_peaks(before: Plan, after: Plan) -> Iterator[tuple[str, int, int]]:
+    """What two plans hold on the fullest device of each kind, on the two fullest, and so on: which
+    of them holds more is a matter of names, and the more even division is not the worse one."""
+    known, found = _peaks_by_kind(before), _peaks_by_kind(after)
+    for (kind, model), (names, peaks) in found.items():
+        _, then = known.get((kind, model), ((), ()))
+        sums = zip(names, accumulate(then), accumulate(peaks), strict=False)
+        for count, (name, one, other) in enumerate(sums, start=1):
+            several = f"{count} fullest {model or kind} devices together"
+            label = f"the peak of {name}" if count == 1 else f"the peak of the {several}"
+            yield label, one, other
+
+
+def _peaks_by_kind(plan: Plan) -> dict[tuple[str, str], tuple[Sequence[str], Sequence[int]]]:
+    """Names and peaks of the devices of each type and model, the fullest first."""
+    kinds: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    for row in plan.devices:
+        if row.peak_memory_bytes is not None:
+            kinds.setdefault((row.type, row.model), []).append((row.peak_memory_bytes, row.name))
+    ranked = {kind: sorted(rows, key=lambda row: -row[0]) for kind, rows in kinds.items()}
+    return {kind: ([n for _, n in rows], [p for p, _ in rows]) for kind, rows in ranked.items()}
 
 
 def _bytes(size: float) -> str:
@@ -155,16 +217,20 @@ def count_codes(plan: Plan | None) -> Counter[str]:
     return counts
 
 
-def check_moved(gates: Sequence[str], found: Verification) -> list[str]:
-    """Ops that TensorFlow moved off the device they ask for, in a sentence."""
+def check_moved(gates: Sequence[str], found: Verification) -> GateVerdict | None:
+    """The verdict on ops that TensorFlow moved off the device they ask for; ``None`` if that is no
+    gate."""
+    if "fallback" not in gates:
+        return None
     moved = [row for row in found.ops if row.actual and row.actual != row.requested]
-    if "fallback" not in gates or not moved:
-        return []
+    if not moved:
+        return GateVerdict(passed=True)
     shown = ", ".join(row.op for row in moved[:3])
-    return [f"{len(moved):,} ops ran on another device than they ask for, such as {shown}"]
+    sentence = f"{len(moved):,} ops ran on another device than they ask for, such as {shown}"
+    return GateVerdict(passed=False, failures=(sentence,))
 
 
-def require(failures: Sequence[str]) -> None:
+def require(verdict: GateVerdict | None) -> None:
     """Raises ``GateError`` with every failure, if there is one."""
-    if failures:
-        raise GateError("a gate tripped: " + "; ".join(failures))
+    if verdict is not None and not verdict.passed:
+        raise GateError("a gate tripped: " + "; ".join(verdict.failures))

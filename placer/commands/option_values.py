@@ -75,11 +75,29 @@ def shape(text: str) -> tuple[str, tuple[int | str | None, ...]]:
     A dimension is a number, ``?`` or a name without the letter x, which stands between them.
     """
     name, colon, sizes = text.rpartition(":")
-    parts = re.split("[xX]", sizes) if sizes else []
-    known = all(part.isdecimal() or part == "?" or part.isidentifier() for part in parts)
-    if not colon or not name or not known:
+    found = _sizes(sizes) if sizes else ()
+    if not colon or not name or found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no shape; write NAME:32x128 or NAME:BxT")
-    return name, tuple(
+    return name, found
+
+
+def lengths(text: str) -> tuple[str, tuple[int | str | None, ...]]:
+    """Name of a ragged or sparse input, its rows and their mean lengths, written as in a shape."""
+    name, equals, sizes = text.rpartition("=")
+    found = _sizes(sizes)
+    if not equals or not name or found is None or len(found) < 2:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} says no rows and lengths; write NAME=32x50: 32 rows of 50 on average"
+        )
+    return name, found
+
+
+def _sizes(text: str) -> tuple[int | str | None, ...] | None:
+    """Dimensions with an x between them; ``None`` if the text is none."""
+    parts = re.split("[xX]", text)
+    if not all(part.isdecimal() or part == "?" or part.isidentifier() for part in parts):
+        return None
+    return tuple(
         count(part) if part.isdecimal() else None if part == "?" else part for part in parts
     )
 

@@ -23,6 +23,9 @@ _TABLE = """
 --shape NAME:32x128 * binds the shape of one input, or of any op (repeatable); a dimension may be
                       ? (as declared) or a name: --shape ids:BxT --shape mask:BxT --dim B=8 --dim
                       T=128
+--ragged NAME=32x50 *  rows and mean length of the rows of a ragged input (x50x4 for rows of rows),
+                      rows and mean non-zeros of a row of a sparse one; ?x50: as many rows as the
+                      batch
 --dim T=128 *         the size of the dimensions with this name (repeatable)
 --trip-count N        iterations of loops whose number is not in the graph
 --costs FILE          measured op times (placer profile writes them), or grappler: the times that
@@ -62,14 +65,16 @@ _TABLE = """
 --optimised           leave TensorFlow's graph optimisation on (off by default, so that every op of
                       the plan is there to be compared)
 --cluster cluster.toml  run on the servers that its [[task]] tables name
+--memory              rehearse whether it fits: each device a process of its own, whose allocator
+                      has the plan's cap as its hard limit
 --record FILE         write PLAN with the ops that TensorFlow moved, as warnings 'fallback'
 --steps N             measured steps (20)
 --threads N           threads of one op (1)
 --onednn              leave oneDNN on, which fuses some ops away
 --solver NAME         cp-sat or a baseline such as heft
 --workers N           threads of the search (0: one per core)
---work-limit N        cycles of each search instead of seconds: with --workers 1 and the same seed
-                      the answer is the same everywhere
+--work-limit N        steps of each search in place of seconds: the same request gives the same
+                      answer every time, unless the time limit comes first
 """
 """Options with what stands for their value (``{...}``: one of these, by default the first; with a
 ``*`` a list, as often as it is given; without one it is a switch) and their help."""
@@ -116,6 +121,7 @@ def add_program_options(
     else:
         add(group, "--batch-size", type=option_values.positive)
     add(group, "--shape", type=option_values.shape)
+    add(group, "--ragged", type=option_values.lengths)
     add(group, "--dim", type=option_values.dimension)
     if costs:
         add(group, "--trip-count", type=option_values.count)
@@ -163,6 +169,7 @@ def add_placement_options(group: argparse._ActionsContainer, seconds: float, lim
     add(group, "--pin", "--pin-type", type=option_values.pin)
     add(group, "--keep-together", "--clear-devices", "--colocate-gradients")
     add_time_limit(group, seconds, limited)
+    add(group, "--work-limit", type=option_values.positive)
     add(group, "--seed", type=option_values.count, default=0)
 
 
@@ -267,6 +274,7 @@ class BindingOptions(ChoiceOptions):
 
     batch_size: int | None
     shapes: dict[str, tuple[int | str | None, ...]] | None
+    ragged: dict[str, tuple[int | str | None, ...]] | None
     dims: dict[str, int] | None
 
 
@@ -280,7 +288,7 @@ def choice_options(arguments: argparse.Namespace) -> ChoiceOptions:
     }
 
 
-def program_options(arguments: argparse.Namespace) -> dict[str, object]:
+def program_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options of :func:`add_model_options` as the pipeline names them."""
     return {
         **binding_options(arguments),
@@ -295,6 +303,7 @@ def binding_options(arguments: argparse.Namespace) -> BindingOptions:
         **choice_options(arguments),
         "batch_size": arguments.batch_size,
         "shapes": option_values.unique(arguments.shape, "--shape") or None,
+        "ragged": option_values.unique(arguments.ragged, "--ragged") or None,
         "dims": option_values.unique(arguments.dim, "--dim") or None,
     }
 
@@ -332,6 +341,7 @@ def search_options(arguments: argparse.Namespace) -> dict[str, object]:
         "clear_devices": arguments.clear_devices,
         "colocate_gradients": arguments.colocate_gradients,
         "time_limit": arguments.time_limit,
+        "work_limit": arguments.work_limit,
         "seed": arguments.seed,
         "strategy": getattr(arguments, "strategy", None),
     }

@@ -24,7 +24,8 @@ exit codes:
   1  unexpected error                     6  no solution in time
   2  wrong usage                          7  a gate tripped (--fail-over, --fail-on)
   3  model unreadable or unsupported      8  what ran is not what was planned
-  4  a shape is unresolved"""
+  4  a shape is unresolved              130  interrupted (Ctrl-C)
+141  nobody reads what is printed       143  terminated (SIGTERM)"""
 
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from placer.commands import options
@@ -53,12 +55,16 @@ def run(arguments: argparse.Namespace) -> None:
     with progress(f"placing {arguments.model}", arguments):
         wanted = {**options.all_options(arguments), "order": arguments.order}
         plan = place(arguments.model, arguments.devices, **wanted)
+        if asked.are_asked:
+            codes = gates.count_codes(plan)
+            again = partial(gates.predict_baseline, arguments, wanted)
+            verdict = gates.judge(asked, plan, plan.unmodelled, codes, again)
+            plan = replace(plan, gate=verdict)
     if arguments.output:
         plan.save(arguments.output, force=arguments.force)
     show_saved(plan, arguments, "Plan")
     require_placement(plan)
-    found = gates.check_findings(arguments.fail_on, plan.unmodelled, gates.count_codes(plan))
-    gates.require([*gates.check_plan(plan, asked), *found])
+    gates.require(plan.gate)
 
 
 def require_placement(plan: Plan) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
+from functools import partial
 
 from placer.commands import options
 from placer.commands.place import require_placement
@@ -50,15 +52,18 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.pipeline.pipeline import report
 
     with progress(f"analysing {arguments.model}", arguments):
-        found = report(arguments.model, arguments.devices, **options.all_options(arguments))
+        wanted = options.all_options(arguments)
+        found = report(arguments.model, arguments.devices, **wanted)
+        if asked.are_asked:
+            codes = gates.count_codes(found.plan)
+            codes["unknown_shape"] = len(found.unknown_shapes)
+            again = partial(gates.predict_baseline, arguments, wanted)
+            verdict = gates.judge(asked, found.plan, found.unmodelled, codes, again)
+            found = replace(found, gate=verdict)
     show(found, arguments)
-    codes = gates.count_codes(found.plan)
-    codes["unknown_shape"] = len(found.unknown_shapes)
-    failures = gates.check_findings(arguments.fail_on, found.unmodelled, codes)
     if found.plan is not None:
         require_placement(found.plan)
-        failures += gates.check_plan(found.plan, asked)
-    gates.require(failures)
+    gates.require(found.gate)
 
 
 def _sweep(arguments: argparse.Namespace) -> None:

@@ -116,7 +116,9 @@ def describe(problem: PlacementProblem, solution: Solution) -> dict[str, object]
         "lower_bound": solution.lower_bound,
         "relative_gap": solution.relative_gap,
         "seconds": solution.seconds,
+        "cut_by_time": solution.is_cut,
         "spilled_bytes": solution.spilled_bytes,
+        "spill_allowance_bytes": solution.spill_allowance_bytes,
         "placement": problem.placement(solution.device_of) if solution.device_of else {},
         "warnings": [{"code": code, "message": text} for code, text in solution.warnings],
         "conflict": solution.conflict.to_json() if solution.conflict else {},
@@ -125,15 +127,23 @@ def describe(problem: PlacementProblem, solution: Solution) -> dict[str, object]
 
 def _summary(problem: PlacementProblem, solution: Solution) -> str:
     """A few lines for a terminal."""
+    from placer.rendering.text.plan_text import CUT
+
     unit = "bytes" if problem.objective == "transfer" else "s"
+    ended = f"; {CUT}" if solution.is_cut else ""
     lines = [
         f"{len(problem.op_names):,} ops on {len(problem.device_names)} devices, "
         f"objective {problem.objective}",
-        f"{solution.status.value} in {solution.seconds:.1f} s",
+        f"{solution.status.value} in {solution.seconds:.1f} s{ended}",
     ]
     if solution.value is not None:
         bound = "none proven" if solution.lower_bound is None else f"{solution.lower_bound:,.9g}"
         lines.append(f"value {solution.value:,.9g} {unit}, lower bound {bound}")
+    if solution.device_of is not None and solution.spill_allowance_bytes:
+        lines.append(
+            f"spilled {solution.spilled_bytes:,} bytes, allowance "
+            f"{solution.spill_allowance_bytes:,}"
+        )
     if solution.device_of is not None:
         counts = [solution.device_of.count(d) for d in range(len(problem.device_names))]
         named = zip(problem.device_names, counts, strict=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import faulthandler
+import io
 import logging
 import os
 import shutil
@@ -23,6 +25,17 @@ PIPE_WIDTH = 120
 
 MESSAGE_WIDTH = 40
 """Columns for what a command does: a long path leaves room for the stage and the time."""
+
+
+_ASCII = {
+    "\N{HORIZONTAL ELLIPSIS}": "...",
+    "\N{MIDDLE DOT}": "-",
+    "\N{EN DASH}": "-",
+    "\N{MINUS SIGN}": "-",
+    "\N{BOX DRAWINGS LIGHT HORIZONTAL}": "-",
+    "\N{RIGHTWARDS ARROW}": "->",
+    "\N{MICRO SIGN}": "u",
+}
 
 
 class Style(TypedDict):
@@ -118,7 +131,8 @@ def native_logs(arguments: argparse.Namespace) -> Iterator[None]:
     os.dup2(nowhere, 2)
     os.close(nowhere)
     if python_stderr is sys.__stderr__:
-        sys.stderr = os.fdopen(os.dup(kept), "w", buffering=1)
+        sys.stderr = os.fdopen(os.dup(kept), "w", 1, encoding=sys.stderr.encoding)
+        print_everything()
     try:
         yield
     finally:
@@ -128,6 +142,22 @@ def native_logs(arguments: argparse.Namespace) -> Iterator[None]:
             sys.stderr = python_stderr
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def print_everything() -> None:
+    """A character that stdout or stderr has no code for is written in another way from now on."""
+    codecs.register_error("placer", _in_other_words)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="placer")
+
+
+def _in_other_words(error: UnicodeError) -> tuple[str | bytes, int]:
+    """ASCII for what our own texts are made of, the number of any other character."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    character = error.object[error.start]
+    return _ASCII.get(character) or ascii(character)[1:-1], error.start + 1
 
 
 def progress(message: str, arguments: argparse.Namespace) -> AbstractContextManager[object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from placer.commands import options
 from placer.commands.terminal import emit, progress, require_writable, style
@@ -18,14 +19,15 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description="Run MODEL once and compare, op by op, the device asked for with the one "
         "that ran it, the predicted transfers with those TensorFlow made, and the outputs with "
         "the unplaced program's.  Where the plan's devices are absent, logical CPU devices stand "
-        "in for them (a rehearsal), and the result says so.",
+        "in for them (a rehearsal), and the result says so.  With --memory the program also runs "
+        "some steps with every cap as the limit of TensorFlow's allocator, GPU or no GPU.",
     )
     parser.add_argument("model", metavar="MODEL", help="placed model, or with PLAN any model")
     parser.add_argument("plan", metavar="PLAN", nargs="?", help="plan.json of placer place")
     options.add_choice_options(parser.add_argument_group("what is run"))
     group = parser.add_argument_group("the run")
     options.add(group, "--inputs", "--on-hardware", "--optimised", "--fallback")
-    options.add(group, "--cluster", "--record")
+    options.add(group, "--memory", "--cluster", "--record")
     options.add_time_limit(group, 600.0, "of both runs, unplaced and placed (600)")
     options.add_fail_on(parser.add_argument_group("gates (exit code 7)"), ("fallback",))
     options.add_output_options(parser, "write the result here instead of to stdout")
@@ -65,8 +67,10 @@ def run(arguments: argparse.Namespace) -> None:
             optimised=arguments.optimised,
             time_limit_seconds=arguments.time_limit,
             cluster=arguments.cluster,
+            memory=arguments.memory,
             **options.choice_options(arguments),
         )
+    found = replace(found, gate=gates.check_moved(arguments.fail_on, found))
     if arguments.format == "json":
         emit(to_json(found), arguments)
     else:
@@ -77,7 +81,7 @@ def run(arguments: argparse.Namespace) -> None:
     found.raise_for_mismatch()
     if arguments.fallback == "strict":
         refuse_moves(seen_moves(found), "moved")
-    gates.require(gates.check_moved(arguments.fail_on, found))
+    gates.require(found.gate)
 
 
 def _read_inputs(path: str) -> dict[str, object]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.tensor_size import tensor_bytes
+from placer.errors import unknown_option
 from placer.extraction.graph_defs.program import ProgramInput
 from placer.graph.op_graph import OpGraph
 from placer.graph.program_source import Bindings, ModelSource, Warning_
@@ -30,7 +31,12 @@ def choice_of(model: ModelSource, **given: Any) -> ProgramChoice:
 
     >>> choice_of({"tags": ["serve"], "signature": "f"}, outputs=["y"])
     {'tag_set': 'serve', 'signature': 'f', 'outputs': ['y']}
+
+    Raises :class:`UsageError` for a name that is no choice, with the nearest ones.
     """
+    for name in given:
+        if name not in ProgramChoice.__annotations__:
+            raise unknown_option(name, list(ProgramChoice.__annotations__))
     return ProgramChoice(
         tag_set=given.get("tag_set") or ",".join(model.get("tags") or ()) or None,
         signature=given.get("signature") or model.get("signature") or None,

@@ -32,6 +32,7 @@ def extract(
     batch_size: int | None = None,
     shapes: Mapping[str, NamedShape] | None = None,
     dims: Mapping[str, int] | None = None,
+    ragged: Mapping[str, NamedShape] | None = None,
     allow_unsafe_keras: bool = False,
     division: Division | None = None,
     time_limit_seconds: float = TIME_LIMIT_SECONDS,
@@ -42,7 +43,8 @@ def extract(
     Keras file, also remote), a ConcreteFunction, a ``tf.function``, a Keras model, a GraphDef or a
     ``tf.Graph``.  ``batch_size`` binds unknown leading dimensions of the inputs, ``shapes`` maps an
     input's key (or any op of the flat graph) to its shape, in which a dimension may be ``None`` (as
-    declared) or a name out of ``dims``.
+    declared) or a name out of ``dims``; ``ragged`` maps the name of a ragged or sparse input to its
+    rows and the mean lengths of rows, ``{"ids": (32, 50)}``.
 
     A file is read by a child process with a time limit, so that this process imports no
     TensorFlow and no file can bring it down.  Live sources are flattened here, and analysed by a
@@ -53,8 +55,8 @@ def extract(
     that does not fit it, :class:`ShapeError` for bindings that do not fit it.
     """
     # what is asked, as a child process takes it
-    sizes, named = resolve_shapes(shapes, dims)
-    bindings = Bindings(batch_size=batch_size, shapes=sizes, dims=named)
+    sizes, lengths, named = resolve_shapes(shapes, dims, ragged)
+    bindings = Bindings(batch_size=batch_size, shapes=sizes, dims=named, ragged=lengths)
     choice = ProgramChoice(tag_set=tag_set, signature=signature, outputs=outputs)
 
     def ask(found: FileSource | LiveSource, size_bytes: int) -> Extraction:

@@ -26,6 +26,12 @@ from placer.graph.order import is_back_edge
 from placer.graph.program_source import ModelSource, Warning_
 from placer.graph.tensor_names import op_of
 
+_SHOWN = 3
+"""Ops that a warning names."""
+
+UNBOUND_BATCH = "unbound_batch"
+"""The code of a batch size that binds nothing."""
+
 
 def analyse_program(
     program: FlatProgram,
@@ -34,13 +40,15 @@ def analyse_program(
     batch_size: int | None = None,
     shapes: Mapping[str, Sequence[int | None]] | None = None,
     dims: Mapping[str, Mapping[str, object]] | None = None,
+    ragged: Mapping[str, Sequence[int | None]] | None = None,
     infer: bool = True,
     reason: str = "",
     before_inference: Callable[[], None] = lambda: None,
 ) -> Extraction:
     """The extraction of a flat program: inputs bound, shapes inferred, ops grouped.
 
-    ``dims`` says which of ``shapes`` share a size, for the record.  ``infer=False`` keeps to the
+    ``dims`` says which of ``shapes`` share a size, for the record; ``ragged`` are rows and mean
+    lengths of ragged and sparse inputs.  ``infer=False`` keeps to the
     shapes that the file states, for the ``reason`` given.
     ``before_inference`` is called when everything but inference has succeeded.  Raises
     :class:`UsageError` and :class:`ShapeError` for bindings that do not fit.
@@ -48,7 +56,7 @@ def analyse_program(
     from tensorflow.python.framework import versions
 
     # inputs as they are bound, ops as they are defined
-    binding = bind_inputs(program, captures, batch_size=batch_size, shapes=shapes)
+    binding = bind_inputs(program, captures, batch_size=batch_size, shapes=shapes, ragged=ragged)
     definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
     unbound = [] if batch_size is None or binding.bound else _unbound_batch(program, batch_size)
     types = GraphTypes(program.graph_def.node, definitions, program.contents)
@@ -69,6 +77,7 @@ def analyse_program(
             "batch_size": batch_size,
             "shapes": {name: list(shape) for name, shape in (shapes or {}).items()},
             "dims": dict(dims or {}),
+            **({"ragged": {name: list(sizes) for name, sizes in ragged.items()}} if ragged else {}),
         },
         inputs=program.inputs,
         outputs=program.outputs,
@@ -76,7 +85,13 @@ def analyse_program(
         if is_complete
         else tuple(p + name for p, part in _parts(graph) for name in _lost(part)),
         unknown_roots=() if is_complete else tuple(unknown_roots(graph)),
-        warnings=(*program.warnings, *unbound, *problems, *_unknown_ops(program, definitions)),
+        warnings=(
+            *program.warnings,
+            *unbound,
+            *binding.warnings,
+            *problems,
+            *_unknown_ops(program, definitions),
+        ),
         ops_in_file=program.ops_in_file,
         functions_in_file=program.functions_in_file,
         tensorflow_version=str(versions.VERSION),
@@ -88,7 +103,7 @@ def _unbound_batch(program: FlatProgram, batch_size: int) -> list[Warning_]:
         f"batch size {batch_size} binds nothing: no input (and no element of a dataset) has "
         "an unknown first dimension"
     )
-    return [("unbound_batch", message, tuple(item.key for item in program.inputs))]
+    return [(UNBOUND_BATCH, message, tuple(item.key for item in program.inputs))]
 
 
 def _find_shapes(
@@ -130,9 +145,11 @@ def _infer(
         message = f"TensorFlow refuses {len(found.refused)} ops, the first {first!r}: {reason}"
         warnings.append(("refused_op", message, tuple(found.refused)))
     if found.data_dependent:
+        shown = ", ".join(found.data_dependent[:_SHOWN])
+        more = "" if len(found.data_dependent) <= _SHOWN else ", ..."
         message = (
             f"the sizes of {len(found.data_dependent)} ops depend on data and are taken at their "
-            f"largest; --shape NAME:4x10 on such an op says better"
+            f"largest; --shape NAME:4x10 on such an op says better: {shown}{more}"
         )
         warnings.append(("data_dependent_shape", message, found.data_dependent))
     return found, warnings
@@ -142,7 +159,7 @@ def _infer_unbound(program: FlatProgram, binding: Binding, types: GraphTypes) ->
     """The shapes of the program with its inputs as they are declared."""
     declared = {item.op: item.shape for item in program.inputs}
     inputs = {
-        name: replace(state, shape=declared.get(name, state.shape))
+        name: replace(state, shape=declared.get(name, state.shape), value=None)
         for name, state in binding.inputs.items()
     }
     analysis = ShapeAnalysis(program.graph_def.library, types.definitions)
@@ -243,6 +260,7 @@ def describe(program: FlatProgram) -> ModelSource:
         "outputs": list(program.chosen_outputs),
         "sha256": file_hash(model_file(Path(program.path))) if program.path else "",
         "fingerprint": program.fingerprint,
+        "inputs": [item.key for item in program.inputs],
     }
     if program.division is not None:
         found["division"] = program.division.as_json()

@@ -22,7 +22,8 @@ class ModelSource(TypedDict, total=False):
     """The file that a program was read from, and which program of it.
 
     ``path`` is as it was given, empty for a live program; ``fingerprint`` is of the flat graph
-    without devices, ``sha256`` of the main file.  ``division`` is absent if the batch is whole.
+    without devices, ``inputs`` are what is fed, by key, ``sha256`` is of the main file.
+    ``division`` is absent if the batch is whole.
     """
 
     path: str
@@ -32,13 +33,16 @@ class ModelSource(TypedDict, total=False):
     outputs: list[str]
     sha256: str | None
     fingerprint: str
+    inputs: list[str]
     division: DivisionFacts
 
 
 class Bindings(TypedDict, total=False):
     """What unknown dimensions were bound to; of a name in ``dims`` there is its ``size``, and the
-    axes (``of``) that it was given to."""
+    axes (``of``) that it was given to; ``ragged`` are rows and mean lengths of ragged and sparse
+    inputs."""
 
     batch_size: int | None
     shapes: Mapping[str, Sequence[int | None]]
     dims: Mapping[str, Mapping[str, object]]
+    ragged: Mapping[str, Sequence[int | None]]

@@ -86,7 +86,7 @@ def _measured_seconds(
 
 def _check_bindings(measured: MeasuredCosts, extraction: Extraction, source: str) -> None:
     """Raises ``UsageError`` if unknown dimensions were bound to other sizes."""
-    for key in ("batch_size", "shapes"):
+    for key in ("batch_size", "shapes", "ragged"):
         then, now = measured.bindings.get(key), extraction.bindings.get(key)
         if measured.bindings and _plain(then) != _plain(now):
             raise UsageError(

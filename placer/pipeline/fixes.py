@@ -253,9 +253,9 @@ class _Trials:
             return
         ((model, memory),) = models.items()
         larger = sorted(
-            (preset.memory_bytes, preset.model)
+            (preset.card.usable_bytes, preset.model)
             for preset in presets().values()
-            if preset.type != "CPU" and (preset.memory_bytes or 0) > memory
+            if preset.card is not None and preset.card.usable_bytes > memory
         )
         sizes = [larger[0], *(b for a, b in pairwise(larger) if b[0] != a[0])] if larger else []
         for _, other in sizes if model else ():

@@ -125,6 +125,7 @@ def build_problem(
     spill_host = host if spill == "auto" else None
     allowed, homeless = _wide_enough(allowed, group, certain, capacity, spill_host, spillable)
     confinement = confine(constraints, number, device_number)
+    counted = constraints.counted_on(cluster.host.name)
     return PlacementProblem(
         op_names=names,
         device_names=tuple(device_names),
@@ -163,6 +164,7 @@ def build_problem(
         },
         colocation=confinement.colocation,
         working_set_bytes=certain,
+        counted=tuple(name in counted for name in names),
     )
 
 
@@ -184,8 +186,8 @@ def _wide_enough(
     that make the problem infeasible where none is left.
 
     A device is too small if it cannot hold what the widest op of the group (in ``widths``) needs at
-    once, wherever its inputs come from.  A group for which that leaves no device goes to
-    ``spill_host``, if it may spill and fits there.  Else it keeps its devices, and its widest op
+    once, wherever its inputs come from.  A group for which that leaves no device has none allowed
+    if it may spill to ``spill_host`` and fits there.  Else it keeps its devices, and its widest op
     becomes a moment that none of them can hold: the conflict then names the group.
     """
     widest: dict[int, int] = {}
@@ -198,9 +200,8 @@ def _wide_enough(
         most = widest[group[op]]
         fitting = tuple(d for d in devices if capacity[d] >= widths[most])
         if not fitting and devices:
-            if spill_host is not None and spillable[op] and capacity[spill_host] >= widths[most]:
-                fitting = (spill_host,)
-            else:
+            may_spill = spill_host is not None and spillable[op]
+            if spill_host is None or not may_spill or capacity[spill_host] < widths[most]:
                 fitting = devices
                 homeless[most] = {most: widths[most]}
         found.append(fitting)

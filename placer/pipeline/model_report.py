@@ -113,6 +113,8 @@ def _input_facts(graph: OpGraph, item: ProgramInput) -> InputFacts:
         dtype=item.dtype,
         declared_shape=item.shape,
         bound_shape=op.info.outputs[index].shape if op else item.shape,
+        part=item.part.role if item.part else "",
+        of=item.part.of if item.part else "",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from placer.pipeline.fixes import with_fixes
 from placer.pipeline.formulation import formulate
@@ -16,15 +16,16 @@ from placer.pipeline.solved_plan import assemble_plan
 from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
 from placer.plan.report import Report
-from placer.plan.request import Options, describe_request
+from placer.plan.request import Keywords, describe_request, read_options, takes_options
 from placer.processes import collection_paused
 
 REFERENCE_DEVICE = "1xA100-40GB"
 """What ``report`` shows times for when no devices are named."""
 
 
+@takes_options
 @collection_paused()
-def place(source: Any, devices: str | Path, **options: Any) -> Plan:
+def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan:
     """The best placement of ``source`` on ``devices`` as a plan.
 
     ``source`` is a path (SavedModel folder, GraphDef, MetaGraphDef, Keras file), a ``tf.function``
@@ -38,7 +39,7 @@ def place(source: Any, devices: str | Path, **options: Any) -> Plan:
     Raises :class:`UsageError` for a wrong request, :class:`ModelError` for a model that cannot be
     read, :class:`ShapeError` when too many shapes stay unknown.
     """
-    wanted = decide_strategy(devices, Options(**options))
+    wanted = decide_strategy(devices, read_options(options))
     if needs_trials(wanted):
         return place_in_parts(source, devices, wanted)
     workload = prepare(source, devices, wanted)  # the flat graph, its costs, the cluster
@@ -52,15 +53,16 @@ def place(source: Any, devices: str | Path, **options: Any) -> Plan:
     return replace(plan, request=describe_request(devices, wanted))
 
 
+@takes_options
 @collection_paused()
-def report(source: Any, devices: str | Path | None = None, **options: Any) -> Report:
+def report(source: Any, devices: str | Path | None = None, **options: Unpack[Keywords]) -> Report:
     """What is in ``source`` and what one step takes; with ``devices``, where it would run too.
 
     Shapes may stay unknown: the report lists them, and says so if they prevent a placement.
     Without ``devices`` the figures are for one accelerator, the reference device.  ``options``
     and errors as for :func:`place`.
     """
-    wanted = Options(**options)
+    wanted = read_options(options)
     workload = read_workload(source, devices or REFERENCE_DEVICE, wanted)
     together = predict_together(workload)  # everything on one device
     found = analyse(workload, together)

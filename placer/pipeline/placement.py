@@ -44,7 +44,9 @@ def find_placement(formulation: Formulation) -> Solution:
     return solve_under_peaks(
         formulation.problem,
         peaks,
-        SolverParameters(time_limit_seconds=wanted.time_limit, seed=wanted.seed),
+        SolverParameters(
+            time_limit_seconds=wanted.time_limit, seed=wanted.seed, work_limit=wanted.work_limit
+        ),
         find_lifetimes=peaks.possible_lifetimes,
     )
 

@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 
+from cost_models.byte_sizes import format_bytes
+from cost_models.devices import Cluster
 from placer import __version__
+from placer.graph.program_source import Warning_
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.plan.plan import Plan
@@ -36,7 +39,7 @@ def assemble_plan(
         transfers=tuple(PlannedTransfer(**asdict(row)) for row in metrics.transfers)
         if metrics
         else (),
-        metrics=_metrics(metrics) if metrics else PlanMetrics(),
+        metrics=plan_metrics(metrics) if metrics else PlanMetrics(),
         solver=_answer(formulation, solution),
         unmodelled=dict(Counter(op.op_type for op in ops if workload.costs[op.name].unmodelled)),
         warnings=tuple(_warnings(formulation, solution)),
@@ -60,6 +63,14 @@ def _devices(
             memory_limit_bytes=device.memory_limit_bytes,
             usable_bytes=device.usable_bytes,
         )
+        if device.card is not None:
+            known = replace(
+                known,
+                card_bytes=device.card.total_bytes,
+                card_context_bytes=device.card.context_bytes,
+                card_kept_back_bytes=device.card.kept_back_bytes,
+                card_usable_bytes=device.card.usable_bytes,
+            )
         if predicted is None:
             yield known
             continue
@@ -88,7 +99,8 @@ def _spilled_bytes(formulation: Formulation, placement: Mapping[str, str]) -> in
     )
 
 
-def _metrics(metrics: Metrics) -> PlanMetrics:
+def plan_metrics(metrics: Metrics) -> PlanMetrics:
+    """What a step takes."""
     return PlanMetrics(
         transfer_bytes=metrics.bytes_of("data", "feed"),
         transfer_count=sum(t.kind in ("data", "feed") for t in metrics.transfers),
@@ -100,6 +112,7 @@ def _metrics(metrics: Metrics) -> PlanMetrics:
 
 
 def _answer(formulation: Formulation, solution: Solution) -> SolverAnswer:
+    is_placed = solution.device_of is not None
     return SolverAnswer(
         status=solution.status.value,
         objective=formulation.problem.objective,
@@ -108,7 +121,24 @@ def _answer(formulation: Formulation, solution: Solution) -> SolverAnswer:
         relative_gap=solution.relative_gap,
         seconds=solution.seconds,
         seed=formulation.workload.wanted.seed,
+        cut_by_time=solution.is_cut,
+        spill_allowance_bytes=solution.spill_allowance_bytes if is_placed else None,
+        spill_footprint_bytes=solution.spilled_bytes if is_placed else None,
     )
+
+
+def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
+    """Caps that no card of the named model keeps."""
+    for device in cluster.devices:
+        card = device.card
+        if card is not None and device.usable_bytes > card.usable_bytes:
+            message = (
+                f"{device.name} may be filled up to {format_bytes(device.usable_bytes)}, but of a "
+                f"{device.model} TensorFlow hands out about {format_bytes(card.usable_bytes)}: "
+                f"{format_bytes(card.context_bytes)} go to the CUDA context, "
+                f"{format_bytes(card.kept_back_bytes)} are kept back"
+            )
+            yield "cap_over_card", message, ()
 
 
 def _warnings(formulation: Formulation, solution: Solution) -> Iterator[PlanWarning]:
@@ -117,6 +147,7 @@ def _warnings(formulation: Formulation, solution: Solution) -> Iterator[PlanWarn
     if extraction.unknown:
         message = "the shapes of these tensors are unknown; their bytes are not counted"
         found.append(("unknown_shape", message, extraction.unknown))
+    found += _caps_over_cards(formulation.workload.cluster)
     found += [(code, message, ()) for code, message in solution.warnings]
     for code, message, ops in found:
         first = tuple(ops[:_OPS_PER_WARNING])

@@ -14,6 +14,7 @@ from cost_models.op_cost import OpCost
 from placer.errors import ShapeError, UsageError
 from placer.extraction import Extraction, extract
 from placer.extraction.division.division import Division
+from placer.extraction.shapes.composite_shapes import OPEN
 from placer.graph.op_graph import OpGraph
 from placer.pipeline.costing import cost_ops
 from placer.plan.request import Options
@@ -83,6 +84,7 @@ def extract_program(source: Any, wanted: Options, division: Division | None = No
         batch_size=wanted.batch_size,
         shapes=wanted.shapes,
         dims=wanted.dims,
+        ragged=wanted.ragged,
         allow_unsafe_keras=wanted.allow_unsafe_keras,
         division=division,
     )
@@ -97,10 +99,11 @@ def require_known_shapes(extraction: Extraction) -> None:
         inputs = ", ".join(item.key for item in extraction.inputs[:5])
         is_bound = extraction.bindings.get("batch_size") is not None
         batch = "" if is_bound else "the batch with --batch-size N, "
+        ragged = [message for code, message, _ in extraction.warnings if code == OPEN]
         raise ShapeError(
             f"{unknown:,} of {total:,} tensors have an unknown shape; they get lost at "
             f"{', '.join(roots[:3])}; bind {batch}an input ({inputs}) or such an op with --shape "
-            f"NAME:32x128"
+            f"NAME:32x128{''.join(f'; {message}' for message in ragged[:2])}"
         )
 
 

@@ -11,13 +11,14 @@ from typing import Any
 from placer.errors import UsageError
 from placer.files import write_text
 from placer.graph.program_source import Bindings, ModelSource
+from placer.plan.results import Summarised
 from placer.plan.schemas import read_kept, require_fit
 
 SCHEMA = "placer.costs/1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredCosts:
+class MeasuredCosts(Summarised):
     """What ``costs.json`` holds (see the JSON Schema): the times of one graph on one machine.
 
     ``ops`` has, for every op of the flat graph that ran, seconds of one execution: the

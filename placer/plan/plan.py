@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from placer.errors import InfeasibleError, UsageError
-from placer.files import write_text
+from placer.files import rebased, write_text
 from placer.graph.program_source import Bindings, ModelSource
 from placer.plan.results import Page, interactive
-from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, PlanWarning, SolverAnswer
+from placer.plan.rows import (
+    GateVerdict,
+    PlanMetrics,
+    PlannedDevice,
+    PlannedTransfer,
+    PlanWarning,
+    SolverAnswer,
+)
 from placer.plan.schemas import read_kept, require_fit
 from placer.problem.conflict import Conflict
 
@@ -33,6 +41,7 @@ class Plan(Page):
     ``placement`` maps every op of the flat graph to a device name, ``variables`` every variable.
     ``control_edges`` are pairs of ops, the second of which waits for the first: they keep memory
     low (:mod:`placer.solving.orders.memory_order`).
+    ``gate`` is the verdict of the gates that were asked for.
     ``request`` are the options that the plan was made with, as far as JSON holds them.
     ``step`` predicts one step op by op, for pictures; a plan out of a file has none.
     """
@@ -50,6 +59,7 @@ class Plan(Page):
     conflict: Conflict | None = None
     control_edges: tuple[tuple[str, str], ...] = ()
     request: Mapping[str, Any] = field(default_factory=dict)
+    gate: GateVerdict | None = None
     tensorflow_version: str = ""
     tool_version: str = ""
     step: Callable[[], PredictedStep] | None = field(
@@ -87,11 +97,13 @@ class Plan(Page):
     @property
     def device_function(self) -> Callable[[Any], str]:
         """A function from an op (anything with ``.name``) to its full device string, for
-        ``tf.compat.v1.device``; ops the plan does not know get ``""``."""
-        from cost_models.device_names import full_name
+        ``tf.compat.v1.device``; ops the plan does not know get ``""``.
 
-        full_names = {name: full_name(name) for name in set(self.placement.values())}
-        return lambda op: full_names.get(self.placement.get(op.name, ""), "")
+        Where the plan's GPUs are absent it rehearses, with a warning; see
+        :func:`placer.application.devices.session_devices.device_function`.
+        """
+        function: Callable[[Any], str] = interactive().device_function(self)
+        return function
 
     def bind(self, model: Any, *, strict: bool = False) -> AbstractContextManager[BoundModel]:
         """A context in which a compiled Keras model trains, evaluates and predicts as planned; see
@@ -141,21 +153,80 @@ class Plan(Page):
         data["warnings"] = tuple(PlanWarning.read(row) for row in data["warnings"])
         if data["conflict"] is not None:
             data["conflict"] = Conflict.from_json(data["conflict"])
+        if data.get("gate") is not None:
+            data["gate"] = GateVerdict.read(data["gate"])
         edges = data.get("control_edges", ())
         data["control_edges"] = tuple((before, after) for before, after in edges)
-        return cls(**data)
+        plan = cls(**data)
+        plan._check_devices(source)
+        return plan
+
+    def _check_devices(self, source: str) -> None:
+        """Raises ``UsageError`` if an op or variable is on a device that the plan has not."""
+        devices = [row.name for row in self.devices]
+        for what, table in (("op", self.placement), ("variable", self.variables)):
+            wrong = [name for name, device in table.items() if device not in devices]
+            if wrong:
+                raise UsageError(
+                    f"{source} places {what} {wrong[0]!r} on {table[wrong[0]]}"
+                    + (f" (and {len(wrong) - 1:,} more alike)" if len(wrong) > 1 else "")
+                    + f"; its devices are {', '.join(devices)}"
+                )
+
+    def check_ops(self, ops: Collection[str]) -> None:
+        """Raises ``UsageError`` with near names unless the plan places exactly the ``ops``."""
+        known = set(ops)
+        unknown = [name for name in self.placement if name not in known]
+        missing = [name for name in ops if name not in self.placement]
+        if unknown:
+            near = get_close_matches(unknown[0], missing or ops, n=2, cutoff=0.6)
+            raise UsageError(
+                f"the plan places {len(unknown):,} of its {len(self.placement):,} ops that the "
+                f"model does not have, the first {unknown[0]!r}"
+                + (f"; did you mean {' or '.join(near)}?" if near else "")
+            )
+        if missing:
+            raise UsageError(
+                f"the placement says nothing about {len(missing):,} of the {len(known):,} ops of "
+                f"the model, the first ones {', '.join(missing[:3])}; was it made for another "
+                "model or signature?"
+            )
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Nothing; ``path`` then holds the plan.
+        """Nothing; ``path`` then holds the plan, and paths in it are relative to its folder.
 
         Raises ``UsageError`` if the file exists and ``force`` is false.
         """
-        write_text(path, self.to_json(), force=force)
+        folder = os.path.dirname(os.path.abspath(path))
+        kept = self._with_paths(lambda known: rebased(known, os.getcwd(), folder))
+        write_text(path, kept.to_json(), force=force)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
-        """The plan in a file.  Raises ``UsageError`` if there is none or it is not one."""
-        return cls.from_json(read_kept(path, "plan"), source=os.fspath(path))
+        """The plan in a file, the model and other files that it names as they are found from there.
+
+        Raises ``UsageError`` if there is none or it is not one.
+        """
+        folder = os.path.dirname(os.path.abspath(path))
+
+        def from_here(known: str) -> str:
+            """As seen from the plan; in older plans from where it was made."""
+            found = rebased(known, folder, os.getcwd())
+            return found if os.path.exists(found) or not os.path.exists(known) else known
+
+        plan = cls.from_json(read_kept(path, "plan"), source=os.fspath(path))
+        return plan._with_paths(from_here)
+
+    def _with_paths(self, change: Callable[[str], str]) -> Plan:
+        """The plan with the paths changed that it names: of its model, cluster and costs."""
+        model = self.model.copy()
+        if model.get("path"):
+            model["path"] = change(model["path"])
+        request = dict(self.request)
+        for key in ("devices", "costs"):
+            if str(request.get(key, "")).endswith((".toml", ".json")):
+                request[key] = change(request[key])
+        return replace(self, model=model, request=request)
 
 
 def over_caps(peak_bytes: Mapping[str, int], caps: Mapping[str, int]) -> dict[str, int]:

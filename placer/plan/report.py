@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from cost_models.op_info import Shape
 from placer.plan.plan import Plan
 from placer.plan.results import Page
+from placer.plan.rows import GateVerdict
 from placer.prediction.metrics import LiveBuffer
 
 if TYPE_CHECKING:
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFacts:
-    """One input: ``declared_shape`` as in the file, ``bound_shape`` as it was analysed."""
+    """One input: ``declared_shape`` as in the file, ``bound_shape`` as it was analysed; ``part``
+    says which part it is of the ragged or sparse input ``of``."""
 
     key: str
     dtype: str
     declared_shape: Shape
     bound_shape: Shape
+    part: str = ""
+    of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +167,9 @@ class Report(Page):
 
     ``no_gpu_kernel`` and ``unmodelled`` count ops by op type.  ``unknown_share`` is the least part
     of the bytes of all tensors that ``unknown_shapes`` can have.  ``warnings`` are
-    (code, message) pairs.  ``plan`` is the placement on the devices asked for.  ``step`` predicts
-    one step with everything on the reference device, op by op, for pictures.
+    (code, message) pairs.  ``plan`` is the placement on the devices asked for, ``gate`` the verdict
+    of the gates.  ``step`` predicts one step with everything on the reference device, op by op, for
+    pictures.
     """
 
     SCHEMA: ClassVar = "placer.report/1"
@@ -177,6 +182,7 @@ class Report(Page):
     unknown_shapes: tuple[UnknownShape, ...] = ()
     unknown_share: float = 0.0
     warnings: tuple[tuple[str, str], ...] = ()
+    gate: GateVerdict | None = None
     plan: Plan | None = None
     step: Callable[[], PredictedStep] | None = field(
         default=None, compare=False, repr=False, metadata={"in_file": False}

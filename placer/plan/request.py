@@ -3,61 +3,117 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from inspect import Parameter, signature
 from operator import index
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, Literal, SupportsIndex, TypedDict, TypeVar
 
 from cost_models.tensor_size import MOST_ELEMENTS
-from placer.errors import UsageError
+from placer.errors import UsageError, unknown_option
 from placer.graph.op_graph import Op
 from placer.plan.measured_costs import Costs
 
+Sizes = tuple[int | str | None, ...]
+
 DeviceFunction = Callable[[Op], str]
 """From an op of the flat graph to a device string; ``""`` leaves it free."""
+
+
+class Keywords(TypedDict, total=False):
+    """The fields of :class:`Options` as keyword arguments, for editors and type checkers."""
+
+    tag_set: str | None
+    signature: str | None
+    outputs: tuple[str, ...] | None
+    batch_size: int | None
+    shapes: Mapping[str, Sizes] | None
+    dims: Mapping[str, int] | None
+    ragged: Mapping[str, Sizes] | None
+    allow_unsafe_keras: bool
+    max_memory: str | Mapping[int | str, int | str] | None
+    reserve: str | None
+    spill: Literal["auto", "never"]
+    objective: Literal["transfer", "step-time", "throughput"]
+    order: Literal["free", "fit", "memory"]
+    pins: Mapping[str, str]
+    pin_types: Mapping[str, str]
+    keep_together: tuple[str, ...]
+    device_function: DeviceFunction | None
+    clear_devices: bool
+    colocate_gradients: bool
+    costs: Costs
+    trip_count: int | None
+    strategy: str | None
+    time_limit: float
+    work_limit: int | None
+    seed: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Everything a placement can be asked for; each field is the command-line option's namesake.
 
-    ``shapes`` maps input names to shapes (a dimension may be a name out of ``dims``),
-    ``max_memory`` devices to caps (``"8GiB"`` or bytes), ``pins`` and ``pin_types`` globs to
-    devices; ``device_function`` gives device strings that take the place of the graph's own (ops
-    without a kernel there, and groups that contradict, go elsewhere); ``costs`` are measured costs
-    or a path of them, seconds by op name, or ``"grappler"``; ``strategy`` says in which other way
-    than whole the batch is run (:mod:`placer.strategies.requests`).  ``order`` is ``"free"``,
-    ``"fit"`` (control edges where the caps need them) or ``"memory"`` (for the lowest peaks).
+    ``docs/options.md`` has a line and an example for each.
     """
 
     tag_set: str | None = None
+    """Tags of the MetaGraph in a SavedModel, with commas between them."""
     signature: str | None = None
+    """Signature of a SavedModel, or one of its functions by path or name."""
     outputs: tuple[str, ...] | None = None
+    """Outputs, ops or tensors to run."""
     batch_size: int | None = None
-    shapes: Mapping[str, tuple[int | str | None, ...]] | None = None
+    """Binds unknown leading dimensions of the inputs."""
+    shapes: Mapping[str, Sizes] | None = None
+    """Shapes by the name of an input or any op; a dimension may be a name out of ``dims``."""
     dims: Mapping[str, int] | None = None
+    """Sizes of named dimensions."""
+    ragged: Mapping[str, Sizes] | None = None
+    """Rows and mean lengths of ragged and sparse inputs; ``None`` rows are the batch."""
     allow_unsafe_keras: bool = False
+    """Loads a Keras file although it runs code of its own."""
     max_memory: str | Mapping[int | str, int | str] | None = None
+    """Caps by device (a number is a GPU): ``"8GiB"``, or bytes."""
     reserve: str | None = None
+    """Memory kept free on each accelerator, such as ``"1GiB+10%"``."""
     spill: str = "auto"
+    """Whether ops may go to the host when the accelerators cannot hold all: ``"never"`` forbids."""
     objective: str = "transfer"
+    """What is least: bytes sent, ``"step-time"``, or ``"throughput"`` (the busiest device)."""
     order: str = "free"
+    """Control edges: none, where the caps need them (``"fit"``), for low peaks (``"memory"``)."""
     pins: Mapping[str, str] = field(default_factory=dict)
+    """Devices by glob of op names."""
     pin_types: Mapping[str, str] = field(default_factory=dict)
+    """Devices by glob of op types."""
     keep_together: tuple[str, ...] = ()
+    """Globs of op names; the ops of each share a device."""
     device_function: DeviceFunction | None = None
+    """Gives device strings in place of the graph's own; ops without a kernel there, and groups that
+    contradict, go elsewhere."""
     clear_devices: bool = False
+    """Ignores the device strings of the graph."""
     colocate_gradients: bool = False
+    """Puts every gradient op on the device of its forward op."""
     costs: Costs = None
+    """Measured costs or a path of them, seconds by op name, or ``"grappler"``."""
     trip_count: int | None = None
+    """Iterations of loops whose number is not in the graph."""
     strategy: str | None = None
+    """How the batch is run other than whole (:mod:`placer.strategies.requests`)."""
     time_limit: float = 30.0
+    """Seconds of the search."""
+    work_limit: int | None = None
+    """Steps after which each search ends: the plan is the same every time, unless the time limit
+    comes first."""
     seed: int = 0
+    """Of the search."""
 
     def __post_init__(self) -> None:
         """Raises ``UsageError`` for numbers out of range, and for one name in place of several."""
-        for name, least in (("batch_size", 1), ("trip_count", 0), ("seed", 0)):
+        for name, least in (("batch_size", 1), ("trip_count", 0), ("seed", 0), ("work_limit", 1)):
             value = getattr(self, name)
             if value is None:
                 continue
@@ -70,6 +126,41 @@ class Options:
             value = getattr(self, name)
             if isinstance(value, str):
                 raise UsageError(f"{name} is a tuple of names; give ({value!r},)")
+
+
+Asking = TypeVar("Asking", bound=Callable[..., Any])
+
+
+def takes_options(function: Asking) -> Asking:
+    """``function`` with the fields of :class:`Options` in the signature that Python shows, in place
+    of its ``**options``: shells and notebooks complete them."""
+    own = signature(function)
+    named = [p for p in own.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+    listed = [
+        Parameter(item.name, Parameter.KEYWORD_ONLY, default=value, annotation=item.type)
+        for item in fields(Options)
+        if item.name not in own.parameters
+        for value in (getattr(Options(), item.name),)
+    ]
+    function.__signature__ = own.replace(parameters=[*named, *listed])  # type: ignore[attr-defined]
+    return function
+
+
+def read_options(given: Mapping[str, Any]) -> Options:
+    """The options of keyword arguments.
+
+    Raises ``UsageError`` for a name that is none, with the nearest ones, and for wrong values.
+    """
+    require_options(given)
+    return Options(**given)
+
+
+def require_options(names: Iterable[str]) -> None:
+    """Raises ``UsageError`` for a name that is no option, with the nearest ones."""
+    known = [item.name for item in fields(Options)]
+    for name in names:
+        if name not in known:
+            raise unknown_option(name, known)
 
 
 def describe_request(devices: str | Path, wanted: Options) -> dict[str, Any]:
@@ -90,7 +181,7 @@ def describe_request(devices: str | Path, wanted: Options) -> dict[str, Any]:
             value = str(value) if isinstance(value, str | Path) else "given"
         elif item.name == "max_memory" and isinstance(value, Mapping):
             value = ",".join(f"{_device_key(key)}={cap}" for key, cap in value.items())
-        elif item.name == "shapes":
+        elif item.name in ("shapes", "ragged"):
             value = {key: list(shape) for key, shape in value.items()}
         elif isinstance(value, Mapping):
             value = dict(value)
@@ -112,8 +203,9 @@ def requested_options(request: Mapping[str, Any]) -> Options:
     for key in ("outputs", "keep_together"):
         if key in values:
             values[key] = tuple(values[key])
-    if "shapes" in values:
-        values["shapes"] = {key: tuple(shape) for key, shape in values["shapes"].items()}
+    for key in ("shapes", "ragged"):
+        if key in values:
+            values[key] = {name: tuple(sizes) for name, sizes in values[key].items()}
     for key in ("costs", "device_function"):
         if values.get(key) == "given":
             del values[key]

@@ -41,8 +41,10 @@ class PlannedDevice(Row):
     """A device and what it holds.
 
     ``peak_memory_bytes`` is the highest over the orders that a step may run in, for which caps
-    hold; ``peak_expected_bytes`` the median, ``peak_low_bytes`` the lowest.  All figures but the
-    caps are ``None`` where nothing is placed.
+    hold; ``peak_expected_bytes`` the median, ``peak_low_bytes`` the lowest.  Of a card that is
+    known, ``card_bytes`` is the total, of which the CUDA context takes ``card_context_bytes``,
+    TensorFlow keeps ``card_kept_back_bytes`` back and may hand out ``card_usable_bytes``.  All
+    other figures but the caps are ``None`` where nothing is placed.
     """
 
     name: str
@@ -50,6 +52,10 @@ class PlannedDevice(Row):
     model: str
     memory_limit_bytes: int
     usable_bytes: int
+    card_bytes: int | None = None
+    card_context_bytes: int | None = None
+    card_kept_back_bytes: int | None = None
+    card_usable_bytes: int | None = None
     resident_bytes: int | None = None
     peak_memory_bytes: int | None = None
     peak_expected_bytes: int | None = None
@@ -84,7 +90,16 @@ class PlanMetrics(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SolverAnswer(Row):
-    """How good the placement is: ``lower_bound`` is proven, ``None`` where none is."""
+    """How good the placement is: ``lower_bound`` is proven, ``None`` where none is.
+
+    Status and bound speak of the placements whose ops on the host have a footprint (resident and
+    temporary bytes, and what they write) of at most ``spill_allowance_bytes``, pinned ones
+    included, those without a GPU kernel and fed ones not; ``spill_footprint_bytes`` is what this
+    one has.  Both are ``None`` where nothing is placed.
+
+    ``cut_by_time``: the clock ended some part of the search, so that another run may end at another
+    placement; else the same request gives the same plan on the same machine.
+    """
 
     status: str
     objective: str
@@ -93,6 +108,19 @@ class SolverAnswer(Row):
     relative_gap: float | None
     seconds: float
     seed: int
+    cut_by_time: bool = False
+    spill_allowance_bytes: int | None = None
+    spill_footprint_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GateVerdict(Row):
+    """What the gates say (``--fail-over``, ``--fail-on``, ``--baseline``): ``failures`` are the
+    reasons why they tripped, in sentences, ``notes`` what else a reader should know."""
+
+    passed: bool
+    failures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -19,8 +19,8 @@ class Score:
     ``transfer_bytes``: every tensor once per device, other than its producer's, that reads it.
     ``load_bytes[moment][device]``: resident plus live plus reserved (transient) bytes; one row
     with no live bytes where the problem has no moments.  ``violations``: one sentence per broken
-    constraint, empty for a placement that keeps them all.  ``spilled_bytes``: the footprint
-    (``footprint_bytes`` of the problem) of ops on the host that would be allowed elsewhere only.
+    constraint, empty for a placement that keeps them all.  ``spilled_bytes``: what the ops on the
+    host take of a spill allowance (``spill_bytes`` of the problem).
     ``busy_seconds``: per device, its ops divided by how many it runs at once, and what it sends and
     receives.
     """
@@ -49,6 +49,8 @@ def score(problem: PlacementProblem, device_of: Sequence[int]) -> Score:
     """
     _check(problem, device_of)
     load_bytes = tuple(_loads(problem, device_of))
+    taken = zip(problem.spill_bytes(), device_of, strict=True)
+    spilled = sum(size for size, device in taken if device == problem.host)
     return Score(
         transfer_bytes=transfer_bytes(problem, device_of),
         load_bytes=load_bytes,
@@ -56,14 +58,9 @@ def score(problem: PlacementProblem, device_of: Sequence[int]) -> Score:
             *_misplaced(problem, device_of),
             *_torn_groups(problem, device_of),
             *_overloads(problem, load_bytes),
+            *_overspilled(problem, spilled),
         ),
-        spilled_bytes=sum(
-            size
-            for size, device, allowed in zip(
-                problem.footprint_bytes(), device_of, problem.allowed, strict=True
-            )
-            if device == problem.host and device not in allowed
-        ),
+        spilled_bytes=spilled,
         busy_seconds=busy_seconds(problem, device_of),
     )
 
@@ -157,3 +154,12 @@ def _overloads(problem: PlacementProblem, load_bytes: Sequence[Sequence[int]]) -
                 f"{problem.device_names[device]} holds {load} bytes at moment {moment}, "
                 f"{load - capacity} above its capacity of {capacity}"
             )
+
+
+def _overspilled(problem: PlacementProblem, spilled_bytes: int) -> Iterator[str]:
+    """What is on the host beyond a given spill allowance."""
+    allowance = problem.spill_allowance_bytes
+    if allowance is not None and spilled_bytes > allowance:
+        host = problem.device_names[problem.host]
+        excess = spilled_bytes - allowance
+        yield f"{spilled_bytes} bytes spill to {host}, {excess} above the allowance of {allowance}"

@@ -75,6 +75,19 @@ class Constraints:
             for op in group.ops
         }
 
+    def counted_on(self, host: str) -> frozenset[str]:
+        """The ops that take of the spill allowance when they are on ``host``: those whose group, as
+        kernels, feeds and colocation make it, has other devices only.  What was asked for does not
+        matter, so that asking for more never lets more spill."""
+        counted: list[str] = []
+        for group in self.own_groups:
+            free = {
+                self.restrictions[op].unasked or self.restrictions[op].devices for op in group.ops
+            }
+            if not any(host in devices for devices in free):
+                counted += group.ops
+        return frozenset(counted)
+
 
 def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOptions) -> Constraints:
     """The constraints of ``graph`` on ``cluster``.

@@ -75,6 +75,11 @@ class PlacementProblem:
     matrices, source device by target device, in bytes/s and seconds.  ``host`` is the number of
     ``CPU:0``; ``spill`` is ``"auto"`` or ``"never"``; ``objective`` one of :data:`OBJECTIVES`.
 
+    ``counted`` says which ops are spilled if they are on the host: those that have another device,
+    as far as kernels, feeds and colocation go, whatever was asked for (empty: those whose
+    ``allowed`` do not name the host).  With ``spill_allowance_bytes`` the host may take as much of
+    :meth:`spill_bytes` and no more; without (``None``), hardly more than must be.
+
     ``parallel_ops`` is how many ops each device runs at once, ``occupied`` whether transfers keep
     it busy (empty: one, and yes).  With ``multicast`` a sender pays for the dearest receiver of a
     tensor only; TensorFlow sends to each in turn.
@@ -113,19 +118,31 @@ class PlacementProblem:
     unconfined: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     colocation: tuple[int, ...] = ()
     working_set_bytes: tuple[int, ...] = ()
+    counted: tuple[bool, ...] = ()
+    spill_allowance_bytes: int | None = None
+
+    def spill_bytes(self) -> tuple[int, ...]:
+        """Per op, what it takes of a spill allowance when it is on the host: its footprint if it is
+        ``counted``, and a byte if it has none, so that an allowance of nothing lets nothing spill.
+        """
+        counted = self.counted or tuple(self.host not in allowed for allowed in self.allowed)
+        return tuple(
+            max(1, size) if counts else 0
+            for size, counts in zip(self.footprint_bytes(), counted, strict=True)
+        )
+
+    def asked_spill_bytes(self) -> int:
+        """What the ops that were asked to the host take of a spill allowance."""
+        taken = zip(self.spill_bytes(), self.allowed, strict=True)
+        return sum(size for size, allowed in taken if allowed == (self.host,))
 
     def footprint_bytes(self) -> tuple[int, ...]:
-        """Per op, its resident bytes, those of the tensors it produces, and the most it needs at
-        any moment: what counts as spilled when it goes to the host."""
-        footprint = list(self.resident_bytes)
+        """Per op, its resident and temporary bytes and those of the tensors that it produces: the
+        same whatever moments are known."""
+        pairs = zip(self.resident_bytes, self.temporary_bytes, strict=True)
+        footprint = [resident + temporary for resident, temporary in pairs]
         for tensor in self.tensors:
             footprint[tensor.producer] += tensor.bytes
-        most: dict[int, int] = {}
-        for moment in self.live_bytes:
-            for op, size in moment.items():
-                most[op] = max(size, most.get(op, 0))
-        for op, size in most.items():
-            footprint[op] += size
         return tuple(footprint)
 
     def placement(self, device_of: Sequence[int]) -> dict[str, str]:
@@ -149,7 +166,7 @@ def check(problem: PlacementProblem) -> None:
 
 
 _PER_OP = ("resident_bytes", "temporary_bytes", "seconds", "group", "allowed", "spillable")
-_MAY_BE_PER_OP = ("colocation", "working_set_bytes")
+_MAY_BE_PER_OP = ("colocation", "working_set_bytes", "counted")
 _PER_DEVICE = ("capacity_bytes", "transient_bytes", "bandwidth", "latency")
 _MAY_BE_PER_DEVICE = ("parallel_ops", "occupied")
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
+from placer.extraction.flat_program import UNBOUND_BATCH
 from placer.pipeline.pipeline import REFERENCE_DEVICE
 from placer.pipeline.pipeline import report as report_model
-from placer.pipeline.workload import read_cluster
+from placer.pipeline.workload import UNKNOWN_SHARE, read_cluster
 from placer.plan.report import Report
-from placer.plan.request import Options
+from placer.plan.request import Keywords, read_options, takes_options
 from placer.plan.results import Summarised
 
 MAX_TRIALS = 10
@@ -22,16 +23,19 @@ _LARGEST_BATCH = 1 << 20
 class SweepRow:
     """One batch size.  Without devices (or where nothing was placed) the peak is the highest of
     everything on one device; with them, ``peak_bytes`` are by device, and ``transfer_bytes`` and
-    ``step_seconds`` those of the placement.  ``flops`` is the work of a step."""
+    ``step_seconds`` those of the placement.  ``flops`` is the work of a step.  Tensors of unknown
+    size (``unknown_tensors``) are not counted: the figures are at least so much.  ``fits`` is
+    ``None`` where they are too many to tell."""
 
     IN_JSON: ClassVar = ("samples_per_second",)
     batch_size: int
-    fits: bool
+    fits: bool | None
     peak_bytes: Mapping[str, int]
     step_seconds: float
     flops: int
     transfer_bytes: int | None = None
     status: str = ""
+    unknown_tensors: int = 0
 
     @property
     def samples_per_second(self) -> float | None:
@@ -42,7 +46,9 @@ class SweepRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep(Summarised):
     """The rows, and the largest batch size that fits: ``largest_fitting`` fits (``None``: none was
-    found), ``smallest_failing`` is the least that was tried and does not (``None``: all fit)."""
+    found), ``smallest_failing`` is the least that was tried and does not (``None``: all that were
+    tried fit, or it is not known).  ``warnings`` are (code, message) pairs of the first row's
+    report; with ``is_bound`` false the batch size changes nothing."""
 
     SCHEMA: ClassVar = "placer.sweep/1"
     model: Mapping[str, str]
@@ -50,16 +56,19 @@ class Sweep(Summarised):
     rows: tuple[SweepRow, ...]
     largest_fitting: int | None
     smallest_failing: int | None
+    warnings: tuple[tuple[str, str], ...] = ()
+    is_bound: bool = True
     reports: tuple[Report, ...] = field(default=(), repr=False, metadata={"in_file": False})
 
 
+@takes_options
 def sweep(
     source: Any,
     batch_sizes: Sequence[int],
     devices: str | Path | None = None,
     *,
     max_trials: int = MAX_TRIALS,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> Sweep:
     """``source`` at each of ``batch_sizes``, and the largest batch size that fits.
 
@@ -69,13 +78,18 @@ def sweep(
     """
     trials = _Trials(source, devices, options)
     rows = [trials.row(size) for size in sorted(set(batch_sizes))]
-    fitting, failing = _largest(trials, rows, max_trials)
+    warnings = trials.reports[0].warnings
+    is_bound = UNBOUND_BATCH not in dict(warnings)
+    decided = is_bound and all(row.fits is not None for row in rows)
+    fitting, failing = _largest(trials, rows, max_trials if decided else 0)
     return Sweep(
         model={"path": trials.reports[0].model.path, "format": trials.reports[0].model.format},
         caps=trials.caps,
         rows=tuple(rows),
         largest_fitting=fitting,
         smallest_failing=failing,
+        warnings=warnings,
+        is_bound=is_bound,
         reports=tuple(trials.reports),
     )
 
@@ -85,7 +99,7 @@ class _Trials:
 
     def __init__(self, source: Any, devices: str | Path | None, options: Mapping[str, Any]) -> None:
         self.source, self.devices, self.options = source, devices, options
-        cluster = read_cluster(devices or REFERENCE_DEVICE, Options(**options))
+        cluster = read_cluster(devices or REFERENCE_DEVICE, read_options(options))
         shown = cluster.devices if devices else [d for d in cluster.devices if d.type != "CPU"]
         self.caps = {device.name: device.usable_bytes for device in shown}
         self.reports: list[Report] = []
@@ -97,10 +111,11 @@ class _Trials:
         (device, cap), *_ = self.caps.items()
         alone = SweepRow(
             batch_size=batch_size,
-            fits=found.memory.high_bytes <= cap,
+            fits=_fits(found, cap),
             peak_bytes={device: found.memory.high_bytes},
             step_seconds=found.compute.step_seconds,
             flops=found.compute.flops,
+            unknown_tensors=len(found.unknown_shapes),
         )
         if found.plan is None:
             return alone
@@ -112,6 +127,13 @@ class _Trials:
             transfer_bytes=found.plan.metrics.transfer_bytes,
             status=found.plan.solver.status,
         )
+
+
+def _fits(found: Report, cap: int) -> bool | None:
+    """Whether everything fits one device; ``None`` if too much is of unknown size to tell."""
+    if found.memory.high_bytes > cap:
+        return False
+    return True if found.unknown_share <= UNKNOWN_SHARE else None
 
 
 def _largest(
@@ -139,7 +161,7 @@ def _largest(
 
 
 def _bounds(known: Mapping[int, SweepRow]) -> tuple[int | None, int | None]:
-    failing = min((size for size, row in known.items() if not row.fits), default=None)
+    failing = min((size for size, row in known.items() if row.fits is False), default=None)
     fitting = [s for s, row in known.items() if row.fits and (failing is None or s < failing)]
     return max(fitting, default=None), failing
 

@@ -15,11 +15,12 @@ from cost_models.roofline import op_seconds
 from placer.errors import UsageError
 from placer.extraction import extract
 from placer.plan.measured_costs import MeasuredCosts
+from placer.plan.results import Summarised
 from placer.prediction.costs.op_costs import estimate_costs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
+class Calibration(Summarised):
     """A device fitted to ``op_count`` ops of ``files`` costs files, which took ``seconds`` in all.
 
     ``median_error`` is that of single ops and ``step_error`` of whole steps,
@@ -149,6 +150,7 @@ def _step(measured: MeasuredCosts) -> MeasuredStep:
         outputs=model.get("outputs") or None,
         batch_size=measured.bindings.get("batch_size"),
         shapes=measured.bindings.get("shapes") or None,
+        ragged=measured.bindings.get("ragged") or None,
     )
     measured.check_graph(found.graph.fingerprint, f"the costs file of {path}")
     return measured_step(estimate_costs(found.graph, in_place=True), measured)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from cost_models.device_names import matches
 from placer.errors import UsageError
@@ -17,8 +17,9 @@ from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
-from placer.plan.request import DeviceFunction, Options
+from placer.plan.request import DeviceFunction, Keywords, read_options, takes_options
 from placer.plan.results import Summarised
+from placer.plan.rows import SolverAnswer
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES
@@ -77,12 +78,13 @@ class Comparison(Summarised):
     plan: Plan
 
 
+@takes_options
 def compare(
     source: Any,
     devices: str | Path,
     *,
     functions: Mapping[str, DeviceFunction] | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> Comparison:
     """What the solver and every baseline make of ``source`` on ``devices``.
 
@@ -90,7 +92,7 @@ def compare(
     they are compared as ``expert-annotation``; unless ``clear_devices``, all baselines keep them.
     ``options`` and errors as for :func:`placer.pipeline.pipeline.place`.
     """
-    wanted = Options(**options)
+    wanted = read_options(options)
     taken = sorted({OURS, EXPERT, *BASELINES} & set(functions or ()))
     if taken:
         raise UsageError(f"{taken[0]!r} is the name of a strategy already; choose another")
@@ -116,13 +118,17 @@ def compare_workload(
     )
 
 
+def _proof(solver: SolverAnswer) -> str:
+    return "proven best" + (" within its spill allowance" if solver.spill_allowance_bytes else "")
+
+
 def _ours(plan: Plan) -> ComparedPlacement:
     status = plan.solver.status
     if not plan.placement:
         return ComparedPlacement(name=OURS, note=f"no placement: {status}")
     return ComparedPlacement(
         name=OURS,
-        note="proven best" if status == "OPTIMAL" else "",
+        note=_proof(plan.solver) if status == "OPTIMAL" else "",
         placement=plan.placement,
         transfer_bytes=plan.metrics.transfer_bytes,
         transfer_count=plan.metrics.transfer_count,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
@@ -12,7 +12,7 @@ from placer.pipeline.model_report import analyse, predict_together
 from placer.pipeline.pipeline import REFERENCE_DEVICE
 from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
-from placer.plan.request import Options
+from placer.plan.request import Keywords, read_options, takes_options
 from placer.plan.results import Summarised
 
 
@@ -77,10 +77,11 @@ def diff_plans(before: Plan, after: Plan) -> Difference:
     )
 
 
-def diff_models(before: Any, after: Any, **options: Any) -> Difference:
+@takes_options
+def diff_models(before: Any, after: Any, **options: Unpack[Keywords]) -> Difference:
     """What model ``after`` has more or less than ``before``, each analysed with ``options`` as for
     :func:`placer.pipeline.pipeline.report`."""
-    wanted = Options(**options)
+    wanted = read_options(options)
     works = [read_workload(source, REFERENCE_DEVICE, wanted) for source in (before, after)]
     reports = [analyse(work, predict_together(work)) for work in works]
     first, second = (work.graph for work in works)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
-from placer.plan.request import requested_options
+from placer.plan.request import requested_options, require_options
 from placer.plan.results import Summarised
 from placer.plan.rows import PlannedTransfer
 from placer.prediction.metrics import Metrics
@@ -170,6 +171,9 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
             f"the plan does not say {missing}: give the model (--model), or make the plan again "
             "with this version"
         )
+    require_options(changes)
+    if source == plan.model["path"] and "://" not in source and not os.path.exists(source):
+        raise UsageError(f"the model of the plan is not at {source}: name it with --model MODEL")
     workload = prepare(source, devices, requested_options({**plan.request, **changes}))
     found, known = workload.graph.fingerprint, plan.model["fingerprint"]
     if found != known:
@@ -177,6 +181,8 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
             f"the plan is of another model: its fingerprint is {known[:12]}, that of {source} is "
             f"{found[:12]}; name the right one with --model"
         )
+    if plan.placement:
+        plan.check_ops(workload.graph.ops)
     return workload.with_graph(add_control_edges(workload.graph, plan.control_edges))
 
 

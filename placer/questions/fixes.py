@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from placer.pipeline.fixes import PlacedFix, placed_fixes, placements_of
 from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import try_placing
 from placer.plan.plan import Plan
-from placer.plan.request import Options
+from placer.plan.request import Keywords, read_options, takes_options
 from placer.questions.explanation import reopen
 from placer.strategies.requests import fewest_parts
 
@@ -38,8 +38,9 @@ def find_fixes(
     return placed_fixes(attempt, devices, workload.wanted, conflict, deadline)
 
 
+@takes_options
 def fewest_pieces(
-    build: Callable[[int], Any], devices: str | Path, *, most: int = 64, **options: Any
+    build: Callable[[int], Any], devices: str | Path, *, most: int = 64, **options: Unpack[Keywords]
 ) -> tuple[int, Plan]:
     """The fewest micro-batches whose predicted peaks fit ``devices``, and the plan for them.
 
@@ -49,7 +50,7 @@ def fewest_pieces(
 
     Raises :class:`NoSolutionError` if even ``most`` pieces were not found to fit.
     """
-    wanted = Options(**options)
+    wanted = read_options(options)
     return fewest_parts(
         lambda pieces: try_placing(build(pieces), devices, wanted),
         most,

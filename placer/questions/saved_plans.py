@@ -1,12 +1,16 @@
-"""A plan out of a file with its step predicted again."""
+"""A plan out of a file, predicted again."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from placer.pipeline.predicted_placement import predict_placement
+from placer.pipeline.preparation import decide_strategy, needs_trials, prepare
+from placer.pipeline.solved_plan import plan_metrics
 from placer.plan.plan import Plan
+from placer.plan.request import Options
 from placer.plan.rows import PlanWarning
 from placer.prediction.metrics import Metrics
 from placer.questions.explanation import reopen
@@ -27,6 +31,26 @@ def with_step(plan: Plan, source: Any = None, **changes: Any) -> Plan:
     predicted = predict_placement(reopen(plan, source, **changes), plan.placement)
     warnings = (*plan.warnings, *_differences(plan, predicted.metrics))
     return replace(plan, step=predicted.step, warnings=warnings)
+
+
+def predict_now(plan: Plan, source: Any, devices: str | Path, **options: Any) -> Plan | None:
+    """``plan`` with the peaks and metrics that its own placement has for ``source`` on ``devices``
+    now; ``None`` if its placement is not one of that program and those devices.
+
+    ``options`` are those of a placement (:class:`~placer.plan.request.Options`).
+    """
+    wanted = decide_strategy(devices, Options(**options))
+    if needs_trials(wanted):
+        return None
+    workload = prepare(source, devices, wanted)
+    names = {device.name for device in workload.cluster.devices}
+    if workload.graph.fingerprint != plan.model["fingerprint"] or names != set(plan.peak_bytes):
+        return None
+    metrics = predict_placement(workload, plan.placement, plan.control_edges).metrics
+    rows = [
+        replace(row, peak_memory_bytes=metrics.peaks[row.name].high_bytes) for row in plan.devices
+    ]
+    return replace(plan, devices=tuple(rows), metrics=plan_metrics(metrics))
 
 
 def _differences(plan: Plan, metrics: Metrics) -> list[PlanWarning]:

@@ -25,7 +25,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from cost_models.devices import Cluster
 from cost_models.roofline import transfer_seconds
@@ -36,7 +36,7 @@ from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
-from placer.plan.request import Options
+from placer.plan.request import Keywords, Options, read_options, takes_options
 from placer.plan.results import Summarised
 from placer.prediction.memory.roles import is_update_type
 from placer.strategies.requests import (
@@ -101,14 +101,17 @@ class StrategyComparison(Summarised):
     undivided: str = ""
 
 
-def compare_strategies(source: Any, devices: str | Path, **options: Any) -> StrategyComparison:
+@takes_options
+def compare_strategies(
+    source: Any, devices: str | Path, **options: Unpack[Keywords]
+) -> StrategyComparison:
     """Every way to run ``source`` on ``devices`` that :mod:`placer.strategies` can build.
 
     ``options`` as for :func:`placer.pipeline.pipeline.place`; ``batch_size`` is needed.  Raises
     :class:`UsageError` without one, where it binds nothing, or for a program that updates
     variables (its strategies are built from its loss), and what ``place`` raises.
     """
-    wanted = Options(**options)
+    wanted = read_options(options)
     size = wanted.batch_size
     if size is None:
         raise UsageError("strategies divide the batch: say how large it is with --batch-size N")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 _CALLS = re.compile(r"^((Stateful)?PartitionedCall(_\d+)?/)+")
@@ -124,3 +124,16 @@ def _three_digits(number: float) -> str:
     if number >= 99.95:
         return f"{number:.0f}"
     return f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
+
+
+def card_lines(devices: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What becomes of the memory of each model of card among the ``devices`` of a plan: TensorFlow
+    hands out less than there is."""
+    cards = {device["model"]: device for device in devices if device["card_usable_bytes"]}
+    return [
+        f"{model}: {format_bytes(card['card_bytes'])} in all, of which the CUDA context takes "
+        f"about {format_bytes(card['card_context_bytes'])} and TensorFlow keeps back "
+        f"{format_bytes(card['card_kept_back_bytes'])}; "
+        f"{format_bytes(card['card_usable_bytes'])} usable."
+        for model, card in cards.items()
+    ]

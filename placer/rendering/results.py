@@ -17,6 +17,7 @@ _TEXTS = {
     "Report": "report_text.report",
     "StrategyComparison": "strategies_text.strategies",
     "Sweep": "sweep_text.sweep",
+    "Verification": "verification_text.verification",
 }
 """The module in ``rendering.text`` and a name: it has the functions ``name_blocks(result, width)``
 and, if there is a table, ``name_csv(result)``."""

@@ -18,8 +18,12 @@ class SolverParameters:
     workers: int = 0
     """CP-SAT workers; 0 takes one per core, and eight at least: each runs another subsolver."""
     work_limit: int | None = None
-    """Cycles of each heuristic search and deterministic seconds of CP-SAT.  With one worker the
-    answer then depends on the problem and the seed alone, unless the time limit comes first."""
+    """Steps of each search, in place of shares of the time: the answer then depends on the problem,
+    the seed and the workers alone, unless the time limit comes first."""
+
+    def share(self, share: float) -> float:
+        """That share of the time that is left; all of it where work is counted instead."""
+        return share if self.work_limit is None else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +32,16 @@ class Solution:
     no placement is known.
 
     ``value`` is the objective (bytes of transfer, seconds of the bottleneck), ``lower_bound`` is
-    proven (``None``: none proven).  ``spilled_bytes`` is the footprint
-    (``footprint_bytes`` of the problem) of what went to the host although a GPU kernel exists; of
-    that a plan counts the resident bytes only.  ``warnings`` are (code, message) pairs.
+    proven (``None``: none proven).  ``spilled_bytes`` is what the ops on the host take of
+    the spill allowance (``spill_bytes`` of the problem); of that a plan counts the resident bytes
+    only.  Status and bound speak of the placements that take at most ``spill_allowance_bytes``
+    (``None``: no placement).  ``warnings`` are (code, message) pairs.
 
     ``unsolvable`` is the problem that is proven infeasible: the given one, maybe with moments
     learned on the way; :func:`placer.solving.conflicts.conflict.explain_conflict` says why it is.
     ``conflict`` says which caps a placement breaks that is here all the same.
+
+    ``is_cut``: the clock ended some part of the search, so that another run may end elsewhere.
     """
 
     status: Status
@@ -42,10 +49,12 @@ class Solution:
     value: float | None = None
     lower_bound: float | None = None
     spilled_bytes: int = 0
+    spill_allowance_bytes: int | None = None
     seconds: float = 0.0
     warnings: tuple[tuple[str, str], ...] = ()
     conflict: Conflict | None = None
     unsolvable: PlacementProblem | None = None
+    is_cut: bool = False
 
     @property
     def relative_gap(self) -> float | None:

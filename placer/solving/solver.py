@@ -13,11 +13,9 @@ from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.objectives.refining import refine, spilled_ops, value_of
 from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.throughput.problem import to_loads
-from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
-from placer.solving.transfer.spilling import may_spill, solve_with_spilling
-from placer.solving.transfer.stage import solve_stage
+from placer.solving.transfer.spilling import may_spill, solve_with_spilling, solve_within
 
 Hint = Sequence[int] | None
 SolverFunction = Callable[[PlacementProblem, SolverParameters, Hint], Solution]
@@ -79,7 +77,7 @@ def solve_by_cp_sat(
     deadline = time.monotonic() + parameters.time_limit_seconds
     if problem.objective == "transfer":
         return _least_transfer(problem, parameters, hint)
-    seconds = _FEASIBILITY_SHARE * parameters.time_limit_seconds
+    seconds = parameters.share(_FEASIBILITY_SHARE) * parameters.time_limit_seconds
     feasible = _unspilled(problem, hint)
     if feasible is None:
         feasible = _least_transfer(problem, replace(parameters, time_limit_seconds=seconds), hint)
@@ -95,47 +93,59 @@ def _unspilled(problem: PlacementProblem, hint: Hint) -> Solution | None:
     if hint is None:
         return None
     scored = score(problem, hint)
-    if scored.violations or scored.spilled_bytes:
+    if scored.violations or spilled_ops(problem, hint):
         return None
-    return Solution(status=Status.FEASIBLE, device_of=tuple(hint), value=scored.transfer_bytes)
+    return Solution(
+        status=Status.FEASIBLE,
+        device_of=tuple(hint),
+        value=scored.transfer_bytes,
+        spilled_bytes=scored.spilled_bytes,
+        spill_allowance_bytes=problem.asked_spill_bytes(),
+    )
 
 
 def _least_transfer(
     problem: PlacementProblem, parameters: SolverParameters, hint: Hint = None
 ) -> Solution:
     """The least transfer (the steps: :mod:`placer.solving.transfer.stage`, and in the solver
-    process :mod:`placer.solving.transfer.transfer_process`); the host takes what does not fit only
-    if there is no placement without."""
+    process :mod:`placer.solving.transfer.transfer_process`); without a given allowance the host
+    takes what does not fit only if there is no placement without."""
     deadline = time.monotonic() + parameters.time_limit_seconds
     hints = [] if hint is None else [hint]
-    can_spill = may_spill(problem)
-    limit = parameters.time_limit_seconds * (_UNSPILLED_SHARE if can_spill else 1.0)
-    result = solve_stage(reduce_to_units(problem), parameters, time.monotonic() + limit, hints)
+    given = problem.spill_allowance_bytes
+    allowance = problem.asked_spill_bytes() if given is None else given
+    can_spill = given is None and may_spill(problem)
+    limit = parameters.time_limit_seconds * (
+        parameters.share(_UNSPILLED_SHARE) if can_spill else 1.0
+    )
+    result = solve_within(problem, allowance, parameters, time.monotonic() + limit, hints)
     if can_spill and result.device_of is None:
         result = solve_with_spilling(problem, parameters, deadline, hints, result)
-    elif can_spill and result.status is Status.FEASIBLE:
-        result = _continue(problem, parameters, deadline, result)
+    elif can_spill and result.is_cut and result.status is Status.FEASIBLE:
+        result = _continue(problem, allowance, parameters, deadline, result)
     return _solution(problem, result)
 
 
 def _continue(
     problem: PlacementProblem,
+    allowance_bytes: int,
     parameters: SolverParameters,
     deadline: float,
     known: Solution,
 ) -> Solution:
     """The solution after the rest of the time, as it turned out that nothing must be spilled."""
     hints = [] if known.device_of is None else [known.device_of]
-    result = solve_stage(reduce_to_units(problem), parameters, deadline, hints)
+    result = solve_within(problem, allowance_bytes, parameters, deadline, hints)
     bounds = [b for b in (known.lower_bound, result.lower_bound) if b is not None]
-    return replace(result, lower_bound=max(bounds, default=None))
+    return replace(result, lower_bound=max(bounds, default=None), is_cut=True)
 
 
 def _solution(problem: PlacementProblem, result: Solution) -> Solution:
     """The solution with its value taken from the scorer, which knows no solver."""
     if result.device_of is None:
-        infeasible = result.status is Status.INFEASIBLE
-        return replace(result, unsolvable=problem if infeasible else None)
+        # a given allowance is no element of a conflict
+        is_told = result.status is Status.INFEASIBLE and problem.spill_allowance_bytes is None
+        return replace(result, unsolvable=problem if is_told else None)
     device_of = settle_signals(problem, result.device_of)
     scored = score(problem, device_of)
     if scored.violations:
@@ -164,6 +174,7 @@ def _baseline(place: Callable[[PlacementProblem], tuple[int, ...]]) -> SolverFun
             device_of=device_of,
             value=value_of(problem, device_of),
             spilled_bytes=scored.spilled_bytes,
+            spill_allowance_bytes=scored.spilled_bytes,
             warnings=tuple(("does_not_fit", text) for text in scored.violations),
         )
 

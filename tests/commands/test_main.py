@@ -197,8 +197,8 @@ def test_options_reach_the_pipeline(pipeline, capsys):
     argv += " --batch-size 8 --shape x:32x128 --shape y:: --max-memory GPU:0=1GiB"
     argv += " --max-memory CPU:0=2GiB --reserve 1GiB+10% --spill never --pin a=b=GPU:1"
     argv += " --pin-type Hash*=CPU:0 --keep-together enc/* --clear-devices --colocate-gradients"
-    argv += " --time-limit 5 --seed 3 --order memory --micro-batches 4"
-    argv += " --allow-unsafe-keras --shape z:Bx?x3 --dim B=8"
+    argv += " --time-limit 5 --work-limit 7 --seed 3 --order memory --micro-batches 4"
+    argv += " --allow-unsafe-keras --shape z:Bx?x3 --dim B=8 --ragged ids=?x50"
     argv = argv.replace("y::", "scope/y:")
     assert main(argv.split()) == 0
     ((source, devices, options),) = pipeline.calls
@@ -210,6 +210,7 @@ def test_options_reach_the_pipeline(pipeline, capsys):
         "batch_size": 8,
         "shapes": {"x": (32, 128), "scope/y": (), "z": ("B", None, 3)},
         "dims": {"B": 8},
+        "ragged": {"ids": (None, 50)},
         "allow_unsafe_keras": True,
         "trip_count": None,
         "costs": None,
@@ -223,6 +224,7 @@ def test_options_reach_the_pipeline(pipeline, capsys):
         "clear_devices": True,
         "colocate_gradients": True,
         "time_limit": 5.0,
+        "work_limit": 7,
         "order": "memory",
         "seed": 3,
         "strategy": "micro-batches:4",

@@ -14,9 +14,13 @@ def memory(cluster):
 
 
 def test_presets_are_counted_and_numbered():
-    """Two of a preset become GPU:0 and GPU:1 with its rates, and the host has what was given."""
+    """Two of a preset become GPU:0 and GPU:1 with its rates, capped at what TensorFlow hands out
+    of the card, and the host has what was given."""
     cluster = parse_cluster("2xA100-40GB,CPU:64GiB")
-    assert memory(cluster) == {"GPU:0": 40 * GIB, "GPU:1": 40 * GIB, "CPU:0": 64 * GIB}
+    usable = preset("A100-40GB").card.usable_bytes
+    assert 37 * GIB < usable < 39 * GIB
+    assert memory(cluster) == {"GPU:0": usable, "GPU:1": usable, "CPU:0": 64 * GIB}
+    assert cluster.device("GPU:1").card.total_bytes == 40 * GIB
     assert cluster.device("GPU:1").model == "A100-40GB"
     assert cluster.device("GPU:1").peak_flops == preset("A100-40GB").peak_flops
     assert [device.type for device in cluster.devices] == ["GPU", "GPU", "CPU"]

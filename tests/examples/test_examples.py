@@ -36,6 +36,28 @@ def test_tables_go_to_the_host_and_only_looked_up_rows_cross():
     assert crossing == [rows, rows]
 
 
+def test_a_pin_more_does_not_beat_what_is_proven_of_the_recommender():
+    """The slices of the ids beside their tables: asking for it finds what was found without."""
+    import placer
+
+    example = load("embeddings_on_the_host")
+    plan = example.place_recommender()
+    caps = {0: "40MiB", 1: "40MiB", "cpu": "1GiB"}
+    pinned = placer.place(
+        example.build_step(),
+        devices="2xGPU",
+        max_memory=caps,
+        time_limit=10,
+        pins={"strided_slice*": "CPU:0"},
+    )
+    columns = 2 * example.BATCH_SIZE * example.WIDTH * 4
+    assert plan.metrics.transfer_bytes == pinned.metrics.transfer_bytes == columns
+    for each in (plan.solver, pinned.solver):
+        assert each.status == "OPTIMAL"
+        assert 0 < each.spill_footprint_bytes <= each.spill_allowance_bytes
+    assert "spill_not_least" not in {row.code for row in plan.warnings}
+
+
 def test_a_keras_model_that_fits_no_single_device_runs_on_two():
     """33 MiB of weights on two devices of 20 MiB: the outputs are the unplaced model's."""
     told = run("keras_model.py")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
+import os
+import subprocess
+import sys
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -82,18 +84,102 @@ def test_a_missing_file_is_a_usage_error(tmp_path):
 
 
 def test_the_device_function_gives_full_names():
-    """Known ops get TensorFlow's full device name, unknown ones stay free."""
-    function = small_plan().device_function
-    assert function(SimpleNamespace(name="a")) == "/job:localhost/replica:0/task:0/device:GPU:0"
-    assert function(SimpleNamespace(name="elsewhere")) == ""
+    """Known ops get TensorFlow's full name of the device that stands for theirs, unknown ones stay
+    free; a process without TensorFlow has none to stand in."""
+    command = """
+from types import SimpleNamespace
+from plans_by_hand import small_plan
+function = small_plan().device_function
+print(function(SimpleNamespace(name="a")), repr(function(SimpleNamespace(name="elsewhere"))))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", command],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(["tests", "."])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "/job:localhost/replica:0/task:0/device:GPU:0 ''\n"
 
 
-def test_tensorflow_places_ops_by_the_device_function():
-    """A graph that is built under the device function carries the plan's devices."""
+def test_tensorflow_places_ops_by_the_device_function(caplog):
+    """Where the plan's GPUs are absent its ops ask for the CPU devices of a rehearsal, with a
+    warning, and run there under the plan's session configuration; they used to run on CPU:0."""
     import tensorflow as tf
 
-    with tf.Graph().as_default(), tf.compat.v1.device(small_plan().device_function):
-        placed = tf.constant(1.0, name="a")
-        free = tf.constant(1.0, name="elsewhere")
-    assert placed.device == "/job:localhost/replica:0/task:0/device:GPU:0"
+    from placer.application.devices.device_mapping import process_mapping
+    from placer.application.devices.runtime_settings import session_config
+
+    v1, plan = tf.compat.v1, small_plan()
+    mapping = process_mapping(plan.placement.values())
+    with tf.Graph().as_default() as graph, v1.device(plan.device_function):
+        fed = v1.placeholder(tf.float32, [1], name="fed")
+        placed = tf.add(fed, fed, name="a")
+        free = tf.constant(1.0, name="free")
+    assert placed.device == mapping.stand_in("GPU:0")
     assert free.device == ""
+    if not mapping.rehearsed:
+        return
+    assert "rehearsed on logical CPU devices: GPU:0 (CPU:1)" in caplog.text
+    metadata, options = v1.RunMetadata(), v1.RunOptions(output_partition_graphs=True)
+    with v1.Session(graph=graph, config=session_config(plan)) as session:
+        session.run(placed, {fed: [1.0]}, options=options, run_metadata=metadata)
+    devices = {node.name: node.device for part in metadata.partition_graphs for node in part.node}
+    assert devices["a"].endswith("CPU:1")
+
+
+def test_a_plan_finds_its_model_from_any_folder(tmp_path, monkeypatch):
+    """Paths are kept relative to the plan: it is read in another folder, and moved with its model;
+    what is absolute or remote stays."""
+    project = tmp_path / "project"
+    (project / "models" / "small").mkdir(parents=True)
+    (project / "plans").mkdir()
+    monkeypatch.chdir(project)
+    request = {"devices": "models/cluster.toml", "costs": "costs.json"}
+    plan = small_plan(request=request)
+    plan.save("plans/plan.json")
+    assert Plan.load("plans/plan.json") == plan
+    written = json.loads((project / "plans" / "plan.json").read_text())
+    assert written["model"]["path"] == "../models/small"
+    monkeypatch.chdir(tmp_path)
+    found = Plan.load("project/plans/plan.json")
+    assert found.model["path"] == "project/models/small"
+    assert found.request == {
+        "devices": "project/models/cluster.toml",
+        "costs": "project/costs.json",
+    }
+    project.rename(tmp_path / "moved")
+    assert Plan.load("moved/plans/plan.json").model["path"] == "moved/models/small"
+    for path in ("/data/small", "gs://bucket/small"):
+        kept = small_plan(model={**plan.model, "path": path})
+        kept.save("kept.json", force=True)
+        assert Plan.load("kept.json").model["path"] == path
+
+
+def test_an_older_plan_finds_its_model_from_where_it_was_made(tmp_path, monkeypatch):
+    """Its path was relative to the current folder."""
+    (tmp_path / "models" / "small").mkdir(parents=True)
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans" / "plan.json").write_text(small_plan().to_json())
+    monkeypatch.chdir(tmp_path)
+    assert Plan.load("plans/plan.json").model["path"] == "models/small"
+
+
+def test_an_edited_plan_with_another_device_is_refused():
+    """What was found and what there is."""
+    content = json.loads(small_plan().to_json())
+    content["placement"]["b"] = "GPU:7"
+    with pytest.raises(
+        UsageError, match="my plan places op 'b' on GPU:7; its devices are GPU:0, GPU:1, CPU:0"
+    ):
+        Plan.from_json(json.dumps(content), source="my plan")
+
+
+def test_a_plan_of_other_ops_is_refused_with_near_names():
+    """An op too many, a name that was changed, an op too few."""
+    plan = small_plan(placement={"x": "CPU:0", "dense/MatMull": "GPU:0"})
+    plan.check_ops(["x", "dense/MatMull"])
+    with pytest.raises(UsageError, match=r"1 of its 2 ops .* did you mean dense/MatMul\?"):
+        plan.check_ops(["x", "dense/MatMul"])
+    with pytest.raises(UsageError, match=r"says nothing about 1 of the 3 ops .* ones y;"):
+        plan.check_ops(["x", "y", "dense/MatMull"])

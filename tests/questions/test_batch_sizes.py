@@ -54,3 +54,44 @@ def test_rows_are_sorted_and_rendered(saved_model):
     assert int(rows[1]["peak_bytes GPU:0"]) == large.peak_bytes["GPU:0"]
     assert "everything on one" not in text
     assert "everything on one A100-40GB" in sweep(saved_model, [4], max_trials=0).summary()
+
+
+def test_the_table_says_what_the_single_report_says(tmp_path, counted):
+    """Tensors of unknown size make every figure a least one: whether a batch fits is not known,
+    none is searched for, and the inputs are named with what binds them."""
+    tf = pytest.importorskip("tensorflow")
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [None, None, 64], name="x")
+        tf.matmul(x, x, transpose_b=True, name="y")
+    path = tmp_path / "graph.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    found = sweep(path, [1, 64])
+    assert counted == [1, 64]
+    assert [row.fits for row in found.rows] == [None, None]
+    assert (found.largest_fitting, found.smallest_failing) == (None, None)
+    single = report(path, batch_size=64)
+    assert found.rows[1].unknown_tensors == len(single.unknown_shapes) > 0
+    text = found.summary(width=120)
+    assert "≥" in text
+    assert "at least; 2 tensors of unknown size not counted; x still open: --shape NAME" in text
+    assert "Which batch fits is not known" in text
+    rows = list(csv.DictReader(io.StringIO(sweep_csv(found))))
+    assert [row["fits"] for row in rows] == ["", ""]
+    bound = sweep(path, [1, 64], shapes={"x": (None, 32, 64)})
+    assert [row.fits for row in bound.rows] == [True, True]
+    assert "≥" not in bound.summary(width=120)
+
+
+def test_a_batch_size_that_binds_nothing_has_no_largest(tmp_path, counted):
+    """The rows are all alike: nothing is searched, and the warning of the report is shown."""
+    tf = pytest.importorskip("tensorflow")
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [8, 64], name="x")
+        tf.nn.relu(x, name="y")
+    path = tmp_path / "graph.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    found = sweep(path, [1, 64])
+    assert (counted, found.is_bound, found.largest_fitting) == ([1, 64], False, 64)
+    text = found.summary(width=120)
+    assert "batch size 1 binds nothing" in text
+    assert "The batch size changes nothing here" in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from questions.conftest import CAPS
 
+from cost_models.devices import preset
 from placer.errors import InfeasibleError, UsageError
 from placer.pipeline.pipeline import place
 from placer.plan.plan import Plan
@@ -187,14 +188,15 @@ def test_groups_of_the_user_and_device_strings_are_in_conflict_too(network):
 
 def test_larger_devices_are_offered_where_models_were_named(network):
     """A reserve leaves 300 KiB of a T4; the next larger model is enough."""
-    plan = place(network, "1xT4", spill="never", reserve="15359.7MiB", time_limit=8.0)
+    reserve = preset("T4").card.usable_bytes - 300 * 1024
+    plan = place(network, "1xT4", spill="never", reserve=reserve, time_limit=8.0)
     assert plan.solver["status"] == "INFEASIBLE"
     fixes = {row.kind: row.change for row in plan.conflict.fixes}
     devices = fixes["devices"].removeprefix("--devices ")
     assert devices != "1xT4"
-    assert place(network, devices, spill="never", reserve="15359.7MiB", time_limit=8.0).fits
+    assert place(network, devices, spill="never", reserve=reserve, time_limit=8.0).fits
     caps = fixes["caps"].removeprefix("--max-memory ")
-    again = {"max_memory": caps, "spill": "never", "reserve": "15359.7MiB"}
+    again = {"max_memory": caps, "spill": "never", "reserve": reserve}
     assert place(network, "1xT4", **again, time_limit=8.0).fits
 
 

@@ -95,8 +95,8 @@ def test_twenty_losses_are_those_of_the_unplaced_step(name, strategy):
     placed = placer.apply(program, plan)
     found = placer.verify(placed, plan, data)
     found.raise_for_mismatch()
-    assert found.summary["matched_ops"] == found.summary["ops"]
-    assert found.summary["actual_transfers"] == found.summary["matched_transfers"]
+    assert found.counts["matched_ops"] == found.counts["ops"]
+    assert found.counts["actual_transfers"] == found.counts["matched_transfers"]
     losses = [float(placed(*data)) for _ in range(STEPS)]
     np.testing.assert_allclose(losses, whole_losses(name), rtol=1e-4)
     assert losses[-1] < losses[0]

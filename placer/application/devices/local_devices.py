@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from cost_models.card_memory import CardMemory, card_memory
 from placer.application.devices.gpu_memory import GpuMemory, read_gpus, seen_by_cuda
 
 
@@ -15,7 +16,8 @@ class PhysicalDevice:
     ``visible`` devices may be used by this process; ``logical`` are the names (``GPU:0``) that
     graphs know it by, several when it is divided, none when it is not visible.  ``model`` is
     what the driver calls it (``""`` for a CPU).  ``memory`` is what the driver says of a GPU's
-    (``None`` where it is unknown: nvidia-ml-py is not installed, or the GPU cannot be identified).
+    (``None`` where it is unknown: nvidia-ml-py is not installed, or the GPU cannot be identified),
+    ``card`` what TensorFlow would hand out of it with nothing else running there.
     """
 
     name: str
@@ -24,6 +26,7 @@ class PhysicalDevice:
     visible: bool
     logical: tuple[str, ...] = ()
     memory: GpuMemory | None = None
+    card: CardMemory | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +69,13 @@ def find_local_devices() -> LocalDevices:
 def _describe(device: Any, visible: set[str], memory: GpuMemory | None) -> PhysicalDevice:
     import tensorflow as tf
 
-    model = memory.model if memory else ""
-    if device.device_type != "CPU" and not model:
-        model = tf.config.experimental.get_device_details(device).get("device_name", "")
+    model, card = memory.model if memory else "", None
+    if device.device_type != "CPU":
+        details = tf.config.experimental.get_device_details(device)
+        model = model or details.get("device_name", "")
+        if memory and "compute_capability" in details:
+            major, minor = details["compute_capability"]
+            card = card_memory(memory.total_bytes, f"{major}.{minor}")
     return PhysicalDevice(
         name=device.name.removeprefix("/physical_device:"),
         type=device.device_type,
@@ -76,6 +83,7 @@ def _describe(device: Any, visible: set[str], memory: GpuMemory | None) -> Physi
         visible=device.name in visible,
         logical=_logical_names(device) if device.name in visible else (),
         memory=memory,
+        card=card,
     )
 
 

@@ -17,6 +17,7 @@ from placer.application.devices.device_mapping import (
     process_mapping,
     rehearsal_mapping,
 )
+from placer.application.devices.session_devices import session_mapping
 from placer.errors import PlacerError, UsageError
 from placer.plan.plan import Plan
 
@@ -87,17 +88,21 @@ def session_config(
     memory: str = "growth",
     soft_placement: bool = True,
     log_placement: bool = False,
-    rehearse: bool = False,
+    rehearse: bool | None = None,
 ) -> Any:
     """The ``tf.compat.v1.ConfigProto`` of a session that runs a graph placed by ``plan``.
 
-    With ``rehearse`` it has logical CPU devices for a graph of ``apply(..., rehearse=True)`` and
-    no GPU.  Other arguments and errors as for :func:`configure_runtime`.
+    With ``rehearse`` it has logical CPU devices in place of the plan's GPUs, for a graph that was
+    built under ``plan.device_function`` or applied with ``rehearse=True``; by default it rehearses,
+    with a warning, where those GPUs are absent.  Other arguments and errors as for
+    :func:`configure_runtime`.
     """
     if memory not in ("growth", "limit", "all"):
         raise UsageError(f"memory={memory!r} is none of 'growth', 'limit' and 'all'")
     count = gpu_count(plan)
     names = plan.placement.values()
+    if rehearse is None:
+        rehearse = session_mapping(names).rehearsed
     mapping = rehearsal_mapping(names) if rehearse else own_mapping(names)
     config = tf.compat.v1.ConfigProto(
         device_count={"CPU": mapping.cpu_count, "GPU": 0 if rehearse else count},

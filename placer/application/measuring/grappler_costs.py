@@ -144,12 +144,13 @@ def meta_graph(program: Any, bindings: Bindings, placement: Mapping[str, str]) -
     names), inputs with their bound shapes."""
     from tensorflow.core.protobuf import meta_graph_pb2
 
-    from placer.application.running.generated_inputs import bound_shape
+    from placer.application.running.generated_inputs import bound_shapes
     from placer.extraction.graph_defs.protobufs import fill_shape
 
     meta_graph = meta_graph_pb2.MetaGraphDef()
     meta_graph.graph_def.CopyFrom(program.graph_def)
-    shapes = {item.op: bound_shape(item, bindings) for item in program.inputs}
+    by_key = bound_shapes(program, bindings)
+    shapes = {item.op: by_key[item.key] for item in program.inputs}
     for node in meta_graph.graph_def.node:
         node.device = placement[node.name]
         if node.name in shapes and "shape" in node.attr:

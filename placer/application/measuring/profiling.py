@@ -20,14 +20,14 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from placer import __version__
 from placer.application.placing.graph_placement import map_graph_devices
 from placer.application.running.generated_inputs import Array
-from placer.errors import ModelError, PlacerError, UsageError
+from placer.errors import ModelError, PlacerError, UsageError, unknown_option
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.graph_defs.protobufs import copied
 from placer.extraction.process.local_models import local_model
@@ -50,17 +50,22 @@ WARM_UP_STEPS = 3
 """The first steps allocate, choose algorithms and read constants."""
 
 
+_NAMED = ("shapes", "dims", "ragged")
+"""The options whose dimensions may have names."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProfileOptions:
     """``threads`` are those of one op; ops run one at a time.  ``onednn`` leaves oneDNN's kernels
-    on, which replace some ops and fuse others away.  ``batch_size`` and ``shapes`` bind unknown
-    dimensions of inputs."""
+    on, which replace some ops and fuse others away.  ``batch_size``, ``shapes`` and ``ragged`` bind
+    unknown dimensions of inputs."""
 
     steps: int = 20
     threads: int = 1
     onednn: bool = False
     batch_size: int | None = None
     shapes: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
+    ragged: Mapping[str, tuple[int | None, ...]] = field(default_factory=dict)
     time_limit_seconds: float = 600.0
     seed: int = 0
 
@@ -80,8 +85,12 @@ def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:
         outputs=options.pop("outputs", None),
     )
     allow_code = options.pop("allow_unsafe_keras", False)
-    shapes, _ = resolve_shapes(options.pop("shapes", None), options.pop("dims", None))
-    wanted = ProfileOptions(shapes=shapes, **options)
+    shapes, ragged, _ = resolve_shapes(*(options.pop(key, None) for key in _NAMED))
+    known = [item.name for item in fields(ProfileOptions)]
+    for name in options:
+        if name not in known:
+            raise unknown_option(name, [*known, *ProgramChoice.__annotations__, "dims"])
+    wanted = ProfileOptions(shapes=shapes, ragged=ragged, **options)
     if wanted.steps < 1 or wanted.threads < 1:
         raise UsageError("a profile needs at least one step and one thread")
     with local_model(source, allow_unsafe_keras=allow_code, weights=False) as model:
@@ -121,6 +130,8 @@ def measure(request: tuple[str, ProgramChoice, ProfileOptions], _: Tell) -> Meas
     path, choice, wanted = request
     program = load_program(path, **choice)
     bindings: Bindings = {"batch_size": wanted.batch_size, "shapes": dict(wanted.shapes)}
+    if wanted.ragged:
+        bindings["ragged"] = dict(wanted.ragged)
     values = input_values(program, None, bindings, wanted.seed)
     feeds = {item.tensor: values[item.key] for item in program.inputs}
     # its steps in a session that runs one op after the other, none of them optimised away

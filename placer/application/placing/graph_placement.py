@@ -10,6 +10,7 @@ from typing import Any
 
 from cost_models.device_names import full_name
 from placer.application.placing.control_flow_placement import BodyPlacer, input_anchors
+from placer.application.placing.mismatch import describe_mismatch
 from placer.errors import UsageError
 from placer.extraction.graph_defs.added_control import add_control
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
@@ -78,25 +79,11 @@ def check_fingerprint(program: FlatProgram, plan: Any) -> None:
             f"the plan has no placement, its status is {plan.solver.status}: plan.summary() "
             f"says what contradicts"
         )
-    wanted = plan.model.get("fingerprint", "")
-    if wanted != program.fingerprint:
+    if plan.model.get("fingerprint", "") != program.fingerprint:
         raise UsageError(
-            f"the plan was made for a model with fingerprint {wanted or '(none)'}, this one has "
-            f"{program.fingerprint} (signature {program.signature!r}, "
-            f"{len(program.graph_def.node):,} ops); "
-            f"{_mismatch_advice(program, plan)}"
+            f"the plan was made for another program: {describe_mismatch(program, plan)}"
         )
-
-
-def _mismatch_advice(program: FlatProgram, plan: Any) -> str:
-    from_file = bool(plan.model.get("path"))
-    if from_file == bool(program.path):
-        return "place this model, or give the signature and outputs that the plan was made with"
-    made, found = ("a file", "a live program") if from_file else ("a live program", "a file")
-    return (
-        f"the plan was made from {made} and this is {found}: one model has other op names in the "
-        "two (a file adds the calls of its signature), so place what you apply the plan to"
-    )
+    plan.check_ops([node.name for node in program.graph_def.node])
 
 
 def place_graph_def(program: FlatProgram, placement: Mapping[str, str]) -> Any:

@@ -46,7 +46,8 @@ def bind_model(plan: Plan, model: Any, *, strict: bool = False) -> Iterator[Boun
     XLA (``jit_compile``) is off inside of the block, with a warning if the model asked for it.
 
     Raises :class:`UsageError` for a model that is not compiled or runs eagerly, one under a
-    ``tf.distribute`` strategy, and, at the first batch, for a plan of another model.
+    ``tf.distribute`` strategy, and, at the first batch, for a plan of another step (it says what
+    differs).  A batch larger than the planned one is a warning.
     """
     _check_model(model)
     bound = BoundModel(model, plan, strict=strict)
@@ -82,6 +83,7 @@ class BoundModel:
         self._copies: dict[int, Any] = {}  # by id of the original's handle
         self._moved: list[tuple[Any, Any]] = []
         self._known: dict[Any, PlacedFunction] = {}
+        self._largest_batch = 0
         self.runners = {
             "train_function": self._runner("train_step"),
             "test_function": self._runner("test_step"),
@@ -112,10 +114,26 @@ class BoundModel:
     def placed(self, step: str, data: Any) -> PlacedFunction:
         """The placed function of ``step`` for batches like ``data``."""
         specs = batch_specs(data)
+        self._check_batch(data)
         key = step, str(tf.nest.map_structure(str, specs))
         if key not in self._known:
             self._known[key] = self.functions[step] = self._place(step, specs)
         return self._known[key]
+
+    def _check_batch(self, data: Any) -> None:
+        """Warns, once a size, of a batch larger than the one that the plan's peaks are of."""
+        planned = self.plan.bindings.get("batch_size")
+        shapes = [tuple(value.shape) for value in tf.nest.flatten(data) if hasattr(value, "shape")]
+        size = max((shape[0] for shape in shapes if shape and shape[0] is not None), default=0)
+        if planned is not None and size > max(planned, self._largest_batch):
+            self._largest_batch = size
+            _LOG.warning(
+                "a batch of %d examples: the plan was made for %d, and its peaks are of so many; "
+                "place the step with batch_size=%d to know whether it fits",
+                size,
+                planned,
+                size,
+            )
 
     def _place(self, step: str, specs: Any) -> PlacedFunction:
         function = trace_step(self.model, specs, step)

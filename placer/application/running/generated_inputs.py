@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from placer.application.running.even_rows import even_rows
 from placer.errors import UsageError
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput
+from placer.extraction.graph_defs.tensor_states import sharpen_shape
+from placer.extraction.shapes.composite_shapes import shape_parts
 from placer.graph.program_source import Bindings
 
 if TYPE_CHECKING:
@@ -31,8 +34,9 @@ def input_values(
     """An array for each input of ``program``, by key.
 
     ``given`` maps keys to values, or lists values in order; ``bindings`` are a plan's:
-    ``batch_size`` for unknown first dimensions, ``shapes`` by key.
-    Values that are not given are random: floats in [0, 1), integers 0 or 1, strings ``"abc"``.
+    ``batch_size`` for unknown first dimensions, ``shapes`` by key, ``ragged`` by whole.
+    Values that are not given are random: floats in [0, 1), integers 0 or 1, strings ``"abc"``; the
+    rows of a ragged or sparse tensor are about equally long.
     Raises :class:`UsageError` for a key that is no input, for values of another shape or kind, and
     for a dtype that has no values.
     """
@@ -46,12 +50,19 @@ def input_values(
             f"there is no input {unknown[0]!r}; the inputs are {', '.join(known) or 'none'}"
         )
     random = numpy.random.default_rng(seed)
-    return {
-        item.key: _checked(item, given[item.key])
-        if item.key in given
-        else _generated(item, bound_shape(item, bindings), random)
-        for item in program.inputs
+    values = {
+        item.key: _checked(item, given[item.key]) for item in program.inputs if item.key in given
     }
+    shapes = bound_shapes(program, bindings) | {key: value.shape for key, value in values.items()}
+    batch_size, ragged = bindings.get("batch_size") or 1, bindings.get("ragged") or {}
+    even = even_rows(program.inputs, shapes, batch_size, ragged)
+    for item in program.inputs:
+        if item.key not in values:
+            found = even.get(item.key)
+            values[item.key] = (
+                _generated(item, shapes[item.key], random) if found is None else found
+            )
+    return {item.key: values[item.key] for item in program.inputs}
 
 
 def _by_key(given: Given, known: list[str]) -> Mapping[str, Array]:
@@ -94,15 +105,22 @@ def _checked(item: ProgramInput, value: Any) -> numpy.ndarray[Any, Any]:
     return found
 
 
-def bound_shape(item: ProgramInput, bindings: Bindings) -> tuple[int, ...]:
-    """The shape of an input with every dimension known."""
-    asked = (bindings.get("shapes") or {}).get(item.key)
-    declared = tuple(asked) if asked is not None else (item.shape or ())
-    first = bindings.get("batch_size") or 1
-    return tuple(
-        size if size is not None and size >= 0 else (DEFAULT_DIMENSION if number else first)
-        for number, size in enumerate(declared)
-    )
+def bound_shapes(program: FlatProgram, bindings: Bindings) -> dict[str, tuple[int, ...]]:
+    """The shapes of the inputs by key, with every dimension known."""
+    batch_size = bindings.get("batch_size")
+    parts = shape_parts(program.inputs, batch_size or 1, bindings.get("ragged")).shapes
+    asked = bindings.get("shapes") or {}
+    found = {}
+    for item in program.inputs:
+        stated = asked.get(item.key)
+        declared = item.shape if stated is None else tuple(stated)
+        declared = sharpen_shape(declared, parts.get(item.key)) or ()
+        first = DEFAULT_DIMENSION if item.part else batch_size or 1
+        found[item.key] = tuple(
+            size if size is not None and size >= 0 else (DEFAULT_DIMENSION if number else first)
+            for number, size in enumerate(declared)
+        )
+    return found
 
 
 def guesses(
@@ -112,8 +130,9 @@ def guesses(
 ) -> str:
     """The inputs whose made-up values have dimensions that nothing states, in words."""
     named = _by_key(given, [item.key for item in program.inputs])
+    shapes = bound_shapes(program, bindings)
     return ", ".join(
-        f"{item.key} as {list(bound_shape(item, bindings))}"
+        f"{item.key} as {list(shapes[item.key])}"
         for item in program.inputs
         if item.key not in named and _is_guessed(item, bindings)
     )
@@ -122,6 +141,8 @@ def guesses(
 def _is_guessed(item: ProgramInput, bindings: Bindings) -> bool:
     asked = (bindings.get("shapes") or {}).get(item.key)
     shape = item.shape if asked is None else asked
+    if item.part is not None and item.part.of in (bindings.get("ragged") or {}):
+        return False
     if shape is None:
         return True
     first = int(bool(bindings.get("batch_size")))

@@ -34,7 +34,8 @@ class RunOptions:
 
     ``on_hardware`` forbids a rehearsal, ``strict`` switches soft placement off, ``optimised``
     leaves graph optimisation on, ``seed`` is that of made-up inputs.  ``cluster`` are addresses of
-    servers by job and task, whose devices the placed program uses.
+    servers by job and task, whose devices the placed program uses.  ``memory`` also rehearses
+    whether the plan fits.
     """
 
     on_hardware: bool = False
@@ -43,6 +44,7 @@ class RunOptions:
     time_limit_seconds: float = 600.0
     seed: int = 0
     cluster: Mapping[str, Mapping[int, str]] | None = None
+    memory: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,7 +294,7 @@ def invent_state(session: Any, graph: Any) -> tuple[str, ...]:
         shape = tuple(size if size >= 0 else 1 for size in _static_shape(op))
         with graph.colocate_with(op, ignore_existing=True):
             value = v1.placeholder(dtype, shape)
-            assigns.append(_assign(op, value))
+            assigns.append(assign_value(op, value))
         feeds[value] = stand_in_weights(number, shape, dtype)
     session.run(assigns, feeds)
     if not handles:
@@ -305,7 +307,8 @@ def _static_shape(op: Any) -> list[int]:
     return [] if proto.unknown_rank else [dim.size for dim in proto.dim]
 
 
-def _assign(op: Any, value: Any) -> Any:
+def assign_value(op: Any, value: Any) -> Any:
+    """The op that assigns ``value`` to the variable of ``op``."""
     if op.type == "VarHandleOp":
         return tf.raw_ops.AssignVariableOp(resource=op.outputs[0], value=value)
     return tf.raw_ops.Assign(ref=op.outputs[0], value=value, validate_shape=False).op

@@ -12,15 +12,17 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import func_graph, ops
 
 from placer.application.devices.device_mapping import HOST, own_mapping, process_mapping
+from placer.application.placing.placed_function import PlacedFunction
 from placer.application.running.cluster_runs import SESSION_HOST, read_addresses, require_tasks
 from placer.application.running.generated_inputs import Given, guesses, input_values
 from placer.application.running.program_runs import RunOptions
 from placer.application.verifying.judgement import judge
 from placer.application.verifying.live_verification import verify_live
+from placer.application.verifying.memory_rehearsal import rehearse_memory
 from placer.application.verifying.model_files import ModelFile
 from placer.application.verifying.verification_process import run_in_child
 from placer.application.verifying.verification_result import Verification
-from placer.errors import ModelError
+from placer.errors import ModelError, UsageError
 from placer.extraction.extraction import choice_of
 from placer.extraction.process.local_models import local_model
 from placer.graph.program_source import Bindings
@@ -41,6 +43,7 @@ def verify(
     seed: int = 0,
     cluster: Any = None,
     allow_unsafe_keras: bool = False,
+    memory: bool = False,
     **choice: Any,
 ) -> Verification:
     """One run of ``source``, compared with ``plan`` and with the unplaced program.
@@ -53,8 +56,9 @@ def verify(
     run is a rehearsal on logical CPU devices, unless ``on_hardware``.  ``strict`` switches
     TensorFlow's soft placement off; ``optimised`` leaves its graph optimisation on.  ``cluster``
     (a ``cluster.toml`` with ``[[task]]`` tables, or addresses by job) runs the placed program on
-    the servers there.  ``choice`` are ``tag_set``, ``signature`` and ``outputs``.  Variables have
-    their old values afterwards.
+    the servers there.  ``memory`` runs some more steps, each device a process of its own whose
+    allocator, TensorFlow's BFC, has the plan's cap as its hard limit.  ``choice`` are ``tag_set``,
+    ``signature`` and ``outputs``.  Variables have their old values afterwards.
 
     Raises :class:`UsageError` for a plan of another model and, with ``on_hardware``, for absent
     devices; :class:`ModelError` if the model does not even run unplaced;
@@ -68,7 +72,10 @@ def verify(
         time_limit_seconds=time_limit_seconds,
         seed=seed,
         cluster=None if cluster is None else read_addresses(cluster),
+        memory=memory,
     )
+    if memory and plan is None and not isinstance(source, PlacedFunction):
+        raise UsageError("whether a plan fits is asked (memory): give the plan too")
     # a file, a graph that is written to one, or something of this process
     if options.cluster is not None:
         require_tasks(options.cluster)
@@ -122,4 +129,7 @@ def _verify_file(model: ModelFile, inputs: Given, options: RunOptions) -> Verifi
         note = f"{model.seeded} random ops have no seed; they ran with one, so that runs compare"
         placed = replace(runs.placed, notes=(*runs.placed.notes, note))
         runs = runs._replace(placed=placed)
-    return judge(subject, mapping, runs, optimised=options.optimised)
+    found = judge(subject, mapping, runs, optimised=options.optimised)
+    if options.memory and model.plan is not None:
+        return replace(found, memory=rehearse_memory(model.program, model.plan, values, options))
+    return found

@@ -9,6 +9,8 @@ from typing import TypedDict
 
 from placer.application.placing.fallback import HARMLESS, Move
 from placer.errors import VerificationError
+from placer.plan.results import Summarised
+from placer.plan.rows import GateVerdict
 
 SCHEMA = "placer.verification/1"
 
@@ -87,7 +89,52 @@ class OutputRow:
     all_finite: bool = True
 
 
-class Summary(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMemory:
+    """One device in bytes: the plan's cap, the limit that its allocator had (the cap in whole MiB),
+    the peak that the plan predicts, what was in use between steps and at most."""
+
+    device: str
+    cap_bytes: int
+    limit_bytes: int
+    predicted_bytes: int | None
+    held_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfMemory:
+    """The device and the op at which memory ran out (``""`` if TensorFlow named none), and what it
+    said."""
+
+    device: str
+    op: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRehearsal:
+    """``steps`` steps of a program, each device a process with its cap as limit."""
+
+    devices: tuple[DeviceMemory, ...]
+    steps: int
+    out_of_memory: OutOfMemory | None = None
+
+    @property
+    def mismatches(self) -> tuple[str, ...]:
+        """A sentence if memory ran out."""
+        found = self.out_of_memory
+        if found is None:
+            return ()
+        cap = next((row.limit_bytes for row in self.devices if row.device == found.device), 0)
+        where = f" at op {found.op}" if found.op else ""
+        return (
+            f"{found.device} ran out of memory{where}: its allocator may hand out "
+            f"{cap:,} bytes ({found.message})",
+        )
+
+
+class Counts(TypedDict):
     """Counts of a verification; of transfers only the predicted ones are held against it."""
 
     ops: int
@@ -104,13 +151,15 @@ class Summary(TypedDict):
     mismatches: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verification:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Verification(Summarised):
     """One run of a placed program, compared with its plan and with the unplaced program.
 
     ``rehearsed``: logical CPU devices stood in for the plan's (``stand_ins``: plan device to
-    device of the run).  ``applied``: the model carried no placement, so the plan was applied to a
-    temporary copy.  ``optimised``: graph optimisation was on.  ``notes`` say what else to know.
+    device of the run).  ``memory``: what every device took with its cap as the limit of its
+    allocator, if that was asked for.  ``applied``: the model carried no placement, so the plan was
+    applied to a temporary copy.  ``optimised``: graph optimisation was on.  ``notes`` say what else
+    to know.  ``gate`` is the verdict of ``--fail-on``.
     """
 
     ops: tuple[OpRow, ...]
@@ -123,6 +172,8 @@ class Verification:
     optimised: bool = False
     stand_ins: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    memory: MemoryRehearsal | None = None
+    gate: GateVerdict | None = None
 
     @property
     def mismatches(self) -> tuple[str, ...]:
@@ -151,10 +202,11 @@ class Verification:
                 for row in self.outputs
                 if not row.equal
             ),
+            *(self.memory.mismatches if self.memory else ()),
         )
 
     @property
-    def summary(self) -> Summary:
+    def counts(self) -> Counts:
         """How much of it is as planned.
 
         Outputs that a call leaves where they are (``returned``) are no predicted transfers here:
@@ -181,6 +233,14 @@ class Verification:
             "mismatches": len(self.mismatches),
         }
 
+    def __repr__(self) -> str:
+        """One line; :meth:`summary` has the rest."""
+        found = self.counts
+        return (
+            f"<Verification: {found['matched_ops']} of {found['ops']} ops as planned, "
+            f"{found['mismatches']} mismatches>"
+        )
+
     def raise_for_mismatch(self) -> Verification:
         """Itself, or :class:`VerificationError` naming the first unexplained differences."""
         if self.mismatches:
@@ -198,7 +258,7 @@ class Verification:
             "schema": SCHEMA,
             **asdict(self),
             "stand_ins": dict(self.stand_ins),
-            "summary": self.summary,
+            "summary": self.counts,
             "mismatches": list(self.mismatches),
         }
 

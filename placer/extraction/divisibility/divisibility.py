@@ -24,6 +24,12 @@ def with_inputs(division: Division, program: FlatProgram, shapes: Shapes) -> Div
 
     Raises :class:`UsageError` if it is not clear which those are.
     """
+    composite = next((item.part for item in program.inputs if item.part), None)
+    if composite is not None:
+        raise UsageError(
+            f"{composite.of!r} is {'ragged' if composite.is_ragged else 'sparse'}: its rows cannot "
+            "be cut into parts; place the program without --strategy"
+        )
     declared = {item.key: _declared(item, shapes) for item in program.inputs}
     found = [item.key for item in program.inputs if item.shape and item.shape[0] is None]
     if not found:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cost_models.op_info import Shape
 from placer.extraction.graph_defs.protobufs import Captures, StoredShapes
 from placer.graph.op_graph import Variable
 from placer.graph.program_source import Warning_
@@ -16,14 +17,39 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompositePart:
+    """Which part of a ragged or sparse tensor is fed: TensorFlow feeds these part by part.
+
+    ``of`` is the name of the whole, ``shape`` its shape as declared.  ``role`` is ``flat_values``
+    or ``row_splits`` (``level`` 0 are the outermost) of a ragged tensor, ``indices``, ``values`` or
+    ``dense_shape`` of a sparse one.
+    """
+
+    of: str
+    role: str
+    level: int = 0
+    shape: Shape = None
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether the whole is ragged; else it is sparse."""
+        return self.role in RAGGED_ROLES
+
+
+RAGGED_ROLES = frozenset({"flat_values", "row_splits"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramInput:
     """One value fed at every step: ``key`` is the signature's or argument's name, ``tensor`` the
-    flat placeholder (``"serving_default_x:0"``), ``shape`` as declared (before binding)."""
+    flat placeholder (``"serving_default_x:0"``), ``shape`` as declared (before binding), ``part``
+    what it is of a ragged or sparse tensor."""
 
     key: str
     tensor: str
     dtype: str
     shape: tuple[int | None, ...] | None
+    part: CompositePart | None = None
 
     @property
     def op(self) -> str:

@@ -9,6 +9,7 @@ from placer.errors import ModelError, UsageError
 from placer.extraction.graph_defs.program import ProgramInput, RawProgram
 from placer.extraction.graph_defs.protobufs import dtype_name
 from placer.extraction.input_formats import unreadable
+from placer.extraction.reading.composite_inputs import label_by_specs
 from placer.extraction.reading.saved_functions import output_keys
 from placer.extraction.reading.signatures import choose_outputs
 from placer.extraction.reading.training_steps import keras_variables
@@ -75,9 +76,17 @@ def is_keras_model(source: Any) -> bool:
 
 def read_keras_model(model: Any, outputs: Sequence[str] | None) -> RawProgram:
     """The program of a Keras model's inference."""
+    import tensorflow as tf
+
     names = {id(v.value.handle): v.path for v in model.variables if hasattr(v, "path")}
     graph = trace_keras_model(model).graph
-    return _read_func_graph(graph, outputs, source_format="keras", names=names)
+    return _read_func_graph(
+        graph,
+        outputs,
+        source_format="keras",
+        names=names,
+        input_names=[_input_name(tensor) for tensor in tf.nest.flatten(_keras_inputs(model))],
+    )
 
 
 def trace_keras_model(model: Any) -> Any:
@@ -88,18 +97,12 @@ def trace_keras_model(model: Any) -> Any:
     """
     import tensorflow as tf
 
-    known = getattr(model, "inputs", None)
-    if not known:
+    if not getattr(model, "inputs", None):
         raise UsageError(
             f"the inputs of the Keras model {model.name!r} are unknown: call it once, or pass "
             "tf.function(model).get_concrete_function(...)"
         )
-    only = known[0] if len(known) == 1 else list(known)
-    inputs = getattr(model, "input", None)  # with its structure; Keras 3's Sequential has none
-    specs = tf.nest.map_structure(
-        lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype, name=_spec_name(tensor)),
-        only if inputs is None else inputs,
-    )
+    specs = tf.nest.map_structure(_keras_spec, _keras_inputs(model))
 
     def run(values: Any) -> Any:
         return model(values, training=False)
@@ -107,7 +110,27 @@ def trace_keras_model(model: Any) -> Any:
     return tf.function(run, jit_compile=False).get_concrete_function(specs)
 
 
-def _spec_name(tensor: Any) -> str | None:
+def _keras_inputs(model: Any) -> Any:
+    """The symbolic inputs of a built model, in their structure (Keras 3's Sequential has none)."""
+    structure = getattr(model, "input", None)
+    if structure is not None:
+        return structure
+    return model.inputs[0] if len(model.inputs) == 1 else list(model.inputs)
+
+
+def _keras_spec(tensor: Any) -> Any:
+    """The spec of a Keras input, which may be ragged or sparse."""
+    import tensorflow as tf
+
+    if getattr(tensor, "sparse", False):
+        return tf.SparseTensorSpec(tensor.shape, tensor.dtype)
+    if getattr(tensor, "ragged", False):
+        rank = getattr(tensor, "ragged_rank", None) or 1
+        return tf.RaggedTensorSpec(tensor.shape, tensor.dtype, ragged_rank=rank)
+    return tf.TensorSpec(tensor.shape, tensor.dtype, name=_input_name(tensor))
+
+
+def _input_name(tensor: Any) -> str | None:
     return op_of(str(tensor.name)) if getattr(tensor, "name", None) else None
 
 
@@ -118,6 +141,7 @@ def _read_func_graph(
     source_format: str,
     function: Any = None,
     names: dict[int, str] | None = None,
+    input_names: Sequence[str | None] = (),
 ) -> RawProgram:
     graph_def = graph.as_graph_def(add_shapes=True)
     new_names = _stable_names(graph)
@@ -144,7 +168,9 @@ def _read_func_graph(
     variable_names = {id(v.handle): op_of(v.name) for v in graph.variables}
     return RawProgram(
         graph_def=graph_def,
-        inputs=tuple(_program_inputs(inputs)),
+        inputs=label_by_specs(
+            tuple(_program_inputs(inputs)), _argument_specs(graph, function), input_names
+        ),
         outputs=wanted,
         targets=targets,
         source_format=source_format,
@@ -181,6 +207,14 @@ def _program_inputs(tensors: Sequence[Any]) -> Iterator[ProgramInput]:
             dtype=dtype_name(tensor.dtype.as_datatype_enum),
             shape=None if tensor.shape.rank is None else tuple(tensor.shape.as_list()),
         )
+
+
+def _argument_specs(graph: Any, function: Any) -> list[Any]:
+    """The specs of the arguments, those of ragged and sparse tensors whole."""
+    import tensorflow as tf
+
+    signature = getattr(function or graph, "structured_input_signature", None)
+    return [spec for spec in tf.nest.flatten(signature) if isinstance(spec, tf.TypeSpec)]
 
 
 def _attribute(op: Any, name: str) -> str:

@@ -28,6 +28,7 @@ from placer.extraction.graph_defs.protobufs import (
 )
 from placer.extraction.graph_defs.state import find_variables
 from placer.extraction.input_formats import FILE_FORMATS, read_live
+from placer.extraction.reading.composite_inputs import label_by_graph
 from placer.extraction.reading.sinks import output_count
 from placer.graph.op_types import PLACEHOLDERS
 from placer.graph.program_source import Warning_
@@ -101,7 +102,9 @@ def flatten(raw: RawProgram) -> FlatProgram:
         graph_def=inlined.graph_def,
         origins=inlined.origins,
         call_path=inlined.call_path,
-        inputs=raw.inputs or tuple(_placeholders(inlined.graph_def, captures)),
+        inputs=label_by_graph(
+            raw.inputs or tuple(_placeholders(inlined.graph_def, captures)), inlined.graph_def.node
+        ),
         outputs=tuple(  # without the inputs, which come behind them
             (key, tensor) for (key, _), tensor in zip(raw.outputs, inlined.outputs, strict=False)
         ),

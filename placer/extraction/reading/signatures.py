@@ -8,7 +8,7 @@ from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.extraction import ProgramChoice
-from placer.extraction.graph_defs.program import ProgramInput, RawProgram
+from placer.extraction.graph_defs.program import CompositePart, ProgramInput, RawProgram
 from placer.extraction.graph_defs.protobufs import (
     NodeDef,
     TensorInfo,
@@ -16,7 +16,12 @@ from placer.extraction.graph_defs.protobufs import (
     shape_of,
 )
 from placer.extraction.graph_defs.tensorflow_core import import_core
-from placer.extraction.reading.saved_functions import export_function, listed_functions
+from placer.extraction.reading.composite_inputs import composite_part, label_saved_inputs
+from placer.extraction.reading.saved_functions import (
+    export_function,
+    listed_functions,
+    saved_functions,
+)
 from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import full_tensor, is_control, op_of, source_of
 
@@ -35,10 +40,11 @@ def has_graphs(saved_model: Any) -> bool:
 def read_saved_model(saved_model: Any, path: Path, choice: ProgramChoice) -> RawProgram:
     """The program behind one signature of a SavedModel, weights unread.
 
-    As in ``saved_model_cli``, the tag set is ``serve`` and the signature ``serving_default``
-    unless given; ``tag_set`` is a comma-separated list.  ``outputs`` picks some outputs of the
-    signature by key, or tensors of the main graph by name.  Raises :class:`ModelError` listing
-    what exists where the file has no such tag set, signature or output.
+    As in ``saved_model_cli``, the tag set is ``serve`` and the signature ``serving_default`` unless
+    given (where there is none, the only signature, or the only function); ``tag_set`` is a
+    comma-separated list.  ``outputs`` picks some outputs of the signature by key, or tensors of the
+    main graph by name.  Raises :class:`ModelError` listing what exists where the file has no such
+    tag set, signature or output.
     """
     import_core()
     meta_graph = choose_meta_graph(saved_model, path, choice["tag_set"])
@@ -48,14 +54,16 @@ def read_saved_model(saved_model: Any, path: Path, choice: ProgramChoice) -> Raw
 def read_meta_graph(meta_graph: Any, path: Path, choice: ProgramChoice) -> RawProgram:
     """The program behind one signature of a MetaGraphDef; see :func:`read_saved_model`."""
     signature, outputs = choice["signature"], choice["outputs"]
-    asked = signature or DEFAULT_SIGNATURE
+    asked = signature or default_signature(meta_graph)
     if signature is None and outputs and DEFAULT_SIGNATURE not in meta_graph.signature_def:
         inputs: tuple[ProgramInput, ...] = ()
         found: dict[str, str] = {}
         asked = ""
     else:
         definition = choose_signature(meta_graph, path, asked)
-        inputs = tuple(_inputs(definition.inputs, meta_graph.graph_def))
+        inputs = label_saved_inputs(
+            tuple(_inputs(definition.inputs, meta_graph.graph_def)), meta_graph
+        )
         found = dict(_tensors(definition.outputs))
     ops = {node.name: node for node in meta_graph.graph_def.node}
     wanted, targets = choose_outputs(found, outputs, ops)
@@ -93,6 +101,22 @@ def choose_meta_graph(saved_model: Any, path: Path, tag_set: str | None) -> Any:
     )
 
 
+def default_signature(meta_graph: Any) -> str:
+    """What is run where nothing is named: ``serving_default``, else the only signature there is,
+    else the only function."""
+    signatures = _signatures(meta_graph)
+    if DEFAULT_SIGNATURE in signatures or len(signatures) > 1:
+        return DEFAULT_SIGNATURE
+    functions = [] if signatures else list(saved_functions(meta_graph))
+    lone = [*signatures, *functions]
+    return lone[0] if len(lone) == 1 else DEFAULT_SIGNATURE
+
+
+def _signatures(meta_graph: Any) -> list[str]:
+    """The signatures that can be run by name."""
+    return sorted(key for key in meta_graph.signature_def if key != INITIALISER_SIGNATURE)
+
+
 def choose_signature(meta_graph: Any, path: Path, name: str) -> Any:
     """The SignatureDef called ``name``.
 
@@ -101,7 +125,7 @@ def choose_signature(meta_graph: Any, path: Path, name: str) -> Any:
     """
     if name in meta_graph.signature_def or export_function(meta_graph, name):
         return meta_graph.signature_def[name]
-    present = sorted(key for key in meta_graph.signature_def if key != INITIALISER_SIGNATURE)
+    present = _signatures(meta_graph)
     functions = listed_functions(meta_graph)
     known = f"; its functions are {functions}" if functions else ""
     if present:
@@ -149,6 +173,7 @@ def _gives_nothing(op_type: str) -> bool:
 
 
 def _tensors(infos: Mapping[str, TensorInfo]) -> Iterator[tuple[str, str]]:
+    """The tensors of a signature by key, those of a sparse or ragged one part by part."""
     for key, info in sorted(infos.items()):
         kind = info.WhichOneof("encoding")
         if kind == "coo_sparse":
@@ -166,7 +191,8 @@ def _tensors(infos: Mapping[str, TensorInfo]) -> Iterator[tuple[str, str]]:
 def _inputs(infos: Mapping[str, TensorInfo], graph_def: Any) -> Iterator[ProgramInput]:
     nodes = {node.name: node for node in graph_def.node}
     for key, tensor in _tensors(infos):
-        info = infos[key.rpartition("/")[0]] if key not in infos else infos[key]
+        whole, _, last = key.rpartition("/")
+        info = infos[key] if key in infos else infos[whole]
         attributes = nodes[op_of(tensor)].attr if op_of(tensor) in nodes else {}
         dtype = info.dtype
         shape = shape_of(info.tensor_shape) if info.name else None
@@ -179,7 +205,15 @@ def _inputs(infos: Mapping[str, TensorInfo], graph_def: Any) -> Iterator[Program
             tensor=full_tensor(tensor),
             dtype=dtype_name(dtype),
             shape=shape,
+            part=None if info.name else _part(whole, last, info),
         )
+
+
+def _part(whole: str, last: str, info: TensorInfo) -> CompositePart | None:
+    """Which part of the sparse or ragged tensor ``whole`` an entry of it is."""
+    if info.WhichOneof("encoding") == "coo_sparse":
+        return CompositePart(of=whole, role=last, shape=shape_of(info.tensor_shape))
+    return composite_part(whole, int(last), info.composite_tensor.type_spec)
 
 
 def stored_variables(

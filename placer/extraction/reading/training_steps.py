@@ -80,6 +80,13 @@ def _open_spec(value: Any) -> Any:
 
     if value is None:
         return None
+    if isinstance(value, tf.RaggedTensor | tf.SparseTensor):
+        value = tf.type_spec_from_value(value)
+    if isinstance(value, tf.RaggedTensorSpec):
+        shape = [None, *value.shape[1:]]
+        return tf.RaggedTensorSpec(shape, value.dtype, value.ragged_rank, value.row_splits_dtype)
+    if isinstance(value, tf.SparseTensorSpec):
+        return tf.SparseTensorSpec([None, *value.shape[1:]], value.dtype)
     dtype = value.dtype if hasattr(value, "dtype") else tf.convert_to_tensor(value).dtype
     dtype = tf.as_dtype(dtype)
     if dtype == tf.float64 and not isinstance(value, tf.TensorSpec | tf.Tensor):

@@ -12,7 +12,14 @@ from cost_models.op_info import Shape
 from placer.errors import UsageError
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import shape_of
-from placer.extraction.graph_defs.tensor_states import ElementState, TensorState, sharpen_shape
+from placer.extraction.graph_defs.tensor_states import (
+    ElementState,
+    TensorState,
+    is_known,
+    sharpen_shape,
+)
+from placer.extraction.shapes.composite_shapes import OPEN, Sizes, shape_parts
+from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import split_tensor
 
 ELEMENT_TYPES = frozenset(
@@ -31,12 +38,13 @@ class Binding:
 
     ``inputs`` are states by op (fed inputs and captures), ``forced`` (output number, shape) pairs
     of other ops by function (``""``: the main graph) and op, ``bound`` the names that a batch size
-    or a given shape changed.
+    or a given shape changed, ``warnings`` what is assumed of ragged and sparse inputs.
     """
 
     inputs: Mapping[str, TensorState]
     forced: Mapping[str, Mapping[str, tuple[tuple[int, Shape], ...]]] = field(default_factory=dict)
     bound: tuple[str, ...] = ()
+    warnings: tuple[Warning_, ...] = ()
 
 
 def bind_inputs(
@@ -45,31 +53,51 @@ def bind_inputs(
     *,
     batch_size: int | None,
     shapes: Mapping[str, Sequence[int | None]] | None,
+    ragged: Sizes | None = None,
 ) -> Binding:
     """The inputs of ``program`` with unknown dimensions bound.
 
     ``shapes`` maps an input's key, or an op or tensor of the flat graph (``body/op`` inside control
-    flow), to its shape; it wins over ``batch_size``, which binds unknown leading dimensions, those
-    of dataset elements included.
+    flow), to its shape; it wins over ``ragged``, rows and mean lengths of ragged and sparse inputs,
+    and over ``batch_size``, which binds unknown leading dimensions, those of dataset elements
+    included.
     Raises :class:`UsageError` for a name that does not exist, or a shape that contradicts the
     declared one.
     """
     given = dict(shapes or {})
     states, bound = dict(captures), []
+    parts = shape_parts(program.inputs, batch_size, ragged)
     for item in program.inputs:
         name = item.op
         asked = [given.pop(key) for key in (item.key, item.tensor, name) if key in given]
         shape = item.shape
         if asked:
             shape = _given_shape(item.key, shape, asked[0])
-        if batch_size is not None and shape and shape[0] is None:
+        if item.part is not None:
+            shape = sharpen_shape(shape, parts.shapes.get(item.key))
+        elif batch_size is not None and shape and shape[0] is None:
             shape = (batch_size, *shape[1:])
-        if shape != item.shape:
+        value = parts.values.get(name)
+        if shape != item.shape or value is not None:
             bound.append(item.key)
-        states[name] = TensorState(item.dtype, shape)
+        states[name] = TensorState(item.dtype, shape, value=value)
+    for node in program.graph_def.node:
+        value = parts.values.get(node.name) if node.op == "PlaceholderWithDefault" else None
+        if value:
+            states[node.name] = TensorState("int64", (len(value),), value=value)
     batches = {} if batch_size is None else dict(_element_batches(program, batch_size))
     given = {**batches, **given}
-    return Binding(inputs=states, forced=_forced(given, program), bound=(*bound, *given))
+    shape_by_key = {item.key: states[item.op].shape for item in program.inputs}
+    return Binding(
+        inputs=states,
+        forced=_forced(given, program),
+        bound=(*bound, *given),
+        warnings=tuple(
+            warning
+            for warning in parts.warnings
+            if warning[0] != OPEN or not all(is_known(shape_by_key[key]) for key in warning[2])
+        ),
+    )
 
 
 def _element_batches(
@@ -149,30 +177,40 @@ def _text(shape: Shape) -> str:
 
 
 def resolve_shapes(
-    shapes: Mapping[str, NamedShape] | None, dims: Mapping[str, int] | None
-) -> tuple[dict[str, tuple[int | None, ...]], dict[str, dict[str, object]]]:
-    """``shapes`` with sizes for names, and for every name its ``size`` and what it is ``of``.
+    shapes: Mapping[str, NamedShape] | None,
+    dims: Mapping[str, int] | None,
+    ragged: Mapping[str, NamedShape] | None = None,
+) -> tuple[
+    dict[str, tuple[int | None, ...]],
+    dict[str, tuple[int | None, ...]],
+    dict[str, dict[str, object]],
+]:
+    """``shapes`` and ``ragged`` with sizes for names, and for every name its ``size`` and what it
+    is ``of``.
 
     The latter are axes such as ``"ids:0"``, so that a plan says which dimensions were tied.
-    Raises :class:`UsageError` for a name without a size, and for a size that no shape uses.
+    Raises :class:`UsageError` for a name without a size, and for a size that nothing uses.
 
     >>> resolve_shapes({"ids": ["B", 128]}, {"B": 8})
-    ({'ids': (8, 128)}, {'B': {'size': 8, 'of': ['ids:0']}})
+    ({'ids': (8, 128)}, {}, {'B': {'size': 8, 'of': ['ids:0']}})
     """
     sizes, axes = dict(dims or {}), dict[str, list[str]]()
-    found: dict[str, tuple[int | None, ...]] = {}
-    for key, shape in (shapes or {}).items():
-        found[key] = tuple(_size(key, size, sizes) for size in shape)
-        for axis, size in enumerate(shape):
-            if isinstance(size, str):
-                axes.setdefault(size, []).append(f"{key}:{axis}")
+    resolved: list[dict[str, tuple[int | None, ...]]] = []
+    for given in (shapes, ragged):
+        resolved.append({})
+        for key, shape in (given or {}).items():
+            resolved[-1][key] = tuple(_size(key, size, sizes) for size in shape)
+            for axis, size in enumerate(shape):
+                if isinstance(size, str):
+                    axes.setdefault(size, []).append(f"{key}:{axis}")
     unused = [name for name in sizes if name not in axes]
     if unused:
         raise UsageError(
             f"--dim {unused[0]}={sizes[unused[0]]} is the size of no dimension: name it in a "
             f"shape, as in --shape INPUT:{unused[0]}x128"
         )
-    return found, {name: {"size": sizes[name], "of": uses} for name, uses in axes.items()}
+    found = {name: {"size": sizes[name], "of": uses} for name, uses in axes.items()}
+    return resolved[0], resolved[1], dict[str, dict[str, object]](found)
 
 
 def _size(key: str, size: int | str | None, sizes: Mapping[str, int]) -> int | None:

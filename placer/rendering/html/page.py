@@ -87,6 +87,7 @@ def _render(document: dict[str, Any], step: PredictedStep | None) -> str:
     )
     environment.filters.update(
         amount_of_bytes=quantities.format_bytes,
+        card_lines=quantities.card_lines,
         conflict=Conflict.from_json,
         conflict_sentences=conflict_text.conflict_sentences,
         fix_line=conflict_text.fix_line,

@@ -25,13 +25,15 @@ _MOST_PARTS = 4
 _NAME_WIDTH = 60
 
 
-def render_conflict(conflict: Conflict) -> RenderableType:
-    """What cannot be kept together, and what would help, one line each."""
+def render_conflict(conflict: Conflict, *, is_proven: bool) -> RenderableType:
+    """What cannot be kept together (unless it ``is_proven``: which caps the placement breaks), and
+    what would help, one line each."""
     rows: list[tuple[str, RenderableType]] = [
         ("because", Text(line)) for line in conflict_sentences(conflict)
     ]
     fixes = "\n".join(fix_line(fix) for fix in conflict.fixes)
-    return Facts("Why nothing fits", [*rows, *([("would fit", Text(fixes))] if fixes else [])])
+    title = "Why nothing fits" if is_proven else "Where this placement does not fit"
+    return Facts(title, [*rows, *([("would fit", Text(fixes))] if fixes else [])])
 
 
 def conflict_text(conflict: Conflict) -> str:

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 
 from rich.console import RenderableType
 
+from cost_models.card_memory import CardMemory
 from cost_models.devices import DevicePreset
 from placer.application.devices.local_devices import LocalDevices
 from placer.rendering.quantities import format_bytes, format_rate, known
 from placer.rendering.text.layout import Facts, Rows, Title, to_text
-
-_MEMORY = ("total_bytes", "used_bytes", "free_bytes")
-"""Shown where the driver tells them."""
 
 
 def render_devices(
@@ -27,21 +25,28 @@ def render_devices(
         Title("Devices of this machine", f"TensorFlow {local.tensorflow_version}"),
         _local_table(local, width),
         Facts("Host", [("memory", format_bytes(local.host_memory_bytes))]),
-        Title("Models for --devices", "dense rates; a plain GPU needs a memory size: GPU:8GiB"),
+        Title(
+            "Models for --devices",
+            "their cap is what is usable: the memory without the CUDA context and without what "
+            "TensorFlow keeps back; dense rates; a plain GPU needs a cap: GPU:8GiB",
+        ),
         _preset_table(presets, width),
     ]
     return to_text(blocks, width=width, colour=colour)
 
 
 def _local_table(local: LocalDevices, width: int) -> RenderableType:
-    headers = ("Physical", "Visible", "Logical", "Model", "Memory>", "Used>", "Free>")
+    headers = ("Physical", "Visible", "Logical", "Model", "Memory>", "Usable>", "Free>", "Used>")
     rows = [
         (
             device.name,
             "yes" if device.visible else "no",
             ", ".join(device.logical) or "-",
             device.model or device.type,
-            *(known(getattr(device.memory, key, None), format_bytes) for key in _MEMORY),
+            known(getattr(device.memory, "total_bytes", None), format_bytes),
+            known(getattr(device.card, "usable_bytes", None), format_bytes),
+            known(getattr(device.memory, "free_bytes", None), format_bytes),
+            known(getattr(device.memory, "used_bytes", None), format_bytes),
         )
         for device in local.physical
     ]
@@ -49,15 +54,23 @@ def _local_table(local: LocalDevices, width: int) -> RenderableType:
 
 
 def _preset_table(presets: Mapping[str, DevicePreset], width: int) -> RenderableType:
-    headers = ("Model", "Memory>", "Compute>", "Bandwidth>", "Precision")
+    headers = ("Model", "Memory>", "Context>", "Kept>", "Usable>", "Compute>", "Bandwidth>")
     rows = [
         (
             preset.model,
-            "as given" if preset.memory_bytes is None else format_bytes(preset.memory_bytes),
-            format_rate(preset.peak_flops, "FLOP/s"),
+            *(_parts(preset.card) if preset.card else ("as given", "-", "-", "as given")),
+            f"{format_rate(preset.peak_flops, 'FLOP/s')} {preset.precision}",
             format_rate(preset.memory_bandwidth, "B/s"),
-            preset.precision,
         )
         for preset in presets.values()
     ]
     return Rows(headers, rows, width=width)
+
+
+def _parts(card: CardMemory) -> tuple[str, str, str, str]:
+    return (
+        format_bytes(card.total_bytes),
+        format_bytes(card.context_bytes),
+        format_bytes(card.kept_back_bytes),
+        format_bytes(card.usable_bytes),
+    )

@@ -40,7 +40,10 @@ def to_text(blocks: Iterable[RenderableType], *, width: int, colour: bool) -> st
     for number, block in enumerate(blocks):
         if number:
             console.print()
-        console.print(block)
+        if isinstance(block, Text) and block.no_wrap:  # names to copy are on one line
+            console.print(block, crop=False, no_wrap=True, overflow="ignore")
+        else:
+            console.print(block)
     return "\n".join(line.rstrip() for line in target.getvalue().splitlines()) + "\n"
 
 

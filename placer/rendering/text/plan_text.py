@@ -9,8 +9,15 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from placer.plan.plan import Plan
-from placer.plan.rows import PlanMetrics, PlannedTransfer, PlanWarning, SolverAnswer
+from placer.plan.rows import (
+    GateVerdict,
+    PlanMetrics,
+    PlannedTransfer,
+    PlanWarning,
+    SolverAnswer,
+)
 from placer.rendering.quantities import (
+    card_lines,
     format_bytes,
     format_count,
     format_seconds,
@@ -33,6 +40,9 @@ FORMAT_WORDS = {
     "graph": "tf.Graph",
 }
 
+CUT = "ended by the time limit: another run may find another placement (--work-limit: the same)"
+"""Of an answer that the clock had a say in."""
+
 _STATUS_WORDS = {
     "OPTIMAL": "proven best",
     "FEASIBLE": "found, not proven best",
@@ -54,15 +64,27 @@ def plan_csv(plan: Plan) -> str:
 def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     """The parts of a plan that a report shows too."""
     blocks: list[RenderableType] = [_quality(plan), _devices(plan, width)]
+    blocks += [Text(line, style="dim") for line in card_lines(plan.devices)]
+    if plan.gate:
+        blocks.append(gate_block(plan.gate))
     if plan.placement:
         blocks += [_peaks(plan), _transfers(plan, width)]
     if plan.conflict:
-        blocks.append(render_conflict(plan.conflict))
+        is_proven = plan.solver.status == "INFEASIBLE"
+        blocks.append(render_conflict(plan.conflict, is_proven=is_proven))
     if plan.unmodelled:
         blocks.append(_unmodelled(plan.unmodelled))
     if plan.warnings:
         blocks.append(_warnings(plan.warnings))
     return blocks
+
+
+def gate_block(gate: GateVerdict) -> RenderableType:
+    """Whether the gates let it pass, and why not."""
+    word, style = ("passed", "green") if gate.passed else ("failed", "red")
+    rows: list[tuple[str, RenderableType]] = [("verdict", Text(word, style=style))]
+    rows += [("why", text) for text in gate.failures] + [("note", text) for text in gate.notes]
+    return Facts("Gate", rows)
 
 
 def plan_title(plan: Plan, width: int) -> Title:
@@ -87,10 +109,12 @@ def model_line(plan: Plan) -> str:
 def _quality(plan: Plan) -> RenderableType:
     solver, metrics = plan.solver, plan.metrics
     status = solver.status
-    style = {"OPTIMAL": "green", "FEASIBLE": "green", "INFEASIBLE": "red"}.get(status, "yellow")
+    style = {"OPTIMAL": "green", "FEASIBLE": "cyan", "INFEASIBLE": "red"}.get(status, "yellow")
     rows: list[tuple[str, RenderableType]] = [
-        ("status", Text(f"{status} ({_STATUS_WORDS[status]})", style=style)),
+        ("status", Text(f"{status} ({_STATUS_WORDS[status]}{within_allowance(solver)})", style)),
     ]
+    if spilled := spill_text(solver):
+        rows.append(("spill", spilled))
     if plan.placement:
         rows += [
             (solver.objective, quality_text(solver)),
@@ -99,8 +123,14 @@ def _quality(plan: Plan) -> RenderableType:
         ]
     if plan.control_edges:
         rows.append(("order", format_count(len(plan.control_edges), "control edge")))
-    rows.append(("search", f"{format_seconds(solver.seconds)}, seed {solver.seed}"))
+    rows.append(("search", _search_line(solver)))
     return Facts("Placement", rows)
+
+
+def _search_line(solver: SolverAnswer) -> str:
+    """How long it took, and whether another run may find something else."""
+    line = f"{format_seconds(solver.seconds)}, seed {solver.seed}"
+    return f"{line}; {CUT}" if solver.cut_by_time else line
 
 
 def quality_text(solver: SolverAnswer) -> str:
@@ -112,6 +142,22 @@ def quality_text(solver: SolverAnswer) -> str:
     if gap is None:
         return f"{amount(value)}, lower bound {amount(bound)}"
     return f"{amount(value)}, lower bound {amount(bound)}, gap {gap:.1%}"
+
+
+def within_allowance(solver: SolverAnswer) -> str:
+    """What a proof is limited to where ops with a GPU kernel are on the host."""
+    is_limited = solver.status == "OPTIMAL" and solver.spill_allowance_bytes
+    return " within the spill allowance" if is_limited else ""
+
+
+def spill_text(solver: SolverAnswer) -> str:
+    """What is on the host although a GPU could run it, and what was allowed; ``""`` if nothing."""
+    if not solver.spill_allowance_bytes or solver.spill_footprint_bytes is None:
+        return ""
+    return (
+        f"a footprint of {format_bytes(solver.spill_footprint_bytes)} of ops with a GPU kernel is "
+        f"on the host, allowance {format_bytes(solver.spill_allowance_bytes)}"
+    )
 
 
 def _transfer_totals(plan: Plan) -> str:

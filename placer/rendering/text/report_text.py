@@ -15,11 +15,12 @@ from placer.rendering.quantities import (
     format_seconds,
     format_shape,
     format_share,
+    printable,
     shorten,
 )
 from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, Rows, model_title
-from placer.rendering.text.plan_text import FORMAT_WORDS, counted, plan_sections
+from placer.rendering.text.plan_text import FORMAT_WORDS, counted, gate_block, plan_sections
 
 _KIND_WORDS = {
     "activation": "activations",
@@ -55,6 +56,10 @@ def report_blocks(report: Report, width: int) -> list[RenderableType]:
         busy = [spot for spot in report.compute.by_scope if spot.seconds > 0]
         blocks.append(_hotspot_table("Name scope", busy[:_SCOPE_ROWS], report, width))
     blocks.append(Facts("Placing", _placing_rows(report, width)))
+    if report.unknown_shapes:
+        blocks.append(_unknown_names(report))
+    if report.gate:
+        blocks.append(gate_block(report.gate))
     if report.plan is not None:
         blocks += plan_sections(report.plan, width)
     return blocks
@@ -87,7 +92,7 @@ def _model_rows(model: ModelFacts, width: int) -> list[tuple[str, RenderableType
     return [
         ("ops", ops),
         ("parameters", _parameter_line(model)),
-        ("inputs", Text("\n".join(_input_lines(model.inputs, width)))),
+        ("inputs", Text("\n".join(_input_lines(model.inputs)))),
         ("outputs", _listed([shorten(key, width // 3) for key in model.outputs], 3)),
         ("batch", _batch_line(model)),
     ]
@@ -107,13 +112,14 @@ def _parameter_line(model: ModelFacts) -> str:
     )
 
 
-def _input_lines(inputs: Sequence[InputFacts], width: int) -> list[str]:
-    """Name, dtype and shape, with what an unknown dimension was bound to."""
+def _input_lines(inputs: Sequence[InputFacts]) -> list[str]:
+    """Whole name, dtype and shape, with what an unknown dimension was bound to."""
     lines = []
     for item in inputs[:_INPUT_ROWS]:
         declared, bound = format_shape(item.declared_shape), format_shape(item.bound_shape)
         shape = declared if declared == bound else f"{declared} bound to {bound}"
-        lines.append(f"{shorten(item.key, width // 3)} {item.dtype} {shape}")
+        part = f", {item.part} of {item.of}" if item.part else ""
+        lines.append(f"{item.key} {item.dtype} {shape}{part}")
     if len(inputs) > _INPUT_ROWS:
         lines.append(f"and {len(inputs) - _INPUT_ROWS} more")
     return lines or ["none"]
@@ -121,17 +127,30 @@ def _input_lines(inputs: Sequence[InputFacts], width: int) -> list[str]:
 
 def _batch_line(model: ModelFacts) -> RenderableType:
     """What the batch size is, said aloud, and what stays open."""
-    open_inputs = _listed([item.key for item in model.inputs if _is_open(item)], 3)
+    still, ways = open_inputs(model)
     bound = f"bound to {model.batch_size} (--batch-size)" if model.batch_size is not None else ""
-    if open_inputs == "none":
-        fixed = "fixed by the shapes in the file" if model.inputs else "the model has no inputs"
-        return bound or fixed
-    if bound:
-        return Text(f"{bound}; {open_inputs} still open: --shape NAME:32x128", style="yellow")
-    return Text(
-        f"not bound: {open_inputs} of unknown size; give --batch-size N or --shape NAME:32x128",
-        style="yellow",
-    )
+    if still and bound:
+        return Text(f"{bound}; {still} still open: {ways}", style="yellow")
+    if still:
+        return Text(f"not bound: {still} of unknown size; give {ways}", style="yellow")
+    given = any(item.bound_shape != item.declared_shape for item in model.inputs)
+    fixed = "bound by --shape and --ragged" if given else "fixed by the shapes in the file"
+    return bound or (fixed if model.inputs else "the model has no inputs")
+
+
+def open_inputs(model: ModelFacts) -> tuple[str, str]:
+    """The inputs whose size stays open (``""`` for none), and the options that say it."""
+    still = [item for item in model.inputs if _is_open(item)]
+    ways = [] if model.batch_size is not None else ["--batch-size N"]
+    ways += [_sizes_of(model, item.of) for item in still if item.part][:1]
+    ways += ["--shape NAME:32x128"] if any(not item.part for item in still) else []
+    return _listed([item.key for item in still], 3) if still else "", " or ".join(ways)
+
+
+def _sizes_of(model: ModelFacts, ragged: str) -> str:
+    """The option that says how long the rows of a ragged or sparse input are."""
+    levels = sum(item.of == ragged and item.part == "row_splits" for item in model.inputs)
+    return f"--ragged {ragged}=32{'x50' * max(levels, 1)}"
 
 
 def _is_open(item: InputFacts) -> bool:
@@ -228,7 +247,7 @@ def _placing_rows(report: Report, width: int) -> list[tuple[str, RenderableType]
         ("largest group", _group_line(report, width)),
         ("no GPU kernel", counted(report.no_gpu_kernel) or "none"),
         ("unmodelled", _unmodelled_line(report)),
-        ("unknown shapes", _unknown_lines(report, width)),
+        ("unknown shapes", _unknown_line(report)),
     ]
     rows += [("warning", Text(message, style="yellow")) for _, message in report.warnings]
     return rows
@@ -253,25 +272,31 @@ def _unmodelled_line(report: Report) -> RenderableType:
     return Text(f"{counted(report.unmodelled)}; {share} of the time", style="yellow")
 
 
-def _unknown_lines(report: Report, width: int) -> RenderableType:
-    """How many there are, and the ops at which shapes get lost (all others follow from them)."""
-    unknown = report.unknown_shapes
-    if not unknown:
+def _unknown_line(report: Report) -> RenderableType:
+    """How many there are, and what part of the bytes they are."""
+    if not report.unknown_shapes:
         return "none"
-    shown = [item for item in unknown if item.is_origin] or list(unknown)
-    where = "shapes get lost at" if shown[0].is_origin else "such as"
+    count = format_count(len(report.unknown_shapes), "tensor")
     share = format_share(report.unknown_share, 1)
-    lines = [
-        f"{format_count(len(unknown), 'tensor')} of unknown size, not counted ({share} of bytes)",
-        where,
-    ]
+    return Text(f"{count} of unknown size, not counted ({share} of bytes)", style="yellow")
+
+
+def _unknown_names(report: Report) -> RenderableType:
+    """The tensors at which shapes get lost (all others follow from them), by the whole names that
+    ``--shape`` takes, each on a line of its own however long."""
+    unknown = report.unknown_shapes
+    shown = [item for item in unknown if item.is_origin] or list(unknown)
+    where = "Shapes get lost at" if shown[0].is_origin else "Of unknown shape are"
+    lines = [f"{where} (--shape NAME:32x128)"]
     lines += [
-        f"{shorten(item.tensor, width // 2)} {item.op_type} {format_shape(item.shape)}"
+        f"  {item.tensor} {item.op_type} {format_shape(item.shape)}"
         for item in shown[:_UNKNOWN_ROWS]
     ]
     if len(shown) > _UNKNOWN_ROWS:
-        lines.append(f"and {len(shown) - _UNKNOWN_ROWS:,} more")
-    return Text("\n".join(lines), style="yellow")
+        lines.append(f"  and {len(shown) - _UNKNOWN_ROWS:,} more")
+    return Text(
+        printable("\n".join(lines), keep="\n"), style="yellow", no_wrap=True, overflow="ignore"
+    )
 
 
 def _listed(names: Sequence[str], limit: int) -> str:

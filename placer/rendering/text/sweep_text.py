@@ -8,14 +8,16 @@ from rich.text import Text
 from placer.questions.batch_sizes import Sweep, SweepRow
 from placer.rendering.quantities import (
     format_bytes,
+    format_count,
     format_flops,
     format_seconds,
     format_share,
     known,
 )
 from placer.rendering.text.formats import figures_csv
-from placer.rendering.text.layout import Rows, model_title
+from placer.rendering.text.layout import Facts, Rows, model_title
 from placer.rendering.text.plan_text import FORMAT_WORDS
+from placer.rendering.text.report_text import open_inputs
 
 _BAR_WIDTH = 20
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -30,8 +32,25 @@ def sweep_blocks(found: Sweep, width: int) -> list[RenderableType]:
     return [
         model_title(found.model["path"], _note(found), width),
         Rows(headers, rows, width=width),
+        *_reservations(found),
         Text(_verdict(found), style="bold"),
     ]
+
+
+def _reservations(found: Sweep) -> list[RenderableType]:
+    """What the reports of the single sizes say, too: what is not counted, and every warning."""
+    blocks: list[RenderableType] = []
+    if any(row.unknown_tensors for row in found.rows):
+        most = max(row.unknown_tensors for row in found.rows)
+        note = f"≥: at least; {format_count(most, 'tensor')} of unknown size not counted"
+        still, ways = open_inputs(found.reports[0].model) if found.reports else ("", "")
+        opened = f"; {still} still open: {ways}" if still else ""
+        blocks.append(Text(note + opened, style="yellow"))
+    if found.warnings:
+        size = f"{found.rows[0].batch_size:,}"
+        warnings = [(f"at {size}", Text(message, style="yellow")) for _, message in found.warnings]
+        blocks.append(Facts("Warnings", warnings))
+    return blocks
 
 
 def _note(found: Sweep) -> str:
@@ -45,20 +64,23 @@ def _note(found: Sweep) -> str:
 def sweep_csv(found: Sweep) -> str:
     """One row per batch size; bytes and seconds are plain numbers."""
     keys = ("batch_size", "fits", "step_seconds", "samples_per_second", "flops")
-    return figures_csv((*keys, "transfer_bytes", "status"), found.rows, found.caps)
+    return figures_csv(
+        (*keys, "transfer_bytes", "status", "unknown_tensors"), found.rows, found.caps
+    )
 
 
 def _cells(found: Sweep, row: SweepRow, *, placed: bool) -> list[str]:
     peaks = [row.peak_bytes.get(device) for device in found.caps]
     has_step = bool(row.step_seconds)
+    least, most = ("≥ ", "≤ ") if row.unknown_tensors else ("", "")
     return [
         f"{row.batch_size:,}",
-        *(known(peak, format_bytes) for peak in peaks),
-        *([known(row.transfer_bytes, format_bytes)] if placed else []),
-        format_seconds(row.step_seconds) if has_step else "-",
-        f"{row.samples_per_second:,.0f}" if row.samples_per_second else "-",
-        format_flops(row.flops),
-        "yes" if row.fits else "no",
+        *(known(peak, lambda size: least + format_bytes(size)) for peak in peaks),
+        *([known(row.transfer_bytes, lambda size: least + format_bytes(size))] if placed else []),
+        least + format_seconds(row.step_seconds) if has_step else "-",
+        f"{most}{row.samples_per_second:,.0f}" if row.samples_per_second else "-",
+        least + format_flops(row.flops),
+        {True: "yes", False: "no", None: "not known"}[row.fits],
         _bar(found, row),
     ]
 
@@ -77,6 +99,11 @@ def _bar(found: Sweep, row: SweepRow) -> str:
 def _verdict(found: Sweep) -> str:
     caps = ", ".join(f"{device} {format_bytes(cap)}" for device, cap in found.caps.items())
     low, high = found.largest_fitting, found.smallest_failing
+    if any(row.fits is None for row in found.rows):
+        failing = f"; {high:,} does not" if high is not None else ""
+        return f"Which batch fits is not known, too much is of unknown size{failing} ({caps})."
+    if not found.is_bound:
+        return f"The batch size changes nothing here, so none is the largest ({caps})."
     if low is None:
         return f"No batch size fits: {high} does not ({caps})."
     if high is None:

@@ -8,13 +8,15 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from placer.application.verifying.verification_result import (
+    Counts,
+    MemoryRehearsal,
     OpRow,
-    Summary,
     TransferRow,
     Verification,
 )
-from placer.rendering.quantities import format_count, shorten
+from placer.rendering.quantities import format_bytes, format_count, known, share_of_cap, shorten
 from placer.rendering.text.layout import Facts, Rows, Title, to_text
+from placer.rendering.text.plan_text import gate_block
 
 ROWS = 10
 """Rows of each table; the JSON has all of them."""
@@ -24,6 +26,13 @@ def render_verification(
     found: Verification, name: str, *, width: int = 80, colour: bool = False
 ) -> str:
     """The verification of the model called ``name`` as text of ``width`` columns."""
+    return to_text(verification_blocks(found, width, name), width=width, colour=colour)
+
+
+def verification_blocks(
+    found: Verification, width: int, name: str = "Placed program"
+) -> list[RenderableType]:
+    """The verification as titles, facts and tables for ``width`` columns."""
     blocks: list[RenderableType] = [
         Title(shorten(name, width), _circumstances(found)),
         Facts("Verification", _fact_rows(found)),
@@ -34,9 +43,13 @@ def render_verification(
     differing = [row for row in found.transfers if row.code]
     if differing:
         blocks.append(_transfer_table(differing, width))
+    if found.memory is not None:
+        blocks.append(_memory_table(found.memory, width))
+    if found.gate:
+        blocks.append(gate_block(found.gate))
     if found.notes:
         blocks.append(Facts("Notes", [("note", note) for note in found.notes]))
-    return to_text(blocks, width=width, colour=colour)
+    return blocks
 
 
 def _circumstances(found: Verification) -> str:
@@ -52,7 +65,7 @@ def _circumstances(found: Verification) -> str:
 
 
 def _fact_rows(found: Verification) -> list[tuple[str, RenderableType]]:
-    summary = found.summary
+    summary = found.counts
     return [
         ("ops", _ops_line(summary)),
         ("transfers", _transfer_line(found, summary)),
@@ -62,13 +75,13 @@ def _fact_rows(found: Verification) -> list[tuple[str, RenderableType]]:
     ]
 
 
-def _ops_line(summary: Summary) -> str:
+def _ops_line(summary: Counts) -> str:
     line = f"{summary['matched_ops']:,} of {summary['ops']:,} ran where they were asked to"
     codes = ", ".join(f"{count:,} {_words(code)}" for code, count in summary["off_device"].items())
     return f"{line}; {codes}" if codes else line
 
 
-def _transfer_line(found: Verification, summary: Summary) -> str:
+def _transfer_line(found: Verification, summary: Counts) -> str:
     if not found.planned:
         return f"{summary['actual_transfers']:,} made (no plan to compare with)"
     extra = summary["actual_transfers"] - summary["matched_transfers"]
@@ -76,13 +89,13 @@ def _transfer_line(found: Verification, summary: Summary) -> str:
     return f"{line}, {extra:,} others" if extra else f"{line}, no others"
 
 
-def _variable_line(summary: Summary) -> str:
+def _variable_line(summary: Counts) -> str:
     if not summary["variables"]:
         return "none"
     return f"{summary['matched_variables']:,} of {summary['variables']:,} where they should be"
 
 
-def _output_line(found: Verification, summary: Summary) -> str:
+def _output_line(found: Verification, summary: Counts) -> str:
     count = format_count(len(found.outputs), "output")
     verb = "equal" if summary["outputs_equal"] else "NOT equal"
     return (
@@ -100,6 +113,25 @@ def _result(found: Verification) -> Text:
     more = f"\nand {count - ROWS:,} more" if count > ROWS else ""
     heading = format_count(count, "unexplained difference")
     return Text(f"{heading}:\n{shown}{more}", style="red")
+
+
+def _memory_table(found: MemoryRehearsal, width: int) -> RenderableType:
+    """What every device took, with its cap as the hard limit of TensorFlow's allocator."""
+    failed = found.out_of_memory
+    headers = ("Memory", "Held>", "In use, most>", "Predicted>", "Cap>", "Used>", "Answer")
+    cells = [
+        (
+            row.device,
+            format_bytes(row.held_bytes),
+            format_bytes(row.peak_bytes),
+            known(row.predicted_bytes, format_bytes),
+            format_bytes(row.limit_bytes),
+            share_of_cap(row.peak_bytes, row.limit_bytes),
+            ("stopped" if row.device != failed.device else "OUT OF MEMORY") if failed else "runs",
+        )
+        for row in found.devices
+    ]
+    return Rows(headers, cells, width=width)
 
 
 def _op_table(rows: Sequence[OpRow], width: int) -> RenderableType:

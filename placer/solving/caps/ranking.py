@@ -15,11 +15,3 @@ def better(known: Solution | None, found: Solution) -> Solution:
         if one.spilled_bytes * (100 + SCHEDULE.slack_percent) < other.spilled_bytes * 100:
             return one
     return min(known, found, key=lambda solution: solution.value or 0)
-
-
-def better_bound(known: Solution | None, found: Solution) -> Solution:
-    """The solution with the higher bound, or the later one if something is spilled: bounds of
-    placements that spill do not compare."""
-    if known is None or known.spilled_bytes or found.spilled_bytes:
-        return found
-    return max(known, found, key=lambda s: s.lower_bound or 0)

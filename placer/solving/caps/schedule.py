@@ -13,11 +13,14 @@ class RoundSchedule:
     first_share_of_orders: float = 0.2  # where a search along the orders comes next
     most_searches: int = 2  # along the orders
     orders_share: float = 0.9  # for each of them
+    unspilled_orders_share: float = 0.5  # the same, where more may spill after it
+    spilling_share: float = 0.4  # for each search that spills more
     next_share: float = 0.5  # for each other round
     first_fitting_share: float = 0.3  # for something that fits, before any other objective
     fitting_share: float = 0.5  # the same, after each round
     baseline_share: float = 0.25  # for baselines, made to fit
     baseline_rounds: int = 6  # for each of them
+    counted_rounds: int = 8  # where work is counted, until something fits
     least_round_seconds: float = 2.0  # to start the solver and find anything
     least_first_seconds: float = 1.0  # before a search along the orders
     most_loosened: int = 9  # times before giving up

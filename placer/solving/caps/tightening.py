@@ -24,13 +24,15 @@ from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES
 from placer.solving.caps.overruns import overrun_conflict, overrun_warnings
-from placer.solving.caps.ranking import better, better_bound
+from placer.solving.caps.ranking import better
+from placer.solving.caps.relief import host_alone, host_memories, on_host
 from placer.solving.caps.reservation import loosen, spread, tighten, with_moments, with_rows
 from placer.solving.caps.schedule import SCHEDULE
-from placer.solving.objectives.refining import value_of
+from placer.solving.objectives.refining import spilled_ops, value_of
 from placer.solving.peaks.solver import solve_along_orders
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
+from placer.solving.transfer.spilling import allowance_for, may_spill
 
 PeakFinder = Callable[[Sequence[int]], Sequence[DevicePeak]]
 """From one device number per op to the predicted peak of every device."""
@@ -60,8 +62,9 @@ def solve_under_peaks(
     With ``find_lifetimes`` placements are also searched by what devices would hold along the
     orders of the prediction (:mod:`placer.solving.peaks`).
 
-    The time limit covers all rounds.  Status ``UNKNOWN`` with a placement means that this one,
-    the last tried, exceeds a cap; its warnings say by how much.
+    The time limit covers all rounds; with a limit of work they end at the first placement that
+    fits, or after a few.  Status ``UNKNOWN`` with a placement means that this one, the last tried,
+    exceeds a cap; its warnings say by how much.
     """
     rounds = _Rounds(problem, find_peaks, parameters or SolverParameters(), solver)
     rounds.find_lifetimes = find_lifetimes if solver == DEFAULT_SOLVER else None
@@ -78,12 +81,15 @@ class _Rounds:
     - ``given`` is the problem, ``tightened`` what the next round solves.
     - ``best`` is the best placement that fits, ``last`` the last one that did not, with its
       ``overruns``.
-    - ``unreserved`` is the solution with the highest bound among those of problems in which nothing
-      is reserved on a guess: only their bounds are proven.  ``infeasible`` is the proof that no
-      placement fits.
+    - ``unreserved`` are the solutions of problems in which nothing is reserved on a guess: only
+      their bounds are proven, each for its spill allowance and any lower one.  ``infeasible`` is
+      the proof that no placement fits.
+    - ``net`` is the host alone, where all may spill and its peak is within its cap: the answer if
+      nothing else fits.
     - ``overhead_seconds`` is the longest that a prediction took: the next round must leave as much.
     - ``transfer_rounds`` are those for the least transfer, which come first where the objective is
       another one.
+    - ``is_cut``: the clock ended some part of it; ``rounds`` were begun.
     - ``spreads``: to find anything that fits matters more than to find the best, so what is
       reserved on one device is reserved on others too.
     """
@@ -101,13 +107,20 @@ class _Rounds:
         self.parameters = parameters
         self.solver = solver
         self.started = time.monotonic()
-        self.unreserved: Solution | None = None
+        self.unreserved: list[Solution] = []
+        self.net: Solution | None = None
+        self.net_bytes = 0
+        is_free = may_spill(problem) and problem.spill_allowance_bytes is None
+        self.has_net = not is_free or solver != DEFAULT_SOLVER
+        self.lifetimes: PossibleLifetimes | None = None
         self.infeasible: Solution | None = None
         self.best: Solution | None = None
         self.last: Solution | None = None
         self.overruns: dict[int, DevicePeak] = {}
         self.loosened = 0
         self.finished = False
+        self.is_cut = False
+        self.rounds = 0
         self.overhead_seconds = 0.0
         self.transfer_rounds: _Rounds | None = None
         self.spreads = problem.objective != "transfer"
@@ -120,25 +133,38 @@ class _Rounds:
 
     def go_on(self) -> bool:
         """Whether another round begins; the first one always does."""
-        if self.unreserved is None and self.infeasible is None:
+        if not self.unreserved and self.infeasible is None:
             return True
-        needed = SCHEDULE.least_round_seconds + self.overhead_seconds
-        return not self.finished and self.seconds_left() >= needed
+        if self.finished or (self.is_counted() and self.rounds >= SCHEDULE.counted_rounds):
+            return False
+        is_late = self.seconds_left() < SCHEDULE.least_round_seconds + self.overhead_seconds
+        self.is_cut = self.is_cut or is_late
+        return not is_late
+
+    def is_counted(self) -> bool:
+        """Whether work ends the rounds, and not the clock."""
+        return self.parameters.work_limit is not None
 
     def run(self) -> None:
         """One round: solve, predict, and keep the placement or tighten."""
+        self.rounds += 1
         solution = self.solve()
         if solution.device_of is None:
-            if solution.status is not Status.INFEASIBLE and self.search_along_orders(None):
+            is_open = solution.status is not Status.INFEASIBLE
+            if is_open and (self.search_along_orders(None) or self.spill_more()):
                 return
             self.loosen(solution)
             return
-        self.overruns = self.find_overruns(solution.device_of)
+        hint = solution.device_of
+        self.overruns = self.find_overruns(hint)
         if not self.overruns:
             self.keep(solution)
             return
         self.last = solution
-        if self.search_along_orders(solution.device_of):
+        if self.search_along_orders(hint):
+            return
+        must_spill = bool(spilled_ops(self.given, hint)) or not self.searches_orders()
+        if must_spill and self.spill_more():
             return
         self.tightened = tighten(
             self.tightened, solution.device_of, self.overruns, cautious=self.loosened > 0
@@ -162,7 +188,33 @@ class _Rounds:
         """A placement that fits."""
         _LOG.debug("a placement that fits: %s", solution.value)
         self.best = better(self.best, solution)
-        self.finished = solution.value == solution.lower_bound
+        self.finished = self.is_counted() or solution.value == solution.lower_bound
+
+    def find_net(self) -> None:
+        """The host alone, predicted once."""
+        if self.has_net:
+            return
+        self.has_net = True
+        device_of = on_host(self.given, None if self.last is None else self.last.device_of)
+        peaks = self.find_peaks(device_of)
+        self.net_bytes = peaks[self.given.host].peak_bytes
+        caps = self.given.capacity_bytes
+        if all(peak.peak_bytes <= cap for peak, cap in zip(peaks, caps, strict=True)):
+            self.net = host_alone(self.given, device_of)
+
+    def spill_more(self) -> bool:
+        """Whether a placement that fits is found, if there was none, when the host takes less and
+        less than all."""
+        if self.best is not None:
+            return False
+        self.find_net()
+        if self.net is None or self.find_lifetimes is None:
+            return False
+        for size in host_memories(self.given, self.net_bytes):
+            known = None if self.best is None else self.best.device_of
+            if not self.search_with(size, SCHEDULE.spilling_share, known):
+                break
+        return self.best is not None
 
     def searches_orders(self) -> bool:
         """Whether a search by what devices hold may come."""
@@ -174,6 +226,15 @@ class _Rounds:
         if self.find_lifetimes is None or not self.searches_orders():
             return False
         self.searches_left -= 1
+        share = SCHEDULE.orders_share if self.has_net else SCHEDULE.unspilled_orders_share
+        return self.search_with(None, share, hint)
+
+    def search_with(
+        self, host_bytes: int | None, share: float, hint: Sequence[int] | None = None
+    ) -> bool:
+        """Whether a search by what devices hold finds what fits in a share of the time; see
+        :func:`~placer.solving.peaks.solver.solve_along_orders`."""
+        assert self.find_lifetimes is not None
 
         def find_overruns(device_of: Sequence[int]) -> list[int]:
             over = self.find_overruns(device_of)
@@ -181,14 +242,20 @@ class _Rounds:
             return [over[d].peak_bytes - cap if d in over else 0 for d, cap in enumerate(caps)]
 
         left = self.seconds_left() - self.overhead_seconds
+        if self.lifetimes is None:
+            self.lifetimes = self.find_lifetimes()
         found = solve_along_orders(
             self.given,
-            self.find_lifetimes(),
+            self.lifetimes,
             find_overruns,
             self.parameters,
-            time.monotonic() + SCHEDULE.orders_share * left,
+            time.monotonic() + self.parameters.share(share) * left,
             hint,
+            least_bytes=0.0 if host_bytes is not None else self.least_bytes(),
+            host_bytes=host_bytes,
         )
+        late = self.seconds_left() < SCHEDULE.least_round_seconds or not self.is_counted()
+        self.is_cut = self.is_cut or (late if found is None else found.is_cut)
         if found is None:
             return False
         self.tightened = with_moments(self.tightened, self.overruns.values())
@@ -197,16 +264,21 @@ class _Rounds:
         self.keep(found)
         return True
 
+    def least_bytes(self) -> float:
+        """What no placement known to be possible can transfer less than."""
+        return min((found.lower_bound or 0.0 for found in self.unreserved), default=0.0)
+
     def solve(self) -> Solution:
         """The tightened problem, for its share of the time."""
         left = self.seconds_left() - self.overhead_seconds
         # how long: the first round is to prove a bound, and what fits already is only improved
         share = 1.0 if self.best is not None and not self.overruns else SCHEDULE.next_share
         least = SCHEDULE.least_round_seconds
-        if self.unreserved is None:
+        if not self.unreserved:
             share = SCHEDULE.first_share
             if self.searches_orders():
                 share, least = SCHEDULE.first_share_of_orders, SCHEDULE.least_first_seconds
+        share = self.parameters.share(share)
         # from the best placement known
         known = self.best or self.last
         solution = solve(
@@ -218,8 +290,12 @@ class _Rounds:
             hint=None if known is None else known.device_of,
             solver=self.solver,
         )
+        self.is_cut = self.is_cut or solution.is_cut
         if self.is_exact() and solution.status is not Status.INFEASIBLE:
-            self.unreserved = better_bound(self.unreserved, solution)
+            self.unreserved.append(solution)
+        allowance = solution.spill_allowance_bytes
+        if allowance is not None and allowance > self.given.asked_spill_bytes():
+            self.tightened = replace(self.tightened, spill_allowance_bytes=allowance)
         return solution
 
     def fit_by_transfer(self, share: float) -> None:
@@ -234,18 +310,18 @@ class _Rounds:
             self.transfer_rounds.find_lifetimes = self.find_lifetimes
         rounds = self.transfer_rounds
         spent = time.monotonic() - rounds.started
-        rounds.parameters = replace(
-            self.parameters, time_limit_seconds=spent + share * max(0.0, self.seconds_left())
-        )
+        seconds = self.parameters.share(share) * max(0.0, self.seconds_left())
+        rounds.parameters = replace(self.parameters, time_limit_seconds=spent + seconds)
         rounds.tightened = with_rows(rounds.tightened, self.tightened.live_bytes)
         while rounds.best is None and rounds.go_on():
             rounds.run()
+        self.is_cut = self.is_cut or rounds.is_cut
         self.tightened = with_rows(self.tightened, rounds.tightened.live_bytes)
         self.infeasible, self.finished = rounds.infeasible, rounds.infeasible is not None
         if rounds.best is not None and rounds.best.device_of is not None:
             value = value_of(self.given, rounds.best.device_of)
             self.best = replace(rounds.best, status=Status.FEASIBLE, value=value, lower_bound=None)
-            if not self.best.spilled_bytes:
+            if not spilled_ops(self.given, rounds.best.device_of):
                 self.tightened = replace(self.tightened, spill="never")
 
     def try_baselines(self, share: float) -> None:
@@ -253,8 +329,11 @@ class _Rounds:
         made to fit, for a share of the time."""
         if self.given.objective == "transfer" or self.solver != DEFAULT_SOLVER or self.finished:
             return
-        until = time.monotonic() + share * max(0.0, self.seconds_left())
-        limit = replace(self.parameters, time_limit_seconds=BASELINE_SECONDS)
+        seconds = self.parameters.share(share) * max(0.0, self.seconds_left())
+        until = time.monotonic() + seconds
+        limit = self.parameters
+        if not self.is_counted():
+            limit = replace(limit, time_limit_seconds=BASELINE_SECONDS)
         values = {}
         for name in _TRIED:
             found = solve(self.given, limit, solver=name) if time.monotonic() < until else _UNKNOWN
@@ -262,12 +341,14 @@ class _Rounds:
                 values[name] = found.value
         for name in sorted(values, key=lambda name: values[name]):
             known = None if self.best is None else self.best.value
+            self.is_cut = self.is_cut or time.monotonic() > until
             if time.monotonic() > until or (known is not None and values[name] >= known):
                 return
             rounds = _Rounds(self.given, self.find_peaks, limit, name)
             for _ in range(SCHEDULE.baseline_rounds):
                 if rounds.best is None and rounds.go_on():
                     rounds.run()
+            self.is_cut = self.is_cut or rounds.is_cut
             if rounds.best is not None:
                 self.best = better(self.best, rounds.best)
 
@@ -279,7 +360,12 @@ class _Rounds:
         )
 
     def loosen(self, solution: Solution) -> None:
-        """No placement: end, or retry with half of what was reserved, at last with nothing."""
+        """No placement: end, or retry with half of what was reserved, at last with nothing; first
+        with a larger spill allowance."""
+        given = self.given.spill_allowance_bytes
+        if self.tightened.spill_allowance_bytes != given:
+            self.tightened = replace(self.tightened, spill_allowance_bytes=given)
+            return
         if self.is_exact():
             self.finished = True
             if solution.status is Status.INFEASIBLE:
@@ -296,48 +382,51 @@ class _Rounds:
 
     def answer(self) -> Solution:
         """The best placement with what is proven, or why there is none."""
-        seconds = time.monotonic() - self.started
+        return replace(self.found(), seconds=time.monotonic() - self.started, is_cut=self.is_cut)
+
+    def found(self) -> Solution:
+        """The answer without how it was come by."""
         if self.best is not None:
-            return replace(self.proven(self.best), seconds=seconds)
+            return self.proven(self.best)
         if self.infeasible is not None:
-            return replace(self.infeasible, seconds=seconds)
+            return self.infeasible
+        self.find_net()
+        if self.net is not None:
+            return self.proven(self.net)
         if self.last is None:
-            return replace(self.unreserved or _UNKNOWN, seconds=seconds)
+            return self.unreserved[-1] if self.unreserved else _UNKNOWN
         return replace(
             self.last,
             status=Status.UNKNOWN,
             lower_bound=self.bound_for(self.last),
             warnings=(*self.last.warnings, *overrun_warnings(self.given, self.overruns)),
             conflict=overrun_conflict(self.given, self.overruns),
-            seconds=seconds,
         )
 
     def proven(self, best: Solution) -> Solution:
-        """``best`` with the bound of the given problem, where that is one for it."""
-        bound = self.bound_for(best)
-        is_optimal = (
-            self.unreserved is not None
-            and self.unreserved.status is Status.OPTIMAL
-            and bound == best.value
+        """``best`` with the allowance that it keeps to, and the bound proven for that."""
+        taken = best.spilled_bytes
+        known = [s.spill_allowance_bytes or 0 for s in self.unreserved if s.device_of is not None]
+        allowance = min(
+            (size for size in known if size >= taken), default=allowance_for(self.given, taken)
         )
+        best = replace(best, spill_allowance_bytes=allowance)
+        bound = self.bound_for(best)
         return replace(
             best,
-            status=Status.OPTIMAL if is_optimal else Status.FEASIBLE,
+            status=Status.OPTIMAL if bound == best.value else Status.FEASIBLE,
             lower_bound=bound,
         )
 
     def bound_for(self, solution: Solution) -> float | None:
-        """The bound of the given problem, if it is one for ``solution``.
-
-        Rounds that spill may let different groups go to the host; then only a solution of the
-        very round that gave the bound is among the placements it speaks of.
-        """
-        unreserved = self.unreserved
-        if unreserved is None or not (
-            solution.spilled_bytes == 0 or solution.device_of == unreserved.device_of
-        ):
-            return None
-        return unreserved.lower_bound
+        """The highest bound proven for the spill allowance of ``solution`` or a higher one."""
+        allowance = solution.spill_allowance_bytes or 0
+        bounds = [
+            known.lower_bound
+            for known in self.unreserved
+            if known.lower_bound is not None and (known.spill_allowance_bytes or 0) >= allowance
+        ]
+        return max(bounds, default=None)
 
 
 _UNKNOWN = Solution(status=Status.UNKNOWN)

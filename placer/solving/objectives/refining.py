@@ -96,4 +96,5 @@ def refine(
         lower_bound=min(bound, value) if bound is not None else None,
         spilled_bytes=score(problem, device_of).spilled_bytes,
         warnings=(*feasible.warnings, *found.warnings),
+        is_cut=feasible.is_cut or found.is_cut,
     )

@@ -34,7 +34,7 @@ class Buffers(NamedTuple):
 class PeakProblem:
     """Units with the buffers that they hold along ``orders`` orders of ``length`` ops each;
     ``resident`` are the bytes of every unit that are there all the time, ``capacity`` what every
-    device may peak at."""
+    device may peak at; no placement transfers less than ``least_bytes``."""
 
     units: UnitProblem
     buffers: Buffers
@@ -42,6 +42,7 @@ class PeakProblem:
     length: int
     resident: Floats
     capacity: tuple[int, ...]
+    least_bytes: float = 0.0
 
     def value(self, device_of_unit: Sequence[int]) -> float:
         """The transfer of a placement in bytes."""
@@ -60,6 +61,7 @@ def to_peak_problem(
     units: UnitProblem,
     lifetimes: PossibleLifetimes,
     capacity: Sequence[int],
+    least_bytes: float = 0.0,
 ) -> PeakProblem:
     """The peak problem of ``units``, which ``problem`` was reduced to."""
     unit_of = np.array(units.unit_of, np.int64)
@@ -84,6 +86,7 @@ def to_peak_problem(
         length=lifetimes.length,
         resident=np.asarray(resident, np.float64),
         capacity=tuple(capacity),
+        least_bytes=least_bytes,
     )
 
 

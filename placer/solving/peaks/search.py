@@ -23,11 +23,12 @@ from placer.solving.compiled.held_bytes import Held, hold
 from placer.solving.compiled.held_segments import first_held_starts
 from placer.solving.peaks.moments import at_moments, to_held
 from placer.solving.peaks.problem import Buffers, PeakProblem, regroup
-from placer.solving.process.search_run import BestSoFar, Effort, Hints
+from placer.solving.process.search_run import BestSoFar, Effort, Hints, prove_first
 from placer.solving.search.laplacian import MOST_UNITS, slow_modes
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 from placer.solving.search.smoothing import smooth
 from placer.solving.search.unit_arrays import transfer_arrays
+from placer.solving.solution import Status
 
 _LEAST = 1e-300
 
@@ -57,10 +58,14 @@ class PeakSchedule:
 _SCHEDULE = PeakSchedule()
 
 
+@prove_first
 def search_peaks(problem: PeakProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
     """The least transfer under caps on peaks."""
     search = PeakSearch(problem, hints, effort.seed, best.keep)
+    search.least = problem.least_bytes
     search.run(effort.deadline, effort.work_limit, effort.threads)
+    if search.best is not None and search.best.value <= search.least:
+        best.prove(Status.OPTIMAL)
 
 
 class Watched(NamedTuple):

@@ -16,6 +16,11 @@ from placer.solving.reduction.unit_problem import SpillRules, reduce_to_units
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
 
+CONFINED = (
+    "spill_confined",
+    "the placement was compared with some of those that spill as much, not with all",
+)
+
 _SEARCH = "placer.solving.peaks.search:search_peaks"
 
 
@@ -45,27 +50,37 @@ def solve_along_orders(
     parameters: SolverParameters,
     deadline: float,
     hint: Sequence[int] | None,
+    *,
+    least_bytes: float = 0.0,
+    host_bytes: int | None = None,
 ) -> Solution | None:
     """A placement whose predicted peaks keep all caps, or ``None`` if none was found until
     ``deadline`` (of ``time.monotonic()``).
 
-    What the ``hint`` spills may be spilled.  Where the prediction is above what the search went
-    by, the caps of the next search are lower.
+    What the ``hint`` spills may be spilled; with ``host_bytes``, anything that may, as long as the
+    host peaks at hardly more than that.  The search is over where a placement transfers
+    ``least_bytes``, what is proven to be the least.  Where the prediction is above what the search
+    went by, the caps of the next search are lower.
     """
     spilled = frozenset([] if hint is None else spilled_ops(problem, hint))
     rules = SpillRules(candidates=spilled) if spilled else None
+    if host_bytes is not None:
+        rules = SpillRules()
     units = reduce_to_units(replace(problem, live_bytes=()), rules)
     if not all(units.allowed):
         return None
     capacity = [int(_SCHEDULE.margin * cap) for cap in problem.capacity_bytes]
+    if host_bytes is not None:
+        capacity[problem.host] = min(capacity[problem.host], host_bytes)
     known = [] if hint is None else [units.project(hint)]
-    share, overhead = _SCHEDULE.first_share, 0.0
+    share, overhead, is_cut = parameters.share(_SCHEDULE.first_share), 0.0, False
     for _ in range(_SCHEDULE.most_tries):
         seconds = share * (deadline - time.monotonic()) - overhead
         if seconds <= 0.0:
             return None
-        peaks = to_peak_problem(problem, units, lifetimes, capacity)
+        peaks = to_peak_problem(problem, units, lifetimes, capacity, least_bytes)
         found = search_in_child(_SEARCH, peaks, known, parameters, seconds)
+        is_cut = is_cut or found.is_cut
         if found.device_of is None:
             return None
         device_of = settle_signals(problem, units.expand(found.device_of))
@@ -79,11 +94,15 @@ def solve_along_orders(
                 device_of=device_of,
                 value=scored.transfer_bytes,
                 spilled_bytes=scored.spilled_bytes,
-                warnings=found.warnings,
+                warnings=(
+                    *found.warnings,
+                    *([CONFINED] if spilled_ops(problem, device_of) else []),
+                ),
+                is_cut=is_cut,
             )
         capacity = [
             cap - int(_SCHEDULE.too_much * max(0, over))
             for cap, over in zip(capacity, overruns, strict=True)
         ]
-        known, share = [found.device_of], _SCHEDULE.next_share
+        known, share = [found.device_of], parameters.share(_SCHEDULE.next_share)
     return None

@@ -65,7 +65,7 @@ def search_in_child(
         code = "solver_stopped" if outcome.ending is Ending.LATE else "solver_crashed"
         warnings = ((code, f"the search was given up: {outcome.reason}"),)
     if outcome.answer is None:
-        return Solution(status=Status.UNKNOWN, warnings=warnings)
+        return Solution(status=Status.UNKNOWN, warnings=warnings, is_cut=bool(warnings))
     try:
         return _checked(outcome.answer, problem, warnings)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -84,7 +84,12 @@ def _checked(answer: Answer, problem: SearchProblem, warnings: Warnings) -> Solu
     bound = answer.lower_bound
     if not isinstance(bound, int | float | None):
         raise ValueError(f"the bound is {bound!r}")
-    result = Solution(status=Status(answer.status), lower_bound=bound, warnings=warnings)
+    result = Solution(
+        status=Status(answer.status),
+        lower_bound=bound,
+        warnings=warnings,
+        is_cut=answer.is_cut or bool(warnings),
+    )
     if answer.device_of is None:
         return result
     device_of = tuple(int(device) for device in answer.device_of)

@@ -57,6 +57,8 @@ def run_cp_sat(model: PlacedModel, best: BestSoFar, effort: Effort, expand: Expa
     solver.best_bound_callback = lambda bound: best.raise_bound(model.lower_bound(bound))
     status = solver.solve(model.model, _Progress(model, best, expand))
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        # of placements that are equally good, the one that CP-SAT settles on, not the first to come
+        best.keep(expand(model.device_of(solver)))
         best.raise_bound(model.lower_bound(solver.best_objective_bound))
     proven = model.is_exact or status == cp_model.FEASIBLE
     best.prove(Status(solver.status_name(status)) if proven else Status.UNKNOWN)
@@ -66,8 +68,10 @@ def cp_sat_solver(effort: Effort) -> cp_model.CpSolver:
     """CP-SAT with its limits."""
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = max(0.1, effort.deadline - time.time())
-    if effort.work_limit is not None:
-        solver.parameters.max_deterministic_time = effort.work_limit
     solver.parameters.random_seed = effort.seed
     solver.parameters.num_workers = effort.workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
+    if effort.is_counted:  # the strategies take turns by their work, whoever is faster
+        solver.parameters.max_deterministic_time = effort.deterministic_seconds
+        solver.parameters.num_workers = effort.workers or _LEAST_WORKERS
+        solver.parameters.interleave_search = solver.parameters.num_workers > 1
     return solver

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -13,6 +14,14 @@ from typing import Any
 from placer.processes import Tell
 from placer.solving.solution import Status
 
+_SECONDS_PER_STEP = 0.1
+"""Of CP-SAT's deterministic time, for one step of the work limit."""
+
+_FIRST_STEPS = 20
+_FIRST_SHARE = 0.6
+"""Of the time, at most: for what little work proves before the clock decides how long is searched.
+"""
+
 _OVERTIME_SECONDS = 0.5
 """On a busy machine CP-SAT may notice late that its time is over; all it found has been sent."""
 
@@ -20,7 +29,7 @@ _OVERTIME_SECONDS = 0.5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
     """How long and how to search: until ``deadline`` (a time of ``time.time()``, so that what it
-    takes to come this far counts), and ``work_limit`` cycles or deterministic seconds at most."""
+    takes to come this far counts), and ``work_limit`` steps of each part at most."""
 
     deadline: float
     seed: int = 0
@@ -29,22 +38,38 @@ class Effort:
 
     @property
     def threads(self) -> int:
-        """Of the heuristic searches."""
-        return self.workers or os.cpu_count() or 1
+        """Of the heuristic searches; one where work is counted, as several race."""
+        return 1 if self.is_counted else self.workers or os.cpu_count() or 1
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether work ends the parts of the search, and not the clock."""
+        return self.work_limit is not None
+
+    @property
+    def deterministic_seconds(self) -> float:
+        """Of CP-SAT, which counts what it does in seconds of a machine of its own."""
+        return math.inf if self.work_limit is None else _SECONDS_PER_STEP * self.work_limit
 
     def until(self, share: float) -> float:
         """When that share of the time that is left will be over."""
         now = time.time()
-        return now + (1.0 if self.work_limit is not None else share) * (self.deadline - now)
+        return now + (1.0 if self.is_counted else share) * (self.deadline - now)
+
+    def first_part(self) -> Effort:
+        """A little work, which ends by itself on most machines."""
+        return replace(self, work_limit=_FIRST_STEPS, deadline=self.until(_FIRST_SHARE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A placement of the units, what is proven about it, and the bound so far."""
+    """A placement of the units, what is proven about it, and the bound so far; ``is_cut`` if the
+    clock had a say in it."""
 
     status: Status = Status.UNKNOWN
     device_of: tuple[int, ...] | None = None
     lower_bound: float | None = None
+    is_cut: bool = False
 
 
 class BestSoFar:
@@ -68,6 +93,16 @@ class BestSoFar:
         """A bound was proven (``None``: none was); it never falls."""
         if bound is not None:
             self._change(lower_bound=bound)
+
+    def note_clock(self, effort: Effort) -> None:
+        """A part begins that goes by the clock, unless its work is counted."""
+        if not effort.is_counted:
+            self._change(is_cut=True)
+
+    def note_time(self, deadline: float) -> None:
+        """A part has ended; if ``deadline`` has come, the clock may have ended it."""
+        if time.time() >= deadline:
+            self._change(is_cut=True)
 
     def _change(self, **changes: Any) -> None:
         with self._lock:
@@ -96,6 +131,25 @@ class SearchRequest:
     effort: Effort
 
 
+def prove_first(search: Search) -> Search:
+    """The search with a counted part before it: what little work proves is found in the same way
+    every time, and only what it leaves open is searched as long as the time lets."""
+
+    def search_twice(problem: Any, hints: Hints, best: BestSoFar, effort: Effort) -> None:
+        if not effort.is_counted:
+            first = effort.first_part()
+            search(problem, hints, best, first)
+            best.note_time(first.deadline)
+            if best.answer.status in (Status.OPTIMAL, Status.INFEASIBLE):
+                return
+            known = best.answer.device_of
+            hints = hints if known is None else [known, *hints]
+        best.note_clock(effort)
+        search(problem, hints, best, effort)
+
+    return search_twice
+
+
 def run_search(request: SearchRequest, tell: Tell) -> Answer:
     """The best answer of one search at its end, or soon after its deadline, whatever CP-SAT is
     still doing; every better one on the way is told."""
@@ -107,6 +161,7 @@ def run_search(request: SearchRequest, tell: Tell) -> Answer:
     def run() -> None:
         try:
             search(request.problem, request.hints, best, request.effort)
+            best.note_time(request.effort.deadline)
         except Exception as error:
             errors.append(error)
 
@@ -115,4 +170,6 @@ def run_search(request: SearchRequest, tell: Tell) -> Answer:
     thread.join(max(0.0, request.effort.deadline - time.time()) + _OVERTIME_SECONDS)
     if errors:
         raise SystemExit(repr(errors[0])) from errors[0]  # what was told before is kept
+    if thread.is_alive():
+        best.note_time(0.0)
     return best.answer

@@ -77,6 +77,20 @@ class UnitProblem:
             total += net.bytes * len(readers - {device_of_unit[net.producer]})
         return total
 
+    def tie_rank(self, device_of_unit: Sequence[int]) -> tuple[int, float]:
+        """What decides between placements of one value, the least first: the devices in use, then
+        the largest share of a row that one of them takes."""
+        loads = [[0] * self.device_count for _ in self.rows]
+        for load, row in zip(loads, self.rows, strict=True):
+            for weight, device in zip(row.weights, device_of_unit, strict=True):
+                load[device] += weight
+        shares = [
+            used / max(1, cap)
+            for load, row in zip(loads, self.rows, strict=True)
+            for used, cap in zip(load, row.capacity, strict=True)
+        ]
+        return len(set(device_of_unit)), max(shares, default=0.0)
+
     def is_feasible(self, device_of_unit: Sequence[int]) -> bool:
         """Whether every unit is where it may be and every row holds on every device."""
         if any(
@@ -97,9 +111,9 @@ class UnitProblem:
 class SpillRules:
     """What the host may take.
 
-    ``budget_bytes`` limits the spilled footprint (``None``: no limit); ``minimise`` asks for the
-    least spilled footprint instead of the least transfer.  Only the groups of ``candidates`` (op
-    numbers; ``None``: all) may spill.
+    ``budget_bytes`` is the spill allowance (``None``: no limit); ``minimise`` asks for the least
+    spilled bytes (``spill_bytes`` of the problem) instead of the least transfer.  Only the groups
+    of ``candidates`` (op numbers; ``None``: all) may spill.
     """
 
     budget_bytes: int | None = None
@@ -112,10 +126,10 @@ def reduce_to_units(problem: PlacementProblem, spill: SpillRules | None = None) 
     unit_of = numbered(problem.group)
     count = max(unit_of, default=-1) + 1
     allowed = _allowed(problem, unit_of, count, spill)
-    spilled = _spillable_bytes(problem, unit_of, count)
+    spilled = _spill_bytes(problem, unit_of, count)
     rows = _memory_rows(problem, unit_of, count)
     if spill is not None and spill.budget_bytes is not None:
-        rows.append(_budget_row(problem, spilled, spill.budget_bytes))
+        rows += _budget_rows(problem, spilled, allowed, spill.budget_bytes)
     clipped = tuple(map(_clip, rows))
     minimise_spill = spill is not None and spill.minimise
     nets = () if minimise_spill else merge_nets(problem.tensors, unit_of)
@@ -178,13 +192,11 @@ def _allowed(
     return allowed
 
 
-def _spillable_bytes(problem: PlacementProblem, unit_of: Sequence[int], count: int) -> list[int]:
-    """Per unit, the footprint that counts as spilled when it sits on the host."""
+def _spill_bytes(problem: PlacementProblem, unit_of: Sequence[int], count: int) -> list[int]:
+    """Per unit, what it takes of the spill allowance when it is on the host."""
     spilled = [0] * count
-    footprint = problem.footprint_bytes()
-    for op, unit in enumerate(unit_of):
-        if problem.host not in problem.allowed[op]:
-            spilled[unit] += footprint[op]
+    for unit, size in zip(unit_of, problem.spill_bytes(), strict=True):
+        spilled[unit] += size
     return spilled
 
 
@@ -205,10 +217,27 @@ def _memory_rows(problem: PlacementProblem, unit_of: Sequence[int], count: int) 
     return list(dict.fromkeys(rows))
 
 
-def _budget_row(problem: PlacementProblem, spilled: Sequence[int], budget_bytes: int) -> Row:
-    capacity = [sum(spilled)] * len(problem.device_names)
-    capacity[problem.host] = budget_bytes
-    return Row(weights=tuple(spilled), capacity=tuple(capacity))
+def _budget_rows(
+    problem: PlacementProblem,
+    spilled: Sequence[int],
+    allowed: Sequence[set[int]],
+    budget_bytes: int,
+) -> list[Row]:
+    """What is left of the budget for the units that may be on the host or elsewhere; what alone
+    takes more than that loses the host in ``allowed``.  No row if that leaves none."""
+    left = budget_bytes - sum(
+        size for size, devices in zip(spilled, allowed, strict=True) if devices == {problem.host}
+    )
+    for size, devices in zip(spilled, allowed, strict=True):
+        if size > left and len(devices) > 1:
+            devices.discard(problem.host)
+    weights = tuple(
+        size if problem.host in devices and len(devices) > 1 else 0
+        for size, devices in zip(spilled, allowed, strict=True)
+    )
+    capacity = [sum(weights)] * len(problem.device_names)
+    capacity[problem.host] = left
+    return [Row(weights=weights, capacity=tuple(capacity))] if any(weights) or left < 0 else []
 
 
 def _clip(row: Row) -> Row:

@@ -30,17 +30,23 @@ Placement = tuple[int, ...]
 
 
 def first_placement(
-    problem: UnitProblem, hints: Sequence[Sequence[int]], deadline: float
+    problem: UnitProblem, hints: Sequence[Sequence[int]], deadline: float, least: int = 0
 ) -> Placement | None:
     """The best of the ``hints`` that keep all limits and of a few fillings, ``None`` if there is
-    none; after ``deadline`` (of ``time.monotonic()``) no filling is begun but to find any."""
-    found = [(problem.value(hint), tuple(hint)) for hint in hints if problem.is_feasible(hint)]
+    none; after ``deadline`` (of ``time.monotonic()``) no filling is begun but to find any, and none
+    where a placement costs the ``least`` that is possible."""
+    found = [_ranked(problem, tuple(hint)) for hint in hints if problem.is_feasible(hint)]
     for placement in _fillings(problem) if all(problem.allowed) else ():
         if placement is not None and problem.is_feasible(placement):
-            found.append((problem.value(placement), placement))
-        if found and (min(found)[0] == 0 or time.monotonic() > deadline):
+            found.append(_ranked(problem, placement))
+        if found and (min(found)[0] <= least or time.monotonic() > deadline):
             break
-    return _Descent(problem, min(found)[1]).run(deadline) if found else None
+    return _Descent(problem, min(found)[-1]).run(deadline) if found else None
+
+
+def _ranked(problem: UnitProblem, placement: Placement) -> tuple[int, tuple[int, float], Placement]:
+    """The placement after its value, and what decides between those of one value."""
+    return problem.value(placement), problem.tie_rank(placement), placement
 
 
 class _Descent:
@@ -60,7 +66,10 @@ class _Descent:
 
     def run(self, deadline: float) -> Placement:
         """The placement once no move saves bytes, or at ``deadline`` (``time.monotonic()``)."""
-        waiting = dict.fromkeys(unit for unit, nets in enumerate(self.nets_of) if nets)
+        costs = [bool(nets) for nets in self.nets_of]
+        for unit, cost in enumerate(self.problem.host_cost):
+            costs[unit] = costs[unit] or cost > 0
+        waiting = dict.fromkeys(unit for unit, has_cost in enumerate(costs) if has_cost)
         while waiting and time.monotonic() < deadline:
             unit = next(iter(waiting))
             del waiting[unit]
@@ -108,6 +117,8 @@ def _fillings(problem: UnitProblem) -> Iterator[Placement | None]:
         for mode in slow_modes(_clique_weights(problem), _MODES, within_parts=True):
             yield filling.in_segments(np.argsort(mode, kind="stable").tolist())
     yield filling.one_by_one(filling.heaviest_first(), goes_back=True)
+    if any(problem.host_cost):
+        yield filling.one_by_one(filling.dearest_first(), goes_back=True)
 
 
 class _Filling:
@@ -124,10 +135,20 @@ class _Filling:
 
     def heaviest_first(self) -> list[int]:
         """The units by the largest share of any row that they take."""
-        totals = np.maximum(1.0, self.weights.sum(axis=1, keepdims=True))
-        share = (self.weights / totals).max(axis=0, initial=0.0)
-        order: list[int] = np.argsort(-share, kind="stable").tolist()
+        order: list[int] = np.argsort(-self.shares(), kind="stable").tolist()
         return order
+
+    def dearest_first(self) -> list[int]:
+        """The units by what they cost on the host for the room that they take elsewhere."""
+        worth = np.array(self.problem.host_cost, np.float64) / np.maximum(1e-12, self.shares())
+        order: list[int] = np.argsort(-worth, kind="stable").tolist()
+        return order
+
+    def shares(self) -> npt.NDArray[np.float64]:
+        """The largest share of any row that each unit takes."""
+        totals = np.maximum(1.0, self.weights.sum(axis=1, keepdims=True))
+        shares: npt.NDArray[np.float64] = (self.weights / totals).max(axis=0, initial=0.0)
+        return shares
 
     def in_segments(self, order: Sequence[int]) -> Placement | None:
         """One segment per device of the units that may use what most may, after the others."""

@@ -74,6 +74,8 @@ class MultilevelSearch(ABC, Generic[Data]):
     patience = 1 << 60
     most_idle_cycles = 100
     alike_share = 1e-12
+    least = -np.inf
+    """No placement has a lower value: where one is found, the search is over."""
 
     def __init__(self, arrays: Arrays, hints: Hints, seed: int, on_better: OnBetter) -> None:
         self.arrays = arrays
@@ -139,6 +141,7 @@ class MultilevelSearch(ABC, Generic[Data]):
             time.time() < deadline
             and cycles != most_cycles
             and self.idle_cycles < self.most_idle_cycles
+            and (self.best is None or self.best.value > self.least)
         ):
             self.step(deadline)
             cycles += 1
@@ -244,13 +247,23 @@ class MultilevelSearch(ABC, Generic[Data]):
             self.stale_cycles += 1
             if not np.isfinite(found.value):
                 return
-            if self.best is None or found.value < self.best.value:
+            if self.best is None or self._is_better(found, self.best):
+                if self.best is None or found.value < self.best.value:
+                    self.idle_cycles = 0
                 self.best = found
                 self.on_better(found.device_of.tolist())
-                self.idle_cycles = 0
             if not self.population or found.value < self.population[0].value:
                 self.stale_cycles = 0
             self._insert(found)
+
+    def _is_better(self, found: Found, known: Found) -> bool:
+        if found.value != known.value:
+            return found.value < known.value
+        return self.tie_rank(found.device_of) < self.tie_rank(known.device_of)
+
+    def tie_rank(self, _device_of: Ints) -> tuple[int, float]:
+        """What decides between placements of one value, the least first."""
+        return 0, 0.0
 
     def _insert(self, found: Found) -> None:
         near = self.alike_share * abs(found.value)

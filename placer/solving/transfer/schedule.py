@@ -17,7 +17,6 @@ class TransferSchedule:
 
     # spilling
     slack_percent: int = 10  # how much more than the least may be spilled for less transfer
-    smallest_percent: int = 1  # of the least: smaller groups stay on accelerators if they can
     least_spill_share: float = 0.4  # for the least that has to be spilled
 
     # minimum cuts on two devices

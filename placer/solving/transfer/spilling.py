@@ -1,10 +1,14 @@
 """What goes to the host when the accelerators cannot hold everything.
 
-First the least footprint (``footprint_bytes`` of the problem) that has to leave, then the least
-transfer among the placements that spill at most 1.1 times as much, in groups that are worth it:
-those of the least, and any of at least a hundredth of it.  Without the last rule a table of
-gigabytes on the host would leave room for a whole tower beside it, which saves a transfer and ruins
-the step.
+Ops take of a *spill allowance* what ``spill_bytes`` of the problem says.  The question is always
+the least transfer among the placements within an allowance; every status and bound is about it:
+
+1. What was asked to the host, P, and nothing else.  If that has no placement,
+2. the least S that a placement takes, and then
+3. the allowance S + min(S - P, T - S) / 10, where T is what everything takes: a tenth more than has
+   to leave, but no more than a tenth of what could stay.  Without the latter a table of gigabytes
+   on the host would leave room for a whole tower beside it, which saves a transfer and ruins the
+   step.
 """
 
 from __future__ import annotations
@@ -25,7 +29,8 @@ UNPROVEN_SPILL = (
 )
 UNPROVEN_LEAST = (
     "spill_not_least",
-    "the spilled bytes are the least found in time, not proven to be the least possible",
+    "the spill allowance follows the least spilled bytes that were found in time; less may be "
+    "enough",
 )
 
 
@@ -37,6 +42,26 @@ def may_spill(problem: PlacementProblem) -> bool:
     )
 
 
+def allowance_for(problem: PlacementProblem, least_bytes: int) -> int:
+    """The spill allowance where no placement is known to take less than ``least_bytes``."""
+    asked = problem.asked_spill_bytes()
+    slack = min(least_bytes - asked, sum(problem.spill_bytes()) - least_bytes)
+    return least_bytes + max(0, slack) * SCHEDULE.slack_percent // 100
+
+
+def solve_within(
+    problem: PlacementProblem,
+    allowance_bytes: int,
+    parameters: SolverParameters,
+    deadline: float,
+    hints: Sequence[Sequence[int]],
+) -> Solution:
+    """The least transfer among the placements that take at most that allowance."""
+    rules = SpillRules(budget_bytes=allowance_bytes) if problem.spill == "auto" else None
+    found = solve_stage(reduce_to_units(problem, rules), parameters, deadline, hints)
+    return replace(found, spill_allowance_bytes=allowance_bytes)
+
+
 def solve_with_spilling(
     problem: PlacementProblem,
     parameters: SolverParameters,
@@ -44,74 +69,26 @@ def solve_with_spilling(
     hints: Sequence[Sequence[int]],
     unspilled: Solution,
 ) -> Solution:
-    """The best placement with the host in use; ``unspilled`` is what was learned without.
-
-    The result is optimal only if both that spilling is needed and the least spilled bytes are
-    proven.
-    """
+    """The best placement with the host in use; ``unspilled`` is what was learned without."""
     now = time.monotonic()
     least = solve_stage(
         reduce_to_units(problem, SpillRules(minimise=True)),
         parameters,
-        now + SCHEDULE.least_spill_share * (deadline - now),
+        now + parameters.share(SCHEDULE.least_spill_share) * (deadline - now),
         hints,
     )
     warnings = list(unspilled.warnings + least.warnings)
+    is_cut = unspilled.is_cut or least.is_cut
+    if least.device_of is None or least.value is None:
+        return replace(least, warnings=tuple(warnings), is_cut=is_cut)
     if unspilled.status is not Status.INFEASIBLE:
         warnings.append(UNPROVEN_SPILL)
-    if least.device_of is None or least.value is None:
-        return replace(least, warnings=tuple(warnings))
     if least.status is not Status.OPTIMAL:
         warnings.append(UNPROVEN_LEAST)
-    least_bytes = int(least.value)
-    budget_bytes = least_bytes + least_bytes * SCHEDULE.slack_percent // 100
-    result = solve_stage(
-        reduce_to_units(
-            problem,
-            SpillRules(
-                budget_bytes=budget_bytes,
-                candidates=_candidates(problem, least.device_of, least_bytes),
-            ),
-        ),
-        parameters,
-        deadline,
-        [least.device_of, *hints],
+    allowance = allowance_for(problem, int(least.value))
+    result = solve_within(problem, allowance, parameters, deadline, [least.device_of, *hints])
+    return replace(
+        result,
+        warnings=tuple(warnings) + result.warnings,
+        is_cut=is_cut or result.is_cut,
     )
-    warnings += result.warnings
-    return _qualified(result, warnings)
-
-
-def _candidates(
-    problem: PlacementProblem, least: Sequence[int], least_bytes: int
-) -> frozenset[int]:
-    """The ops of groups that the placement ``least`` spills, or that are large beside it.
-
-    What has no footprint makes no room: it spills only where it may go nowhere else.
-    """
-    footprint: dict[int, int] = {}
-    for group, size in zip(problem.group, problem.footprint_bytes(), strict=True):
-        footprint[group] = footprint.get(group, 0) + size
-    smallest = max(1, -(-least_bytes * SCHEDULE.smallest_percent // 100))
-    return frozenset(
-        op
-        for op, group in enumerate(problem.group)
-        if footprint[group] >= smallest
-        or not problem.allowed[op]
-        or (footprint[group] and least[op] == problem.host)
-    )
-
-
-def _qualified(result: Solution, warnings: Sequence[tuple[str, str]]) -> Solution:
-    """The result with all warnings, claiming no more than what was proven on the way.
-
-    With a least that is not proven, the wrong groups may have been candidates, and the bound is
-    not one of the problem.  If nothing needs to be spilled after all, the placements that spill
-    nothing were among those searched, and the bound holds.
-    """
-    result = replace(result, warnings=tuple(warnings))
-    if UNPROVEN_LEAST in warnings:
-        result = replace(result, lower_bound=None)
-    unproven = UNPROVEN_SPILL in warnings or UNPROVEN_LEAST in warnings
-    if unproven and result.status is Status.OPTIMAL:
-        result = replace(result, status=Status.FEASIBLE)
-    return result

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from placer.solving.process.child_search import search_in_child
 from placer.solving.reduction.contraction import contract
@@ -39,19 +40,19 @@ def solve_stage(
     if cannot_fit(problem):
         return Solution(status=Status.INFEASIBLE)
     now = time.monotonic()
-    until = deadline
-    if parameters.work_limit is None:
-        until = now + SCHEDULE.first_fit_share * max(0.0, deadline - now)
+    until = now + parameters.share(SCHEDULE.first_fit_share) * max(0.0, deadline - now)
     known = [problem.project(hint) for hint in hints]
-    start = first_placement(problem, known, until)
+    start = first_placement(problem, known, until, forced_bytes(problem))
+    is_cut = time.monotonic() >= until
     if start is not None:
         value = problem.value(start)
         if value <= forced_bytes(problem) or _is_fixed(problem):
-            return _judge(problem, start, value)
+            return replace(_judge(problem, start, value), is_cut=is_cut)
         known = [problem.expand(each) for each in (start, *known)]
         problem = contract(problem, value)
         start, *known = map(problem.project, known)
-    return _search(problem, start, known, parameters, deadline)
+    found = _search(problem, start, known, parameters, deadline)
+    return replace(found, is_cut=found.is_cut or is_cut)
 
 
 def _is_fixed(problem: UnitProblem) -> bool:
@@ -92,16 +93,18 @@ def _search(
 ) -> Solution:
     """The search from ``start`` and ``hints``; whatever happens to it, ``start`` is not lost."""
     left = deadline - time.monotonic()
-    found = Solution(status=Status.UNKNOWN)
+    found = Solution(status=Status.UNKNOWN, is_cut=True)
     if left >= SCHEDULE.least_child_seconds:
         starts = [*([] if start is None else [start]), *hints]
         found = search_in_child(_SEARCH, problem, starts, parameters, left)
     candidates = [device_of for device_of in (start, found.device_of) if device_of is not None]
     if not candidates:
         status = Status.INFEASIBLE if found.status is Status.INFEASIBLE else Status.UNKNOWN
-        return Solution(status=status, warnings=found.warnings)
+        return Solution(status=status, warnings=found.warnings, is_cut=found.is_cut)
     bound = max(found.lower_bound or 0, forced_bytes(problem))
-    return _judge(problem, min(candidates, key=problem.value), bound, found.warnings)
+    best = min(candidates, key=lambda units: (problem.value(units), problem.tie_rank(units)))
+    judged = _judge(problem, best, bound, found.warnings)
+    return replace(judged, is_cut=found.is_cut)
 
 
 def _judge(

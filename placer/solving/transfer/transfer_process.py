@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ortools.sat.python import cp_model
 
 from placer.solving.process.cp_sat_run import cp_sat_solver, run_cp_sat
-from placer.solving.process.search_run import BestSoFar, Effort, Hints
+from placer.solving.process.search_run import BestSoFar, Effort, Hints, prove_first
 from placer.solving.reduction.contraction import contract
 from placer.solving.reduction.relaxation import relax
 from placer.solving.reduction.unit_problem import UnitProblem
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from placer.solving.transfer.transfer_search import TransferSearch
 
 
+@prove_first
 def search_transfer(
     problem: UnitProblem,
     hints: Hints,
@@ -62,8 +63,8 @@ def search_transfer(
     model = PlacementModel(smaller, None if start is None else smaller.project(start))
 
     def expand(units: Sequence[int]) -> Sequence[int]:
-        """CP-SAT may come by worse placements than the one it was given."""
-        candidates = [smaller.expand(units), *([] if known is None else [known])]
+        """CP-SAT may come by placements that are worse than the one it was given, or as good."""
+        candidates = [*([] if known is None else [known]), smaller.expand(units)]
         return min(candidates, key=problem.value)
 
     run_cp_sat(model, best, effort, expand)
@@ -124,7 +125,7 @@ def _prove_simpler_problems(
         simpler = relax(problem, known, loss)
         model = PlacementModel(simpler, simpler.project(known))
         solver = cp_sat_solver(effort)
-        if effort.workers == 1:  # subsolvers side by side never take turns in the same way
+        if effort.workers == 1:
             solver.parameters.optimize_with_core = True
         else:
             solver.parameters.subsolvers.extend(

@@ -27,6 +27,7 @@ class TransferSearch(MultilevelSearch[None]):
     alike_share = 1e-4
 
     def __init__(self, problem: UnitProblem, hints: Hints, seed: int, on_better: OnBetter) -> None:
+        self.problem = problem
         super().__init__(transfer_arrays(problem), hints, seed, on_better)
         for hint in hints:
             if not problem.is_feasible(hint):
@@ -36,6 +37,10 @@ class TransferSearch(MultilevelSearch[None]):
         """The placement with its transfer in bytes."""
         fits = excess(level.arrays, device_of) == 0.0
         return Found(float(transfer_of(level.arrays, device_of)) if fits else np.inf, device_of)
+
+    def tie_rank(self, device_of: Ints) -> tuple[int, float]:
+        """Few devices, and none of them full."""
+        return self.problem.tie_rank(device_of.tolist())
 
     def improve(
         self, level: Level[None], device_of: Ints, _free: Ints, _temperature: float

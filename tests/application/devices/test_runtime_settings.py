@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from placer.application.devices import gpu_memory, runtime_settings
+from placer.application.devices import device_mapping, gpu_memory, runtime_settings
 from placer.application.devices.gpu_memory import GpuMemory, seen_by_cuda
 from placer.errors import PlacerError, UsageError
 
@@ -102,12 +102,23 @@ def test_it_is_too_late_once_tensorflow_runs():
 def test_sessions_get_a_config_proto():
     """Visible GPUs and caps on the hardware, logical CPUs in a rehearsal."""
     plan = plan_on("GPU:0", "GPU:1")
-    config = runtime_settings.session_config(plan, memory="limit")
+    config = runtime_settings.session_config(plan, memory="limit", rehearse=False)
     assert config.gpu_options.visible_device_list == "0,1"
     limits = [d.memory_limit_mb[0] for d in config.gpu_options.experimental.virtual_devices]
     assert limits == [2048, 2048]
     rehearsal = runtime_settings.session_config(plan, rehearse=True)
     assert (rehearsal.device_count["CPU"], rehearsal.device_count["GPU"]) == (3, 0)
+
+
+def test_sessions_rehearse_where_gpus_are_absent(monkeypatch, caplog):
+    """Unasked, with a warning; a plan for another task's devices is left as it is."""
+    monkeypatch.setattr(device_mapping, "_physical_devices", lambda: {"CPU:0"})
+    rehearsal = runtime_settings.session_config(plan_on("GPU:0", "GPU:1"))
+    assert (rehearsal.device_count["CPU"], rehearsal.device_count["GPU"]) == (3, 0)
+    assert "GPU:0 (CPU:1), GPU:1 (CPU:2)" in caplog.text
+    caplog.clear()
+    runtime_settings.session_config(plan_on("/job:worker/task:1/device:GPU:0"))
+    assert not caplog.text
 
 
 def gpu(number, model="T4"):

@@ -104,7 +104,7 @@ def test_loops_and_branches_run_as_planned(program, placement, tmp_path):
     assert set(pruned.values()) == {"inside_control_flow"}
     assert not [row for row in found.transfers if row.code]
     assert all(row.equal for row in found.outputs)
-    assert found.summary["max_absolute_difference"] == 0
+    assert found.counts["max_absolute_difference"] == 0
 
 
 def test_with_graph_optimisation_on_every_difference_has_a_code(program, placement):

@@ -227,7 +227,7 @@ def test_an_op_on_the_wrong_device_is_a_mismatch():
     swapped = {"GPU:0": "GPU:1", "GPU:1": "GPU:0", "CPU:0": "CPU:0"}
     other = plan_for(program, {op: swapped[device] for op, device in placement.items()})
     found = verify(placed, other)
-    assert found.summary["off_device"]["unexplained"] > 0
+    assert found.counts["off_device"]["unexplained"] > 0
     with pytest.raises(VerificationError, match="asked to run on GPU"):
         found.raise_for_mismatch()
 

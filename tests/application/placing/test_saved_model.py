@@ -103,7 +103,7 @@ def test_the_placed_model_runs_as_planned_and_computes_the_same(plan, placed):
     assert not found.applied
     assert not [row for row in found.ops if row.code]
     assert {row.code for row in found.transfers} <= {"", "returned"}
-    assert found.summary["matched_variables"] == 3
+    assert found.counts["matched_variables"] == 3
     assert all(row.equal and row.max_absolute_difference == 0 for row in found.outputs)
     assert found.to_json()["summary"]["mismatches"] == 0
 
@@ -179,7 +179,7 @@ def test_nothing_is_overwritten_unasked_and_a_plan_of_another_model_is_refused(
         apply(exported, plan, placed)
     apply(exported, plan, exported.parent / "again")
     apply(exported, plan, exported.parent / "again", force=True)
-    with pytest.raises(UsageError, match="fingerprint"):
+    with pytest.raises(UsageError, match="made for another program"):
         apply(exported, plan, exported.parent / "other", signature="train")
     assert not (exported.parent / "other").exists()
     with pytest.raises(UsageError, match=r"placer\.Plan\.load"):

@@ -209,6 +209,19 @@ def test_jit_is_switched_off_with_a_warning(cnn_plan, caplog):
     assert "jit_compile is off" in caplog.text
 
 
+def test_a_batch_larger_than_planned_is_a_warning(cnn_plan, caplog):
+    """Once: the predicted peaks are of fewer examples."""
+    model, (x, y) = programs.fresh(programs.cnn), programs.cnn_data(4)
+    planned = cnn_plan.bindings["batch_size"]
+    x, y = x[: 4 * planned], y[: 4 * planned]
+    with cnn_plan.bind(model):
+        losses_of(model, (x[:planned], y[:planned]), planned)
+        assert "the plan was made for" not in caplog.text
+        losses_of(model, (x, y), 2 * planned)
+    (message,) = [r.message for r in caplog.records if "the plan was made for" in r.message]
+    assert message.startswith(f"a batch of {2 * planned} examples: the plan was made for {planned}")
+
+
 @pytest.mark.parametrize("what", ["uncompiled", "eager", "other"])
 def test_what_cannot_be_bound_is_refused(cnn_plan, what):
     """No optimizer, eager steps, another model: the message says what to do."""
@@ -216,7 +229,11 @@ def test_what_cannot_be_bound_is_refused(cnn_plan, what):
     if what == "uncompiled":
         model = keras.Sequential(model.layers)
     model.run_eagerly = what == "eager"
-    words = {"uncompiled": "compile", "eager": "run_eagerly", "other": "fingerprint"}
+    words = {
+        "uncompiled": "compile",
+        "eager": "run_eagerly",
+        "other": r"made for another program: .* first",
+    }
     data = programs.recurrent_data(1)
     with pytest.raises(UsageError, match=words[what]), cnn_plan.bind(model):
         losses_of(model, data, 4)

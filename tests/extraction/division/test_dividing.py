@@ -237,7 +237,7 @@ def test_live_programs_are_placed_applied_and_verified(strategy):
     assert plan.request["strategy"].startswith(strategy.partition(":")[0] + ":")
     found = placer.verify(function, plan)
     found.raise_for_mismatch()
-    assert found.summary["actual_transfers"] == found.summary["matched_transfers"]
+    assert found.counts["actual_transfers"] == found.counts["matched_transfers"]
     placed = placer.apply(function, plan)
     x = tf.random.stateless_uniform((8, WIDTH), seed=(1, 2))
     np.testing.assert_allclose(placed(x), function(x), rtol=1e-5)

@@ -107,3 +107,31 @@ def test_a_function_is_placed_applied_and_verified(saved, tmp_path, capsys, name
     summary = json.loads(capsys.readouterr().out)["summary"]
     assert summary["outputs_equal"] is True
     assert summary["matched_variables"] == len(program.variables)
+
+
+class Coder(tf.Module):
+    """Two functions that could be meant."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], name="x")])
+    def encode(self, x):
+        return x * 2.0
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], name="x")])
+    def decode(self, x):
+        return x / 2.0
+
+
+def test_a_lone_signature_or_function_is_taken(tmp_path):
+    """Without ``--signature``; of several the message says which there are."""
+    module = Coder()
+    tf.saved_model.save(module, tmp_path / "one", signatures={"enc": module.encode})
+    assert load_program(tmp_path / "one").signature == "enc"
+    both = {"enc": module.encode, "dec": module.decode}
+    tf.saved_model.save(module, tmp_path / "two", signatures=both)
+    with pytest.raises(ModelError, match=r"it has 'dec', 'enc'; its functions are"):
+        load_program(tmp_path / "two")
+    lone = tf.Module()
+    lone.scale = tf.function(lambda x: x * 3.0)
+    lone.scale(tf.zeros([2]))
+    tf.saved_model.save(lone, tmp_path / "function", signatures={})
+    assert load_program(tmp_path / "function").signature == "scale"

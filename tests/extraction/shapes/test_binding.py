@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 def test_names_tie_dimensions():
     """Dimensions with one name get one size, and the plan says which axes they are."""
-    shapes, dims = resolve_shapes({"ids": ("B", "T"), "mask": ("B", "T", 4)}, {"B": 8, "T": 128})
+    shapes, _, dims = resolve_shapes({"ids": ("B", "T"), "mask": ("B", "T", 4)}, {"B": 8, "T": 128})
     assert shapes == {"ids": (8, 128), "mask": (8, 128, 4)}
     assert dims == {
         "B": {"size": 8, "of": ["ids:0", "mask:0"]},

@@ -147,3 +147,22 @@ def test_a_notebook_shows_the_page_in_a_frame_without_rights():
     assert 'sandbox="allow-scripts"' in shown
     assert "<script" not in shown
     assert small_report()._repr_html_().startswith("<iframe")
+
+
+def test_nothing_better_exists_is_said_of_a_proof_only():
+    """Proven best has the colour of its own; what was found is as far from the best as its bound,
+    and both are about the spill allowance, if there is one."""
+    solver = small_plan().solver
+    proven = render_page(small_plan())
+    assert "nothing better exists<" in proven
+    assert "status-optimal" in proven
+    taken = {"spill_footprint_bytes": 7 << 20, "spill_allowance_bytes": 8 << 20}
+    within = render_page(small_plan(solver=replace(solver, **taken)))
+    assert "nothing better exists within the spill allowance<" in within
+    assert 'data-key="plan.solver.spill_allowance_bytes" data-value="8388608"' in within
+    found = replace(solver, status="FEASIBLE", lower_bound=1.0, relative_gap=0.99)
+    page = render_page(small_plan(solver=found))
+    assert "at most 99.0% from the best<" in page
+    assert "nothing better exists" not in page
+    colours = dict(re.findall(r"\.tile \.status-(optimal|feasible) \{ color: var\(--(\w+)\)", page))
+    assert colours["optimal"] == "good" != colours["feasible"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cost_models.card_memory import card_memory
 from cost_models.devices import preset
 from placer.application.devices.gpu_memory import GpuMemory
 from placer.application.devices.local_devices import LocalDevices, PhysicalDevice
@@ -11,22 +12,23 @@ MACHINE = """\
 Devices of this machine
 TensorFlow 2.21.0
 
-Physical  Visible  Logical       Model        Memory      Used      Free
+Physical  Visible  Logical       Model        Memory    Usable      Free
 ────────────────────────────────────────────────────────────────────────
 CPU:0     yes      CPU:0         CPU               -         -         -
-GPU:0     yes      GPU:0, GPU:1  NVIDIA T4  15.0 GiB  3.00 GiB  12.0 GiB
+GPU:0     yes      GPU:0, GPU:1  NVIDIA T4  15.0 GiB  13.6 GiB  12.0 GiB
 GPU:1     no       -             NVIDIA T4         -         -         -
 
 Host
   memory  64.0 GiB
 
 Models for --devices
-dense rates; a plain GPU needs a memory size: GPU:8GiB
+their cap is what is usable: the memory without the CUDA context and without
+what TensorFlow keeps back; dense rates; a plain GPU needs a cap: GPU:8GiB
 
-Model    Memory       Compute  Bandwidth  Precision
-───────────────────────────────────────────────────
-T4     15.0 GiB  8.10 TFLOP/s   320 GB/s  FP32
-CPU    as given  1.00 TFLOP/s  50.0 GB/s  FP32
+Model    Memory  Context      Kept    Usable            Compute  Bandwidth
+──────────────────────────────────────────────────────────────────────────
+T4     15.0 GiB  364 MiB  1.03 GiB  13.6 GiB  8.10 TFLOP/s FP32   320 GB/s
+CPU    as given        -         -  as given  1.00 TFLOP/s FP32  50.0 GB/s
 """
 
 
@@ -49,6 +51,7 @@ def test_a_machine_reads_like_this():
                     free_bytes=12 << 30,
                     used_bytes=3 << 30,
                 ),
+                card=card_memory(15 << 30, "7.5"),
             ),
             PhysicalDevice(name="GPU:1", type="GPU", model="NVIDIA T4", visible=False),
         ),

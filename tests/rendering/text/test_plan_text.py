@@ -10,11 +10,12 @@ import pytest
 from plans_by_hand import device_row, infeasible_plan, small_plan, transfer_row
 
 from placer.plan.rows import PlanWarning
-from placer.problem.conflict import Conflict
+from placer.problem.conflict import CapInConflict, Conflict
 from placer.rendering.results import render_result
 from placer.rendering.text.plan_text import TRANSFER_ROWS, quality_text
 
 render_plan = partial(render_result, format_name="text", width=80)
+render_coloured = partial(render_result, format_name="text", width=80, colour=True)
 
 PLACED = """\
 models/small
@@ -120,6 +121,39 @@ def test_spilled_bytes_get_a_column_where_there_are_any():
     host = next(line for line in lines if line.startswith("CPU:0"))
     assert host[: header.index("Spilled") + len("Spilled")].endswith("7.00 MiB")
     assert "Spilled" not in render_plan(small_plan())
+
+
+def test_a_proof_names_the_spill_allowance_that_it_is_about():
+    """What is on the host of what was allowed, and "proven best" within that; without any, nothing
+    of it."""
+    taken = {"spill_footprint_bytes": 7 << 20, "spill_allowance_bytes": 8 << 20}
+    text = render_plan(small_plan(solver=replace(small_plan().solver, **taken)))
+    assert "OPTIMAL (proven best within the spill allowance)" in text
+    assert "a footprint of 7.00 MiB of ops with a GPU kernel is on the host" in text
+    assert "allowance 8.00 MiB" in text
+    none = {"spill_footprint_bytes": 0, "spill_allowance_bytes": 0}
+    text = render_plan(small_plan(solver=replace(small_plan().solver, **none)))
+    assert "OPTIMAL (proven best)" in text
+    assert "allowance" not in text
+
+
+def test_what_is_found_is_not_green():
+    """Only a proof has the colour of one."""
+    colours = {}
+    for status in ("OPTIMAL", "FEASIBLE"):
+        plan = small_plan(solver=replace(small_plan().solver, status=status, lower_bound=1.0))
+        line = next(part for part in render_coloured(plan).splitlines() if status in part)
+        colours[status] = re.search(r"\x1b\[(\d+)m" + status, line)[1]
+    assert colours == {"OPTIMAL": "32", "FEASIBLE": "36"}
+
+
+def test_why_nothing_fits_is_said_of_a_proof_only():
+    """A placement over a cap, with none proven impossible, is shown as what it is."""
+    conflict = Conflict(caps=(CapInConflict(device="GPU:0", peak_bytes=9, usable_bytes=8),))
+    over = small_plan(solver=replace(small_plan().solver, status="UNKNOWN"), conflict=conflict)
+    assert "Where this placement does not fit" in render_plan(over)
+    assert "Why nothing fits" not in render_plan(over)
+    assert "Why nothing fits" in render_plan(infeasible_plan())
 
 
 def test_warnings_and_unmodelled_ops_are_never_silent():

@@ -131,3 +131,17 @@ def test_the_band_of_a_step_is_said_where_it_is_known():
     unsure = replace(report.compute, inaccurate_share=0.25, relative_error=0.35)
     text = render_report(replace(report, compute=unsure), width=200, colour=False)
     assert "4.10 ms predicted on one T4, 3.04 ms to 5.54 ms by the calibration; 25.0% of it" in text
+
+
+def test_names_that_shape_takes_are_whole():
+    """Inputs and the ops where shapes get lost, however narrow the terminal."""
+    name = "StatefulPartitionedCall/" * 6 + "RaggedReduceSum/Repeat/SequenceMask/Range"
+    lost = UnknownShape(tensor=f"{name}:0", op_type="Range", shape=(None,), is_origin=True)
+    key = "serving_default_" + "long_" * 20
+    item = InputFacts(key=key, dtype="int64", declared_shape=(None,), bound_shape=(None,))
+    model = replace(small_report().model, inputs=(item,))
+    report = small_report(model=model, unknown_shapes=(lost,))
+    lines = render_report(report, width=60).splitlines()
+    assert f"  {name}:0 Range [?]" in lines
+    assert key in "".join(line.strip() for line in lines)
+    assert name in render_result(report, "markdown", width=60).replace("\\", "")

@@ -66,3 +66,14 @@ def test_long_lists_are_cut_and_counted(width):
     assert f"and {12 - ROWS} more" in text
     assert max(len(line) for line in text.splitlines()) <= width
     assert ("colocated with table" in text) == (width == 80)
+
+
+def test_a_verification_has_the_summary_of_every_result():
+    """The same text as the command's, under a heading of its own; its counts are ``counts``."""
+    found = small_verification()
+    assert (
+        found.summary(width=70).splitlines()[1:]
+        == (render_verification(found, "m", width=70).splitlines()[1:])
+    )
+    assert found.counts["ops"] == len(found.ops)
+    assert f"of {len(found.ops)} ops as planned" in repr(found)

@@ -83,6 +83,7 @@ def to_program(
 
 def search_steps(step: StepProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
     """The least step time: baselines, then annealing of simulated steps."""
+    best.note_clock(effort)
     best.raise_bound(step.least())
     search = StepSearch(step, hints, effort.seed, best.keep)
     search.start(effort.until(_SCHEDULE.baseline_share))

@@ -13,7 +13,7 @@ from placer.solving.compiled.arrays import Arrays, Devices, Floats, Ints
 from placer.solving.compiled.loads import keeps_rows, new_state
 from placer.solving.compiled.segments import split_by_load
 from placer.solving.objectives.throughput.problem import LoadProblem
-from placer.solving.process.search_run import BestSoFar, Effort, Hints
+from placer.solving.process.search_run import BestSoFar, Effort, Hints, prove_first
 from placer.solving.search.multilevel_search import Found, Level, MultilevelSearch, OnBetter
 from placer.solving.search.unit_arrays import capacity_of, nets_of, units_of
 
@@ -53,6 +53,7 @@ def load_arrays(problem: LoadProblem) -> Arrays:
     return Arrays(units_of(problem.units, seconds, nets), nets, machine)
 
 
+@prove_first
 def search_loads(problem: LoadProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
     """The least bottleneck: annealing first, then CP-SAT from the best, for a bound too."""
     from placer.solving.objectives.throughput.model import LoadModel

@@ -1,0 +1,120 @@
+"""Every device a process, its cap the hard limit of TensorFlow's allocator."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from jsonschema import Draft202012Validator
+
+import placer
+from placer.application.running.program_runs import RunOptions
+from placer.application.verifying.memory_rehearsal import rehearse_memory
+from placer.errors import UsageError, VerificationError
+from placer.extraction.reading.loading import load_program
+from placer.plan.schemas import load_schema
+from placer.rendering.json_text import to_json
+
+v1 = tf.compat.v1
+MIB = 2**20
+SIDE = 1024
+MATRIX = SIDE * SIDE * 4
+ROUNDING = 256
+"""BFC hands out multiples of that."""
+
+
+def wide_graph(path):
+    """On GPU:1 the weights (4 MiB), and y eight times below each other (32 MiB) doubled."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [SIDE, SIDE], "x")
+        weights = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[SIDE, SIDE], name="weights")
+        read = tf.raw_ops.ReadVariableOp(resource=weights, dtype=tf.float32, name="read")
+        y = tf.matmul(x, read, name="y")
+        wide = tf.concat([y] * 8, 0, name="wide")
+        doubled = tf.add(wide, wide, name="doubled")
+        tf.reduce_sum(doubled, name="total")
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    return path
+
+
+def planned(path, cap_mib):
+    """The plan with the weights on GPU:0 and what is wide on GPU:1, capped at ``cap_mib``."""
+    pins = {"weights": "GPU:0", "y": "GPU:0", "wide": "GPU:1", "doubled": "GPU:1"}
+    plan = placer.place(path, "2xGPU:1GiB", pins=pins, time_limit=10.0)
+    assert plan.placement["wide"] == "GPU:1"
+    devices = [
+        replace(device, memory_limit_bytes=cap_mib * MIB) if device.name == "GPU:1" else device
+        for device in plan.devices
+    ]
+    return replace(plan, devices=tuple(devices))
+
+
+def test_what_allocators_hand_out_is_what_tensors_take(tmp_path):
+    """Held: the variable where it is.  At most: concat and sum of 32 MiB (the sum overwrites
+    nothing, as its input is read twice) and the 4 MiB that arrived."""
+    path = wide_graph(tmp_path / "graph.pb")
+    found = placer.verify(path, planned(path, 900), memory=True).raise_for_mismatch().memory
+    assert found.out_of_memory is None
+    assert found.steps == 3
+    used = {row.device: row for row in found.devices}
+    assert used["GPU:0"].held_bytes == pytest.approx(MATRIX, abs=16 * ROUNDING)
+    assert used["GPU:1"].held_bytes <= 16 * ROUNDING
+    assert used["GPU:0"].peak_bytes == pytest.approx(3 * MATRIX, abs=16 * ROUNDING)
+    assert used["GPU:1"].limit_bytes == 900 * MIB
+
+
+def test_a_cap_that_is_too_small_names_the_device_and_the_op(tmp_path):
+    """36 MiB arrive and are joined; the sum does not fit in what is left of 48."""
+    path = wide_graph(tmp_path / "graph.pb")
+    found = placer.verify(path, planned(path, 48), memory=True)
+    Draft202012Validator(load_schema("verification")).validate(json.loads(to_json(found)))
+    assert found.memory.out_of_memory.device == "GPU:1"
+    assert found.memory.out_of_memory.op == "doubled"
+    assert found.memory.steps == 0
+    with pytest.raises(VerificationError, match="GPU:1 ran out of memory at op doubled"):
+        found.raise_for_mismatch()
+
+
+def test_functions_bring_their_variables(tmp_path):
+    """A training step of a live function: captured variables are rebuilt with made-up values."""
+    weights = tf.Variable(tf.ones([SIDE, SIDE]), name="weights")
+
+    @tf.function(input_signature=[tf.TensorSpec([8, SIDE])], jit_compile=False)
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.matmul(x, weights) ** 2)
+        weights.assign_sub(1e-6 * tape.gradient(loss, weights))
+        return loss
+
+    plan = placer.place(step, "1xGPU:1GiB", time_limit=10.0)
+    found = placer.verify(step, plan, memory=True).raise_for_mismatch().memory
+    used = {row.device: row for row in found.devices}
+    assert used["GPU:0"].held_bytes == pytest.approx(MATRIX, abs=16 * ROUNDING)
+    assert float(tf.reduce_sum(weights)) == SIDE * SIDE
+
+
+def test_tables_get_a_row(tmp_path):
+    """A lookup runs: it would fail in a table that nobody has filled."""
+    with tf.Graph().as_default() as graph:
+        ids = v1.placeholder(tf.string, [4], "ids")
+        table = tf.raw_ops.HashTableV2(key_dtype=tf.string, value_dtype=tf.int64, name="table")
+        found = tf.raw_ops.LookupTableFindV2(
+            table_handle=table, keys=ids, default_value=tf.constant(7, tf.int64)
+        )
+        tf.identity(found, name="found")
+    path = tmp_path / "graph.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    plan = placer.place(path, "1xGPU:64MiB", time_limit=10.0)
+    words = {"ids": np.array([b"a", b"b", b"c", b"d"], object)}
+    memory = rehearse_memory(load_program(path), plan, words, RunOptions())
+    assert memory.out_of_memory is None
+    assert memory.steps == 3
+
+
+def test_without_a_plan_there_are_no_caps(tmp_path):
+    """The caps of a plan are the limits."""
+    with pytest.raises(UsageError, match="give the plan"):
+        placer.verify(wide_graph(tmp_path / "graph.pb"), memory=True)

@@ -1,0 +1,56 @@
+"""Options: one list of names for editors, shells, the page in the docs, and mistyped ones."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import placer
+from placer.commands.parser import build_parser
+from placer.errors import UsageError
+from placer.plan.request import Keywords, Options, read_options
+
+NAMES = [item.name for item in fields(Options)]
+PAGE = Path(__file__).parents[2] / "docs" / "options.md"
+
+
+def test_editors_and_shells_complete_every_option():
+    """The type of the keyword arguments has the fields of the record, in order; so has the
+    signature that Python shows, with the defaults."""
+    assert list(Keywords.__annotations__) == NAMES
+    for function in (placer.place, placer.report, placer.sweep, placer.compare):
+        parameters = inspect.signature(function).parameters
+        assert set(NAMES) - set(parameters) == set()
+        assert parameters["time_limit"].default == Options().time_limit
+        assert all(p.kind is not p.VAR_KEYWORD for p in parameters.values())
+
+
+def test_the_page_has_a_line_for_every_option():
+    """With the option of the command line, which exists."""
+    rows = dict(re.findall(r"^\| `(\w+)` \| `(-[\w-]*)` \|", PAGE.read_text(), re.MULTILINE))
+    assert list(rows) == NAMES
+    commands = build_parser()._subparsers._group_actions[0].choices
+    for name, flag in rows.items():
+        assert flag == "-" or flag in commands["place"]._option_string_actions, name
+
+
+@pytest.mark.parametrize(
+    ("given", "near"),
+    [("batchsize", "batch_size"), ("objectiv", "objective"), ("pin", "pins"), ("shape", "shapes")],
+)
+def test_a_mistyped_option_gets_the_near_name(given, near):
+    """It is a usage error, before anything is read."""
+    with pytest.raises(UsageError, match=rf"no option '{given}': did you mean .*\b{near}\b"):
+        read_options({given: 1})
+    with pytest.raises(UsageError, match=f"no option '{given}'"):
+        placer.place("no such model", "2xT4", **{given: 1})
+
+
+def test_a_mistyped_choice_is_refused_too():
+    """``verify`` and ``apply`` used to ignore it."""
+    with pytest.raises(UsageError, match="no option 'signatur': did you mean signature"):
+        placer.verify("no such model", signatur="f")
