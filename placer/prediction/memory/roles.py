@@ -263,11 +263,9 @@ class _State:
         """Whether updates of weights need it, or it only follows weights, gradients or steps."""
         accesses = self.accesses
         readers = accesses.readers.get(variable, ())
-        if variable in self.weights:  # a number that scales the loss divides the gradients too
+        if variable in self.weights:  # a number that scales the loss divides all gradients too
             apart = [name for name in readers if name not in self.forward]
-            return variable in self.scalars and self._reaches(
-                apart, (self.trained & self.weights) - {variable}
-            )
+            return variable in self.scalars and self._reaches(apart, self.trained - self.scalars)
         if self._reaches(readers, self.trained - {variable}):
             return True
         if not self.driven or variable not in accesses.updaters:
