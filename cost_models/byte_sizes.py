@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+AMPLE_BYTES = 2**50
+"""The cap of a CPU whose memory nobody gave and that is not of this machine: no program needs it,
+so the CPU is as large as needed."""
+
 _BINARY = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40, "pib": 1 << 50}
 _DECIMAL = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "pb": 10**15}
 _UNITS = {"": 1, "b": 1, **_BINARY, **_DECIMAL}

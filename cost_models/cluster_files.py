@@ -8,20 +8,32 @@ writes those.
 ``[[task]]`` has ``name`` (``/job:worker/task:0``) and ``address`` (``host:port``): where the server
 of that task of a TensorFlow cluster answers.
 ``[[link]]`` has ``from``, ``to``, ``bandwidth`` (bytes/s) and ``latency`` (seconds), and holds in
-both directions unless the other one is given too.  ``[default_link]`` has the last two.
+both directions unless the other one is given too.  ``[default_link]`` (between other devices)
+and ``[network_link]`` (between devices of different tasks; ``[default_link]`` if only that is
+given) have the last two.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cost_models import device_names
 from cost_models.byte_sizes import parse_bytes
-from cost_models.devices import Cluster, DevicePreset, DeviceProperties, Efficiency, Link, preset
+from cost_models.devices import (
+    ASSUMED_NETWORK_LINK,
+    Cluster,
+    DevicePreset,
+    DeviceProperties,
+    Efficiency,
+    Link,
+    preset,
+)
+
+_SINGLE = {"default_link", "network_link"}
 
 Table = Mapping[str, Any]
 """A table of a TOML file."""
@@ -37,8 +49,8 @@ class DeviceDraft:
     rates: tuple[tuple[str, Any], ...] = ()
 
 
-def read_cluster_file(path: Path) -> tuple[list[DeviceDraft], dict[tuple[str, str], Link], Link]:
-    """Devices, links and the default link of the file.
+def read_cluster_file(path: Path) -> tuple[list[DeviceDraft], Cluster]:
+    """The devices of the file, and a cluster with its links and without devices.
 
     ``ValueError`` names the table, key or value that is wrong.
     """
@@ -47,10 +59,14 @@ def read_cluster_file(path: Path) -> tuple[list[DeviceDraft], dict[tuple[str, st
     if not drafts:
         raise ValueError(f"{path} has no [[device]] table; add one per device")
     names = named_once(draft.name for draft in drafts) | {"CPU:0"}
-    default = Cluster(devices=()).default_link
+    cluster = Cluster(devices=(), links=_toml_links(tables.get("link", []), names, path))
     if "default_link" in tables:
         default = _toml_link(tables["default_link"], f"{path}: default_link", set())
-    return drafts, _toml_links(tables.get("link", []), names, path), default
+        cluster = replace(cluster, default_link=default, network_link=default)
+    if "network_link" in tables:
+        network = _toml_link(tables["network_link"], f"{path}: network_link", set())
+        cluster = replace(cluster, network_link=network)
+    return drafts, cluster
 
 
 def read_task_addresses(path: Path) -> dict[str, dict[int, str]]:
@@ -86,7 +102,10 @@ def _tables(path: Path) -> Table:
         raise ValueError(f"the cluster file {path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
-    _check_keys(tables, {"device", "link", "task", "default_link"}, str(path))
+    _check_keys(tables, {"device", "link", "task", *_SINGLE}, str(path))
+    for name in _SINGLE & set(tables):
+        if not isinstance(tables[name], dict):
+            raise ValueError(f"{path}: write {name} as one table, [{name}]")
     for name in ("device", "link", "task"):
         rows = tables.get(name, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -202,9 +221,20 @@ def cluster_toml(cluster: Cluster) -> str:
             _table("[link]", {"from": source, "to": target, **asdict(link)})
             for (source, target), link in cluster.links.items()
         ),
-        _table("default_link", asdict(cluster.default_link)),
+        *(_table(name, asdict(link)) for name, link in _common_links(cluster) if link),
     ]
     return "\n".join(tables)
+
+
+def _common_links(cluster: Cluster) -> list[tuple[str, Link | None]]:
+    """The links of no pair that have to be written: what is assumed stays assumed."""
+    default, network = cluster.default_link, cluster.network_link
+    if network is None and default != Cluster(devices=()).default_link:
+        network = ASSUMED_NETWORK_LINK  # or it would be taken for the default link
+    return [
+        ("default_link", default if network else None),
+        ("network_link", None if network == default else network),
+    ]
 
 
 def _device_tables(device: DeviceProperties) -> str:
@@ -213,7 +243,7 @@ def _device_tables(device: DeviceProperties) -> str:
         "name": device.name,
         "type": device.type,
         "model": device.model or None,
-        "memory": device.memory_limit_bytes,
+        "memory": None if device.is_ample else device.memory_limit_bytes,
         "peak_flops": device.peak_flops,
         "memory_bandwidth": device.memory_bandwidth,
         "launch_seconds": device.launch_seconds,

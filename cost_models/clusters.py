@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from cost_models import device_names
-from cost_models.byte_sizes import format_bytes, parse_reserve
+from cost_models.byte_sizes import AMPLE_BYTES, format_bytes, parse_reserve
 from cost_models.cluster_files import DeviceDraft, named_once, positive_bytes, read_cluster_file
-from cost_models.devices import Cluster, DevicePreset, DeviceProperties, host_memory_bytes, preset
+from cost_models.devices import (
+    Cluster,
+    DevicePreset,
+    DeviceProperties,
+    accelerator_count,
+    host_memory_bytes,
+    preset,
+)
 
 HOST = "CPU:0"
 """The device that always exists, and where inputs arrive."""
@@ -32,8 +39,10 @@ def parse_cluster(
     (``2xA100-40GB``), or ``[COUNTx]TYPE[:INDEX][:MEMORY]`` with ``GPU`` or ``CPU`` (``GPU:0``,
     ``2xGPU:8GiB``, ``CPU:64GiB``), or a full device name.  Devices without a number get the next
     free one, so a CPU without a number is ``CPU:0``.  A generic GPU has no memory of its own: it
-    must be given here or in ``max_memory``.  A CPU whose memory is not given has that of the
-    machine this runs on; so has ``CPU:0`` where the spec leaves it out.
+    must be given here or in ``max_memory``.  A CPU whose memory is not given (``CPU:0`` where the
+    spec leaves it out, too) has that of the machine this runs on if the devices are this machine's:
+    none is of a job, and there are no more accelerators than this machine has.  Else it is as large
+    as needed (:data:`~cost_models.byte_sizes.AMPLE_BYTES`).
 
     ``max_memory`` sets caps in bytes: ``"GPU:0=8GiB,CPU:0=30GiB"`` or a mapping; every spelling
     of a device name is read, ``0`` is ``GPU:0``, ``"cpu"`` is ``CPU:0``, ``GPU:*`` is every GPU.
@@ -48,22 +57,29 @@ def parse_cluster(
     ['GPU:0', 'GPU:1', 'CPU:0']
     """
     if spec.strip().endswith(".toml"):
-        drafts, links, default = read_cluster_file(Path(spec.strip()))
+        drafts, cluster = read_cluster_file(Path(spec.strip()))
     else:
-        drafts, links, default = _parse_spec(spec), {}, Cluster(devices=()).default_link
+        drafts, cluster = _parse_spec(spec), Cluster(devices=())
     if all(draft.name != HOST for draft in drafts):
         drafts.append(DeviceDraft(name=HOST, preset=preset("CPU")))
     caps = _parse_caps(max_memory, [draft.name for draft in drafts])
-    return Cluster(
-        devices=tuple(_device(draft, caps.get(draft.name), reserve) for draft in drafts),
-        default_link=default,
-        links=links,
-    )
+    here = _are_here(drafts)
+    devices = tuple(_device(draft, caps.get(draft.name), reserve, here) for draft in drafts)
+    return replace(cluster, devices=devices)
 
 
-def _device(draft: DeviceDraft, cap: int | None, reserve: str | int | None) -> DeviceProperties:
+def _are_here(drafts: Sequence[DeviceDraft]) -> bool:
+    """Whether the devices may be this machine's: of no job, and no more than there are here."""
+    accelerators = sum(draft.preset.type != "CPU" for draft in drafts)
+    in_jobs = any(device_names.parse(draft.name).job for draft in drafts)
+    return not in_jobs and (not accelerators or accelerators <= accelerator_count())
+
+
+def _device(
+    draft: DeviceDraft, cap: int | None, reserve: str | int | None, here: bool
+) -> DeviceProperties:
     """The device with its memory: the cap, else what was given, else what TensorFlow hands out of
-    the preset's card, else the host's."""
+    the preset's card, else that of this machine if it is ``here``."""
     card = draft.preset.card
     memory = cap or draft.memory_bytes or (card.usable_bytes if card else None)
     if memory is None and draft.preset.type != "CPU":
@@ -72,7 +88,7 @@ def _device(draft: DeviceDraft, cap: int | None, reserve: str | int | None) -> D
             f"such as A100-40GB, or cap it with a maximum memory such as {draft.name}=8GiB"
         )
     if memory is None:
-        memory = host_memory_bytes()
+        memory = host_memory_bytes() if here else AMPLE_BYTES
     known = draft.preset
     device = DeviceProperties(
         name=draft.name,

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
 
-from cost_models.byte_sizes import parse_bytes
+from cost_models import device_names
+from cost_models.byte_sizes import AMPLE_BYTES, parse_bytes
 from cost_models.card_memory import CardMemory, card_memory
 
 
@@ -56,6 +57,11 @@ class DeviceProperties:
     relative_error: float = 0.0
 
     @property
+    def is_ample(self) -> bool:
+        """Whether nobody gave its memory, so that it has as much as is needed."""
+        return self.memory_limit_bytes == AMPLE_BYTES
+
+    @property
     def usable_bytes(self) -> int:
         """The cap less the reserve, never below zero."""
         return max(0, self.memory_limit_bytes - self.reserve_bytes)
@@ -69,12 +75,24 @@ class Link:
     latency: float
 
 
+ASSUMED_NETWORK_LINK = Link(bandwidth=1e9, latency=150e-6)
+"""Between machines where nobody says more.  Ethernet of 10 Gbit/s is 1.25 GB/s, of which
+TensorFlow's gRPC was seen to reach 0.8 (github.com/tensorflow/tensorflow/issues/6116); between two
+processes of one machine, without a network, it reached 0.7 to 1.3 GB/s and 110 to 130 us."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """All devices of one placement, the host (``CPU:0``) always among them, and their links."""
+    """All devices of one placement, the host (``CPU:0``) always among them, and their links.
+
+    ``links`` are those given one by one.  Of others, ``default_link`` joins devices of one task
+    (one machine), ``network_link`` those of different tasks; ``None`` if nobody said what network
+    it is, and :data:`ASSUMED_NETWORK_LINK` is assumed.
+    """
 
     devices: tuple[DeviceProperties, ...]
     default_link: Link = Link(bandwidth=12e9, latency=10e-6)
+    network_link: Link | None = None
     links: Mapping[tuple[str, str], Link] = field(default_factory=dict)
 
     @property
@@ -82,9 +100,27 @@ class Cluster:
         """``CPU:0``, where fed values arrive and fetched ones go."""
         return self.device("CPU:0")
 
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """The names of the accelerators, or of all devices if there is none."""
+        found = tuple(device.name for device in self.devices if device.type != "CPU")
+        return found or tuple(device.name for device in self.devices)
+
     def link(self, source: str, target: str) -> Link:
         """The link from device ``source`` to device ``target``."""
-        return self.links.get((source, target), self.default_link)
+        given = self.links.get((source, target))
+        if given is not None:
+            return given
+        if _task_of(source) == _task_of(target):
+            return self.default_link
+        return self.network_link or ASSUMED_NETWORK_LINK
+
+    @property
+    def assumed_links(self) -> tuple[tuple[str, str], ...]:
+        """The pairs of devices between which a network is assumed."""
+        names = [device.name for device in self.devices if self.network_link is None]
+        pairs = ((a, b) for a in names for b in names if _task_of(a) != _task_of(b))
+        return tuple(pair for pair in pairs if pair not in self.links)
 
     def device(self, name: str) -> DeviceProperties:
         """The device called ``name``; ``KeyError`` if there is none."""
@@ -93,6 +129,13 @@ class Cluster:
                 return device
         names = ", ".join(device.name for device in self.devices)
         raise KeyError(f"there is no device {name!r} among {names}")
+
+
+@cache
+def _task_of(name: str) -> tuple[str | None, int | None, int | None]:
+    """Job, replica and task of a device; all ``None`` for one of the process that feeds."""
+    parsed = device_names.parse(name)
+    return parsed.job, parsed.replica, parsed.task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,3 +208,12 @@ def host_memory_bytes() -> int:
         raise ValueError(
             "this system does not tell its memory; give it, such as CPU:64GiB"
         ) from error
+
+
+def accelerator_count() -> int:
+    """How many accelerators this machine shows, by its device files (``/dev/nvidia0``; ``/dev/dxg``
+    of the Windows subsystem for Linux and ``/dev/kfd`` of AMD count one at least)."""
+    devices = Path("/dev")
+    nvidia = sum(file.name[len("nvidia") :].isdecimal() for file in devices.glob("nvidia[0-9]*"))
+    amd = len(list((devices / "dri").glob("renderD*"))) if (devices / "kfd").exists() else 0
+    return nvidia or amd or int((devices / "dxg").exists())

@@ -17,7 +17,8 @@ _TABLE = """
 --tag-set TAGS        MetaGraph of a SavedModel: serve,gpu
 --signature NAME      signature of a SavedModel, or a function by its path or name
 --outputs A,B         tensors or ops to run; else of a MetaGraphDef its train_op and losses, of a
-                      graph all sinks
+                      graph its sinks (but not what is left over: scores, gradients, summaries;
+                      the report lists both)
 --allow-unsafe-keras  load a Keras file although it runs code of its own (Lambda, custom classes)
 --batch-size N        binds unknown leading dimensions of inputs
 --shape NAME:32x128 * binds the shape of one input, or of any op (repeatable); a dimension may be
@@ -33,7 +34,8 @@ _TABLE = """
 --model MODEL         the model, if it is not where it was
 
 --devices SPEC        such as 2xA100-40GB,CPU:64GiB, or a cluster.toml (placer devices lists the
-                      models)
+                      models); without a CPU the host of this machine, or as large as needed where
+                      the devices are not this machine's
 --max-memory GPU:0=8GiB,... *  caps; 8GiB and 8GB differ, a plain integer is bytes
 --reserve 1GiB+10%    memory kept free on each accelerator
 --objective {transfer,step-time,throughput}  what is least: bytes sent, seconds of a step, or the

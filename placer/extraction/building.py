@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from sys import intern
@@ -16,6 +16,7 @@ from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import dtype_name, shape_of
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.shapes.shape_inference import BodyShapes, GraphShapes
+from placer.graph.name_scopes import name_in_pieces, piece_of
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
 from placer.graph.tensor_names import full_tensor, split_tensor
 
@@ -41,8 +42,9 @@ class GraphBuilder:
 
     def build(self, program: FlatProgram, shapes: GraphShapes) -> OpGraph:
         """The OpGraph of ``program`` with the given shapes."""
+        ops = self._ops(program.graph_def.node, program.origins, shapes)
         return OpGraph(
-            ops=self._ops(program.graph_def.node, program.origins, shapes),
+            ops=ops,
             feeds=(
                 *(item.op for item in program.inputs),
                 *program.captured_constants,
@@ -53,7 +55,7 @@ class GraphBuilder:
             variables=program.variables,
             colocation_groups=(
                 *find_colocation_groups(program.graph_def, shapes.types),
-                *(ColocationGroup(ops=ops, reasons=("pieces",)) for ops in program.twins),
+                *_twins(ops),
             ),
             fingerprint=program.fingerprint,
         )
@@ -156,6 +158,19 @@ class GraphBuilder:
                 intern(key): value for key, value in plain if value is not None
             }
         return self.attributes[alike]
+
+
+def _twins(ops: Mapping[str, Op]) -> Iterator[ColocationGroup]:
+    """The copies of each op in the pieces of a batch: they share a device, unless they ask for
+    different ones."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for op in ops.values():
+        if piece_of(op.name) is not None:
+            key = name_in_pieces(op.name), op.op_type, op.device
+            found.setdefault(key, []).append(op.name)
+    for alike in found.values():
+        if len(alike) > 1:
+            yield ColocationGroup(ops=tuple(alike), reasons=("pieces",))
 
 
 def _device(node: Any) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from cost_models.op_info import OpInfo, TensorProperties
@@ -50,7 +50,9 @@ class Extraction:
 
     ``model`` says where it came from (path, format, signature, tags, sha256 of the main file,
     fingerprint), ``bindings`` what its unknown dimensions were bound to, ``inputs`` and ``outputs``
-    (key, tensor) what it is fed and gives.  ``unknown`` are the tensors whose bytes stay unknown
+    (key, tensor) what it is fed and gives.  ``left_over`` are the sinks that are not fetched, where
+    nobody said which are outputs, and why (:mod:`placer.extraction.reading.left_over`).
+    ``unknown`` are the tensors whose bytes stay unknown
     although their dtype has a size (those of bodies as ``body/op:0``), ``unknown_roots`` the ops at
     which shapes get lost.  ``ops_in_file`` counts the ops of the whole file, functions included.
     """
@@ -60,6 +62,7 @@ class Extraction:
     bindings: Bindings
     inputs: tuple[ProgramInput, ...] = ()
     outputs: tuple[tuple[str, str], ...] = ()
+    left_over: Mapping[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     unknown_roots: tuple[str, ...] = ()
     warnings: tuple[Warning_, ...] = ()

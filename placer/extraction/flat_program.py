@@ -81,6 +81,7 @@ def analyse_program(
         },
         inputs=program.inputs,
         outputs=program.outputs,
+        left_over=program.left_over,
         unknown=()
         if is_complete
         else tuple(p + name for p, part in _parts(graph) for name in _lost(part)),

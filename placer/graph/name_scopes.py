@@ -39,6 +39,31 @@ def free_name(name: str, taken: Container[str], mark: str = "_") -> str:
     return free
 
 
+PIECE = "piece"
+"""Piece 3 of a batch that is run in pieces is everything in a scope ``piece_3``."""
+
+_OF_PIECE = re.compile(rf"(?:(?<=/)|^){PIECE}_(\d+)(?=/)")
+
+
+def piece_of(name: str) -> int | None:
+    """The number of the piece of a batch that the op ``name`` works on.
+
+    >>> piece_of("encoder/piece_3/dense/MatMul"), piece_of("masterpiece_3/MatMul")
+    (3, None)
+    """
+    found = _OF_PIECE.search(name)
+    return int(found[1]) if found else None
+
+
+def name_in_pieces(name: str) -> str:
+    """What the op ``name`` of one piece and its twins in the others are called alike.
+
+    >>> name_in_pieces("encoder/piece_3/dense/MatMul")
+    'encoder/piece/dense/MatMul'
+    """
+    return _OF_PIECE.sub(PIECE, name, count=1)
+
+
 def scope_of(name: str, depth: int | None = None) -> str:
     """The scope that the op ``name`` lies in, cut to its outermost ``depth`` parts.
 

@@ -18,8 +18,10 @@ from placer.prediction.memory.timelines import predict_memory
 from placer.prediction.metrics import MemoryTimeline
 from placer.prediction.orders.execution_orders import executor_orders, uses_accelerator
 from placer.problem.constraints import ConstraintOptions, Constraints, find_constraints
+from placer.problem.following import free_ops
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.problem.requests import confine
+from placer.solving.following import let_follow
 from placer.solving.orders.memory_order import order_for_memory
 from placer.solving.orders.placed_order import FREE
 
@@ -107,7 +109,8 @@ def build_problem(
     objective: str = "transfer",
     spill: str = "auto",
 ) -> PlacementProblem:
-    """The problem with a few moments of the step at which memory is fullest.
+    """The problem with a few moments of the step at which memory is fullest, in which light ops may
+    follow their neighbours to the host.
 
     Ops and devices are numbered in the order of ``graph.ops`` and ``cluster.devices``.  The
     function is long because every field of the problem is filled in here.
@@ -126,7 +129,7 @@ def build_problem(
     allowed, homeless = _wide_enough(allowed, group, certain, capacity, spill_host, spillable)
     confinement = confine(constraints, number, device_number)
     counted = constraints.counted_on(cluster.host.name)
-    return PlacementProblem(
+    problem = PlacementProblem(
         op_names=names,
         device_names=tuple(device_names),
         host=host,
@@ -165,7 +168,9 @@ def build_problem(
         colocation=confinement.colocation,
         working_set_bytes=certain,
         counted=tuple(name in counted for name in names),
+        may_follow=tuple(number[name] for name in free_ops(graph, costs, constraints)),
     )
+    return let_follow(problem)
 
 
 def _certain_width(op: Op, widths: Mapping[str, int]) -> int:

@@ -16,6 +16,7 @@ from placer.graph.op_graph import Op, OpGraph, Variable
 from placer.graph.op_types import READ_VARIABLE
 from placer.graph.tensor_names import split_tensor
 from placer.pipeline.formulation import constraints_of
+from placer.pipeline.left_over import count_left_over, summed_bytes
 from placer.pipeline.placement import place_workload
 from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
 from placer.pipeline.workload import Workload, require_known_shapes
@@ -102,6 +103,8 @@ def _model_facts(extraction: Extraction, costs: Mapping[str, OpCost]) -> ModelFa
         unsized_variable_count=counts.count(None),
         parameter_count=sum(count or 0 for count in counts),
         parameter_bytes=_parameter_bytes(graph, costs),
+        output_bytes=summed_bytes((tensor for _, tensor in extraction.outputs), graph),
+        left_over=count_left_over(extraction),
     )
 
 

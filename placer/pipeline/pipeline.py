@@ -13,6 +13,7 @@ from placer.pipeline.model_report import analyse, predict_together, with_placeme
 from placer.pipeline.placement import find_placement, predict_solution, with_conflict
 from placer.pipeline.preparation import decide_strategy, needs_trials, place_in_parts, prepare
 from placer.pipeline.solved_plan import assemble_plan
+from placer.pipeline.undivided import warn_if_slower
 from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
 from placer.plan.report import Report
@@ -41,7 +42,7 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
     """
     wanted = decide_strategy(devices, read_options(options))
     if needs_trials(wanted):
-        return place_in_parts(source, devices, wanted)
+        return warn_if_slower(place_in_parts(source, devices, wanted), source, devices, wanted)
     workload = prepare(source, devices, wanted)  # the flat graph, its costs, the cluster
     deadline = time.monotonic() + wanted.time_limit
     formulation = formulate(workload)  # constraints, and the problem in numbers
@@ -50,6 +51,7 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
     plan = assemble_plan(formulation, solution, predicted)
     plan = with_conflict(plan, solution, deadline)
     plan = with_fixes(plan, workload, devices, deadline)
+    plan = warn_if_slower(plan, source, devices, wanted)
     return replace(plan, request=describe_request(devices, wanted))
 
 

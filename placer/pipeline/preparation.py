@@ -41,7 +41,8 @@ def decide_strategy(devices: str | Path, wanted: Options) -> Options:
     """
     if wanted.strategy is None:
         return wanted
-    asked = with_default_parts(read_strategy(wanted.strategy), read_cluster(devices, wanted))
+    asked = read_strategy(wanted.strategy)
+    asked = with_default_parts(asked, read_cluster(devices, wanted), wanted.batch_size)
     balanced = asked.kind == PIPELINE and wanted.objective == "transfer"
     objective = "throughput" if balanced else wanted.objective
     return replace(wanted, strategy=str(asked), objective=objective)

@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 
 from cost_models.byte_sizes import format_bytes
-from cost_models.devices import Cluster
+from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
 from placer import __version__
 from placer.graph.program_source import Warning_
 from placer.pipeline.formulation import Formulation
+from placer.pipeline.left_over import left_over_warnings
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, PlanWarning, SolverAnswer
 from placer.prediction.metrics import Metrics
+from placer.solving.following import followers_of
 from placer.solving.solution import Solution
 
 _OPS_PER_WARNING = 20
@@ -28,10 +30,11 @@ def assemble_plan(
     workload, extraction = formulation.workload, formulation.workload.extraction
     ops = workload.graph.ops.values()
     placement, metrics = (predicted.placement, predicted.metrics) if predicted else ({}, None)
+    followers = _followers(formulation, solution)
     return Plan(
         model=extraction.model.copy(),
         bindings=extraction.bindings.copy(),
-        devices=tuple(_devices(formulation, predicted)),
+        devices=tuple(_devices(formulation, predicted, frozenset(followers))),
         placement=placement,
         variables={v.name: placement[v.handle] for v in workload.graph.variables}
         if placement
@@ -42,17 +45,27 @@ def assemble_plan(
         metrics=plan_metrics(metrics) if metrics else PlanMetrics(),
         solver=_answer(formulation, solution),
         unmodelled=dict(Counter(op.op_type for op in ops if workload.costs[op.name].unmodelled)),
-        warnings=tuple(_warnings(formulation, solution)),
+        warnings=tuple(_warnings(formulation, solution, predicted)),
         conflict=solution.conflict,
         control_edges=predicted.control_edges if predicted else (),
+        followers=followers,
         tensorflow_version=extraction.tensorflow_version,
         tool_version=__version__,
         step=predicted.step if predicted else None,
     )
 
 
+def _followers(formulation: Formulation, solution: Solution) -> tuple[str, ...]:
+    """The ops that sit on the host beside its ops, and are not spilled."""
+    if solution.device_of is None:
+        return ()
+    problem = formulation.problem
+    found = followers_of(problem, solution.device_of)
+    return tuple(name for op, name in enumerate(problem.op_names) if op in found)
+
+
 def _devices(
-    formulation: Formulation, predicted: PredictedPlacement | None
+    formulation: Formulation, predicted: PredictedPlacement | None, followers: frozenset[str]
 ) -> Iterator[PlannedDevice]:
     cluster = formulation.workload.cluster
     for device in cluster.devices:
@@ -83,19 +96,23 @@ def _devices(
             peak_memory_bytes=peak.high_bytes,
             peak_expected_bytes=peak.expected_bytes,
             peak_low_bytes=peak.low_bytes,
-            spilled_bytes=_spilled_bytes(formulation, predicted.placement) if is_host else 0,
+            spilled_bytes=_spilled_bytes(formulation, predicted.placement, followers)
+            if is_host
+            else 0,
             busy_seconds=metrics.schedule.busy_seconds[device.name],
         )
 
 
-def _spilled_bytes(formulation: Formulation, placement: Mapping[str, str]) -> int:
+def _spilled_bytes(
+    formulation: Formulation, placement: Mapping[str, str], followers: frozenset[str]
+) -> int:
     """Resident bytes of groups that sit on a device they use only when spilled."""
     costs, constraints = formulation.workload.costs, formulation.constraints
     return sum(
         costs[op].persistent_bytes
         for group, devices in zip(constraints.groups, constraints.group_devices, strict=True)
         for op in group.ops
-        if devices and placement[op] not in devices
+        if devices and placement[op] not in devices and op not in followers
     )
 
 
@@ -141,9 +158,13 @@ def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
             yield "cap_over_card", message, ()
 
 
-def _warnings(formulation: Formulation, solution: Solution) -> Iterator[PlanWarning]:
+def _warnings(
+    formulation: Formulation, solution: Solution, predicted: PredictedPlacement | None
+) -> Iterator[PlanWarning]:
     extraction = formulation.workload.extraction
     found = [*extraction.warnings, *formulation.constraints.warnings]
+    found += left_over_warnings(extraction)
+    found += _assumptions(formulation.workload.cluster, predicted)
     if extraction.unknown:
         message = "the shapes of these tensors are unknown; their bytes are not counted"
         found.append(("unknown_shape", message, extraction.unknown))
@@ -152,3 +173,29 @@ def _warnings(formulation: Formulation, solution: Solution) -> Iterator[PlanWarn
     for code, message, ops in found:
         first = tuple(ops[:_OPS_PER_WARNING])
         yield PlanWarning(code=code, message=message, count=max(1, len(ops)), ops=first)
+
+
+def _assumptions(
+    cluster: Cluster, predicted: PredictedPlacement | None
+) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """What nobody said of the devices, and what is taken for it."""
+    ample = [device.name for device in cluster.devices if device.is_ample]
+    if ample:
+        peaks = predicted.metrics.peaks if predicted else {}
+        sizes = [
+            f"{name} ({format_bytes(peaks[name].high_bytes)})" if name in peaks else name
+            for name in ample
+        ]
+        message = (
+            f"the devices are not this machine's, and {', '.join(sizes)} is taken to have as much "
+            f"memory as it needs: CPU:64GiB in --devices, or the cluster file, says how much it has"
+        )
+        yield "assumed_host", message, ()
+    if pairs := cluster.assumed_links:
+        link = ASSUMED_NETWORK_LINK
+        message = (
+            f"nobody said how fast the network between the machines is: {link.bandwidth / 1e9:g} "
+            f"GB/s and {link.latency * 1e6:g} us are assumed between {pairs[0][0]} and "
+            f"{pairs[0][1]} and every such pair; [network_link] in the cluster file says it"
+        )
+        yield "assumed_network", message, ()

@@ -40,8 +40,9 @@ class Plan(Page):
 
     ``placement`` maps every op of the flat graph to a device name, ``variables`` every variable.
     ``control_edges`` are pairs of ops, the second of which waits for the first: they keep memory
-    low (:mod:`placer.solving.orders.memory_order`).
-    ``gate`` is the verdict of the gates that were asked for.
+    low, or the pieces of a batch in a pipeline (:mod:`placer.solving.orders`).
+    ``followers`` are the ops that are on the host beside its ops, and are not spilled
+    (:mod:`placer.solving.following`).  ``gate`` is the verdict of the gates that were asked for.
     ``request`` are the options that the plan was made with, as far as JSON holds them.
     ``step`` predicts one step op by op, for pictures; a plan out of a file has none.
     """
@@ -58,6 +59,7 @@ class Plan(Page):
     warnings: tuple[PlanWarning, ...] = ()
     conflict: Conflict | None = None
     control_edges: tuple[tuple[str, str], ...] = ()
+    followers: tuple[str, ...] = ()
     request: Mapping[str, Any] = field(default_factory=dict)
     gate: GateVerdict | None = None
     tensorflow_version: str = ""
@@ -157,6 +159,7 @@ class Plan(Page):
             data["gate"] = GateVerdict.read(data["gate"])
         edges = data.get("control_edges", ())
         data["control_edges"] = tuple((before, after) for before, after in edges)
+        data["followers"] = tuple(data.get("followers", ()))
         plan = cls(**data)
         plan._check_devices(source)
         return plan

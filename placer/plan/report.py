@@ -29,6 +29,30 @@ class InputFacts:
     of: str = ""
 
 
+LEFT_OVER_WORDS: Mapping[str, str] = {
+    "gradient": "gradients",
+    "debug": "summaries and checks",
+    "unfed": "into which nothing goes that is fed",
+    "unreturned": "that the function does not return",
+    "further": "further results of loops and branches",
+    "inside": "values that the model goes on computing with",
+}
+"""What sinks are left over, by reason (:mod:`placer.extraction.reading.left_over`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOverSinks:
+    """Sinks that run and are not fetched, for one ``reason`` (a key of :data:`LEFT_OVER_WORDS`).
+
+    ``bytes`` is what fetching them would send, ``None`` where that is not known.
+    """
+
+    reason: str
+    count: int
+    bytes: int | None
+    examples: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """What the model is.
@@ -37,6 +61,8 @@ class ModelFacts:
     the file, functions included.  ``function_count`` are bodies of loops and branches.
     ``parameter_count`` are the elements of all variables whose shape is known;
     ``unsized_variable_count`` are the others.  ``parameter_bytes`` are by dtype.
+    ``output_bytes`` is what fetching the ``outputs`` takes (``None`` where that is not known);
+    ``left_over`` are sinks that are no outputs, where nobody said which are.
     """
 
     format: str
@@ -55,6 +81,8 @@ class ModelFacts:
     unsized_variable_count: int
     parameter_count: int
     parameter_bytes: Mapping[str, int]
+    output_bytes: int | None = None
+    left_over: tuple[LeftOverSinks, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 Sources of constraints, strongest first: fed values arrive on the host; pins of the user; kernels
 that TensorFlow does not have for a device; device strings in the graph; colocation groups, which
 spread each of these to every member.  An op that has a GPU kernel stays off the CPU unless one of
-them sends it there (or the solver spills it).
+them sends it there, it follows its neighbours (:mod:`placer.solving.following`), or the solver
+spills it.
 """
 
 from __future__ import annotations

@@ -84,6 +84,11 @@ class PlacementProblem:
     it busy (empty: one, and yes).  With ``multicast`` a sender pays for the dearest receiver of a
     tensor only; TensorFlow sends to each in turn.
 
+    ``followers`` are ops, in whole groups, that have the host in ``allowed`` because they follow
+    what is there in every placement (:mod:`placer.solving.following`); ``may_follow`` are others,
+    which spill if they are there: they count as followers if they keep the rule beside what else
+    is spilled.
+
     Why an op is confined, for :mod:`placer.solving.conflicts.conflict` (``allowed`` and ``group``
     have all of it in them already, and every field may be empty): ``requests`` are what could be
     dropped; ``unconfined`` maps ops to the devices that they could use if nobody had asked for
@@ -120,6 +125,8 @@ class PlacementProblem:
     working_set_bytes: tuple[int, ...] = ()
     counted: tuple[bool, ...] = ()
     spill_allowance_bytes: int | None = None
+    followers: tuple[int, ...] = ()
+    may_follow: tuple[int, ...] = ()
 
     def spill_bytes(self) -> tuple[int, ...]:
         """Per op, what it takes of a spill allowance when it is on the host: its footprint if it is
@@ -206,6 +213,7 @@ def _check_numbers(problem: PlacementProblem) -> None:
     if min(sizes, default=0) < 0:
         raise UsageError(f"a size is {min(sizes)} bytes; sizes cannot be negative")
     _check_known("a moment names op", chain.from_iterable(problem.live_bytes), ops)
+    _check_known("may_follow or followers name op", (*problem.may_follow, *problem.followers), ops)
 
 
 def _check_known(what: str, numbers: Iterable[int], known: range) -> None:
@@ -258,7 +266,7 @@ def from_json(text: str) -> PlacementProblem:
     )
     for name in ("op_names", "device_names"):
         _require(str, name, data[name])
-    for name in ("group", "colocation", "capacity_bytes"):
+    for name in ("group", "colocation", "capacity_bytes", "followers", "may_follow"):
         _require(int, name, data.get(name, ()))
     for row in data.get("requests", ()):
         _require(int, "a request", [*row.get("ops", ()), *row.get("devices", ())])

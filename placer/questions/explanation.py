@@ -27,6 +27,13 @@ from placer.problem.constraints import Constraints
 CHOSEN = "chosen"
 SPILLED = "spilled"
 COLOCATED = "colocated"
+FOLLOWS = "follows"
+
+_FOLLOWING = (
+    "it follows its neighbours on {device} and is not spilled: on an accelerator, it and the ops "
+    "that follow with it would send more bytes and be no faster, what they take and what sending "
+    'takes together ("Following" in docs/formulation.md)'
+)
 
 _CLOSE_NAMES = 3
 
@@ -54,7 +61,8 @@ class OpExplanation(Summarised):
 
     ``code`` is ``fed``, ``pinned``, ``host_only_kernel`` or ``device_string`` (the op itself is
     bound, ``reason`` says how), ``colocated`` (a member of its group is: ``binding_op``),
-    ``spilled``, or ``chosen`` by the solver.  ``allowed`` are the devices of its group, spilling
+    ``spilled``, ``follows`` (on the host beside its ops, see :mod:`placer.solving.following`), or
+    ``chosen`` by the solver.  ``allowed`` are the devices of its group, spilling
     aside; ``group_ops`` its members, largest resident bytes first, and ``group_reasons`` what
     holds them together.  ``received`` and ``sent`` are its rows among the plan's transfers.
     """
@@ -113,7 +121,8 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
     members = constraints.groups[group]
     graph, costs = workload.graph, workload.costs
     device = plan.placement[op]
-    code, reason, binding = _reason(op, device, group, constraints)
+    follows = op in plan.followers
+    code, reason, binding = _reason(op, device, group, constraints, follows)
     readers = set(graph.ops[op].inputs)
     outputs = set(graph.output_names[op])
     return OpExplanation(
@@ -123,7 +132,7 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
         code=code,
         reason=reason,
         binding_op=binding,
-        allowed=constraints.group_devices[group],
+        allowed=(*constraints.group_devices[group], *([device] if follows else [])),
         group_ops=tuple(sorted(members.ops, key=lambda o: -costs[o].persistent_bytes)),
         group_reasons=members.reasons,
         resident_bytes=sum(costs[member].persistent_bytes for member in members.ops),
@@ -140,8 +149,9 @@ def explain_plan(
     :func:`explain_op`."""
     workload = reopen(plan, source, **changes)
     constraints = constraints_of(workload)
+    followers = frozenset(plan.followers)
     codes = {
-        op: _reason(op, plan.placement[op], number, constraints)[0]
+        op: _reason(op, plan.placement[op], number, constraints, op in followers)[0]
         for number, members in enumerate(constraints.groups)
         for op in members.ops
     }
@@ -199,12 +209,16 @@ def _known_op(plan: Plan, name: str) -> str:
     raise UsageError(f"the plan places {len(plan.placement):,} ops, none of them {name!r}{hint}")
 
 
-def _reason(op: str, device: str, group: int, constraints: Constraints) -> tuple[str, str, str]:
+def _reason(
+    op: str, device: str, group: int, constraints: Constraints, follows: bool
+) -> tuple[str, str, str]:
     """Code, sentence, and the other member of the group that binds the op, if one does."""
     own = constraints.restrictions[op]
     allowed = constraints.group_devices[group]
     if own.code:
         return own.code, own.reason, ""
+    if follows:
+        return FOLLOWS, _FOLLOWING.format(device=device), ""
     if device not in allowed and constraints.spillable[group]:
         return SPILLED, "the accelerators cannot hold everything, so it went to the host", ""
     for member in constraints.groups[group].ops:
@@ -254,7 +268,10 @@ def _refusal(members: Sequence[str], device: str, constraints: Constraints) -> s
         restriction = constraints.restrictions[member]
         if restriction.code and device not in restriction.devices:
             return f"{member}: {restriction.reason}" if len(members) > 1 else restriction.reason
-    return "it has a GPU kernel, and stays off the CPU unless it is pinned there or must spill"
+    return (
+        "it has a GPU kernel, and stays off the CPU unless it is pinned there, must spill, or "
+        "follows its neighbours"
+    )
 
 
 def _crossings(

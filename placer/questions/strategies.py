@@ -1,11 +1,10 @@
 """Ways to run one program on several devices, side by side, by prediction.
 
-A strategy that runs the batch in parts is predicted from the placement of one part; where towers
-have equal devices, one of them is placed.  (``placer place --strategy`` builds the whole: rows from
+Towers, hybrids and micro-batches are predicted from the placement of one part; where towers have
+equal devices, one of them is placed.  (``placer place --strategy`` builds the whole: all rows from
 that would take three times as long, see ``benchmarks/strategies``.)  With B examples, N parts, D
-accelerators, s(b) the predicted step of b examples, w(b) the busiest device's work in it, p(b) its
-peak, r the resident bytes of a device and h the time in which the host divides the inputs and joins
-the outputs:
+accelerators, s(b) the predicted step of b examples, p(b) its peak and h the time in which the host
+divides the inputs and joins the outputs:
 
 - *one placement*: s(B), p(B).
 - *towers*, one per accelerator: h + the largest s(B/D) of one accelerator, or the time in which it
@@ -13,10 +12,9 @@ the outputs:
 - *hybrid*, R towers of D/R accelerators: the same of s(B/R) on those, each of which receives its
   share of the variables.
 - *micro-batches*: h + N s(B/N); p(B/N).
-- *pipeline*, D pieces in flight: h + s(B/N) + (N - 1) w(B/N), the time of a pipeline whose slowest
-  stage is always busy; r + D (p(B/N) - r), as many pieces' activations as are in flight.
+- *pipeline*: what is built, and predicted of it.  No formula knows its stages.
 
-The tests hold these formulas against the predictions for what is built.
+The tests hold the formulas against the predictions for what is built.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from placer.errors import UsageError
 from placer.extraction.divisibility.batch_axis import require_apart
 from placer.graph.program_source import ModelSource
 from placer.pipeline.placement import place_workload
-from placer.pipeline.preparation import prepare
+from placer.pipeline.preparation import decide_strategy, prepare, try_placing
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan, over_caps
 from placer.plan.request import Keywords, Options, read_options, takes_options
@@ -42,13 +40,12 @@ from placer.prediction.memory.roles import is_update_type
 from placer.strategies.requests import (
     HYBRID,
     MICRO_BATCHES,
-    PIECES_PER_STAGE,
     PIPELINE,
     TOWERS,
     StrategyRequest,
     equal_groups,
     group_alone,
-    part_devices,
+    read_strategy,
     tower_groups,
 )
 
@@ -120,6 +117,7 @@ def compare_strategies(
     rows, undivided = [_one_placement(batch)], _undivided(batch)
     if not undivided:
         rows += _divided_rows(batch)
+    rows = [_told_if_slower(row, rows[0]) for row in rows]
     fitting = [row for row in rows if row.fits]
     best = max(fitting, key=lambda row: row.samples_per_second or 0.0, default=None)
     return StrategyComparison(
@@ -224,9 +222,16 @@ def _one_placement(batch: _Batch) -> StrategyRow:
     return _in_turn(batch, row, "step-time")
 
 
+def _told_if_slower(row: StrategyRow, whole: StrategyRow) -> StrategyRow:
+    """``row``, with a note if it takes longer than the ``whole`` batch, which fits."""
+    if not whole.fits or (row.step_seconds or 0.0) <= (whole.step_seconds or 0.0):
+        return row
+    return replace(row, note=f"slower than {whole.name}")
+
+
 def _divided_rows(batch: _Batch) -> Iterator[StrategyRow]:
     """All that divide the batch, as many as its size and the devices allow."""
-    count = len(part_devices(batch.cluster))
+    count = len(batch.cluster.workers)
     if count > 1:
         yield _side_by_side(batch, StrategyRequest(kind=TOWERS, parts=count))
     for towers in equal_groups(count):
@@ -235,10 +240,21 @@ def _divided_rows(batch: _Batch) -> Iterator[StrategyRow]:
         if pieces <= batch.size:
             asked = StrategyRequest(kind=MICRO_BATCHES, parts=pieces)
             yield _in_turn(batch, batch.divided(asked, in_flight=1), "transfer")
-    pieces = PIECES_PER_STAGE * count
-    if count > 1 and pieces <= batch.size:
-        asked = StrategyRequest(kind=PIPELINE, parts=pieces)
-        yield _in_turn(batch, batch.divided(asked, in_flight=count), "throughput")
+    if count > 1:
+        yield _pipeline(batch)
+
+
+def _pipeline(batch: _Batch) -> StrategyRow:
+    """What ``placer place --strategy pipeline`` builds."""
+    wanted = decide_strategy(batch.devices, replace(batch.wanted, strategy=PIPELINE))
+    plan = try_placing(batch.source, batch.devices, wanted)
+    asked = read_strategy(wanted.strategy or PIPELINE)
+    division = plan.model.get("division")
+    row = batch.divided(asked, in_flight=division["in_flight"] if division else 1)
+    step, transfer_bytes = plan.metrics.step_seconds, plan.metrics.transfer_bytes
+    if step is None or transfer_bytes is None:
+        return replace(row, note="no placement was found")
+    return batch.measured(row, step, transfer_bytes, plan.peak_bytes)
 
 
 def _side_by_side(batch: _Batch, asked: StrategyRequest) -> StrategyRow:
@@ -300,22 +316,15 @@ def _receive_seconds(
 
 
 def _in_turn(batch: _Batch, row: StrategyRow, objective: str) -> StrategyRow:
-    """Parts one after the other through one placement, ``in_flight`` of them on their way."""
+    """Parts one after the other through one placement."""
     plan = batch.place(row.part_size, objective)
-    metrics, peaks = plan.metrics, plan.peak_bytes
-    step, busiest = metrics.step_seconds, metrics.bottleneck_seconds
-    if step is None or busiest is None or metrics.transfer_bytes is None:
+    step, transfer_bytes = plan.metrics.step_seconds, plan.metrics.transfer_bytes
+    if step is None or transfer_bytes is None:
         return replace(row, note=f"no placement of {row.part_size} examples was found")
-    step = step + (row.parts - 1) * busiest if row.in_flight > 1 else row.parts * step
-    if row.in_flight > 1:
-        resident = {device.name: device.resident_bytes or 0 for device in plan.devices}
-        peaks = {
-            name: resident[name] + row.in_flight * max(0, peak - resident[name])
-            for name, peak in peaks.items()
-        }
+    step *= row.parts
     if row.parts > 1:
         step += _divide_seconds(batch.whole)
-    return batch.measured(row, step, row.parts * metrics.transfer_bytes, peaks)
+    return batch.measured(row, step, row.parts * transfer_bytes, plan.peak_bytes)
 
 
 def _divide_seconds(workload: Workload) -> float:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from cost_models.byte_sizes import AMPLE_BYTES
+
 _CALLS = re.compile(r"^((Stateful)?PartitionedCall(_\d+)?/)+")
 _SECONDS_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
@@ -89,8 +91,15 @@ def drop_calls(name: str) -> str:
     return _CALLS.sub("…/", name)
 
 
+def format_cap(cap_bytes: int | None) -> str:
+    """A cap in words: that of a host whose memory nobody gave is ``"as needed"``."""
+    return "as needed" if cap_bytes == AMPLE_BYTES else format_bytes(cap_bytes)
+
+
 def share_of_cap(peak_bytes: int | None, cap_bytes: int) -> str:
-    """The share of a cap that a peak takes, ``"-"`` where nothing was placed."""
+    """The share of a cap that a peak takes, ``"-"`` where nothing was placed or there is no cap."""
+    if cap_bytes == AMPLE_BYTES:
+        return "-"
     return known(peak_bytes, lambda peak: format_share(peak, cap_bytes))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from placer.errors import UsageError
+from placer.graph.name_scopes import PIECE
 from placer.strategies.batches import count_examples, split_batch, split_sizes
 from placer.strategies.gradients import Pairs, average_gradients
 from placer.strategies.parts import (
@@ -109,5 +110,5 @@ def _piece(ended: Sequence[Any], in_flight: int) -> Iterator[None]:
     before = ended[len(ended) - in_flight] if len(ended) >= in_flight else ()
     values = tf.nest.flatten(before, expand_composites=True)
     tensors = [value for value in values if isinstance(value, tf.Tensor)]
-    with tf.name_scope(f"piece_{len(ended)}"), tf.control_dependencies(tensors):
+    with tf.name_scope(f"{PIECE}_{len(ended)}"), tf.control_dependencies(tensors):
         yield

@@ -4,8 +4,8 @@ devices, and which number of parts is best.  Parts that take turns are also call
 - ``micro-batches:N``: N parts one after the other; ``micro-batches`` alone, or ``:auto``, as few as
   fit the caps.
 - ``towers:N``: N parts side by side, each on an accelerator of its own (by default on all).
-- ``pipeline:N``: the layers in stages on all accelerators, N parts through them, as many in flight
-  as there are stages (by default four parts per stage).
+- ``pipeline:N``: the layers in stages on all accelerators, N parts through them, one more in flight
+  than there are stages, as one is under way between two (by default four parts per stage).
 - ``hybrid:R``: R towers, each on as many accelerators as there are for it (by default what is
   predicted to be fastest).
 """
@@ -54,12 +54,17 @@ def read_strategy(text: str) -> StrategyRequest:
     return StrategyRequest(kind=kind, parts=None if automatic else int(count))
 
 
-def with_default_parts(asked: StrategyRequest, cluster: Cluster) -> StrategyRequest:
-    """``asked`` with the number of parts that it makes on ``cluster``, unless trials show it."""
+def with_default_parts(
+    asked: StrategyRequest, cluster: Cluster, examples: int | None
+) -> StrategyRequest:
+    """``asked`` with the number of parts that it makes of so many ``examples`` on ``cluster``,
+    unless trials show it."""
     if asked.parts is not None or tries_several(asked):
         return asked
-    count = len(part_devices(cluster))
-    return replace(asked, parts=PIECES_PER_STAGE * count if asked.kind == PIPELINE else count)
+    count = len(cluster.workers)
+    if asked.kind == PIPELINE:
+        count = min(PIECES_PER_STAGE * count, examples or PIECES_PER_STAGE * count)
+    return replace(asked, parts=count)
 
 
 def choose_plan(
@@ -74,7 +79,7 @@ def choose_plan(
     if asked.kind == MICRO_BATCHES:
         most = min(examples or MOST_PARTS, MOST_PARTS)
         return fewest_parts(lambda parts: attempt(f"{MICRO_BATCHES}:{parts}"), most)[1]
-    plans = [attempt(f"{HYBRID}:{parts}") for parts in hybrid_towers(len(part_devices(cluster)))]
+    plans = [attempt(f"{HYBRID}:{parts}") for parts in hybrid_towers(len(cluster.workers))]
     return min(plans, key=lambda plan: (not plan.fits, _step_seconds(plan)))
 
 
@@ -142,7 +147,7 @@ def tower_groups(asked: StrategyRequest, cluster: Cluster) -> list[list[str]]:
 
     Raises :class:`UsageError` if there are not as many.
     """
-    names, parts = part_devices(cluster), asked.parts or 0
+    names, parts = cluster.workers, asked.parts or 0
     if asked.kind == HYBRID and parts not in hybrid_towers(len(names)):
         known = ", ".join(f"hybrid:{number}" for number in hybrid_towers(len(names)))
         raise UsageError(
@@ -156,7 +161,7 @@ def tower_groups(asked: StrategyRequest, cluster: Cluster) -> list[list[str]]:
             f"name more, or use --strategy micro-batches"
         )
     size = len(names) // parts if asked.kind == HYBRID else 1
-    return [names[number * size : (number + 1) * size] for number in range(parts)]
+    return [list(names[number * size : (number + 1) * size]) for number in range(parts)]
 
 
 def group_alone(cluster: Cluster, group: Collection[str]) -> Cluster:
@@ -172,7 +177,7 @@ def division_of(
 
     ``stages`` is the placement of one part on the first of the groups of a hybrid.
     """
-    accelerators, parts = part_devices(cluster), asked.parts or 1
+    accelerators, parts = cluster.workers, asked.parts or 1
     if asked.kind in (TOWERS, HYBRID):
         groups = tower_groups(asked, cluster)
         if stages is None:
@@ -186,11 +191,5 @@ def division_of(
             f"--strategy {asked} needs two accelerators or more, one for each stage; --devices has "
             f"{len(accelerators)}: name more, or use --strategy micro-batches"
         )
-    in_flight = len(accelerators) if asked.kind == PIPELINE else 1
+    in_flight = len(accelerators) + 1 if asked.kind == PIPELINE else 1
     return Division(parts=parts, in_flight=in_flight) if parts > 1 else None
-
-
-def part_devices(cluster: Cluster) -> list[str]:
-    """The devices that parts of a batch run on: the accelerators, or all if there is none."""
-    found = [device.name for device in cluster.devices if device.type != "CPU"]
-    return found or [device.name for device in cluster.devices]

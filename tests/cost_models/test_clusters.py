@@ -2,9 +2,17 @@ import os
 
 import pytest
 
+from cost_models.byte_sizes import AMPLE_BYTES
 from cost_models.cluster_files import cluster_toml
 from cost_models.clusters import parse_cluster
-from cost_models.devices import Link, preset, presets
+from cost_models.devices import (
+    ASSUMED_NETWORK_LINK,
+    Cluster,
+    Link,
+    accelerator_count,
+    preset,
+    presets,
+)
 
 GIB = 1024**3
 
@@ -26,10 +34,38 @@ def test_presets_are_counted_and_numbered():
     assert [device.type for device in cluster.devices] == ["GPU", "GPU", "CPU"]
 
 
-def test_the_host_is_added_with_the_memory_of_this_machine():
+@pytest.fixture
+def two_gpus(monkeypatch):
+    """A machine that has two accelerators."""
+    monkeypatch.setattr("cost_models.clusters.accelerator_count", lambda: 2)
+
+
+@pytest.mark.parametrize("spec", ["2xt4", "GPU:0:1GiB", "CPU:0,CPU:1"])
+def test_devices_of_this_machine_have_its_host(spec, two_gpus):
     """A spec without a CPU gets CPU:0 with the physical memory that the system states."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert memory(parse_cluster("4xt4"))["CPU:0"] == machine
+    assert memory(parse_cluster(spec))["CPU:0"] == machine
+
+
+@pytest.mark.parametrize("spec", ["4xt4", "/job:worker/task:0/device:GPU:0=1GiB"])
+def test_devices_of_other_machines_have_a_host_as_large_as_needed(spec, two_gpus):
+    """More accelerators than are here, or devices of a job: this machine's memory says nothing."""
+    host = parse_cluster(spec).host
+    assert host.is_ample
+    assert host.memory_limit_bytes == AMPLE_BYTES
+    given = parse_cluster(f"{spec},CPU:64GiB").host
+    assert not given.is_ample
+    assert given.memory_limit_bytes == 64 * GIB
+    assert memory(parse_cluster(spec, {"cpu": "1GiB"}))["CPU:0"] == GIB
+
+
+def test_accelerators_are_counted_by_their_device_files(tmp_path, monkeypatch):
+    """``nvidia0`` is one, ``nvidiactl`` and ``nvidia-uvm`` are none."""
+    monkeypatch.setattr("cost_models.devices.Path", lambda _: tmp_path)
+    assert accelerator_count() == 0
+    for name in ("nvidia0", "nvidia11", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    assert accelerator_count() == 2
 
 
 @pytest.mark.parametrize(
@@ -167,11 +203,50 @@ def test_a_cluster_that_is_written_reads_back(tmp_path):
     assert parse_cluster(str(copy)) == cluster
 
 
+TWO_TASKS = """
+[[device]]
+name = "/job:worker/task:0/device:GPU:0"
+memory = "8GiB"
+[[device]]
+name = "/job:worker/task:0/device:GPU:1"
+memory = "8GiB"
+[[device]]
+name = "/job:worker/task:1/device:GPU:0"
+memory = "8GiB"
+"""
+
+
+@pytest.mark.parametrize(
+    ("tables", "inside", "between"),
+    [
+        ("", Cluster(devices=()).default_link, ASSUMED_NETWORK_LINK),
+        ("[network_link]\nbandwidth = 5e9", None, Link(bandwidth=5e9, latency=1e-5)),
+        ("[default_link]\nbandwidth = 5e9", Link(bandwidth=5e9, latency=1e-5), None),
+    ],
+)
+def test_a_network_is_not_taken_for_a_bus(tmp_path, tables, inside, between):
+    """Devices of different tasks have the network link, and it is known whether it was assumed."""
+    path, copy = tmp_path / "cluster.toml", tmp_path / "copy.toml"
+    path.write_text(TWO_TASKS + tables)
+    cluster = parse_cluster(str(path))
+    first, second, third = (
+        f"/job:worker/task:{n}/device:GPU:{m}" for n, m in ((0, 0), (0, 1), (1, 0))
+    )
+    assert cluster.link(first, second) == (inside or Cluster(devices=()).default_link)
+    assert cluster.link(first, third) == cluster.link("CPU:0", third) == (between or inside)
+    of_gpus = [pair for pair in cluster.assumed_links if "CPU:0" not in pair]
+    assert len(cluster.assumed_links) == (10 if not tables else 0)
+    assert len(of_gpus) == (4 if not tables else 0)
+    copy.write_text(cluster_toml(cluster))
+    assert parse_cluster(str(copy)) == cluster
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("[[device]\n", r"not TOML"),
         ("", r"no \[\[device\]\] table"),
+        ("network_link = 1e9", r"one table, \[network_link\]"),
         ("[[devices]]\n", r"unknown key 'devices'"),
         ('[[device]]\nmemory = "1GiB"', r"no name"),
         ('[device]\nname = "GPU:0"', r"two brackets, \[\[device\]\]"),

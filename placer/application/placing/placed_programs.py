@@ -16,6 +16,7 @@ from placer.application.placing.graph_placement import (
     planned_program,
     write_graph_def,
 )
+from placer.application.placing.kept_state import with_state
 from placer.application.placing.placed_function import place_function
 from placer.application.placing.saved_model import (
     META_SUFFIX,
@@ -56,8 +57,9 @@ def apply(
     ``tf.function``, ConcreteFunction or Keras model gives a
     :class:`~placer.application.placing.placed_function.PlacedFunction` whose variables were copied
     to their devices; with ``strict`` TensorFlow may not move its ops elsewhere.  A ``tf.Graph`` or
-    GraphDef gives a GraphDef.  With ``rehearse`` a file or GraphDef names logical CPU devices in
-    place of the plan's accelerators, to run where those are absent.  ``choice`` are ``tag_set``,
+    GraphDef gives a GraphDef, with the initialisers and savers of its state.  With ``rehearse`` a
+    file or GraphDef names logical CPU devices in place of the plan's accelerators, to run where
+    those are absent.  ``choice`` are ``tag_set``,
     ``signature`` and ``outputs`` where they differ from what the plan says.
 
     Ops that TensorFlow would move off their planned devices are logged as warnings; with
@@ -108,7 +110,8 @@ def _apply(
     if out is not None and Path(out).suffix == META_SUFFIX:
         write_placed_meta_graph(program, plan.placement, out, force=force, translate=stand_in)
         return Path(out)
-    placed = place_graph_def(program, plan.placement)
+    chosen = choice_of(plan.model, **choice)
+    placed = place_graph_def(*with_state(source, chosen, program, plan.placement))
     map_graph_devices(placed, stand_in)
     if out is None:
         return placed

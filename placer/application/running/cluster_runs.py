@@ -6,9 +6,11 @@ and ``CPU:0`` of a plan is its host, which feeds and fetches, in sessions and in
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,9 @@ SESSION_HOST = f"/job:{CLIENT_JOB}/task:0/device:CPU:0"
 
 TIME_LIMIT_SECONDS = 60.0
 _PROBE_SECONDS = 2.0
+_CLOSE_SECONDS = 10.0
+
+_LOG = logging.getLogger(__name__)
 
 Addresses = Mapping[str, Mapping[int, str] | Sequence[str]]
 
@@ -143,6 +148,8 @@ class ClusterSession:
         with self.graph.as_default():
             tf.graph_util.import_graph_def(mine, name="")
         self.session = tf.compat.v1.Session(target, self.graph, config)
+        # runs once: at close(), or before the interpreter goes, which no thread may outlive
+        self._end = weakref.finalize(self, _end_session, self.session, self.addresses)
         self._in_time(lambda: require_devices(mine, self.session.list_devices()))
 
     def _in_time(self, call: Callable[[], Any]) -> Any:
@@ -158,13 +165,25 @@ class ClusterSession:
 
     def close(self) -> None:
         """Ends the session; servers that do not answer are not waited for."""
-        threading.Thread(target=self.session.close, daemon=True).start()
+        self._end()
 
     def __enter__(self) -> ClusterSession:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _end_session(session: Any, addresses: Addresses) -> None:
+    """Closes ``session``; returns when it is closed, or cannot be in time.
+
+    A thread that comes back from TensorFlow while the interpreter ends aborts the process, so it is
+    waited for here.  Where a task is gone it does not come back, for minutes.
+    """
+    thread = threading.Thread(target=session.close, daemon=True)
+    thread.start()
+    if not silent_tasks(addresses):
+        thread.join(_CLOSE_SECONDS)
 
 
 _masters: list[Any] = []
@@ -218,7 +237,25 @@ def require_devices(graph_def: Any, present: Iterable[Any]) -> None:
 def serve_task(
     addresses: str | os.PathLike[str] | Addresses, job: str, task: int, *, cpu_count: int = 1
 ) -> None:
-    """Runs the server of one task until the process is ended."""
+    """Runs the server of one task until the process is ended; logs where it serves.
+
+    Raises :class:`UsageError` for a task that ``addresses`` do not name, :class:`ClusterError` if
+    its address is taken or cannot be had.
+    """
+    known = read_addresses(addresses)
+    if task not in known.get(job, {}):
+        named = ", ".join(f"/job:{j}/task:{t}" for j, tasks in known.items() for t in tasks)
+        raise UsageError(f"/job:{job}/task:{task} is no task of the cluster, which has {named}")
+    where = f"/job:{job}/task:{task} at {known[job][task]}"
+    if not silent_tasks({job: {task: known[job][task]}}):  # a second server would share its port
+        raise ClusterError(f"{where} cannot be served: a server answers there already")
     config = tf.compat.v1.ConfigProto(device_count={"CPU": cpu_count})
-    cluster = tf.train.ClusterSpec(read_addresses(addresses))
-    tf.distribute.Server(cluster, job_name=job, task_index=task, config=config).join()
+    cluster = tf.train.ClusterSpec(known)
+    try:
+        server = tf.distribute.Server(cluster, job_name=job, task_index=task, config=config)
+    except tf.errors.OpError as error:
+        raise ClusterError(
+            f"{where} cannot be served: {error.message}; the port may be taken"
+        ) from error
+    _LOG.warning("serving %s, until this process is ended", where)  # shown unless configured away
+    server.join()

@@ -128,14 +128,19 @@ class ModelFile:
         eager = self.is_eager
         tensors = {item.key: item.tensor for item in self.program.inputs}
         flat = self.is_saved_model or not self.applied
+        # sinks that are left over run in both copies, and are fetched from neither
+        fetched = {key for key, _ in self.program.outputs}
+        fetches = tuple((key, t) for key, t in self.raw.outputs if key in fetched)
+        left_over = (op_of(t) for key, t in self.raw.outputs if key not in fetched)
+        targets = (*self.raw.targets, *dict.fromkeys(left_over))
         return RunRequest(
             kind=self._kind,
             programs=(str(folder / "unplaced"), str(folder / "placed")),
             inputs=inputs if eager else {tensors[key]: value for key, value in inputs.items()},
             tags=self.program.tags,
             signature=self.program.signature,
-            fetches=(self.raw.outputs, self.raw.outputs if flat else self.program.outputs),
-            targets=(self.raw.targets, self.raw.targets if flat else self.program.targets),
+            fetches=(fetches, fetches if flat else self.program.outputs),
+            targets=(targets, targets if flat else self.program.targets),
         )
 
     def _runtime_names(self) -> RuntimeNames:

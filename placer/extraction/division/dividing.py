@@ -109,7 +109,6 @@ class _Divider:
                 if name in self.origins and name not in self.batched
             },
             division=self.division,
-            twins=() if self.division.is_apart else self._twins(),
         )
 
     def _batched(self) -> set[str]:
@@ -297,12 +296,6 @@ class _Divider:
 
     def _dtype(self, name: str, output: int) -> int:
         return dtype_number(self.types.of(f"{name}:{output}").dtype)
-
-    def _twins(self) -> tuple[tuple[str, ...], ...]:
-        """The copies of each op, which share a device where the parts ask for none."""
-        numbers = range(self.division.parts)
-        names = (name for name in self.nodes if name in self.batched)
-        return tuple(tuple(self._part_name(name, n) for n in numbers) for name in names)
 
 
 def _read(node: Any) -> set[str]:

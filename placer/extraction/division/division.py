@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from placer.graph.name_scopes import PIECE
 from placer.graph.program_source import DivisionFacts
 
-PIECE, TOWER = "piece", "tower"
+TOWER = "tower"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -119,7 +119,7 @@ class FlatProgram(Program):
     program made out of another one has none.  ``stored_shapes`` keeps the ``_output_shapes`` that
     the file had (TensorShapeProtos by flat name).  ``ops_in_file`` and ``functions_in_file``
     count what is there, reached or not.  ``division`` is how the batch of the program ``whole``
-    was divided, ``twins`` are the copies of each op that are to share a device.
+    was divided.
     """
 
     origins: Mapping[str, tuple[str, str]]
@@ -133,7 +133,7 @@ class FlatProgram(Program):
     functions_in_file: int = 0
     division: Division | None = None
     whole: FlatProgram | None = None
-    twins: tuple[tuple[str, ...], ...] = ()
+    left_over: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def fed_ops(self) -> frozenset[str]:

@@ -15,7 +15,12 @@ from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import RawProgram
 from placer.extraction.graph_defs.tensorflow_core import import_core
 from placer.extraction.reading.signatures import choose_outputs, read_meta_graph
-from placer.extraction.reading.sinks import Dependencies, default_ends, training_step
+from placer.extraction.reading.sinks import (
+    Dependencies,
+    default_ends,
+    saving_functions,
+    training_step,
+)
 
 
 def has_ops(graph_def: Any) -> bool:
@@ -73,7 +78,7 @@ def read_graph_def(
         wanted, targets = choose_outputs({}, outputs, ops)
     else:
         check_references(ops)
-        graph = Dependencies(ops)
+        graph = Dependencies(ops, saving_functions(graph_def.library))
         import_core()
         wanted, targets = default_ends(graph, OpDefinitions(functions=graph_def.library.function))
     return RawProgram(

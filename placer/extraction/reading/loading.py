@@ -29,6 +29,7 @@ from placer.extraction.graph_defs.protobufs import (
 from placer.extraction.graph_defs.state import find_variables
 from placer.extraction.input_formats import FILE_FORMATS, read_live
 from placer.extraction.reading.composite_inputs import label_by_graph
+from placer.extraction.reading.left_over import find_left_over
 from placer.extraction.reading.sinks import output_count
 from placer.graph.op_types import PLACEHOLDERS
 from placer.graph.program_source import Warning_
@@ -98,6 +99,10 @@ def flatten(raw: RawProgram) -> FlatProgram:
     _check_outputs(inlined, raw, definitions)
     # what is left, described
     captures = {name: raw.captures[name] for name in inlined.origins if name in raw.captures}
+    outputs = [  # without the inputs, which come behind them
+        (key, tensor) for (key, _), tensor in zip(raw.outputs, inlined.outputs, strict=False)
+    ]
+    left_over = _left_over(raw, inlined, outputs)
     found = FlatProgram(
         graph_def=inlined.graph_def,
         origins=inlined.origins,
@@ -105,10 +110,9 @@ def flatten(raw: RawProgram) -> FlatProgram:
         inputs=label_by_graph(
             raw.inputs or tuple(_placeholders(inlined.graph_def, captures)), inlined.graph_def.node
         ),
-        outputs=tuple(  # without the inputs, which come behind them
-            (key, tensor) for (key, _), tensor in zip(raw.outputs, inlined.outputs, strict=False)
-        ),
-        targets=inlined.targets,
+        outputs=tuple((key, tensor) for key, tensor in outputs if tensor not in left_over),
+        targets=(*inlined.targets, *dict.fromkeys(map(op_of, left_over))),
+        left_over=left_over,
         variables=find_variables(inlined.graph_def, raw, captures),
         captures=captures,
         captured_constants=tuple(
@@ -130,6 +134,17 @@ def flatten(raw: RawProgram) -> FlatProgram:
         functions_in_file=len(library),
     )
     return with_reads_before_loops(found, lambda loop: DEVICES_ATTRIBUTE in loop.attr)
+
+
+def _left_over(
+    raw: RawProgram, inlined: InlinedGraph, outputs: Sequence[tuple[str, str]]
+) -> dict[str, str]:
+    """The sinks that are no outputs although nobody said which are, and why."""
+    if not raw.whole:
+        return {}
+    tensors = [tensor for _, tensor in outputs]
+    flat = inlined.graph_def
+    return find_left_over(flat, tensors, inlined.targets, inlined.origins, inlined.call_path)
 
 
 def _check_outputs(inlined: InlinedGraph, raw: RawProgram, definitions: OpDefinitions) -> None:

@@ -3,7 +3,7 @@ savers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from placer.extraction.graph_defs.protobufs import NodeDef
 from placer.extraction.graph_defs.v1_control_flow import NOWHERE, find_contexts
 from placer.graph.op_types import (
     ASSIGNS,
+    CALLS,
     ENTERS,
     PLACEHOLDERS,
     READ_VARIABLE,
@@ -42,15 +43,22 @@ def _kind(op_type: str) -> int:
     return found
 
 
+def _called(node: NodeDef) -> str:
+    """The function that an op calls, if it calls one: its type may be the function's name."""
+    return str(node.attr["f"].func.name if node.op in CALLS else node.op)
+
+
 class Dependencies:
     """The nodes of a graph, and what each depends on, by their references alone; raises
     :class:`ModelError` for a cycle.
 
-    ``above`` has the bits of an op and of everything it depends on, loops included.
+    ``above`` has the bits of an op and of everything it depends on, loops included.  ``saving`` are
+    the functions that save or restore: calls of them are savers.
     """
 
-    def __init__(self, nodes: Mapping[str, NodeDef]) -> None:
+    def __init__(self, nodes: Mapping[str, NodeDef], saving: Collection[str] = ()) -> None:
         self.nodes = nodes
+        self.saving = saving
         self.op_types = {name: node.op for name, node in nodes.items()}
         self.present = frozenset(self.op_types.values())
         self.inputs = {
@@ -64,6 +72,8 @@ class Dependencies:
         """See the class."""
         kinds = {op_type: _kind(op_type) for op_type in self.present}
         found = {name: kinds[op_type] for name, op_type in self.op_types.items()}
+        for name, node in self.nodes.items() if self.saving else ():
+            found[name] |= _SAVER * (_called(node) in self.saving)
         while self._spread(found):
             pass
         return found
@@ -106,9 +116,19 @@ class Dependencies:
         op = self.nodes[name].op
         if op in VARIABLES or op == "Const" or self.is_initialiser(name):
             return True
-        if not self.present.isdisjoint(SAVERS) and self.above[name] & _SAVER:
+        if (self.saving or not self.present.isdisjoint(SAVERS)) and self.above[name] & _SAVER:
             return True
         return op == "Identity" and not self.above[name] & _COMPUTED
+
+
+def state_ops(graph: Dependencies) -> list[str]:
+    """The sinks of a graph that set, save or restore its state."""
+    saves = bool(graph.saving) or not graph.present.isdisjoint(SAVERS)
+    return [
+        name
+        for name in graph.sinks()
+        if graph.is_initialiser(name) or (saves and graph.above[name] & _SAVER)
+    ]
 
 
 def default_ends(
@@ -138,6 +158,18 @@ def default_ends(
         else:
             outputs.extend((f"{name}:{index}",) * 2 for index in range(count))
     return tuple(outputs), tuple(targets)
+
+
+def saving_functions(library: Any) -> frozenset[str]:
+    """The functions of a library that save or restore, themselves or in what they call."""
+    found = {f.signature.name for f in library.function if any(n.op in SAVERS for n in f.node_def)}
+    size = -1
+    while found and size != len(found):
+        size = len(found)
+        for function in library.function:
+            if any(_called(node) in found for node in function.node_def):
+                found.add(function.signature.name)
+    return frozenset(found)
 
 
 def training_step(meta_graph: Any) -> tuple[str, ...]:

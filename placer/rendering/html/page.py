@@ -17,6 +17,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from cost_models.byte_sizes import AMPLE_BYTES
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.prediction.predicted_step import PredictedStep
@@ -111,6 +112,7 @@ def _render(document: dict[str, Any], step: PredictedStep | None) -> str:
         model=document.get("model") or (plan or {})["model"],
         step=step,
         op_counts=_op_counts(plan, step),
+        ample_bytes=AMPLE_BYTES,
         data=json_in_script(data),
         script=script,
         script_hash=_hash(script),

@@ -31,6 +31,7 @@ _WORDS = {
     "device_string": "device string",
     "colocated": "colocated",
     "spilled": "spilled",
+    "follows": "follows",
     "chosen": "chosen",
 }
 _MOST_NAMES = 6

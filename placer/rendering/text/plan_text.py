@@ -19,6 +19,7 @@ from placer.plan.rows import (
 from placer.rendering.quantities import (
     card_lines,
     format_bytes,
+    format_cap,
     format_count,
     format_seconds,
     known,
@@ -121,6 +122,8 @@ def _quality(plan: Plan) -> RenderableType:
             ("transfers", _transfer_totals(plan)),
             ("step", _step_line(metrics)),
         ]
+    if plan.followers:
+        rows.append(("followers", followers_text(plan)))
     if plan.control_edges:
         rows.append(("order", format_count(len(plan.control_edges), "control edge")))
     rows.append(("search", _search_line(solver)))
@@ -131,6 +134,15 @@ def _search_line(solver: SolverAnswer) -> str:
     """How long it took, and whether another run may find something else."""
     line = f"{format_seconds(solver.seconds)}, seed {solver.seed}"
     return f"{line}; {CUT}" if solver.cut_by_time else line
+
+
+def followers_text(plan: Plan) -> str:
+    """How many ops follow their neighbours to the host, and what that means."""
+    count = format_count(len(plan.followers), "op")
+    return (
+        f"{count} with a GPU kernel on {plan.placement[plan.followers[0]]} beside its ops: that "
+        "sends less and takes no longer; not spilled"
+    )
 
 
 def quality_text(solver: SolverAnswer) -> str:
@@ -196,7 +208,7 @@ def _devices(plan: Plan, width: int) -> RenderableType:
             device.name,
             f"{ops[device.name]:,}",
             known(device.peak_memory_bytes, format_bytes),
-            format_bytes(device.usable_bytes),
+            format_cap(device.usable_bytes),
             share_of_cap(device.peak_memory_bytes, device.usable_bytes),
             known(device.resident_bytes, format_bytes),
             *([known(device.spilled_bytes, format_bytes)] if spills else []),

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from placer.plan.report import ComputeFacts, Hotspot, InputFacts, ModelFacts, Report
+from placer.plan.report import (
+    LEFT_OVER_WORDS,
+    ComputeFacts,
+    Hotspot,
+    InputFacts,
+    ModelFacts,
+    Report,
+)
 from placer.rendering.quantities import (
     format_bytes,
     format_count,
@@ -93,9 +100,29 @@ def _model_rows(model: ModelFacts, width: int) -> list[tuple[str, RenderableType
         ("ops", ops),
         ("parameters", _parameter_line(model)),
         ("inputs", Text("\n".join(_input_lines(model.inputs)))),
-        ("outputs", _listed([shorten(key, width // 3) for key in model.outputs], 3)),
+        ("outputs", _output_line(model, width)),
+        *([("not fetched", _left_over_lines(model, width))] if model.left_over else []),
         ("batch", _batch_line(model)),
     ]
+
+
+def _output_line(model: ModelFacts, width: int) -> str:
+    """The outputs, and what fetching them takes."""
+    size = f", {format_bytes(model.output_bytes)} to fetch" if model.output_bytes else ""
+    return _listed([shorten(key, width // 3) for key in model.outputs], 3) + size
+
+
+def _left_over_lines(model: ModelFacts, width: int) -> Text:
+    """Sinks that are taken for no outputs by rule, by reason, and what fetching them would take."""
+    count = sum(row.count for row in model.left_over)
+    lines = [
+        f"{count:,} of {count + len(model.outputs):,} sinks, which only run; --outputs says better"
+    ]
+    for row in model.left_over:
+        size = "" if row.bytes is None else f", {format_bytes(row.bytes)}"
+        example = shorten(row.examples[0], width // 3)
+        lines.append(f"{row.count:,} {LEFT_OVER_WORDS[row.reason]}{size}, such as {example}")
+    return Text("\n".join(lines), style="yellow")
 
 
 def _parameter_line(model: ModelFacts) -> str:

@@ -11,6 +11,11 @@ from placer.rendering.text.formats import figures_csv
 from placer.rendering.text.layout import Facts, Rows, model_title
 from placer.rendering.text.plan_text import FORMAT_WORDS
 
+_SOURCES = (
+    "Predicted from the placement of one part, the pipeline from all of it; peaks are a share of "
+    "the cap."
+)
+
 
 def strategies_blocks(found: StrategyComparison, width: int) -> list[RenderableType]:
     """A table with one row per strategy, what each changes, and which is recommended."""
@@ -21,7 +26,7 @@ def strategies_blocks(found: StrategyComparison, width: int) -> list[RenderableT
         Facts("What changes, and how it is built", [(r.name, _how(r)) for r in found.rows]),
         *([Text(f"One placement only: {found.undivided}")] if found.undivided else []),
         Text(_verdict(found), style="bold"),
-        Text("Predicted from the placement of one part; peaks are a share of the cap."),
+        Text(_SOURCES),
     ]
 
 

@@ -8,6 +8,7 @@ from rich.text import Text
 from placer.questions.batch_sizes import Sweep, SweepRow
 from placer.rendering.quantities import (
     format_bytes,
+    format_cap,
     format_count,
     format_flops,
     format_seconds,
@@ -97,7 +98,7 @@ def _bar(found: Sweep, row: SweepRow) -> str:
 
 
 def _verdict(found: Sweep) -> str:
-    caps = ", ".join(f"{device} {format_bytes(cap)}" for device, cap in found.caps.items())
+    caps = ", ".join(f"{device} {format_cap(cap)}" for device, cap in found.caps.items())
     low, high = found.largest_fitting, found.smallest_failing
     if any(row.fits is None for row in found.rows):
         failing = f"; {high:,} does not" if high is not None else ""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem
+from placer.solving.following import hold_followers
 from placer.solving.objectives.refining import spilled_ops
 from placer.solving.peaks.problem import to_peak_problem
 from placer.solving.process.child_search import search_in_child
@@ -64,9 +65,12 @@ def solve_along_orders(
     """
     spilled = frozenset([] if hint is None else spilled_ops(problem, hint))
     rules = SpillRules(candidates=spilled) if spilled else None
+    held = problem
     if host_bytes is not None:
         rules = SpillRules()
-    units = reduce_to_units(replace(problem, live_bytes=()), rules)
+    else:
+        held = hold_followers(problem, spills=bool(spilled))
+    units = reduce_to_units(replace(held, live_bytes=()), rules)
     if not all(units.allowed):
         return None
     capacity = [int(_SCHEDULE.margin * cap) for cap in problem.capacity_bytes]

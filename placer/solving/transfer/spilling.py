@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from placer.problem.placement_problem import PlacementProblem
+from placer.solving.following import hold_followers
 from placer.solving.reduction.unit_problem import SpillRules, reduce_to_units
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.transfer.schedule import SCHEDULE
@@ -58,7 +59,9 @@ def solve_within(
 ) -> Solution:
     """The least transfer among the placements that take at most that allowance."""
     rules = SpillRules(budget_bytes=allowance_bytes) if problem.spill == "auto" else None
-    found = solve_stage(reduce_to_units(problem, rules), parameters, deadline, hints)
+    spills = allowance_bytes > problem.asked_spill_bytes()
+    units = reduce_to_units(hold_followers(problem, spills=spills), rules)
+    found = solve_stage(units, parameters, deadline, hints)
     return replace(found, spill_allowance_bytes=allowance_bytes)
 
 
@@ -72,7 +75,7 @@ def solve_with_spilling(
     """The best placement with the host in use; ``unspilled`` is what was learned without."""
     now = time.monotonic()
     least = solve_stage(
-        reduce_to_units(problem, SpillRules(minimise=True)),
+        reduce_to_units(hold_followers(problem, spills=True), SpillRules(minimise=True)),
         parameters,
         now + parameters.share(SCHEDULE.least_spill_share) * (deadline - now),
         hints,

@@ -175,6 +175,76 @@ def test_devices_that_no_server_has_are_refused(cluster, placed):
         ClusterSession(other, cluster.file)
 
 
+SESSION_CLIENT = """
+import sys
+import tensorflow as tf
+import placer
+file, end = sys.argv[1:]
+with tf.Graph().as_default() as graph, tf.device("/job:worker/task:0/device:CPU:0"):
+    tf.add(tf.compat.v1.placeholder(tf.float32, [], name="x"), 1.0, name="y")
+session = placer.ClusterSession(graph.as_graph_def(), file, time_limit_seconds=20)
+assert session.run("y:0", {"x:0": 2.0}) == 3.0
+if end == "with":
+    with session:
+        pass
+elif end == "close":
+    session.close()
+elif end == "error":
+    with session:
+        raise LookupError("of the caller")
+elif end == "killed":
+    print("ready", flush=True)
+    sys.stdin.readline()
+    with session:
+        try:
+            session.run("y:0", {"x:0": 2.0})
+        except placer.errors.PlacerError as error:
+            print(error, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("with", 0), ("close", 0), ("open", 0), ("error", 1), ("killed", 0)]
+)
+def test_a_process_with_a_session_ends_with_its_own_exit_code(cluster, end, code):
+    """Closed by a block, by hand, by nobody, by an error, or with a worker gone: no abort."""
+    if len(cluster.ports) > 2:
+        pytest.skip("two servers show it")
+    client = run_client(SESSION_CLIENT, cluster, end)
+    try:
+        if end == "killed":
+            assert client.stdout.readline() == "ready\n"
+            cluster.kill(0)
+        out, err = client.communicate("\n", timeout=90)
+    finally:
+        client.kill()
+        if end == "killed":
+            cluster.start(0)
+            cluster.wait()
+    assert client.returncode == code, err[-3000:]
+    assert end != "killed" or "/job:worker/task:0" in out
+    assert end != "error" or "LookupError: of the caller" in err
+
+
+def test_a_server_says_where_it_serves_and_refuses_what_it_cannot(cluster):
+    """Address, job and task are logged; other tasks and a taken address are errors."""
+    address = f"127.0.0.1:{free_port()}"
+    script = "import placer, sys; placer.serve_task({'worker': [sys.argv[1]]}, 'worker', 0)"
+    command = [sys.executable, "-c", script, address]
+    server = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    try:
+        lines = iter(server.stderr.readline, "")
+        said = next(line for line in lines if line.startswith("serving"))
+    finally:
+        server.kill()
+        server.wait()
+    assert said == f"serving /job:worker/task:0 at {address}, until this process is ended\n"
+    with pytest.raises(UsageError, match=r"/job:worker/task:9 is no task of the cluster"):
+        placer.serve_task(cluster.file, "worker", 9)
+    with pytest.raises(ClusterError, match="a server answers there already"):
+        placer.serve_task(cluster.file, "worker", 0)
+
+
 FUNCTION_CLIENT = """
 import sys, time, pickle
 import numpy as np, tensorflow as tf
@@ -221,7 +291,7 @@ def test_functions_run_on_several_machines_as_planned(cluster):
     """A tf.function's training, placed on the joined cluster, with a kill and a restart."""
     last = len(cluster.ports) - 1
     for check in ("verify", "")[: 2 if last == 1 else 1]:
-        client = run_client(cluster, check)
+        client = run_client(FUNCTION_CLIENT, cluster, str(len(cluster.ports)), check)
         try:
             assert client.stdout.readline() == "ready\n", client.stderr.read()[-3000:]
             cluster.kill(last)
@@ -237,10 +307,9 @@ def test_functions_run_on_several_machines_as_planned(cluster):
         cluster.wait()
 
 
-def run_client(cluster, check):
-    """A process that trains a function on the cluster, and verifies it if ``check`` says so."""
-    count = str(len(cluster.ports))
-    command = [sys.executable, "-c", FUNCTION_CLIENT, str(cluster.file), count, check]
+def run_client(script, cluster, *arguments):
+    """A process that runs ``script`` with the cluster's file and the arguments."""
+    command = [sys.executable, "-c", script, str(cluster.file), *arguments]
     return subprocess.Popen(
         command,
         env=ENVIRONMENT,

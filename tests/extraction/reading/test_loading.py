@@ -82,7 +82,7 @@ def training_meta_graph(*, losses=True, minimised=True):
         if minimised:
             step = v1.train.get_or_create_global_step()
             v1.train.GradientDescentOptimizer(0.1).minimize(loss, step, name="step")
-        tf.abs(w, name="evaluation")
+        tf.abs(w - x, name="evaluation")
         return v1.train.export_meta_graph()
 
 

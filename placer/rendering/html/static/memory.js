@@ -1,4 +1,5 @@
 // Memory over time: per device a stacked area by kind, with the tensors alive at the cursor.
+const ampleBytes = 2 ** 50;  // the cap of a host whose memory nobody gave
 const memoryView = () => {
   const buffers = step.buffers;
   const count = Math.max(step.order.length, 1);
@@ -147,7 +148,7 @@ const memoryView = () => {
     const peak = series(device);
     facts.textContent = `Peak ${formatBytes(peak.total[peak.peak])} along this execution order` +
       (row?.peak_memory_bytes ? `; ${formatBytes(row.peak_low_bytes)} to ${formatBytes(row.peak_memory_bytes)} over all orders followed` : "") +
-      (row?.usable_bytes ? `; ${formatBytes(row.usable_bytes)} usable.` : ".");
+      (row?.usable_bytes && row.usable_bytes !== ampleBytes ? `; ${formatBytes(row.usable_bytes)} usable.` : ".");
   };
   const choose = element("div", { class: "choice", role: "radiogroup", "aria-label": "Device" }, ...devices.map((name, d) =>
     element("label", {}, element("input", { type: "radio", name: "memory-device", value: name, checked: d === device, onchange: () => {
