@@ -139,8 +139,10 @@ def _parameter_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, i
 def _memory_facts(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics) -> MemoryFacts:
     handles = {variable.handle for variable in graph.variables}
     weights = sum(costs[handle].persistent_bytes for handle in handles)
-    optimizer_state = sum(
-        costs[handle].persistent_bytes for handle in find_roles(graph).optimizer_state
+    roles = find_roles(graph)
+    optimizer_state, metrics_state = (
+        sum(costs[handle].persistent_bytes for handle in found)
+        for found in (roles.optimizer_state, roles.metrics)
     )
     widths = working_set_bytes(graph, costs)
     widest = max(widths, key=widths.__getitem__, default="")
@@ -148,8 +150,9 @@ def _memory_facts(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics)
     peak = metrics.peaks[timeline.device]
     largest = sorted(timeline.live_at_peak, key=lambda buffer: (-buffer.bytes, buffer.op))
     return MemoryFacts(
-        weight_bytes=weights - optimizer_state,
+        weight_bytes=weights - optimizer_state - metrics_state,
         optimizer_state_bytes=optimizer_state,
+        metrics_bytes=metrics_state,
         constant_bytes=sum(cost.persistent_bytes for cost in costs.values()) - weights,
         peak_bytes=timeline.peak_bytes,
         peak_op=timeline.peak_op,

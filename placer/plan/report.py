@@ -93,7 +93,8 @@ class MemoryFacts:
     is from ``low_bytes`` to ``high_bytes``, which is ``validated`` for CPUs only.
     ``bytes_at_peak`` splits it by kind (see :class:`~placer.prediction.metrics.LiveBuffer`),
     ``scopes_at_peak`` by name scope; ``largest_at_peak`` are the largest buffers then.
-    ``weight_bytes`` are resident for the forward pass, ``optimizer_state_bytes`` for updates.
+    ``weight_bytes`` are resident for the forward pass, ``optimizer_state_bytes`` for updates,
+    ``metrics_bytes`` for what only adds up.
     ``widest_op`` reads and writes the most at once (``widest_op_bytes``): a device with less
     memory cannot run it.
     """
@@ -105,6 +106,7 @@ class MemoryFacts:
     bytes_at_peak: Mapping[str, int]
     largest_at_peak: tuple[LiveBuffer, ...]
     optimizer_state_bytes: int = 0
+    metrics_bytes: int = 0
     low_bytes: int = 0
     high_bytes: int = 0
     validated: bool = False

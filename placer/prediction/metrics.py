@@ -29,9 +29,9 @@ class Transfer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveBuffer:
     """A buffer that is alive at the peak of a device: its owner (an op), bytes and kind
-    (``weights``, ``optimizer_state``, ``constant``, ``activation``, ``gradient``, ``temporary``,
-    ``transfer``: received, ``feed``).  ``until`` is the last op that needs it, ``""`` if it is
-    kept from step to step."""
+    (``weights``, ``optimizer_state``, ``metrics``, ``constant``, ``activation``, ``gradient``,
+    ``temporary``, ``transfer``: received, ``feed``).  ``until`` is the last op that needs it,
+    ``""`` if it is kept from step to step."""
 
     op: str
     bytes: int

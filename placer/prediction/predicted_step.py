@@ -22,6 +22,7 @@ from placer.prediction.metrics import Metrics, Transfer
 KINDS = (
     "weights",
     "optimizer_state",
+    "metrics",
     "constant",
     "activation",
     "gradient",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from cost_models.tensor_size import tensor_bytes
 from placer.errors import UsageError
+from placer.graph.name_scopes import TAPE_GRADIENT, V1_GRADIENT, is_gradient_name
 from placer.graph.op_graph import ColocationGroup, OpGraph
 from placer.graph.tensor_names import op_of
 from placer.graph.union_find import UnionFind
@@ -16,9 +16,6 @@ from placer.problem.restriction import Restriction
 
 SMALL_CONSTANT_BYTES = 1024
 """A constant up to this size stays with its only reader."""
-
-_TAPE = re.compile(r"(?:.*/)?gradient_tape(?:_\d+)?/(.+)")
-_V1 = re.compile(r"(?:.*/)?gradients(?:_\d+)?/(.+)_grad/.+")
 
 
 def merged_groups(
@@ -117,7 +114,7 @@ def gradient_groups(graph: OpGraph) -> tuple[ColocationGroup, ...]:
     """
     first_in_scope: dict[str, str] = {}
     for name in graph.ops:
-        if _TAPE.fullmatch(name) is None and _V1.fullmatch(name) is None:
+        if not is_gradient_name(name):
             first_in_scope.setdefault(name.rpartition("/")[0], name)
     found = ((name, _forward_op(name, graph, first_in_scope)) for name in graph.ops)
     return tuple(
@@ -132,10 +129,10 @@ def _forward_op(name: str, graph: OpGraph, first_in_scope: dict[str, str]) -> st
 
     A tape's scope may be that of several forward ops, and then the first of them stands for all.
     """
-    v1 = _V1.fullmatch(name)
+    v1 = V1_GRADIENT.fullmatch(name)
     if v1 is not None:
         return v1[1] if v1[1] in graph.ops else ""
-    tape = _TAPE.fullmatch(name)
+    tape = TAPE_GRADIENT.fullmatch(name)
     scope = tape[1] if tape else ""
     while "/" in scope:
         scope = scope.rpartition("/")[0]

@@ -127,7 +127,7 @@ def _transfers(plan: Plan) -> dict[str, None]:
 
 
 def _model_figures(before: Any, after: Any) -> Iterator[Change]:
-    memory = "weight_bytes optimizer_state_bytes constant_bytes peak_bytes high_bytes"
+    memory = "weight_bytes optimizer_state_bytes metrics_bytes constant_bytes peak_bytes high_bytes"
     for section, unit, names in (
         ("model", "count", "op_count parameter_count"),
         ("memory", "bytes", memory),

@@ -25,6 +25,8 @@ def cut_placement(program, devices):
     for op, handles in touched_handles(nodes):
         union.union(op, *handles)
     for node in nodes:
+        if node.op == "Switch":  # which TensorFlow moves to what it switches
+            union.union(node.name, node.input[0].partition(":")[0])
         for entry in node.attr["_class"].list.s if "_class" in node.attr else ():
             if entry.decode().removeprefix("loc:@") in names:
                 union.union(node.name, entry.decode().removeprefix("loc:@"))

@@ -37,6 +37,43 @@ def cnn():
     return model
 
 
+def _perceptron(optimizer, dtype="float32"):
+    """Dense layers whose every update runs inside of a ``cond``; data as of the CNN."""
+    shape = {"dtype": dtype}
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 3)),
+            layers.Flatten(),
+            layers.Dense(32, activation="relu", **shape),
+            layers.BatchNormalization(**shape),
+            layers.Dense(16, activation="relu", **shape),
+            layers.Dense(10, **shape),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, metrics=["accuracy"])
+    return model
+
+
+def mixed_float16():
+    """Adam behind a loss scale that grows at every sixth step; the first steps overflow."""
+    adam = keras.optimizers.Adam(1e-2)
+    scaled = keras.optimizers.LossScaleOptimizer(adam, 2.0**22, dynamic_growth_steps=6)
+    return _perceptron(scaled, "mixed_float16")
+
+
+def accumulated():
+    """Adam that updates at every fourth step, in between gradients are added up."""
+    return _perceptron(keras.optimizers.Adam(1e-2, gradient_accumulation_steps=4))
+
+
+def averaged():
+    """Momentum whose weights are overwritten by their average at every third step."""
+    return _perceptron(
+        keras.optimizers.SGD(0.05, 0.9, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=3)
+    )
+
+
 def cnn_data(steps=20, batch=16):
     """(images, labels) of ``steps`` batches."""
     rng = np.random.default_rng(0)

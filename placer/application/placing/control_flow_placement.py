@@ -17,6 +17,7 @@ from cost_models.device_names import full_name, merge
 from placer.application.devices.device_mapping import HOST
 from placer.application.devices.node_kernels import has_kernel
 from placer.extraction.flattening.inlining import INPUT_ANCHOR
+from placer.extraction.graph_defs.conditionals import LOWERED
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute, called_functions
 from placer.extraction.graph_defs.protobufs import FunctionDef, dtype_number
 from placer.extraction.graph_defs.tensor_types import input_types
@@ -25,8 +26,6 @@ from placer.graph.tensor_names import op_of
 
 CLONE_MARK = "_placed_"
 """Stands in the names of bodies that were cloned for a device, before a number."""
-
-LOWERED = "_lower_using_switch_merge"
 
 
 class BodyPlacer:

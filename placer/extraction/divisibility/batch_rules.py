@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 from placer.extraction.divisibility.batch_op import (
     SIZE,
@@ -89,6 +90,12 @@ def _found(op: BatchOp) -> list[State]:
     sized = any(state == SIZE for state in op.states)
     if op_type in ("Identity", "IdentityN"):
         return list(op.states)
+    if op_type == "Switch":
+        if op.states[1] is not None:
+            raise MixesExamples("takes a branch for the whole batch")
+        return [op.states[0]] * 2
+    if op_type == "Merge":
+        return [reduce(join_states, op.states), None]
     if op_type in ("Assert", "NoOp"):
         return [None] * len(op.small.info.outputs)
     if op_type in ("Shape", "ShapeN", "Size", "Rank"):

@@ -99,6 +99,7 @@ def flatten_body(name: str, library: Any, definitions: OpDefinitions) -> Inlined
         outputs=[*map(flat_reference, returned), *(f"{argument}:0" for argument in arguments)],
         targets=[n for n in effects if n in nodes and nodes[n].op not in READS],
         definitions=definitions,
+        lowers=False,
     )
     check_nodes(inlined.graph_def.node, definitions)
     return replace(

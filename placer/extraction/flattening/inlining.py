@@ -4,8 +4,10 @@ A body op becomes ``callnode/bodynode``; the call itself becomes a NoOp that car
 inputs to the body.  This mirrors ``InlineFunctionBody`` in TensorFlow's
 ``core/common_runtime/inline_function_utils.cc``: ops of a body without inputs of their own wait
 for the control inputs of the call, and whoever waits for a call waits for the body's control
-outputs.  Functional control flow (``While``, ``If``, ``Case``), dataset functions and symbolic
-gradients stay one op.  Only what the outputs and the side effects reach is emitted.
+outputs.  Conditionals become ``Switch`` and ``Merge`` where TensorFlow makes these of them
+(``graph_defs.conditionals``); other functional control flow (``While``, ``Case``),
+dataset functions and symbolic gradients stay one op.  Only what the outputs and the side effects
+reach is emitted.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 from placer.errors import ModelError
 from placer.extraction.graph_defs.added_control import added_control
 from placer.extraction.graph_defs.call_scopes import CallTree, Scope
+from placer.extraction.graph_defs.conditionals import BRANCH, RESULTS
 from placer.extraction.graph_defs.flat_nodes import (
     bind_placeholders,
     content_of,
@@ -31,7 +34,7 @@ from placer.extraction.graph_defs.protobufs import StoredShapes, TensorShapeProt
 from placer.graph.name_scopes import free_name
 from placer.graph.op_types import CALLS, READS
 from placer.graph.order import order_by_sources
-from placer.graph.tensor_names import is_control, op_of, short_tensor
+from placer.graph.tensor_names import is_control, op_of, short_tensor, source_of
 
 INPUT_ANCHOR = "_placer_input"
 """Marks the identities that a placement adds before control flow (see
@@ -71,19 +74,23 @@ class _Inliner:
     ``alike`` has one object for all equal contents, which are looked up often.
     """
 
-    def __init__(self, graph_def: Any, definitions: OpDefinitions) -> None:
+    def __init__(
+        self, graph_def: Any, definitions: OpDefinitions, *, lowers: bool, lowers_main: bool
+    ) -> None:
         self.flat = type(graph_def)(versions=graph_def.versions)
         self.contents: dict[str, bytes | None] = {}
         self.stored_shapes: dict[str, Sequence[TensorShapeProto]] = {}
         self.alike: dict[bytes, bytes] = {}
         self.referred: list[str] = []
         self.classed: dict[tuple[Scope, str], Any] = {}
-        self.tree = CallTree(graph_def, definitions)
+        self.tree = CallTree(graph_def, definitions, lowers=lowers, lowers_main=lowers_main)
         self.definitions = definitions
         self.plain = frozenset(
             name
             for name, node in self.tree.root.nodes.items()
-            if node.op not in self.tree.callable and INPUT_ANCHOR not in node.attr
+            if node.op not in self.tree.callable
+            and INPUT_ANCHOR not in node.attr
+            and RESULTS not in node.attr
         )
         self.pending: list[tuple[Scope, str]] = []
         self.inputs: dict[tuple[Scope, str], list[Source]] = {}
@@ -106,6 +113,9 @@ class _Inliner:
             if body is None and INPUT_ANCHOR in node.attr:
                 reference = node.input[0]
                 continue
+            if body is None and RESULTS in node.attr:
+                reference = node.input[index]
+                continue
             if body is None:
                 return scope, node.name, index
             self.touch(body)
@@ -114,7 +124,8 @@ class _Inliner:
             scope, reference = body, body.returns[index]
 
     def touch(self, scope: Scope) -> None:
-        """Notes that a call runs: its side effects are needed."""
+        """Notes that a call runs: its side effects are needed, and where it is in a branch, what
+        runs after either branch."""
         if scope in self.touched:
             return
         self.touched.add(scope)
@@ -125,7 +136,8 @@ class _Inliner:
             for found in self.control_sources(scope, name):
                 self.pending.append(found)
                 if self.is_effect(*found):
-                    self.effects[found] = None
+                    self.effects[scope.conditional or found] = None
+                    self.pending.append(scope.conditional or found)
 
     def is_effect(self, scope: Scope, name: str) -> bool:
         node = scope.nodes[name]
@@ -140,6 +152,8 @@ class _Inliner:
     def changes_state(self, node: Any) -> bool:
         if node.op in CALLS or node.op in self.tree.library:
             return True
+        if RESULTS in node.attr:
+            return bool(node.attr[RESULTS].b)
         definition = self.definitions.find(node.op)
         if definition is None or not definition.is_stateful or not node.input:
             return False
@@ -156,7 +170,11 @@ class _Inliner:
                 source, op, _ = self.resolve(owner.parent, reference)
                 found[source, op] = None
                 continue
-            body = self.tree.called(owner, self.tree.node(owner, op))
+            node = self.tree.node(owner, op)
+            body = self.tree.called(owner, node)
+            if RESULTS in node.attr:
+                stack.append((owner, source_of(node.input[-1])))
+                continue
             if body is None:
                 found[owner, op] = None
                 continue
@@ -169,7 +187,7 @@ class _Inliner:
     def waited_for(self, scope: Scope) -> list[str]:
         """Body ops that an op waiting for the call waits for."""
         names = sorted(scope.definition.control_ret.values())
-        if names or scope.call.op in CALLS:
+        if names or (scope.call.op in CALLS and BRANCH not in scope.call.attr):
             return names
         references = [op_of(reference) for reference in scope.returns]
         return list(dict.fromkeys([*references, *self.side_effects(scope)]))
@@ -293,10 +311,15 @@ def inline_calls(
     outputs: Sequence[str],
     targets: Sequence[str] = (),
     definitions: OpDefinitions,
+    lowers: bool = True,
+    lowers_main: bool = False,
 ) -> InlinedGraph:
     """The flat graph that computes ``outputs`` (tensor names) and runs ``targets`` (op names).
 
+    Conditionals of called functions are lowered unless ``lowers`` is ``False``, those of the main
+    graph (whose names others may know) if it ``lowers_main``.
     Raises :class:`ModelError` for a call of a missing or recursive function and for an input that
     is not in the graph.
     """
-    return _Inliner(graph_def, definitions).run(outputs, targets)
+    inliner = _Inliner(graph_def, definitions, lowers=lowers, lowers_main=lowers_main)
+    return inliner.run(outputs, targets)

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from placer.errors import ModelError
+from placer.extraction.graph_defs.conditionals import BRANCH, lower_conditionals
 from placer.extraction.graph_defs.op_definitions import (
     OpDefinitions,
     argument_length,
     called_function,
+    decoded,
     output_number,
 )
 from placer.extraction.graph_defs.protobufs import NodeDef, functions_by_name
@@ -38,7 +40,8 @@ class Scope:
     """One instance of a function body, or the main graph.
 
     ``prefix`` leads the flat names of its ops, ``path`` are the calls above it, ``order`` is its
-    place among all scopes in the order of the file.
+    place among all scopes in the order of the file.  ``conditional`` is what waits for either
+    branch of the outermost conditional around it, if there is one.
     """
 
     def __init__(self, nodes: Iterable[Any], function: str = "") -> None:
@@ -56,14 +59,20 @@ class Scope:
         self.arguments: dict[str, int] = {}
         self.returns: list[str] = []
         self.anchored: bool | None = None
+        self.conditional: tuple[Scope, str] | None = None
 
     def descend(self, parent: Scope, call: Any, definition: Any) -> None:
         """Makes this the scope of the body of ``definition``, called by ``call`` in ``parent``."""
         self.parent, self.call, self.definition = parent, call, definition
         self.prefix = f"{parent.prefix}{call.name}/"
-        self.path = (*parent.path, (parent.function, call.name))
+        self.path = parent.path  # where the call of a branch is no op of the file
+        if BRANCH not in call.attr:
+            self.path = (*parent.path, (parent.function, call.name))
         self.order = (*parent.order, parent.positions[call.name])
         self.device = call.device or parent.device
+        self.conditional = parent.conditional
+        if self.conditional is None and BRANCH in call.attr:
+            self.conditional = parent, decoded(call.attr[BRANCH].s)
         self.call_inputs = data_inputs(call.input)
         position = 0
         for argument in definition.signature.input_arg:
@@ -105,13 +114,26 @@ def _returned(argument: Any, definition: Any, call: Any) -> list[str]:
 
 
 class CallTree:
-    """The scopes of a graph, made as they are reached."""
+    """The scopes of a graph, made as they are reached.
 
-    def __init__(self, graph_def: Any, definitions: OpDefinitions) -> None:
+    Conditionals of functions are lowered unless ``lowers`` is ``False``, those of the main graph
+    if it ``lowers_main``.
+    """
+
+    def __init__(
+        self,
+        graph_def: Any,
+        definitions: OpDefinitions,
+        *,
+        lowers: bool = True,
+        lowers_main: bool = False,
+    ) -> None:
         self.library = functions_by_name(graph_def)
         self.callable = CALLS | self.library.keys()
         self.definitions = definitions
-        self.root = Scope(graph_def.node)
+        self.lowers = lowers
+        main = graph_def.node
+        self.root = Scope(lower_conditionals(main) if lowers_main else main)
         self.scopes: dict[tuple[Scope, str], Scope] = {}
         self.calls = 0
         self.ops = 0
@@ -136,7 +158,8 @@ class CallTree:
         if len(scope.path) >= MOST_NESTED_CALLS:
             raise ModelError(f"calls nest deeper than {MOST_NESTED_CALLS} at {name!r}")
         self._count(name)
-        body = Scope(self.library[name].node_def, name)
+        nodes = self.library[name].node_def
+        body = Scope(lower_conditionals(nodes) if self.lowers else nodes, name)
         body.descend(scope, node, self.library[name])
         self.scopes[key] = body
         return body

@@ -87,6 +87,7 @@ def flatten(raw: RawProgram) -> FlatProgram:
         outputs=[tensor for _, tensor in raw.outputs] + inputs,
         targets=raw.targets,
         definitions=definitions,
+        lowers_main=raw.source_format in ("function", "keras"),
     )
     called = (n for n in inlined.graph_def.node if not raw.whole or inlined.call_path[n.name])
     check_nodes(chain(main, called), definitions)

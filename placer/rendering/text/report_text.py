@@ -36,6 +36,7 @@ _KIND_WORDS = {
     "temporary": "temporaries",
     "transfer": "receive buffers",
     "optimizer_state": "optimizer state",
+    "metrics": "metrics",
     "gradient": "gradients",
     "feed": "fed values",
 }
@@ -207,10 +208,11 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
     ]
     low, high = format_bytes(memory.low_bytes), format_bytes(memory.high_bytes)
     unsure = "" if memory.validated else "; not validated on GPU"
-    state = memory.optimizer_state_bytes
+    state, metrics = memory.optimizer_state_bytes, memory.metrics_bytes
     resident = (
         f"weights {format_bytes(memory.weight_bytes)}, "
         + (f"optimizer state {format_bytes(state)}, " if state else "")
+        + (f"metrics {format_bytes(metrics)}, " if metrics else "")
         + f"constants {format_bytes(memory.constant_bytes)}"
     )
     return [

@@ -35,8 +35,13 @@ KERAS = {
     "cnn": (programs.cnn, programs.cnn_data, 16),
     "transformer": (programs.transformer, programs.transformer_data, 4),
     "recurrent": (programs.recurrent, programs.recurrent_data, 4),
+    "mixed_float16": (programs.mixed_float16, programs.cnn_data, 16),
+    "accumulated": (programs.accumulated, programs.cnn_data, 16),
+    "averaged": (programs.averaged, programs.cnn_data, 16),
     "shared": (programs.shared_parts, programs.shared_data, 4),
 }
+
+IN_CONDITIONALS = (programs.mixed_float16, programs.accumulated, programs.averaged)
 
 
 def spread(step):
@@ -44,6 +49,12 @@ def spread(step):
     heavy = ("MatMul", "BatchMatMulV2", "Conv2D", "Mul", "AddV2")
     names = [node.name for node in load_program(step).graph_def.node if node.op in heavy]
     return {name: f"GPU:{3 * number // len(names)}" for number, name in enumerate(names)}
+
+
+def spread_variables(step):
+    """Pins that send weights and slots to three devices: one ``cond`` updates them all."""
+    handles = [variable.handle for variable in load_program(step).variables if variable.shape]
+    return {handle: f"GPU:{number % 3}" for number, handle in enumerate(handles)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,7 +71,10 @@ def keras_program(request):
     build, make_data, batch = KERAS[request.param]
     data = make_data()
     step = placer.training_step(programs.fresh(build), data)
-    plan = placer.place(step, DEVICES, batch_size=batch, pins=spread(step), time_limit=1)
+    pins = spread(step)
+    if build in IN_CONDITIONALS:
+        pins |= spread_variables(step)
+    plan = placer.place(step, DEVICES, batch_size=batch, pins=pins, time_limit=1)
     return build, data, batch, plan
 
 
