@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -50,6 +49,8 @@ def run(arguments: argparse.Namespace) -> None:
     require_writable(arguments)
     asked = gates.read_gates(arguments)
     start_ahead()
+    from dataclasses import replace
+
     from placer.pipeline.pipeline import place
 
     with progress(f"placing {arguments.model}", arguments):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 
 from placer.commands import options
 from placer.commands.terminal import emit, progress, require_writable, style
@@ -40,6 +39,8 @@ def run(arguments: argparse.Namespace) -> None:
     Raises ``UsageError`` for an existing file or unreadable inputs, ``VerificationError`` for
     unexplained differences, ``GateError`` if a gate tripped.
     """
+    from dataclasses import replace
+
     from placer.commands import gates
     from placer.plan.plan import Plan
 
