@@ -10,7 +10,7 @@ spills it.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import chain, islice
@@ -23,6 +23,9 @@ from placer.graph.op_graph import ColocationGroup, Op, OpGraph
 from placer.graph.program_source import Warning_
 from placer.problem.grouping import asked_groups, merged_groups
 from placer.problem.restriction import Restriction
+
+_TIED = 4
+"""Fewer resources in the bodies of a loop or a branch are nothing to warn of."""
 
 Pin = tuple[str, str]
 """The device of a pinned op, and how that was asked for."""
@@ -125,6 +128,8 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
     if ignored:
         count = f"{len(ignored)} ops ask for a device that has no kernel for them"
         warnings.append(("device_string_ignored", f"{count}; they go to the CPU", tuple(ignored)))
+    if sum(device.type != "CPU" for device in cluster.devices) > 1:
+        warnings.extend(_tied_by_control_flow(graph))
     return Constraints(
         restrictions=restrictions,
         groups=groups,
@@ -134,6 +139,33 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
         asked_groups=wanted,
         warnings=tuple(warnings),
     )
+
+
+def _tied_by_control_flow(graph: OpGraph) -> Iterator[Warning_]:
+    """A warning if loops or branches tie variables to one device; it names the way out."""
+    handles = {name: len({*names}) for name, names in _handles_of_bodies(graph).items()}
+    tied = sorted((name for name in handles if handles[name] >= _TIED), key=lambda n: -handles[n])
+    if tied:
+        first = graph.ops[tied[0]]
+        message = (
+            f"{first.name} ({first.op_type}) uses {handles[first.name]:,} resources in its bodies: "
+            "these, and all ops on them, share one device"
+        )
+        if first.op_type in ("If", "StatelessIf", "Case", "StatelessCase"):
+            message += (
+                "; if it is the update of a Keras training step, mixed_bfloat16, or compiling with "
+                "auto_scale_loss=False, does without it"
+            )
+        yield "tied_by_control_flow", message, tuple(tied)
+
+
+def _handles_of_bodies(graph: OpGraph) -> dict[str, list[str]]:
+    """The resource handles that each op with bodies reads."""
+    found: dict[str, list[str]] = {}
+    for name, tensor in graph.handle_reads:
+        if graph.ops[name].bodies:
+            found.setdefault(name, []).append(tensor)
+    return found
 
 
 def _pinned_devices(

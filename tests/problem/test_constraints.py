@@ -187,3 +187,30 @@ def test_what_only_runs_on_accelerators_is_not_spilled():
         for op in group.ops
     }
     assert may_spill == {"a": True, "r": False, "b": False, "c": True}
+
+
+@pytest.mark.parametrize(
+    ("op_type", "told"),
+    [("If", "auto_scale_loss=False"), ("While", "these, and all ops on them, share one device")],
+)
+def test_bodies_that_use_many_variables_are_named(op_type, told):
+    """A conditional update of four variables ties them, and there is a way out; with one
+    accelerator, or fewer variables, there is nothing to warn of."""
+
+    def step(count):
+        names = [f"v{number}" for number in range(count)]
+        lines = [f"{name}=VarHandleOp -> update={op_type}" for name in names]
+        return draw(
+            *lines,
+            dtypes=dict.fromkeys(names, "resource"),
+            bodies={"update": {"then_branch": ("body",)}},
+            functions={"body": draw("a -> b")},
+            groups=[[*names, "update"]],
+        )
+
+    ((code, message, ops),) = constrain(step(4)).warnings
+    assert (code, ops) == ("tied_by_control_flow", ("update",))
+    assert f"update ({op_type}) uses 4 resources" in message
+    assert told in message
+    assert constrain(step(3)).warnings == ()
+    assert constrain(step(4), "1xGPU:1GiB").warnings == ()
