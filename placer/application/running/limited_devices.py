@@ -232,12 +232,13 @@ def _starts(graph: Any, request: StepsRequest) -> list[Any]:
     """Ops that give every variable a made-up value, and every table a row, on its own device."""
     found = []
     for op in graph.get_operations():
-        if op.type in VARIABLES:
+        if op.name in request.variables and op.type in VARIABLES:
             dtype, shape = request.variables[op.name]
             kind = tf.dtypes.as_dtype(dtype)
             made_up = "" if kind == tf.string else 0.01 if kind.is_floating else 0
             with graph.colocate_with(op, ignore_existing=True):
-                value = tf.fill(shape, tf.cast(made_up, kind) if made_up != "" else made_up)
+                element = made_up if kind == tf.string else tf.cast(made_up, kind)
+                value = tf.fill(shape, element, name=f"initial/{op.name}")
                 found.append(assign_value(op, value))
         elif op.type in _TABLES:
             row = [tf.zeros([1], op.get_attr(key)) for key in ("key_dtype", "value_dtype")]

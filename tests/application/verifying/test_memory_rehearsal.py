@@ -78,6 +78,20 @@ def test_a_cap_that_is_too_small_names_the_device_and_the_op(tmp_path):
         found.raise_for_mismatch()
 
 
+def test_weights_that_do_not_fit_are_named(tmp_path):
+    """The variable of 4 MiB is on a device of 2 MiB: there is no first step."""
+    path = wide_graph(tmp_path / "graph.pb")
+    plan = planned(path, 900)
+    devices = [
+        replace(device, memory_limit_bytes=2 * MIB) if device.name == "GPU:0" else device
+        for device in plan.devices
+    ]
+    found = placer.verify(path, replace(plan, devices=tuple(devices)), memory=True).memory
+    assert found.out_of_memory.device == "GPU:0"
+    assert found.out_of_memory.op == "initial/weights"
+    assert found.steps == 0
+
+
 def test_functions_bring_their_variables(tmp_path):
     """A training step of a live function: captured variables are rebuilt with made-up values."""
     weights = tf.Variable(tf.ones([SIDE, SIDE]), name="weights")
