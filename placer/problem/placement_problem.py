@@ -139,9 +139,10 @@ class PlacementProblem:
         )
 
     def asked_spill_bytes(self) -> int:
-        """What the ops that were asked to the host take of a spill allowance."""
+        """What the ops that a request lets on the host, and those that follow them there, take of a
+        spill allowance."""
         taken = zip(self.spill_bytes(), self.allowed, strict=True)
-        return sum(size for size, allowed in taken if allowed == (self.host,))
+        return sum(size for size, allowed in taken if self.host in allowed)
 
     def footprint_bytes(self) -> tuple[int, ...]:
         """Per op, its resident and temporary bytes and those of the tensors that it produces: the

@@ -45,10 +45,18 @@ _HOST, _ACCELERATORS = -1, -2
 
 def let_follow(problem: PlacementProblem) -> PlacementProblem:
     """The problem with the host among the devices of the ops that follow what must be there: what
-    may run nowhere else, and what the accelerators are too small for."""
-    followers = find_followers(problem, bound_to_host(problem))
+    may run nowhere else, and what the accelerators are too small for.
+
+    What follows only ops that were asked to the host counts as spilled, like these: else a pin more
+    would let more on the host within the same allowance.
+    """
+    there = bound_to_host(problem)
+    followers = find_followers(problem, there)
     if not followers:
         return problem
+    takes = counted(problem)
+    asked = {op for op in there if problem.allowed[op] == (problem.host,) and takes[op]}
+    free = find_followers(problem, there - asked) if asked else followers
     everywhere = {
         devices: tuple(sorted({*devices, problem.host}))
         for devices in {*problem.allowed, *problem.unconfined.values()}
@@ -64,11 +72,16 @@ def let_follow(problem: PlacementProblem) -> PlacementProblem:
     return replace(
         problem,
         allowed=allowed,
-        counted=tuple(counts and op not in followers for op, counts in enumerate(problem.counted)),
+        counted=tuple(counts and op not in free for op, counts in enumerate(takes)),
         followers=tuple(sorted(followers)),
         unconfined={op: devices for op, devices in unconfined.items() if devices != allowed[op]},
         may_follow=tuple(op for op in problem.may_follow if op not in followers),
     )
+
+
+def counted(problem: PlacementProblem) -> tuple[bool, ...]:
+    """Whether each op takes of a spill allowance when it is on the host."""
+    return tuple(size > 0 for size in problem.spill_bytes())
 
 
 def bound_to_host(problem: PlacementProblem) -> set[int]:
@@ -104,9 +117,12 @@ def hold_followers(problem: PlacementProblem, *, spills: bool = False) -> Placem
     be there (where it ``spills``: all that may spill, too).
 
     That loses nothing, by rule 4 (the proof is in ``docs/formulation.md``), which is checked: a
-    problem out of a file may call anything a follower.
+    problem out of a file may call anything a follower.  Those that count as spilled are searched.
     """
-    followers = {*problem.followers}
+    takes = problem.spill_bytes()
+    followers = {
+        op for op in problem.followers if problem.host in problem.allowed[op] and not takes[op]
+    }
     if not followers or not _has_room(problem, spills):
         return problem
     unit_of = numbered(problem.group)
@@ -137,7 +153,8 @@ def followers_of(problem: PlacementProblem, device_of: Sequence[int]) -> frozens
     """The ops that a placement has on the host beside what is there anyway, or is spilled."""
     there = {op for op, device in enumerate(device_of) if device == problem.host}
     free = there.intersection(problem.may_follow)
-    beside = find_followers(problem, there - free) if free else frozenset()
+    among = replace(problem, may_follow=tuple(sorted(free)))
+    beside = find_followers(among, there - free) if free else frozenset()
     return frozenset(there & (beside | {*problem.followers}))
 
 

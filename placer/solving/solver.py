@@ -137,7 +137,10 @@ def _continue(
     hints = [] if known.device_of is None else [known.device_of]
     result = solve_within(problem, allowance_bytes, parameters, deadline, hints)
     bounds = [b for b in (known.lower_bound, result.lower_bound) if b is not None]
-    return replace(result, lower_bound=max(bounds, default=None), is_cut=True)
+    bound = max(bounds, default=None)
+    is_optimal = result.value is not None and bound == result.value
+    status = Status.OPTIMAL if is_optimal else result.status
+    return replace(result, status=status, lower_bound=bound, is_cut=True)
 
 
 def _solution(problem: PlacementProblem, result: Solution) -> Solution:

@@ -15,6 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,11 @@ JOB = "placer"
 _DEVICE = "CPU:0"
 _POLL_SECONDS = 0.02
 _START_SECONDS = 120.0
+_LAST_WORDS_SECONDS = 0.5
+"""Until the end of a process is seen."""
+
 _RESET = "reset"
+_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 _TABLES = frozenset({"HashTable", "HashTableV2"})
 """Tables that must be filled before they are looked into."""
 
@@ -45,10 +50,14 @@ _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepsRequest:
     """A placed GraphDef (a file) whose ops ask for tasks of the job ``placer``, task 0 being the
-    host, and how to run it.  ``limits_mib`` are by task.  ``variables`` are (dtype, shape) by the
-    op that stands for each; they get made-up values where they are."""
+    host, and how to run it.
+
+    ``names`` (of the plan's devices) and ``limits_mib`` are by task.  ``variables`` are (dtype,
+    shape) by the op that stands for each; they get made-up values where they are.
+    """
 
     graph: str
+    names: Sequence[str]
     limits_mib: Sequence[int]
     feeds: Mapping[str, Array]
     fetches: Sequence[str]
@@ -85,7 +94,7 @@ def limited_environment(limit_mib: int, *, optimised: bool) -> dict[str, str]:
     """The environment of a process whose tensors come from a limited BFC allocator."""
     found = {
         "TF_CPU_ALLOCATOR_USE_BFC": "true",
-        "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit_mib),
+        _LIMIT: str(limit_mib),
         "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3"),
         "CUDA_VISIBLE_DEVICES": "-1",
     }
@@ -97,6 +106,7 @@ def serve_device(folder: str, tell: Tell) -> None:
 
     The statistics are reset as soon as there is a file ``reset`` in ``folder``.
     """
+    _take_one_region()
     address = _start_server()
     reset, was_reset = Path(folder) / _RESET, False
     while True:
@@ -105,6 +115,15 @@ def serve_device(folder: str, tell: Tell) -> None:
             was_reset = True
         tell(_in_use(address, was_reset=was_reset))
         time.sleep(_POLL_SECONDS)
+
+
+def _take_one_region() -> None:
+    """Makes the allocator take all it may hand out as one region, as cards do by default: a CPU's
+    grows, and leaves gaps at the ends of its regions.  Memory that nobody writes to costs nothing.
+    """
+    limit_bytes = int(os.environ[_LIMIT]) * 2**20
+    with suppress(tf.errors.ResourceExhaustedError):  # more than this machine gives at once
+        tf.raw_ops.Empty(shape=[limit_bytes - 2**12], dtype=tf.uint8)
 
 
 _servers: list[Any] = []
@@ -133,8 +152,9 @@ class _Devices:
 
     def __init__(self, request: StepsRequest) -> None:
         self.folder, self.limit_seconds = Path(request.graph).parent, request.time_limit_seconds
+        self.names = request.names
         self.told: dict[int, Any] = {}
-        self.ended: list[str] = []
+        self.ended: dict[int, str] = {}
         self.children = {
             task: Child(limited_environment(limit, optimised=request.optimised))
             for task, limit in enumerate(request.limits_mib)
@@ -152,9 +172,9 @@ class _Devices:
             request = str(self.folder)
             serve = f"{__name__}:serve_device"
             outcome = self.children[task].ask(serve, request, self.limit_seconds, told=told)
-            self.ended.append(outcome.reason)
+            self.ended[task] = outcome.reason
         except Exception as error:  # said by whoever waits for what it tells
-            self.ended.append(str(error))
+            self.ended[task] = str(error)
 
     def in_use(self, *, since_reset: bool) -> list[InUse]:
         """The bytes in use of all tasks, as told from now on.
@@ -169,11 +189,18 @@ class _Devices:
             for task in self.children
         ):
             if self.ended or time.monotonic() > now + _START_SECONDS:
-                why = next(iter(self.ended), "it does not answer")
-                raise ModelError(f"the process that stands for a device is gone: {why}")
+                raise self.gone()
             time.sleep(_POLL_SECONDS)
         own = _in_use(self.own_address, was_reset=since_reset)
         return [own, *(self.told[task] for task in sorted(self.told))]
+
+    def gone(self) -> ModelError:
+        """What to say of a process that does not answer any more."""
+        task, why = next(iter(self.ended.items()), (0, "it does not answer"))
+        return ModelError(
+            f"the process that stands for {self.names[task] if task else 'a device'} is gone, "
+            f"which may be for lack of memory outside of any op: {why}"
+        )
 
     def reset(self) -> None:
         """Resets the statistics of all, the host's last."""
@@ -202,11 +229,11 @@ def run_steps(request: StepsRequest, _: Tell) -> StepsRun:
         ):
             tf.graph_util.import_graph_def(read_source(Path(request.graph)), name="")
             starts = _starts(graph, request)
-            steps, out_of_memory = 0, _attempt(lambda: session.run(starts))
+            steps, out_of_memory = 0, _attempt(lambda: session.run(starts), devices)
             devices.reset()
             step = ([*request.fetches], [*request.targets])
             while out_of_memory is None and steps < request.steps:
-                out_of_memory = _attempt(lambda: session.run(step, request.feeds))
+                out_of_memory = _attempt(lambda: session.run(step, request.feeds), devices)
                 steps += out_of_memory is None
             return StepsRun(
                 in_use=devices.in_use(since_reset=True), steps=steps, out_of_memory=out_of_memory
@@ -251,7 +278,7 @@ def _starts(graph: Any, request: StepsRequest) -> list[Any]:
     return found
 
 
-def _attempt(run: Callable[[], object]) -> tuple[int, str, str] | None:
+def _attempt(run: Callable[[], object], devices: _Devices) -> tuple[int, str, str] | None:
     """Where memory ran out: (task, op, what TensorFlow said); ``None`` if it did not."""
     try:
         run()
@@ -262,5 +289,8 @@ def _attempt(run: Callable[[], object]) -> tuple[int, str, str] | None:
         said = task[0] if task else message.partition("\n")[0]
         return int(task[1]) if task else 0, op, said
     except tf.errors.OpError as error:
+        time.sleep(_LAST_WORDS_SECONDS)
+        if devices.ended:
+            raise devices.gone() from error
         raise ModelError(f"the program does not run: {str(error).strip()[:2000]}") from error
     return None

@@ -62,6 +62,7 @@ def rehearse_memory(
         path.write_bytes(graph_def.SerializeToString())
         request = StepsRequest(
             graph=str(path),
+            names=names,
             limits_mib=limits_mib,
             feeds={tensors[key]: value for key, value in values.items()},
             fetches=[tensor for _, tensor in program.outputs],

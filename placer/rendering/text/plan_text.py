@@ -41,7 +41,10 @@ FORMAT_WORDS = {
     "graph": "tf.Graph",
 }
 
-CUT = "ended by the time limit: another run may find another placement (--work-limit: the same)"
+CUT = (
+    "a part of the search was ended by the clock: another run may find another placement "
+    "(--work-limit: the same)"
+)
 """Of an answer that the clock had a say in."""
 
 _STATUS_WORDS = {

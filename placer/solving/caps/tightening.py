@@ -32,7 +32,7 @@ from placer.solving.objectives.refining import spilled_ops, value_of
 from placer.solving.peaks.solver import solve_along_orders
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
-from placer.solving.transfer.spilling import allowance_for, may_spill
+from placer.solving.transfer.spilling import UNPROVEN_LEAST, allowance_for, may_spill
 
 PeakFinder = Callable[[Sequence[int]], Sequence[DevicePeak]]
 """From one device number per op to the predicted peak of every device."""
@@ -407,11 +407,15 @@ class _Rounds:
         """``best`` with the allowance that it keeps to, and the bound proven for that."""
         taken = best.spilled_bytes
         known = [s.spill_allowance_bytes or 0 for s in self.unreserved if s.device_of is not None]
-        allowance = min(
-            (size for size in known if size >= taken), default=allowance_for(self.given, taken)
-        )
+        allowance = min((size for size in known if size >= taken), default=None)
+        if allowance is None:  # no round asked for the least that fits these peaks
+            allowance = allowance_for(self.given, taken)
+            told = dict((*best.warnings, UNPROVEN_LEAST))
+            best = replace(best, warnings=tuple(told.items()))
         best = replace(best, spill_allowance_bytes=allowance)
         bound = self.bound_for(best)
+        if best.value == 0 and taken <= self.given.asked_spill_bytes():
+            bound = 0.0  # nothing is less
         return replace(
             best,
             status=Status.OPTIMAL if bound == best.value else Status.FEASIBLE,

@@ -67,7 +67,8 @@ def refine(
     """The best placement until ``deadline`` (of ``time.monotonic()``), begun at ``feasible``: one
     that keeps all limits and says what has to be spilled.
 
-    Where something is spilled, no bound is claimed.
+    Where something is spilled, no bound is claimed; where nothing is, it is of the placements in
+    which nothing is, whatever ``feasible`` was allowed.
     """
     assert feasible.device_of is not None
     units = objective.units
@@ -88,8 +89,10 @@ def refine(
     spills = spilled_ops(problem, feasible.device_of)
     bound = None if spills else max(found.lower_bound or 0.0, objective.least()) or None
     is_optimal = bound is not None and bound >= value * (1.0 - _OPTIMAL_GAP)
+    allowance = feasible.spill_allowance_bytes if spills else problem.asked_spill_bytes()
     return replace(
         feasible,
+        spill_allowance_bytes=allowance,
         status=Status.OPTIMAL if is_optimal else Status.FEASIBLE,
         device_of=device_of,
         value=value,

@@ -5,10 +5,10 @@ the least transfer among the placements within an allowance; every status and bo
 
 1. What was asked to the host, P, and nothing else.  If that has no placement,
 2. the least S that a placement takes, and then
-3. the allowance S + min(S - P, T - S) / 10, where T is what everything takes: a tenth more than has
-   to leave, but no more than a tenth of what could stay.  Without the latter a table of gigabytes
-   on the host would leave room for a whole tower beside it, which saves a transfer and ruins the
-   step.
+3. the allowance S + min(S - P, T - S) / 10, where T is what everything takes: a tenth more than
+   has to leave, but no more than a tenth of what could stay, and what follows asked ops on top.
+   Without the limit a table of gigabytes on the host would leave room for a whole tower beside it,
+   which saves a transfer and ruins the step.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ def may_spill(problem: PlacementProblem) -> bool:
 
 def allowance_for(problem: PlacementProblem, least_bytes: int) -> int:
     """The spill allowance where no placement is known to take less than ``least_bytes``."""
-    asked = problem.asked_spill_bytes()
-    slack = min(least_bytes - asked, sum(problem.spill_bytes()) - least_bytes)
-    return least_bytes + max(0, slack) * SCHEDULE.slack_percent // 100
+    takes = problem.spill_bytes()
+    following = sum(takes[op] for op in problem.followers)
+    asked = problem.asked_spill_bytes() - following
+    slack = min(least_bytes - asked, sum(takes) - least_bytes)
+    return least_bytes + max(0, slack) * SCHEDULE.slack_percent // 100 + following
 
 
 def solve_within(
@@ -84,7 +86,7 @@ def solve_with_spilling(
     is_cut = unspilled.is_cut or least.is_cut
     if least.device_of is None or least.value is None:
         return replace(least, warnings=tuple(warnings), is_cut=is_cut)
-    if unspilled.status is not Status.INFEASIBLE:
+    if unspilled.status is not Status.INFEASIBLE and least.value > problem.asked_spill_bytes():
         warnings.append(UNPROVEN_SPILL)
     if least.status is not Status.OPTIMAL:
         warnings.append(UNPROVEN_LEAST)
