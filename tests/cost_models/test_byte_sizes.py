@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cost_models.byte_sizes import format_bytes, parse_bytes, parse_reserve
@@ -80,8 +80,9 @@ def test_formatted_sizes_read_well():
     ]
 
 
+@example(1070)
 @given(st.integers(min_value=0, max_value=1 << 60))
 def test_a_formatted_size_parses_back_to_within_its_last_digit(size):
-    """Formatting loses at most half a hundredth of the unit."""
+    """Formatting loses at most half a hundredth of the unit, and reading back a byte's fraction."""
     back = parse_bytes(format_bytes(size))
-    assert abs(back - size) <= max(size, 1024) * 0.0051
+    assert abs(back - size) <= max(size, 1024) * 0.005 + 1
