@@ -163,7 +163,8 @@ class _Rounds:
         self.last = solution
         if self.search_along_orders(hint):
             return
-        must_spill = bool(spilled_ops(self.given, hint)) or not self.searches_orders()
+        tried = self.searches_left < SCHEDULE.most_searches
+        must_spill = bool(spilled_ops(self.given, hint)) or tried
         if must_spill and self.spill_more():
             return
         self.tightened = tighten(
