@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+MEBIBYTE = 2**20
+
 AMPLE_BYTES = 2**50
 """The cap of a CPU whose memory nobody gave and that is not of this machine: no program needs it,
 so the CPU is as large as needed."""

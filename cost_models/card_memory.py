@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-MEBIBYTE = 2**20
+from cost_models.byte_sizes import MEBIBYTE
 
 _SMALL_CARD_BYTES = 2**31
 _KEPT_BACK_OF_SMALL = 225 * MEBIBYTE

@@ -24,16 +24,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import graphs
 
 from cost_models.clusters import parse_cluster
-from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.extraction import extract
 from placer.graph.op_graph import OpGraph
 from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.orders.execution_orders import peaks_along, ranges_of_peaks, typical_order
 from placer.prediction.orders.possible_steps import PossibleSteps
-from placer.prediction.step.routes import find_routes
-from placer.prediction.times.schedule import predict_schedule
-from placer.prediction.transfers import list_transfers
+from placer.prediction.prediction import predict_step_seconds
 from placer.processes import collection_paused
 
 NAME, BATCH = "resnet50_momentum", 2
@@ -103,17 +100,9 @@ def estimate(graph: OpGraph) -> dict[str, tuple[float, float]]:
 
     clock.timed("costs and memory", estimated)
     costs = estimate_costs(graph)
-    clock.timed("transfers and schedule", lambda: _times(graph, costs, placement, cluster))
+    known = graph, costs, placement, cluster
+    clock.timed("transfers and schedule", lambda: predict_step_seconds(*known))
     return clock.seconds
-
-
-def _times(
-    graph: OpGraph, costs: Mapping[str, OpCost], placement: Mapping[str, str], cluster: Cluster
-) -> None:
-    host = cluster.host.name
-    routes = find_routes(graph, placement, host)
-    transfers = tuple(list_transfers(graph, costs, routes, host))
-    predict_schedule(graph, costs, routes, transfers, cluster)
 
 
 def main() -> None:

@@ -14,7 +14,8 @@ import re
 import sys
 from pathlib import Path
 
-from cost_models.card_memory import MEBIBYTE, card_memory
+from cost_models.byte_sizes import MEBIBYTE
+from cost_models.card_memory import card_memory
 
 
 def cleanest_logs(path: Path) -> dict[str, dict[str, str]]:

@@ -53,3 +53,13 @@ def predict(
         peaks=ranges_of_peaks(step, peaks),
         schedule=predict_schedule(graph, costs, routes, transfers, cluster),
     )
+
+
+def predict_step_seconds(
+    graph: OpGraph, costs: Mapping[str, OpCost], placement: Mapping[str, str], cluster: Cluster
+) -> float:
+    """The predicted time of one step alone, in seconds; errors as for :func:`predict`."""
+    host = cluster.host.name
+    routes = find_routes(graph, placement, host)
+    transfers = tuple(list_transfers(graph, costs, routes, host))
+    return predict_schedule(graph, costs, routes, transfers, cluster).step_seconds

@@ -54,7 +54,7 @@ def let_follow(problem: PlacementProblem) -> PlacementProblem:
     followers = find_followers(problem, there)
     if not followers:
         return problem
-    takes = counted(problem)
+    takes = problem.spill_bytes()
     asked = {op for op in there if problem.allowed[op] == (problem.host,) and takes[op]}
     free = find_followers(problem, there - asked) if asked else followers
     everywhere = {
@@ -72,16 +72,11 @@ def let_follow(problem: PlacementProblem) -> PlacementProblem:
     return replace(
         problem,
         allowed=allowed,
-        counted=tuple(counts and op not in free for op, counts in enumerate(takes)),
+        counted=tuple(size > 0 and op not in free for op, size in enumerate(takes)),
         followers=tuple(sorted(followers)),
         unconfined={op: devices for op, devices in unconfined.items() if devices != allowed[op]},
         may_follow=tuple(op for op in problem.may_follow if op not in followers),
     )
-
-
-def counted(problem: PlacementProblem) -> tuple[bool, ...]:
-    """Whether each op takes of a spill allowance when it is on the host."""
-    return tuple(size > 0 for size in problem.spill_bytes())
 
 
 def bound_to_host(problem: PlacementProblem) -> set[int]:

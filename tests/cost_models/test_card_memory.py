@@ -1,17 +1,14 @@
 """What TensorFlow hands out of a card, against what it logged on real ones."""
 
-import csv
 import os
-import re
 from pathlib import Path
 
 import pytest
 
-from cost_models.card_memory import MEBIBYTE, card_memory
+from benchmarks.usable_memory.run import cleanest_logs
+from cost_models.byte_sizes import MEBIBYTE
+from cost_models.card_memory import card_memory
 from cost_models.devices import presets
-
-SHARES_UNTIL = (2, 5)
-"""TensorFlow kept back a share of a card before this version."""
 
 # the names in TensorFlow's log of cards that have a preset
 CARDS = {
@@ -55,23 +52,12 @@ def test_every_gpu_preset_with_a_size_has_a_capability():
     assert [p.model for p in presets().values() if p.memory_bytes and p.card is None] == []
 
 
-def _logged(path: Path) -> dict[str, int]:
-    """The most that TensorFlow 2.5 or later logged of each card, in MiB: the cleanest log."""
-    found: dict[str, int] = {}
-    with path.open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            version = re.match(r"2\.(\d+|x)", row["tf_version"] or row["tf_version_inferred"])
-            if version and (version[1] == "x" or (2, int(version[1])) >= SHARES_UNTIL):
-                limit = int(row["tf_limit_mb"])
-                found[row["gpu"]] = max(limit, found.get(row["gpu"], 0))
-    return found
-
-
 @pytest.mark.parametrize("card", CARDS)
 def test_presets_are_what_tensorflow_logged(card):
     """Within 2% of "Created device ... with N MB memory"."""
     folder = os.environ.get("PLACER_TEST_DATA")
     if not folder:
         pytest.skip("PLACER_TEST_DATA is not set: logs of real cards are needed")
-    logged = _logged(Path(folder) / "gpu" / "usable_memory.csv")[card] * MEBIBYTE
+    log = cleanest_logs(Path(folder) / "gpu" / "usable_memory.csv")[card]
+    logged = int(log["tf_limit_mb"]) * MEBIBYTE
     assert presets()[CARDS[card]].card.usable_bytes == pytest.approx(logged, rel=0.02)

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from cost_models.byte_sizes import MEBIBYTE
 from cost_models.device_names import parse
 from placer.application.devices.device_mapping import (
     DeviceMapping,
@@ -20,8 +21,6 @@ from placer.application.devices.device_mapping import (
 from placer.application.devices.session_devices import session_mapping
 from placer.errors import PlacerError, UsageError
 from placer.plan.plan import Plan
-
-MEBIBYTE = 2**20
 
 
 def configure_runtime(

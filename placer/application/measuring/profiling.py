@@ -122,7 +122,7 @@ def measure(request: tuple[str, ProgramChoice, ProfileOptions], _: Tell) -> Meas
     import tensorflow as tf
 
     from placer.application.running.generated_inputs import input_values
-    from placer.application.running.program_runs import invent_state
+    from placer.application.running.program_runs import invent_state, switch_optimisers_off
     from placer.extraction.flat_program import describe
     from placer.extraction.reading.loading import load_program
 
@@ -142,8 +142,7 @@ def measure(request: tuple[str, ProgramChoice, ProfileOptions], _: Tell) -> Meas
         intra_op_parallelism_threads=wanted.threads,
         allow_soft_placement=True,
     )
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    config.graph_options.optimizer_options.opt_level = -1
+    switch_optimisers_off(config)
     try:
         with tf.Graph().as_default() as graph, v1.Session(config=config) as session:
             graph_def = copied(program.graph_def)

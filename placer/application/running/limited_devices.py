@@ -23,7 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 from placer.application.running.generated_inputs import Array
-from placer.application.running.program_runs import assign_value
+from placer.application.running.program_runs import assign_value, switch_optimisers_off
 from placer.errors import ModelError
 from placer.extraction.files.sources import read_source
 from placer.graph.op_types import VARIABLES
@@ -250,8 +250,7 @@ def _config(addresses: Mapping[int, str], request: StepsRequest) -> Any:
         isolate_session_state=True,
     )
     if not request.optimised:
-        config.graph_options.rewrite_options.disable_meta_optimizer = True
-        config.graph_options.optimizer_options.opt_level = -1
+        switch_optimisers_off(config)
     return config
 
 

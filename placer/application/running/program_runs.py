@@ -268,6 +268,13 @@ def run_session(request: RunRequest, which: int) -> Run:
     )
 
 
+def switch_optimisers_off(config: Any) -> None:
+    """Has sessions of the ConfigProto ``config`` run their graph as it is: neither Grappler nor the
+    runtime's own optimiser changes it."""
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = -1
+
+
 def _config(request: RunRequest, *, placed: bool) -> tuple[str, Any]:
     """(target, ConfigProto) of the session: this process, or it and the servers of a cluster."""
     config = v1.ConfigProto(
@@ -275,8 +282,7 @@ def _config(request: RunRequest, *, placed: bool) -> tuple[str, Any]:
         allow_soft_placement=not (request.options.strict and placed),
     )
     if not request.options.optimised:
-        config.graph_options.rewrite_options.disable_meta_optimizer = True
-        config.graph_options.optimizer_options.opt_level = -1
+        switch_optimisers_off(config)
     if request.options.cluster is None or not placed:
         return "", config
     target, cluster = local_master(request.options.cluster)

@@ -14,8 +14,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from cost_models.card_memory import MEBIBYTE
+from cost_models.byte_sizes import MEBIBYTE
 from cost_models.device_names import canonical
+from placer.application.devices.device_mapping import HOST
 from placer.application.placing.graph_placement import map_graph_devices, place_graph_def
 from placer.application.running.generated_inputs import Array
 from placer.application.running.limited_devices import (
@@ -37,7 +38,6 @@ from placer.plan.plan import Plan
 from placer.processes import Ending, run_task
 
 STEPS = 3
-HOST = "CPU:0"
 
 
 def rehearse_memory(

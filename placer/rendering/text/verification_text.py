@@ -14,7 +14,14 @@ from placer.application.verifying.verification_result import (
     TransferRow,
     Verification,
 )
-from placer.rendering.quantities import format_bytes, format_count, known, share_of_cap, shorten
+from placer.rendering.quantities import (
+    format_bytes,
+    format_cap,
+    format_count,
+    known,
+    share_of_cap,
+    shorten,
+)
 from placer.rendering.text.layout import Facts, Rows, Title, to_text
 from placer.rendering.text.plan_text import gate_block
 
@@ -125,7 +132,7 @@ def _memory_table(found: MemoryRehearsal, width: int) -> RenderableType:
             format_bytes(row.held_bytes),
             format_bytes(row.peak_bytes),
             known(row.predicted_bytes, format_bytes),
-            format_bytes(row.limit_bytes),
+            format_cap(row.limit_bytes),
             share_of_cap(row.peak_bytes, row.limit_bytes),
             ("stopped" if row.device != failed.device else "OUT OF MEMORY") if failed else "runs",
         )

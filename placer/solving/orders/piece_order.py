@@ -36,9 +36,7 @@ from placer.graph.control_edges import ControlEdge, add_control_edges, joinable_
 from placer.graph.name_scopes import piece_of
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.order import predecessors
-from placer.prediction.step.routes import find_routes
-from placer.prediction.times.schedule import predict_schedule
-from placer.prediction.transfers import list_transfers
+from placer.prediction.prediction import predict_step_seconds
 
 _Key = tuple[int, int, str]
 """A piece, how many transfers it has been through, a device: lower ones are run first."""
@@ -86,7 +84,7 @@ def order_pieces(
         return ()
     ordered = add_control_edges(graph, edges)
     known = costs, placement, cluster
-    gains = _step_seconds(ordered, *known) < _CLEARLY * _step_seconds(graph, *known)
+    gains = predict_step_seconds(ordered, *known) < _CLEARLY * predict_step_seconds(graph, *known)
     return edges if gains else ()
 
 
@@ -200,13 +198,3 @@ def _join(
         *ends, last = ends
         yield from ((end, last) for end in ends)
         yield from ((last, begin) for begin in begins)
-
-
-def _step_seconds(
-    graph: OpGraph, costs: Mapping[str, OpCost], placement: Mapping[str, str], cluster: Cluster
-) -> float:
-    """The predicted time of one step."""
-    host = cluster.host.name
-    routes = find_routes(graph, placement, host)
-    transfers = tuple(list_transfers(graph, costs, routes, host))
-    return predict_schedule(graph, costs, routes, transfers, cluster).step_seconds
