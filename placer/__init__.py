@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from placer.pipeline.pipeline import place as place
     from placer.pipeline.pipeline import report as report
     from placer.plan.plan import Plan as Plan
+    from placer.problem.placement_problem import PlacementProblem as PlacementProblem
     from placer.questions.batch_sizes import sweep as sweep
     from placer.questions.calibration import calibrate as calibrate
     from placer.questions.comparison import compare as compare
@@ -43,12 +44,14 @@ if TYPE_CHECKING:
     from placer.questions.fixes import fewest_pieces as fewest_pieces
     from placer.questions.fixes import find_fixes as find_fixes
     from placer.questions.strategies import compare_strategies as compare_strategies
+    from placer.solving.solver import solve as solve
     from placer.strategies.pieces import micro_batches as micro_batches
     from placer.strategies.towers import asynchronous_towers as asynchronous_towers
     from placer.strategies.towers import data_parallel as data_parallel
 
 _HOMES = {
     "ClusterSession": "placer.application.running.cluster_runs",
+    "PlacementProblem": "placer.problem.placement_problem",
     "Plan": "placer.plan.plan",
     "apply": "placer.application.placing.placed_programs",
     "asynchronous_towers": "placer.strategies.towers",
@@ -75,6 +78,7 @@ _HOMES = {
     "report": "placer.pipeline.pipeline",
     "serve_task": "placer.application.running.cluster_runs",
     "session_config": "placer.application.devices.runtime_settings",
+    "solve": "placer.solving.solver",
     "stream": "placer.application.running.streaming",
     "sweep": "placer.questions.batch_sizes",
     "training_step": "placer.extraction.reading.training_steps",

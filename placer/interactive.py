@@ -11,13 +11,17 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from placer.errors import UsageError
 from placer.plan.plan import Plan
+from placer.plan.report import Report
 from placer.rendering.html.page import in_notebook as in_notebook
 from placer.rendering.html.page import render_page as render_page
 from placer.rendering.results import render_result as render_result
 from placer.rendering.text.conflict_text import conflict_text as conflict_text
 
 if TYPE_CHECKING:
+    from networkx import MultiDiGraph
+
     from placer.application.placing.model_binding import BoundModel
     from placer.application.running.checkpoints import Progress
 
@@ -41,6 +45,20 @@ def scope(plan: Plan, *, values: bool) -> AbstractContextManager[None]:
     from placer.application.placing.variable_scopes import planned_variables
 
     return planned_variables(plan, values=values)
+
+
+def networkx_of(result: Plan | Report, source: Any) -> MultiDiGraph[str]:
+    """The step of a plan or report as a graph; that of a plan out of a file is predicted again."""
+    from placer.questions.saved_plans import with_step
+    from placer.rendering.exports.networkx_graph import networkx_graph
+
+    if isinstance(result, Plan) and not result.placement:
+        raise UsageError(f"the plan has no placement ({result.solver.status}): there is no step")
+    if isinstance(result, Plan) and result.step is None:
+        result = with_step(result, source)
+    if result.step is None:
+        raise UsageError("the report comes out of a file and has no step; make it again")
+    return networkx_graph(result.step())
 
 
 def load_checkpoint(

@@ -24,9 +24,14 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "solve",
         help="the bare optimisation problem, no TensorFlow (researchers)",
         description="Solve a placement problem written as placer.problem/1 JSON (see "
-        "docs/formulation.md) and print the placement with its value and bound.",
+        "docs/formulation.md) or posed by a GraphML file (docs/networkx.md), and print the "
+        "placement with its value and bound.",
     )
     parser.add_argument("problem", metavar="PROBLEM", help="the problem file")
+    group = parser.add_argument_group("the devices of a GraphML file that names none")
+    options.add(group, "--devices")
+    options.add(group, "--max-memory")
+    options.add(group, "--reserve")
     group = parser.add_argument_group("the search")
     options.add(group, "--objective", default=None, help="instead of the one in the file")
     options.add(group, "--solver", default="cp-sat")
@@ -51,7 +56,12 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.solving.solver import solve
 
     require_writable(arguments)
-    problem = read_problem(Path(arguments.problem))
+    problem = read_problem(
+        Path(arguments.problem),
+        devices=arguments.devices,
+        max_memory=",".join(arguments.max_memory) or None,
+        reserve=arguments.reserve,
+    )
     if arguments.objective:
         problem = replace(problem, objective=arguments.objective)
     parameters = SolverParameters(
@@ -86,15 +96,24 @@ def run(arguments: argparse.Namespace) -> None:
         )
 
 
-def read_problem(path: Path) -> PlacementProblem:
-    """The problem in a file.
+def read_problem(path: Path, **devices: str | None) -> PlacementProblem:
+    """The problem in a file, JSON or GraphML; ``devices`` (and ``max_memory``, ``reserve``) are
+    for GraphML.
 
     Raises :class:`UsageError` if there is none, or if it contradicts itself.
     """
-    from placer.problem.placement_problem import check, from_json
+    from placer.problem.networkx_documents import read_graphml
+    from placer.problem.placement_problem import PlacementProblem, check, from_json
 
     try:
-        problem = from_json(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if text.lstrip().startswith("<"):
+            return PlacementProblem.from_networkx(read_graphml(text), **devices)  # type: ignore[arg-type]
+        given = next((name for name, value in devices.items() if value is not None), None)
+        if given is not None:
+            option = "--" + given.replace("_", "-")
+            raise UsageError(f"{path} names its devices itself; leave out {option}")
+        problem = from_json(text)
         check(problem)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error

@@ -11,6 +11,8 @@ from placer.files import write_text
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from networkx import MultiDiGraph
+
 
 def interactive() -> ModuleType:
     """:mod:`placer.interactive`, imported when a method is called."""
@@ -35,7 +37,7 @@ class Summarised:
 
 
 class Page(Summarised):
-    """Gives a result :meth:`to_html`."""
+    """Gives a result :meth:`to_html` and :meth:`networkx`."""
 
     __slots__ = ()
 
@@ -46,6 +48,16 @@ class Page(Summarised):
         again.  Raises ``UsageError`` if the file exists and ``force`` is false.
         """
         write_text(path, interactive().render_page(self), force=force)
+
+    def networkx(self, source: Any = None) -> MultiDiGraph[str]:
+        """The flat graph with costs and devices; see
+        :func:`placer.rendering.exports.networkx_graph.networkx_graph`.
+
+        A plan out of a file predicts its step again, from ``source`` or the model that it names.
+        Raises ``UsageError`` if there is no placement, or ``source`` is another model.
+        """
+        graph: MultiDiGraph[str] = interactive().networkx_of(self, source)
+        return graph
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

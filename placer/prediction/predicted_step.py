@@ -72,6 +72,7 @@ class PredictedStep:
 
     ``output_bytes`` are the sized outputs; ``order`` is the execution order that ``buffers`` live
     along (one that peaks as expected), with the bytes in use on every device in ``memory_bytes``.
+    ``groups`` are numbers of colocation groups; an op that nothing holds to another has ``None``.
     """
 
     ops: tuple[str, ...]
@@ -92,6 +93,7 @@ class PredictedStep:
     sent: tuple[Sent, ...]
     step_seconds: float
     scopes: ScopeTree
+    groups: tuple[int | None, ...] = ()
 
 
 def describe_step(
@@ -129,7 +131,15 @@ def describe_step(
         sent=tuple(_sent(graph, metrics, number, home)),
         step_seconds=metrics.schedule.step_seconds,
         scopes=build_scope_tree(graph.ops),
+        groups=_groups(graph),
     )
+
+
+def _groups(graph: OpGraph) -> tuple[int | None, ...]:
+    number = {
+        name: index for index, group in enumerate(graph.colocation_groups) for name in group.ops
+    }
+    return tuple(number.get(name) for name in graph.ops)
 
 
 def _edges(graph: OpGraph, number: Mapping[str, int]) -> list[tuple[Edge, ...]]:

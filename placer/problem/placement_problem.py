@@ -11,9 +11,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from placer.errors import UsageError
+
+if TYPE_CHECKING:
+    from networkx import DiGraph, MultiDiGraph
+
+    from cost_models.devices import Cluster
 
 SCHEMA = "placer.problem/1"
 
@@ -160,6 +165,52 @@ class PlacementProblem:
             for name, device in zip(self.op_names, device_of, strict=True)
         }
 
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: DiGraph[Any] | MultiDiGraph[Any],
+        devices: str | Cluster | None = None,
+        *,
+        max_memory: str | Mapping[int | str, int | str] | None = None,
+        reserve: str | int | None = None,
+        objective: str = "transfer",
+        spill: str = "auto",
+    ) -> PlacementProblem:
+        """The problem that a networkx graph poses: which device for each of its nodes?
+
+        The attributes that are read, and what they are without being given, are those of
+        :mod:`placer.problem.networkx_documents`; ``devices``, ``max_memory`` and ``reserve`` are as
+        for :func:`placer.place`.  Without ``devices`` the graph must come from :meth:`to_networkx`.
+
+        Raises :class:`~placer.errors.UsageError` for a graph with a cycle or without directions,
+        for devices that cannot be read, and for an attribute that makes no sense.
+        """
+        from placer.problem.networkx_documents import document_of
+
+        document = document_of(
+            graph,
+            devices,
+            max_memory=max_memory,
+            reserve=reserve,
+            objective=objective,
+            spill=spill,
+        )
+        try:
+            problem = _from_document(document)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise UsageError(f"the graph is not a placement problem: {error}") from error
+        check(problem)
+        return problem
+
+    def to_networkx(self) -> MultiDiGraph[str]:
+        """The problem as a graph that :meth:`from_networkx` reads back without ``devices``.
+
+        Raises :class:`~placer.errors.UsageError` if two ops have the same name.
+        """
+        from placer.problem.networkx_documents import graph_of
+
+        return graph_of(asdict(self))
+
 
 def check(problem: PlacementProblem) -> None:
     """Raises :class:`~placer.errors.UsageError` if a number of the problem refers to nothing."""
@@ -252,9 +303,14 @@ def from_json(text: str) -> PlacementProblem:
     data: dict[str, Any] = dict(json.loads(text))
     if data.pop("schema", None) != SCHEMA:
         raise ValueError(f"not a {SCHEMA} document")
+    return _from_document(data)
+
+
+def _from_document(data: dict[str, Any]) -> PlacementProblem:
+    """The problem of a document without its schema, which is used up."""
 
     def tuples(value: Any) -> Any:
-        return tuple(tuples(item) for item in value) if isinstance(value, list) else value
+        return tuple(map(tuples, value)) if isinstance(value, (list, tuple)) else value
 
     tensors = tuple(
         ProblemTensor(

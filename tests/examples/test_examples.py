@@ -67,6 +67,35 @@ def test_a_keras_model_that_fits_no_single_device_runs_on_two():
     assert "ops ran as planned; outputs differ by 0\n" in told
 
 
+def test_the_page_on_networkx_does_what_it_says(saved_model, tmp_path, monkeypatch, capsys):
+    """Two cuts of a chain and what skips; a problem through GraphML; a plan's graph, whose edges
+    that cross add up to its transfer."""
+    import networkx
+
+    monkeypatch.chdir(tmp_path)
+    page = (EXAMPLES.parent / "docs" / "networkx.md").read_text()
+    pose, round_trip, found = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(pose.strip().splitlines()) <= 11
+    names = {"model": str(saved_model)}
+    for code in (pose, round_trip, found):
+        exec(compile(code, "networkx.md", "exec"), names)
+    assert names["solution"].value == 2 * 2**20 + 2**10
+    told = capsys.readouterr().out
+    assert told.startswith("Status.OPTIMAL") or told.startswith("OPTIMAL")
+    plan, graph = names["plan"], names["found"]
+    assert set(graph) == set(plan.placement)
+    assert {op: row["device"] for op, row in graph.nodes(data=True)} == plan.placement
+    crossing = {
+        (row["tensor"], plan.placement[reader]): row["bytes"]
+        for _, reader, row in graph.edges(data=True)
+        if row["crosses"] and not row.get("control")
+    }
+    assert sum(crossing.values()) == plan.metrics.transfer_bytes
+    assert networkx.read_graphml("plan.graphml").nodes.keys() == plan.placement.keys()
+    posed = names["placer"].PlacementProblem.from_networkx(graph, devices="2xGPU:1GiB")
+    assert sum(posed.resident_bytes) == sum(row.resident_bytes for row in plan.devices)
+
+
 def test_the_stages_can_be_used_one_by_one(saved_model, tmp_path, monkeypatch, capsys):
     """The page for researchers: a rule, a problem file, a solver, and its placement predicted."""
     monkeypatch.chdir(tmp_path)

@@ -1,0 +1,430 @@
+"""A placement problem as a networkx graph, and a networkx graph as a placement problem.
+
+Between the two is the document that ``placer.problem/1`` files hold, so nothing here needs to know
+the problem's class.
+
+Attributes of a node, all optional:
+
+- ``resident_bytes`` (0): what it holds all the time; ``temporary_bytes`` (0): while it runs.
+- ``seconds``: of one run, a number or a mapping from device names or types (``"GPU"``).  Without
+  it the roofline of ``flops`` (0) and ``bytes_accessed`` (0), and 0 without these.
+- ``output_bytes`` (0): of what it writes, where its edges do not say.
+- ``group``: nodes with the same one share a device.
+- ``allowed``: the devices that it can run on, a name or several (every accelerator; every device
+  where there is none).  ``pin``: those it was asked to run on; a conflict may name the request.
+- ``spillable``: it may go to the host when the accelerators cannot hold everything (yes, unless it
+  is pinned or has ``allowed``).
+
+Attributes of an edge, all optional:
+
+- ``bytes``: of the tensor that it carries, instead of its node's ``output_bytes``.
+- ``tensor``: edges of a node with the same one carry one tensor, which is sent once to every device
+  that reads it.  Edges without carry their node's output if they have no ``bytes``, else a tensor
+  each.
+- ``control``: it only says what runs first.
+
+Other attributes stay unread: ``device`` is what a plan found (``plan.networkx()``) and no request.
+Mappings and sequences may be JSON text, as in GraphML, which has none.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cost_models.clusters import parse_cluster
+from cost_models.device_names import canonical, matches
+from cost_models.devices import Cluster, DeviceProperties
+from cost_models.op_cost import OpCost
+from cost_models.roofline import op_seconds
+from placer.errors import UsageError
+
+if TYPE_CHECKING:
+    from networkx import DiGraph, MultiDiGraph
+
+Attributes = Mapping[str, Any]
+"""Of a node or an edge."""
+
+Document = dict[str, Any]
+"""What a ``placer.problem/1`` file holds."""
+
+_REST = "problem"
+"""The attribute of a whole graph with what no node and no edge of it holds, as JSON."""
+
+_OF_NODES = ("resident_bytes", "temporary_bytes", "seconds", "group", "allowed", "spillable")
+
+
+def document_of(
+    graph: DiGraph[Any] | MultiDiGraph[Any],
+    devices: str | Cluster | None,
+    *,
+    max_memory: str | Mapping[int | str, int | str] | None = None,
+    reserve: str | int | None = None,
+    objective: str = "transfer",
+    spill: str = "auto",
+) -> Document:
+    """The document of the problem that ``graph`` poses.
+
+    Without ``devices``, those that :func:`graph_of` wrote into the graph.  Raises
+    :class:`UsageError` for a graph with undirected edges or a cycle, and for an attribute that
+    cannot be read, with the node that has it.
+    """
+    _check_directed(graph, cycles=devices is None)
+    number = {node: index for index, node in enumerate(graph)}
+    rest: Document
+    if devices is None:
+        rest = _kept_rest(graph)
+        names, properties = rest["device_names"], None
+    else:
+        cluster = (
+            devices if isinstance(devices, Cluster) else _cluster(devices, max_memory, reserve)
+        )
+        rest = _rest_of_cluster(cluster) | {"objective": objective, "spill": spill}
+        names, properties = [device.name for device in cluster.devices], cluster.devices
+    host = names[rest["host"]]
+    rows = [_node_row(node, graph.nodes[node], names, properties, host) for node in graph]
+    groups = _number_groups(rows)
+    if devices is not None:
+        _agree(rows, groups, list(graph))
+    tensors, control = _edges(graph, number)
+    requests = [
+        {"name": f"pin {node}={','.join(pins)}", "kind": "pin", "ops": [number[node]],
+         "devices": [names.index(name) for name in pins]}
+        for node in graph
+        if (pins := _devices(node, graph.nodes[node], "pin", names))
+    ]  # fmt: skip
+    tensors += [tuple(row) for row in rest.pop("unread", ())]
+    tensors.sort(key=lambda row: row[0])
+    return {
+        "op_names": [str(node) for node in graph],
+        **{name: [row[name] for row in rows] for name in _OF_NODES},
+        "tensors": [
+            {"producer": producer, "consumers": readers, "bytes": size}
+            for _, producer, readers, size in tensors
+        ],
+        "control_edges": control,
+        **({"requests": requests} if requests else {}),
+        **rest,
+    }
+
+
+def graph_of(document: Document) -> MultiDiGraph[str]:
+    """The problem of ``document`` as a graph that :func:`document_of` reads back, whole.
+
+    Raises :class:`UsageError` if two ops have one name.
+    """
+    from networkx import MultiDiGraph
+
+    names = document["op_names"]
+    if len(set(names)) < len(names):
+        raise UsageError("two ops of the problem have the same name; a graph cannot hold both")
+    device_names = document["device_names"]
+    edges_of = {"op_names", "tensors", "control_edges", *_OF_NODES}
+    rest = {name: value for name, value in document.items() if name not in edges_of}
+    rest["unread"] = [
+        (index, tensor["producer"], [], tensor["bytes"])
+        for index, tensor in enumerate(document["tensors"])
+        if not tensor["consumers"]
+    ]
+    graph: MultiDiGraph[str] = MultiDiGraph()
+    graph.graph[_REST] = json.dumps(rest, sort_keys=True)
+    columns = zip(*(document[name] for name in _OF_NODES), strict=True)
+    for name, (resident, temporary, seconds, group, allowed, spillable) in zip(
+        names, columns, strict=True
+    ):
+        graph.add_node(
+            name,
+            resident_bytes=resident,
+            temporary_bytes=temporary,
+            seconds=dict(zip(device_names, seconds, strict=True)),
+            group=group,
+            allowed=[device_names[device] for device in allowed],
+            spillable=spillable,
+        )
+    for index, tensor in enumerate(document["tensors"]):
+        for reader in tensor["consumers"]:
+            ends = names[tensor["producer"]], names[reader]
+            graph.add_edge(*ends, tensor=index, bytes=tensor["bytes"])
+    for index, (before, after) in enumerate(document["control_edges"]):
+        graph.add_edge(names[before], names[after], control=True, position=index)
+    return graph
+
+
+def graphml(graph: MultiDiGraph[str]) -> str:
+    """``graph`` as GraphML: mappings and sequences as JSON text, what is ``None`` left out.
+
+    Raises :class:`UsageError` for a name that XML cannot hold.
+    """
+    import io
+
+    from networkx import MultiDiGraph, write_graphml
+
+    plain: MultiDiGraph[str] = MultiDiGraph()
+    plain.graph.update(graph.graph)
+    plain.add_nodes_from((node, _scalars(found)) for node, found in graph.nodes(data=True))
+    for source, target, found in graph.edges(data=True):
+        plain.add_edge(source, target, **_scalars(found))
+    buffer = io.BytesIO()
+    write_graphml(plain, buffer, named_key_ids=True)
+    text = buffer.getvalue().decode()
+    wrong = next((sign for sign in text if sign < " " and sign not in "\t\n\r"), None)
+    if wrong is not None:
+        raise UsageError(f"a name has the character {wrong!r}, which XML cannot hold")
+    return text
+
+
+def read_graphml(text: str) -> DiGraph[str] | MultiDiGraph[str]:
+    """The graph in GraphML text.  Raises ``ValueError`` if it is not GraphML."""
+    import io
+    from xml.etree.ElementTree import ParseError
+
+    import networkx
+
+    try:
+        graph = networkx.read_graphml(io.BytesIO(text.encode()))
+    except (ParseError, networkx.NetworkXError, KeyError) as error:
+        raise ValueError(f"not GraphML that networkx reads: {error}") from error
+    if not isinstance(graph, networkx.DiGraph):
+        raise ValueError('its edges have no directions; write edgedefault="directed"')
+    return graph
+
+
+def _scalars(found: Attributes) -> dict[str, Any]:
+    return {
+        name: json.dumps(value) if isinstance(value, (dict, list, tuple)) else value
+        for name, value in found.items()
+        if value is not None
+    }
+
+
+def _check_directed(graph: DiGraph[Any] | MultiDiGraph[Any], *, cycles: bool) -> None:
+    import networkx
+
+    if not graph.is_directed():
+        raise UsageError("the graph has no directions; pose the problem with a networkx.DiGraph")
+    names = [str(node) for node in graph]
+    if len(set(names)) < len(names):
+        raise UsageError("two nodes of the graph have the same name as text; rename one of them")
+    if not cycles and not networkx.is_directed_acyclic_graph(graph):
+        cycle = " -> ".join(str(ends[0]) for ends in networkx.find_cycle(graph)[:8])
+        raise UsageError(f"the graph has a cycle ({cycle}); leave out the edges that close it")
+
+
+def _cluster(
+    devices: str, max_memory: str | Mapping[int | str, int | str] | None, reserve: str | int | None
+) -> Cluster:
+    try:
+        return parse_cluster(str(devices), max_memory, reserve)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _kept_rest(graph: DiGraph[Any] | MultiDiGraph[Any]) -> Document:
+    """What :func:`graph_of` kept beside nodes and edges."""
+    kept = graph.graph.get(_REST)
+    if kept is None:
+        raise UsageError('the graph names no devices; give them, such as devices="2xGPU:8GiB"')
+    try:
+        rest: Document = dict(json.loads(kept))
+        rest["device_names"], rest["host"] = list(rest["device_names"]), int(rest["host"])
+        rest["device_names"][rest["host"]]
+    except (TypeError, ValueError, KeyError, IndexError) as error:
+        raise UsageError(f"the graph's {_REST!r} is not what was written: {error}") from error
+    return rest
+
+
+def _rest_of_cluster(cluster: Cluster) -> Document:
+    """The fields of the document that say what the devices are."""
+    names = [device.name for device in cluster.devices]
+    links = [[cluster.link(source, target) for target in names] for source in names]
+    return {
+        "device_names": names,
+        "host": names.index(cluster.host.name),
+        "capacity_bytes": [device.usable_bytes for device in cluster.devices],
+        "transient_bytes": [0] * len(names),
+        "live_bytes": [],
+        "bandwidth": [[link.bandwidth for link in row] for row in links],
+        "latency": [[link.latency for link in row] for row in links],
+        "parallel_ops": [device.parallel_ops for device in cluster.devices],
+    }
+
+
+def _node_row(
+    node: Hashable,
+    found: Attributes,
+    names: Sequence[str],
+    properties: Sequence[DeviceProperties] | None,
+    host: str,
+) -> Document:
+    """What a document says of one op, devices as numbers; ``group`` as it was given."""
+    pins, able = (_devices(node, found, name, names) for name in ("pin", "allowed"))
+    accelerators = [name for name in names if name != host]
+    allowed = pins or (able if "allowed" in found else accelerators or [host])
+    spillable = found.get("spillable", not pins and "allowed" not in found)
+    if not isinstance(spillable, bool):
+        raise _wrong(node, "spillable", spillable, "true or false")
+    return {
+        "resident_bytes": _size(node, found, "resident_bytes"),
+        "temporary_bytes": _size(node, found, "temporary_bytes"),
+        "seconds": _seconds(node, found, names, properties),
+        "group": found.get("group"),
+        "allowed": [names.index(name) for name in allowed],
+        "spillable": spillable,
+    }
+
+
+def _number_groups(rows: Sequence[Document]) -> list[list[int]]:
+    """The ops of every group; the groups are numbered in the order in which they appear, unless all
+    of them are numbers."""
+    numbers: dict[Hashable, int] = {}
+    if all(type(row["group"]) is int for row in rows):
+        numbers = {("group", row["group"]): row["group"] for row in rows}
+    members: dict[int, list[int]] = {}
+    for op, row in enumerate(rows):
+        given = row["group"]
+        key = ("alone", op) if given is None else ("group", given)
+        row["group"] = numbers.setdefault(key, len(numbers))
+        members.setdefault(row["group"], []).append(op)
+    return list(members.values())
+
+
+def _agree(
+    rows: Sequence[Document], groups: Sequence[Sequence[int]], nodes: Sequence[Hashable]
+) -> None:
+    """A group may go where all of it may."""
+    for ops in groups:
+        common = [d for d in rows[ops[0]]["allowed"] if all(d in rows[op]["allowed"] for op in ops)]
+        if not common and any(rows[op]["allowed"] for op in ops):
+            raise UsageError(
+                f"the group of node {nodes[ops[0]]!r} ({len(ops)} nodes) has no device that all "
+                "of it may use; change group, allowed or pin of one of them"
+            )
+        spillable = all(rows[op]["spillable"] for op in ops)
+        for op in ops:
+            rows[op]["allowed"], rows[op]["spillable"] = common, spillable
+
+
+def _edges(
+    graph: DiGraph[Any] | MultiDiGraph[Any], number: Mapping[Hashable, int]
+) -> tuple[list[tuple[int, int, list[int], int]], list[tuple[int, int]]]:
+    """Tensors as (position, producer, readers, bytes), and control edges.
+
+    The position is ``tensor`` where all are numbers, else that of its first edge.
+    """
+    control: list[tuple[int, int, int]] = []
+    tensors: dict[tuple[Hashable, Hashable], tuple[int, list[int], int]] = {}
+    for count, (source, target, found) in enumerate(_edge_rows(graph)):
+        if found.get("control"):
+            control.append((int(found.get("position", 0)), number[target], number[source]))
+            continue
+        sizes = found if found.get("bytes") is not None else {
+            "bytes": _size(source, graph.nodes[source], "output_bytes")
+        }  # fmt: skip
+        size = _size(f"{source} -> {target}", sizes, "bytes")
+        own = ("edge", count) if found.get("bytes") is not None else ("output", 0)
+        key = (source, found.get("tensor", own))
+        known = tensors.setdefault(key, (number[source], [], size))
+        if known[2] != size:
+            raise UsageError(
+                f"the tensor {key[1]!r} of node {source!r} has {known[2]} bytes on one edge and "
+                f"{size} on another; it is one tensor"
+            )
+        known[1].append(number[target])
+    given = [name for _, name in tensors if type(name) is int]
+    counted = len(set(given)) == len(tensors)
+    positions: Sequence[int] = given if counted else range(len(tensors))
+    placed = [
+        (position, producer, sorted(set(ops)), size)
+        for position, (producer, ops, size) in zip(positions, tensors.values(), strict=True)
+    ]
+    return placed, [(before, after) for _, after, before in sorted(control)]
+
+
+def _edge_rows(
+    graph: DiGraph[Any] | MultiDiGraph[Any],
+) -> Iterator[tuple[Hashable, Hashable, Attributes]]:
+    yield from graph.edges(data=True)
+
+
+def _devices(node: Hashable, found: Attributes, name: str, known: Sequence[str]) -> list[str]:
+    """The devices that attribute ``name`` of a node names, ``GPU:*`` being every GPU."""
+    given = found.get(name, ())
+    if isinstance(given, str):
+        given = _from_json(node, name, given) if given.startswith("[") else [given]
+    chosen: dict[str, None] = {}
+    try:
+        for spelling in given:
+            star = isinstance(spelling, str) and "*" in spelling
+            meant = [
+                other
+                for other in known
+                if (matches(spelling, other) if star else canonical(spelling) == other)
+            ]
+            if not meant:
+                raise ValueError(spelling)
+            chosen |= dict.fromkeys(meant)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _wrong(node, name, given, f"among the devices {', '.join(known)}") from error
+    return list(chosen)
+
+
+def _size(node: Hashable, found: Attributes, name: str) -> int:
+    """A whole number of bytes that is not negative; 0 if there is none."""
+    value = found.get(name, 0)
+    try:
+        size = None if isinstance(value, bool) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        size = None
+    if size is None or size < 0 or size != value:
+        raise _wrong(node, name, value, "a whole number of bytes")
+    return size
+
+
+def _seconds(
+    node: Hashable,
+    found: Attributes,
+    names: Sequence[str],
+    properties: Sequence[DeviceProperties] | None,
+) -> list[float]:
+    """The seconds of a node on every device."""
+    given = found.get("seconds")
+    if isinstance(given, str):
+        given = _from_json(node, "seconds", given)
+    if given is None:
+        cost = OpCost(
+            flops=_size(node, found, "flops"), bytes_accessed=_size(node, found, "bytes_accessed")
+        )
+        if properties is None or not (cost.flops or cost.bytes_accessed):
+            return [0.0] * len(names)
+        return [op_seconds(cost, device) for device in properties]
+    if not isinstance(given, Mapping):
+        return [_number(node, given)] * len(names)
+    by_name = {str(name): _number(node, value) for name, value in given.items()}
+    seconds = [by_name.get(name, by_name.get(name.rpartition(":")[0])) for name in names]
+    if None in seconds:
+        missing = names[seconds.index(None)]
+        raise _wrong(node, "seconds", given, f"a time for {missing}, too")
+    return [value for value in seconds if value is not None]
+
+
+def _number(node: Hashable, value: Any) -> float:
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not 0 <= found < math.inf:
+        raise _wrong(node, "seconds", value, "a time in seconds")
+    return found
+
+
+def _from_json(node: Hashable, name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise _wrong(node, name, text, "JSON") from error
+
+
+def _wrong(node: Hashable, name: str, value: Any, wanted: str) -> UsageError:
+    return UsageError(f"{name} of {node!r} is {value!r}, which is not {wanted}")
