@@ -178,13 +178,15 @@ def graphml(graph: MultiDiGraph[str]) -> str:
 def read_graphml(text: str) -> DiGraph[str] | MultiDiGraph[str]:
     """The graph in GraphML text.  Raises ``ValueError`` if it is not GraphML."""
     import io
+    import warnings
     from xml.etree.ElementTree import ParseError
 
     import networkx
 
     try:
-        graph = networkx.read_graphml(io.BytesIO(text.encode()))
-    except (ParseError, networkx.NetworkXError, KeyError) as error:
+        with warnings.catch_warnings(action="ignore"):  # attributes without a type are text
+            graph = networkx.read_graphml(io.BytesIO(text.encode()))
+    except (ParseError, networkx.NetworkXError, LookupError) as error:
         raise ValueError(f"not GraphML that networkx reads: {error}") from error
     if not isinstance(graph, networkx.DiGraph):
         raise ValueError('its edges have no directions; write edgedefault="directed"')

@@ -195,7 +195,17 @@ def test_two_ops_of_one_name_are_no_graph():
         twice.to_networkx()
 
 
-@pytest.mark.parametrize("text", ["", "<", "<graphml/>", "<a><b></a>", '<graphml xmlns="x">'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "<",
+        "<graphml/>",
+        "<a><b></a>",
+        '<graphml xmlns="x">',
+        '<?xml version="1.0" encoding="?"?>',
+    ],
+)
 def test_text_that_is_no_graphml_is_refused(text):
     with pytest.raises(ValueError, match=r"GraphML|no element"):
         read_graphml(text)
