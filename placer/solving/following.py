@@ -34,6 +34,7 @@ from itertools import compress, pairwise
 
 from placer.prediction.times.messages import list_messages
 from placer.problem.placement_problem import PlacementProblem
+from placer.solving.host_ops import bound_to_host, without_accelerator
 from placer.solving.reduction.unit_problem import numbered
 
 _TICKS = 10**15
@@ -47,16 +48,23 @@ def let_follow(problem: PlacementProblem) -> PlacementProblem:
     """The problem with the host among the devices of the ops that follow what must be there: what
     may run nowhere else, and what the accelerators are too small for.
 
-    What follows only ops that were asked to the host counts as spilled, like these: else a pin more
-    would let more on the host within the same allowance.
+    What follows only ops that were asked to the host, or are there because a request joins them to
+    others, counts as spilled, like these: else a request more would let more on the host within the
+    same allowance.
     """
     there = bound_to_host(problem)
     followers = find_followers(problem, there)
     if not followers:
         return problem
     takes = problem.spill_bytes()
-    asked = {op for op in there if problem.allowed[op] == (problem.host,) and takes[op]}
-    free = find_followers(problem, there - asked) if asked else followers
+    unasked = replace(
+        problem,
+        group=problem.colocation or problem.group,
+        allowed=tuple(
+            problem.unconfined.get(op, devices) for op, devices in enumerate(problem.allowed)
+        ),
+    )
+    free = find_followers(unasked, there & without_accelerator(unasked))
     everywhere = {
         devices: tuple(sorted({*devices, problem.host}))
         for devices in {*problem.allowed, *problem.unconfined.values()}
@@ -77,34 +85,6 @@ def let_follow(problem: PlacementProblem) -> PlacementProblem:
         unconfined={op: devices for op, devices in unconfined.items() if devices != allowed[op]},
         may_follow=tuple(op for op in problem.may_follow if op not in followers),
     )
-
-
-def bound_to_host(problem: PlacementProblem) -> set[int]:
-    """The ops that every placement has on the host."""
-    unit_of = numbered(problem.group)
-    resident: dict[int, int] = {}
-    for unit, size in zip(unit_of, problem.resident_bytes, strict=True):
-        resident[unit] = resident.get(unit, 0) + size
-    most = dict(resident)
-    for moment in problem.live_bytes:
-        held: dict[int, int] = {}
-        for op, size in moment.items():
-            held[unit_of[op]] = held.get(unit_of[op], 0) + size
-        for unit, size in held.items():
-            most[unit] = max(most[unit], resident[unit] + size)
-    usable = [c - t for c, t in zip(problem.capacity_bytes, problem.transient_bytes, strict=True)]
-    room = {devices: max((usable[d] for d in devices), default=0) for devices in {*problem.allowed}}
-    return {
-        op
-        for op, devices in enumerate(problem.allowed)
-        if devices == (problem.host,)
-        or (
-            problem.spill == "auto"
-            and problem.spillable[op]
-            and problem.host not in devices
-            and (not devices or most[unit_of[op]] > room[devices])
-        )
-    }
 
 
 def hold_followers(problem: PlacementProblem, *, spills: bool = False) -> PlacementProblem:

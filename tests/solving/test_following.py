@@ -10,19 +10,19 @@ from dataclasses import replace
 
 import pytest
 from exhaustive_search import search_exhaustively
-from small_problems import best_by_enumeration, problem_of, random_problem
+from small_problems import best_by_enumeration, least_within, problem_of, random_problem, scores
 
 from placer.errors import UsageError
 from placer.prediction.scoring import score
 from placer.prediction.times.messages import list_messages
 from placer.problem.placement_problem import PlacementProblem, check, from_json, to_json
 from placer.solving.following import (
-    bound_to_host,
     find_followers,
     followers_of,
     hold_followers,
     let_follow,
 )
+from placer.solving.host_ops import bound_to_host
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.solver import solve
 from placer.solving.transfer import stage
@@ -261,6 +261,62 @@ def test_solutions_with_followers_are_those_of_enumeration(
             assert solution.value == best[1] == solution.lower_bound, seed
             proven += 1
     assert proven > 20
+
+
+def ask_more(problem: PlacementProblem, rng: random.Random) -> PlacementProblem:
+    """A group pinned to a device that it may use, or to the host, or two groups joined, as the
+    pipeline writes it: ``unconfined`` and ``colocation`` say how it was before."""
+    first, second = rng.choice(problem.group), rng.choice(problem.group)
+    joins = rng.random() < 0.4
+    ops = {op for op, g in enumerate(problem.group) if g == first or (joins and g == second)}
+    may_spill = all(problem.spillable[op] for op in ops)
+    own = set.intersection(*({*problem.allowed[op]} for op in ops))
+    anywhere = own | ({problem.host} if may_spill else set())
+    if not joins and anywhere:
+        own, may_spill = {rng.choice(sorted(anywhere))}, False
+    elif not own:  # one of the two is a host op
+        own, may_spill = {problem.host}, False
+    before = {op: problem.unconfined.get(op, problem.allowed[op]) for op in ops}
+    if joins and own == {problem.host}:
+        before = {op: tuple(sorted({*devices, problem.host})) for op, devices in before.items()}
+    stays_free = joins and ops.issubset(problem.may_follow)
+    return replace(
+        problem,
+        group=tuple(first if op in ops else g for op, g in enumerate(problem.group)),
+        colocation=problem.colocation or problem.group,
+        allowed=tuple(
+            tuple(sorted(own)) if op in ops else devices
+            for op, devices in enumerate(problem.allowed)
+        ),
+        spillable=tuple(may_spill if op in ops else s for op, s in enumerate(problem.spillable)),
+        unconfined={**problem.unconfined, **before},
+        may_follow=tuple(op for op in problem.may_follow if stays_free or op not in ops),
+    )
+
+
+def test_a_request_more_never_lowers_the_least_of_problems_with_followers():
+    """1,000 problems with up to two requests, all with one allowance: what follows an op that was
+    asked to the host, or that joining made too large for any accelerator, takes of it."""
+    asked = joined = 0
+    for seed in range(1_000):
+        rng = random.Random(seed)
+        problem = random_followers(seed, spill="auto")
+        counted = tuple(problem.host not in devices for devices in problem.allowed)
+        problem = replace(problem, counted=counted)
+        allowance = rng.randint(0, sum(let_follow(problem).spill_bytes()))
+        least = None
+        for _ in range(3):
+            feasible = [row for row in scores(let_follow(problem)) if row[0] <= allowance]
+            if not feasible:
+                break
+            found = least_within(feasible, allowance)
+            assert least is None or found >= least, seed
+            least = found
+            problem = ask_more(problem, rng)
+            asked += 1
+            joined += problem.group != problem.colocation
+    assert asked > 1_000
+    assert joined > 400
 
 
 def test_followers_are_not_counted_as_spilled():
