@@ -68,7 +68,7 @@ def test_a_terminated_command_leaves_nothing_behind(tmp_path, seconds):
     "environment",
     [
         {"PYTHONIOENCODING": "ascii"},
-        {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+        {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONIOENCODING": ""},
     ],
     ids=["PYTHONIOENCODING", "LC_ALL"],
 )
