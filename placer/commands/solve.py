@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placer.commands import option_values, options
+from placer.commands import option_values, options, rematerialisation
 from placer.commands.terminal import progress, require_writable
 from placer.errors import InfeasibleError, NoSolutionError, UsageError
 from placer.files import write_text
 
 if TYPE_CHECKING:
     from placer.problem.placement_problem import PlacementProblem
+    from placer.solving.rematerialisation.problem import RematerialisationProblem
     from placer.solving.solution import Solution
 
 
@@ -25,7 +27,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="the bare optimisation problem, no TensorFlow (researchers)",
         description="Solve a placement problem written as placer.problem/1 JSON (see "
         "docs/formulation.md) or posed by a GraphML file (docs/networkx.md), and print the "
-        "placement with its value and bound.",
+        "placement with its value and bound; or, of a placer.rematerialisation/1 file, the "
+        "sequence of computations.",
     )
     parser.add_argument("problem", metavar="PROBLEM", help="the problem file")
     group = parser.add_argument_group("the devices of a GraphML file that names none")
@@ -51,6 +54,7 @@ def run(arguments: argparse.Namespace) -> None:
     """
     from dataclasses import replace
 
+    from placer.problem.placement_problem import PlacementProblem
     from placer.rendering.json_text import to_json
     from placer.solving.solution import SolverParameters, Status
     from placer.solving.solver import solve
@@ -62,14 +66,17 @@ def run(arguments: argparse.Namespace) -> None:
         max_memory=",".join(arguments.max_memory) or None,
         reserve=arguments.reserve,
     )
-    if arguments.objective:
-        problem = replace(problem, objective=arguments.objective)
     parameters = SolverParameters(
         time_limit_seconds=arguments.time_limit,
         seed=arguments.seed,
         workers=arguments.workers,
         work_limit=arguments.work_limit,
     )
+    if not isinstance(problem, PlacementProblem):
+        rematerialisation.run(problem, parameters, arguments)
+        return
+    if arguments.objective:
+        problem = replace(problem, objective=arguments.objective)
     deadline = time.monotonic() + arguments.time_limit
     with progress(f"solving {arguments.problem}", arguments):
         solution = solve(problem, parameters, solver=arguments.solver)
@@ -96,7 +103,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
 
 
-def read_problem(path: Path, **devices: str | None) -> PlacementProblem:
+def read_problem(path: Path, **devices: str | None) -> PlacementProblem | RematerialisationProblem:
     """The problem in a file, JSON or GraphML; ``devices`` (and ``max_memory``, ``reserve``) are
     for GraphML.
 
@@ -104,6 +111,7 @@ def read_problem(path: Path, **devices: str | None) -> PlacementProblem:
     """
     from placer.problem.networkx_documents import read_graphml
     from placer.problem.placement_problem import PlacementProblem, check, from_json
+    from placer.solving.rematerialisation import problem as rematerialised
 
     try:
         text = path.read_text(encoding="utf-8")
@@ -113,6 +121,8 @@ def read_problem(path: Path, **devices: str | None) -> PlacementProblem:
         if given is not None:
             option = "--" + given.replace("_", "-")
             raise UsageError(f"{path} names its devices itself; leave out {option}")
+        if f'"{rematerialised.SCHEMA}"' in text:
+            return rematerialised.from_document(json.loads(text))
         problem = from_json(text)
         check(problem)
     except OSError as error:

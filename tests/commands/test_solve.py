@@ -170,3 +170,39 @@ def test_a_file_that_is_no_graphml_is_refused(tmp_path: Path, text: str) -> None
 def test_devices_are_refused_beside_a_problem_that_has_its_own(problem_file: Path) -> None:
     done = solve(str(problem_file), "--devices", "2xGPU:1GiB")
     assert (done.returncode, "leave out --devices" in done.stderr) == (2, True)
+
+
+def test_a_rematerialisation_problem_is_solved_and_its_answer_fits_the_schema(
+    tmp_path: Path,
+) -> None:
+    """What is computed again, the budget that nothing keeps, and options that are of placements."""
+    from placer.plan.schemas import require_fit
+    from placer.solving.rematerialisation import problem as rematerialised
+
+    given = rematerialised.RematerialisationProblem(
+        node_names=("f0", "f1", "b1", "b0"),
+        seconds=(2, 1, 1, 1),
+        bytes=(5, 2, 1, 1),
+        inputs=((), (0,), (1,), (0, 2)),
+        order=(0, 1, 2, 3),
+        budget_bytes=7,
+    )
+    path, out = tmp_path / "problem.json", tmp_path / "answer.json"
+    path.write_text(rematerialised.to_json(given))
+    require_fit(json.loads(path.read_text()), "rematerialisation", "1", "it")
+    done = solve(str(path), "-o", str(out), "--time-limit", "20")
+    assert done.returncode == 0, done.stderr
+    assert "OPTIMAL" in done.stdout
+    assert "computed again: 1 node: f0" in done.stdout
+    answer = json.loads(out.read_text())
+    require_fit(answer, "rematerialisation-solution", "1", "it")
+    assert answer["sequence"] == ["f0", "f1", "b1", "f0", "b0"]
+    path.write_text(rematerialised.to_json(replace(given, budget_bytes=6)))
+    done = solve(str(path))
+    assert (done.returncode, "reads and writes 7" in done.stderr) == (5, True)
+    done = solve(str(path), "--objective", "transfer")
+    assert (done.returncode, "leave out --objective" in done.stderr) == (2, True)
+    for text in ('{"schema": "placer.rematerialisation/1"}', '["placer.rematerialisation/1"]'):
+        path.write_text(text)
+        done = solve(str(path))
+        assert (done.returncode, "Traceback" in done.stderr) == (2, False)

@@ -22,7 +22,16 @@ from placer.rendering.json_text import to_json
 from placer.solving.solution import SolverParameters
 from placer.solving.solver import solve
 
-NAMES = ("plan", "report", "verification", "costs", "problem", "solution")
+NAMES = (
+    "plan",
+    "report",
+    "verification",
+    "costs",
+    "problem",
+    "solution",
+    "rematerialisation",
+    "rematerialisation-solution",
+)
 
 
 def require_fit(name: str, text: str) -> None:

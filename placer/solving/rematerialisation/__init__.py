@@ -1,0 +1,1 @@
+"""Which computations to run twice, so that less is held: the pure problem."""

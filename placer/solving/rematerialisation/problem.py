@@ -1,0 +1,159 @@
+"""The rematerialisation problem as plain data: which nodes to compute again, and when.
+
+Given a graph of computations with the seconds that each takes and the bytes of what it writes, find
+a sequence in which every node comes at least once and at most ``most_computations`` times, inputs
+first, that takes the fewest seconds while no more than ``budget_bytes`` are held at any time.  The
+model of memory is that of Checkmate (Jain et al., MLSys 2020) and MOCCASIN (Bartan et al., ICML
+2023): a copy is held from its computation to the last one that reads it (a reader reads the latest
+copy before it), one that nobody reads while it is computed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from placer.errors import UsageError
+
+SCHEMA = "placer.rematerialisation/1"
+
+_LARGEST = 2**48
+"""Sums of a few thousand such numbers are still whole in 64 bits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RematerialisationProblem:
+    """Nodes are numbered; every sequence but ``order`` is indexed by those numbers.
+
+    ``seconds`` are of one computation (any unit, fractions allowed), ``bytes`` of its output;
+    ``inputs`` are the nodes that it reads.  ``order`` is a topological order of all nodes; with
+    ``keep_order`` the first computations of the answer come in it.
+    """
+
+    node_names: tuple[str, ...]
+    seconds: tuple[float, ...]
+    bytes: tuple[int, ...]
+    inputs: tuple[tuple[int, ...], ...]
+    order: tuple[int, ...]
+    budget_bytes: int
+    keep_order: bool = True
+    most_computations: int = 2
+
+    @cached_property
+    def least_seconds(self) -> float:
+        """Every node once: no sequence takes less."""
+        return float(sum(self.seconds))
+
+    @cached_property
+    def working_set_bytes(self) -> int:
+        """The most that one node reads and writes: no sequence holds less at its fullest."""
+        sizes = (
+            size + sum(self.bytes[source] for source in set(sources))
+            for size, sources in zip(self.bytes, self.inputs, strict=True)
+        )
+        return max(sizes, default=0)
+
+    def value(self, sequence: Sequence[int]) -> float:
+        """The seconds of ``sequence``."""
+        return float(sum(self.seconds[node] for node in sequence))
+
+    def peak_bytes(self, sequence: Sequence[int]) -> int:
+        """The most held at any step of ``sequence``.
+
+        Raises ``ValueError`` if a node is read before it is computed, or is no node.
+        """
+        latest: dict[int, int] = {}
+        last: list[int] = []
+        for step, node in enumerate(sequence):
+            for source in self.inputs[node]:
+                if source not in latest:
+                    raise ValueError(f"{self.node_names[source]} is read before it is computed")
+                last[latest[source]] = step
+            latest[node] = step
+            last.append(step)
+        change = [0] * (len(last) + 1)
+        for step, end in enumerate(last):
+            change[step] += self.bytes[sequence[step]]
+            change[end + 1] -= self.bytes[sequence[step]]
+        held = peak = 0
+        for size in change:
+            held += size
+            peak = max(peak, held)
+        return peak
+
+    def is_feasible(self, sequence: Sequence[int]) -> bool:
+        """Whether ``sequence`` is one of this problem and keeps the budget."""
+        counts = [0] * len(self.bytes)
+        first = []
+        for node in sequence:
+            if not 0 <= node < len(counts):
+                return False
+            counts[node] += 1
+            if counts[node] == 1:
+                first.append(node)
+        if min(counts, default=1) < 1 or max(counts, default=1) > self.most_computations:
+            return False
+        if self.keep_order and tuple(first) != self.order:
+            return False
+        try:
+            return self.peak_bytes(sequence) <= self.budget_bytes
+        except ValueError:
+            return False
+
+
+def to_json(problem: RematerialisationProblem) -> str:
+    """The problem as JSON text with sorted keys."""
+    return json.dumps({"schema": SCHEMA, **asdict(problem)}, sort_keys=True)
+
+
+def from_document(document: dict[str, Any]) -> RematerialisationProblem:
+    """The problem of a document that :func:`to_json` wrote.
+
+    Raises :class:`UsageError` if it contradicts itself, and ``ValueError``, ``TypeError`` or
+    ``KeyError`` if it is no such document.
+    """
+    data = {name: value for name, value in document.items() if name != "schema"}
+    for name in ("node_names", "seconds", "bytes", "order"):
+        data[name] = tuple(data[name])
+    data["inputs"] = tuple(tuple(sources) for sources in data["inputs"])
+    problem = RematerialisationProblem(**data)
+    check(problem)
+    return problem
+
+
+def check(problem: RematerialisationProblem) -> None:
+    """Raises :class:`UsageError` if a number of the problem makes no sense."""
+    _check_numbers(problem)
+    count = len(problem.node_names)
+    if sorted(problem.order) != list(range(count)):
+        raise UsageError("order does not have every node once")
+    place = {node: position for position, node in enumerate(problem.order)}
+    for node, sources in enumerate(problem.inputs):
+        name = problem.node_names[node]
+        for source in sources:
+            if type(source) is not int or not 0 <= source < count:
+                raise UsageError(f"{name} reads node {source!r} of {count}")
+            if place[source] >= place[node]:
+                other = problem.node_names[source]
+                raise UsageError(f"{name} reads {other}, which comes no earlier in order")
+
+
+def _check_numbers(problem: RematerialisationProblem) -> None:
+    count = len(problem.node_names)
+    for name in ("seconds", "bytes", "inputs", "order"):
+        found = len(getattr(problem, name))
+        if found != count:
+            raise UsageError(f"{name} has {found} entries for {count} nodes")
+    for name, kinds in (("bytes", (int,)), ("order", (int,)), ("seconds", (int, float))):
+        for value in getattr(problem, name):
+            if type(value) not in kinds or not 0 <= value < _LARGEST:
+                raise UsageError(f"{name} has {value!r}; it takes numbers from 0 on")
+    for name in ("budget_bytes", "most_computations"):
+        value = getattr(problem, name)
+        if type(value) is not int or not 1 <= value < _LARGEST:
+            raise UsageError(f"{name} is {value!r}; it is a whole number from 1 on")
+    if not isinstance(problem.keep_order, bool):
+        raise UsageError(f"keep_order is {problem.keep_order!r}; it is true or false")

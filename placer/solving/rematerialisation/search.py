@@ -1,0 +1,179 @@
+"""The search for the fewest seconds within a budget, in the solver process: annealing of sequences,
+and the exact model where it is small enough."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from placer.solving.compiled.arrays import Ints, ragged
+from placer.solving.process.search_run import BestSoFar, Effort, Hints
+from placer.solving.rematerialisation.problem import RematerialisationProblem
+from placer.solving.rematerialisation.sequences import Program, anneal_sequence
+from placer.solving.solution import Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnealingSchedule:
+    """How sequences are annealed: rounds of so many steps, from the best known, the start, or the
+    last of a round that found nothing."""
+
+    steps_per_node: int = 600
+    least_steps: int = 40_000
+    hot: tuple[float, float] = (1.0, 0.3)  # in turns: shares of the mean seconds of a node
+    cold: float = 0.003
+    weight: float = 1.0  # of the mean excess; it rises while nothing is found and falls else
+    weight_rise: float = 3.0
+    weight_fall: float = 0.7
+    weights: tuple[float, float] = (1e-3, 1e6)
+    fresh_rounds: int = 3  # one in so many begins at the given order
+    counted_rounds: int = 1  # a step of the work limit
+
+
+_SCHEDULE = AnnealingSchedule()
+
+_MOST_EXACT_NODES = 150
+"""Larger models find and prove nothing in a minute."""
+
+_ANNEALING_SHARE = 0.25
+"""Of the time, before the exact model begins from what was found."""
+
+
+def search_sequences(
+    problem: RematerialisationProblem, hints: Hints, best: BestSoFar, effort: Effort
+) -> None:
+    """The fewest seconds; the answers' placements are sequences of nodes."""
+    if problem.working_set_bytes > problem.budget_bytes:
+        best.prove(Status.INFEASIBLE)
+        return
+    best.raise_bound(problem.least_seconds)
+    found = _Found(problem, best)
+    for sequence in (problem.order, *hints):
+        found.offer(sequence)
+    if found.is_best:
+        return
+    best.note_clock(effort)
+    exact = (
+        problem.keep_order
+        and problem.most_computations == 2
+        and len(problem.order) <= _MOST_EXACT_NODES
+    )
+    until = effort.until(_ANNEALING_SHARE) if exact and not effort.is_counted else effort.deadline
+    anneal(found, effort, until)
+    if exact and not found.is_best:
+        from placer.solving.rematerialisation.retention_intervals import prove
+
+        prove(problem, best, effort)
+
+
+class _Found:
+    """Keeps what is better than all before."""
+
+    def __init__(self, problem: RematerialisationProblem, best: BestSoFar) -> None:
+        self.problem, self.best = problem, best
+        self.lock = threading.Lock()
+        known = best.answer.device_of
+        self.least = math.inf if known is None else problem.value(known)
+
+    @property
+    def is_best(self) -> bool:
+        """Whether nothing takes fewer seconds, as nothing is computed twice."""
+        return self.least <= self.problem.least_seconds
+
+    def offer(self, sequence: Iterable[int]) -> None:
+        """Tells of a sequence if it is better."""
+        found = tuple(int(node) for node in sequence)
+        with self.lock:
+            value = self.problem.value(found)
+            if value < self.least and self.problem.is_feasible(found):
+                self.least = value
+                self.best.keep(found)
+                if self.is_best:
+                    self.best.prove(Status.OPTIMAL)
+
+
+def anneal(found: _Found, effort: Effort, deadline: float) -> None:
+    """Rounds of annealing until ``deadline``, with as many threads as ``effort`` has, each with its
+    own seed."""
+    program = to_program(found.problem)
+    rounds = None if effort.work_limit is None else effort.work_limit * _SCHEDULE.counted_rounds
+    threads = [
+        threading.Thread(
+            target=_anneal_rounds,
+            args=(
+                program,
+                found,
+                1_000_003 * effort.seed + 10_007 * number,
+                deadline,
+                rounds,
+            ),
+            daemon=True,
+        )
+        for number in range(effort.threads)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _anneal_rounds(
+    program: Program,
+    found: _Found,
+    seed: int,
+    deadline: float,
+    rounds: int | None,
+) -> None:
+    schedule, problem = _SCHEDULE, found.problem
+    start = np.array(problem.order, np.int64)
+    nodes = len(start)
+    steps = max(schedule.least_steps, schedule.steps_per_node * nodes)
+    mean = max(problem.least_seconds, 1e-300) / nodes
+    scale = mean / (10.0 * max(1.0, float(program.bytes.mean())))
+    weight, now, number = schedule.weight, start, 0
+    own: Ints | None = None
+    least = math.inf
+    while time.time() < deadline and (rounds is None or number < rounds):
+        hot = schedule.hot[number % len(schedule.hot)] * mean
+        value, _, sequence, last = anneal_sequence(
+            program,
+            now,
+            float(problem.budget_bytes),
+            problem.most_computations,
+            problem.keep_order,
+            (seed + number) % 2**32,
+            steps,
+            (hot, schedule.cold * mean),
+            weight * scale,
+        )
+        number += 1
+        feasible = math.isfinite(value)
+        weight *= schedule.weight_fall if feasible else schedule.weight_rise
+        weight = min(max(weight, schedule.weights[0]), schedule.weights[1])
+        if value < least:
+            least, own = value, sequence
+            found.offer(sequence)
+            if found.is_best:
+                return
+        again = start if number % schedule.fresh_rounds == 0 else own
+        now = last if again is None else again
+
+
+def to_program(problem: RematerialisationProblem) -> Program:
+    """The problem for compiled code."""
+    readers: list[list[int]] = [[] for _ in problem.bytes]
+    inputs = [sorted(set(sources)) for sources in problem.inputs]
+    for node, sources in enumerate(inputs):
+        for source in sources:
+            readers[source].append(node)
+    return Program(
+        np.array(problem.seconds, np.float64),
+        np.array(problem.bytes, np.float64),
+        *ragged(inputs),
+        *ragged(readers),
+    )

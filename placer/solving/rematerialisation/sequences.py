@@ -1,0 +1,383 @@
+"""Sequences of computations, changed and judged step by step: simulated annealing, compiled.
+
+A sequence computes every node at least once, inputs first; a node that is in it again is computed
+again.  Taking a later computation out, or putting one in anywhere behind the first, leaves a
+sequence valid, so only what it holds has to be judged.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from placer.solving.compiled.arrays import Floats, Ints
+from placer.solving.compiled.jit import compiled
+
+_CHAIN_SHARE = 0.35
+_REMOVE_SHARE = 0.2
+_SHIFT_SHARE = 0.2
+_ORDER_SHARE = 0.25
+_FULLEST_SHARE = 0.7
+_EARLY_SHARE = 0.3
+_EARLY = 12
+_TRIES = 7
+_LONGEST_CHAIN = 4
+_NEAR = 6
+_JUMP = 9
+
+
+class Program(NamedTuple):
+    """Node v takes ``seconds[v]`` and its output ``bytes[v]``; it reads
+    ``inputs[input_start[v]:input_start[v + 1]]`` and is read by ``readers[...]`` alike."""
+
+    seconds: Floats
+    bytes: Floats
+    input_start: Ints
+    inputs: Ints
+    reader_start: Ints
+    readers: Ints
+
+
+class Work(NamedTuple):
+    """What judging a sequence fills in: per node the position of its latest computation, per
+    position that of the last reader of its copy, and the bytes held."""
+
+    latest: Ints
+    last: Ints
+    held: Floats
+
+
+@compiled
+def new_work(nodes: int, longest: int) -> Work:
+    """Room for sequences of up to ``longest`` computations."""
+    return Work(np.zeros(nodes, np.int64), np.zeros(longest, np.int64), np.zeros(longest + 1))
+
+
+@compiled
+def judge(
+    program: Program, sequence: Ints, length: int, budget: float, work: Work
+) -> tuple[float, float, float]:
+    """Seconds, peak bytes, and the sum over all positions of the bytes above ``budget``.
+
+    A copy is held from its computation to the last one that reads it; a reader reads the latest.
+    """
+    seconds = 0.0
+    work.held[: length + 1] = 0.0
+    for position in range(length):
+        node = sequence[position]
+        for k in range(program.input_start[node], program.input_start[node + 1]):
+            work.last[work.latest[program.inputs[k]]] = position
+        work.latest[node] = position
+        work.last[position] = position
+        seconds += program.seconds[node]
+    for position in range(length):
+        size = program.bytes[sequence[position]]
+        work.held[position] += size
+        work.held[work.last[position] + 1] -= size
+    held = peak = over = 0.0
+    for position in range(length):
+        held += work.held[position]
+        work.held[position] = held
+        peak = max(peak, held)
+        over += max(0.0, held - budget)
+    return seconds, peak, over
+
+
+@compiled
+def anneal_sequence(
+    program: Program,
+    start: Ints,
+    budget: float,
+    most: int,
+    fixed: bool,
+    seed: int,
+    steps: int,
+    temperatures: tuple[float, float],
+    weight: float,
+) -> tuple[float, float, Ints, Ints]:
+    """The fewest seconds within ``budget`` with their sequence, the fewest of all that is over, and
+    the last sequence: (seconds, or inf, peak, best, last).
+
+    No node is computed more than ``most`` times; with ``fixed`` the first computations stay in
+    order.  The energy is the seconds and ``weight`` times the mean excess; temperatures are in
+    seconds and fall geometrically.
+    """
+    np.random.seed(seed)
+    nodes = program.bytes.shape[0]
+    longest = most * nodes
+    now = np.zeros(longest, np.int64)
+    length = start.shape[0]
+    now[:length] = start
+    trial = now.copy()
+    work = new_work(nodes, longest)
+    count = np.zeros(nodes, np.int64)
+    for position in range(length):
+        count[now[position]] += 1
+    seconds, peak, over = judge(program, now, length, budget, work)
+    energy = seconds + weight * over
+    least, best_peak = np.inf, peak
+    best = now[:length].copy()
+    if over == 0.0:
+        least = seconds
+    heat = temperatures[0]
+    cooling = (temperatures[1] / temperatures[0]) ** (1.0 / max(1, steps))
+    for _ in range(steps):
+        heat *= cooling
+        trial[:length] = now[:length]
+        changed = _change(program, trial, length, count, most, fixed, budget, work)
+        if changed < 0:
+            continue
+        found, found_peak, found_over = judge(program, trial, changed, budget, work)
+        found_energy = found + weight * found_over
+        if found_energy <= energy or np.random.random() < np.exp((energy - found_energy) / heat):
+            now, trial = trial, now
+            length, energy, over = changed, found_energy, found_over
+            count[:] = 0
+            for position in range(length):
+                count[now[position]] += 1
+            if over == 0.0 and found < least:
+                least, best_peak = found, found_peak
+                best = now[:length].copy()
+        else:  # work is again of the sequence that stays
+            judge(program, now, length, budget, work)
+    return least, best_peak, best, now[:length].copy()
+
+
+@compiled
+def _change(
+    program: Program,
+    sequence: Ints,
+    length: int,
+    count: Ints,
+    most: int,
+    fixed: bool,
+    budget: float,
+    work: Work,
+) -> int:
+    """Changes ``sequence`` somewhere, for which there is room; its new length, -1 if nothing came
+    of it.  ``work`` is what judging it left."""
+    share = np.random.random()
+    if not fixed and share < _ORDER_SHARE:
+        return _move_any(program, sequence, length)
+    if share < _ORDER_SHARE + _REMOVE_SHARE:
+        return _remove(sequence, length)
+    if share < _ORDER_SHARE + _REMOVE_SHARE + _SHIFT_SHARE:
+        return _shift(sequence, length)
+    return _insert(program, sequence, length, count, most, budget, work)
+
+
+@compiled
+def _insert(
+    program: Program,
+    sequence: Ints,
+    length: int,
+    count: Ints,
+    most: int,
+    budget: float,
+    work: Work,
+) -> int:
+    """A node computed again before one that reads it, mostly one that is held where too much is."""
+    reader = -1
+    if np.random.random() < _FULLEST_SHARE:
+        at = _over_position(work, length, budget)
+        node = _held_past(program, sequence, at, count, most, work)
+        if node >= 0:
+            reader = _next_reader(program, sequence, length, node, at)
+    else:
+        reader = np.random.randint(length)
+        node = _any_input(program, sequence[reader])
+    if node < 0 or reader < 0 or count[node] >= most:
+        return -1
+    place = reader
+    if np.random.random() < _EARLY_SHARE:
+        place = reader - np.random.randint(1, _EARLY)
+    if place <= _first(sequence, length, node):
+        return -1
+    length = _put(sequence, length, place, node)
+    if np.random.random() < _CHAIN_SHARE:
+        length = _put_chain(program, sequence, length, place, node, count, most)
+    return length
+
+
+@compiled
+def _held_past(
+    program: Program, sequence: Ints, at: int, count: Ints, most: int, work: Work
+) -> int:
+    """Of some nodes that are held past ``at`` mostly the largest; -1 if none was met."""
+    best, node = -1.0, -1
+    for _ in range(_TRIES):
+        position = np.random.randint(at + 1)
+        if work.last[position] > at and count[sequence[position]] < most:
+            worth = program.bytes[sequence[position]] * np.random.random()
+            if worth > best:
+                best, node = worth, sequence[position]
+    return node
+
+
+@compiled
+def _any_input(program: Program, node: int) -> int:
+    """A random input of ``node``; -1 if it has none."""
+    begin, end = program.input_start[node], program.input_start[node + 1]
+    return program.inputs[begin + np.random.randint(end - begin)] if end > begin else -1
+
+
+@compiled
+def _put_chain(
+    program: Program,
+    sequence: Ints,
+    length: int,
+    place: int,
+    node: int,
+    count: Ints,
+    most: int,
+) -> int:
+    """Inputs of ``node`` that are gone at ``place`` are computed again before it, and theirs."""
+    for _ in range(_LONGEST_CHAIN):
+        gone = -1
+        for k in range(program.input_start[node], program.input_start[node + 1]):
+            source = program.inputs[k]
+            if count[source] < most and not _is_held(program, sequence, place, source):
+                gone = source
+                break
+        if gone < 0:
+            return length
+        length = _put(sequence, length, place, gone)
+        node = gone
+    return length
+
+
+@compiled
+def _is_held(program: Program, sequence: Ints, place: int, node: int) -> bool:
+    """Whether ``node`` is likely still there: something just before ``place`` reads it."""
+    for position in range(place - 1, -1, -1):
+        if sequence[position] == node:
+            break
+        name = sequence[position]
+        for k in range(program.input_start[name], program.input_start[name + 1]):
+            if program.inputs[k] == node and place - position < _NEAR:
+                return True
+    return False
+
+
+@compiled
+def _over_position(work: Work, length: int, budget: float) -> int:
+    """A random position with too much held; the fullest of a few if there is none."""
+    best, most = 0, -1.0
+    for _ in range(_TRIES):
+        position = np.random.randint(length)
+        held = work.held[position]
+        if held > budget:
+            return position
+        if held > most:
+            best, most = position, held
+    return best
+
+
+@compiled
+def _next_reader(program: Program, sequence: Ints, length: int, node: int, at: int) -> int:
+    """The first position behind ``at`` that reads ``node`` before it is computed again."""
+    for position in range(at + 1, length):
+        name = sequence[position]
+        if name == node:
+            return -1
+        for k in range(program.input_start[name], program.input_start[name + 1]):
+            if program.inputs[k] == node:
+                return position
+    return -1
+
+
+@compiled
+def _first(sequence: Ints, length: int, node: int) -> int:
+    for position in range(length):
+        if sequence[position] == node:
+            return position
+    return -1
+
+
+@compiled
+def _again(sequence: Ints, length: int) -> int:
+    """The position of a random recomputation; -1 if there is none."""
+    seen = np.zeros(length, np.int64)
+    found = 0
+    marked = np.zeros(sequence.shape[0] + 1, np.bool_)
+    for position in range(length):
+        node = sequence[position]
+        if marked[node]:
+            seen[found] = position
+            found += 1
+        marked[node] = True
+    return seen[np.random.randint(found)] if found else -1
+
+
+@compiled
+def _remove(sequence: Ints, length: int) -> int:
+    """A recomputation less."""
+    position = _again(sequence, length)
+    if position < 0:
+        return -1
+    return _take(sequence, length, position)
+
+
+@compiled
+def _shift(sequence: Ints, length: int) -> int:
+    """A recomputation somewhere else behind its first."""
+    position = _again(sequence, length)
+    if position < 0:
+        return -1
+    node = sequence[position]
+    _take(sequence, length, position)
+    first = _first(sequence, length - 1, node)
+    if np.random.random() < 0.5:
+        place = first + 1 + np.random.randint(length - 1 - first)
+    else:
+        place = min(length - 1, max(first + 1, position + np.random.randint(-_JUMP, _JUMP)))
+    return _put(sequence, length - 1, place, node)
+
+
+@compiled
+def _move_any(program: Program, sequence: Ints, length: int) -> int:
+    """A computation to another place between those of its inputs before it and its next reader."""
+    position = np.random.randint(length)
+    node = sequence[position]
+    low, high = position, position
+    while low > 0 and not _reads(program, node, sequence[low - 1]) and sequence[low - 1] != node:
+        low -= 1
+    while (
+        high + 1 < length
+        and not _reads(program, sequence[high + 1], node)
+        and sequence[high + 1] != node
+    ):
+        high += 1
+    if low == high:
+        return -1
+    place = low + np.random.randint(high - low + 1)
+    if np.random.random() < 0.5:
+        place = min(high, max(low, position + np.random.randint(-_JUMP, _JUMP)))
+    if place == position:
+        return -1
+    _take(sequence, length, position)
+    return _put(sequence, length - 1, place, node)
+
+
+@compiled
+def _reads(program: Program, reader: int, node: int) -> bool:
+    for k in range(program.input_start[reader], program.input_start[reader + 1]):
+        if program.inputs[k] == node:
+            return True
+    return False
+
+
+@compiled
+def _put(sequence: Ints, length: int, place: int, node: int) -> int:
+    for position in range(length, place, -1):
+        sequence[position] = sequence[position - 1]
+    sequence[place] = node
+    return length + 1
+
+
+@compiled
+def _take(sequence: Ints, length: int, place: int) -> int:
+    for position in range(place, length - 1):
+        sequence[position] = sequence[position + 1]
+    return length - 1

@@ -1,0 +1,229 @@
+"""The rematerialisation problem: against enumeration, and against an evaluator of others."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from searches_in_children import search_each
+
+from placer.errors import UsageError
+from placer.solving.rematerialisation.problem import (
+    RematerialisationProblem,
+    check,
+    from_document,
+    to_json,
+)
+from placer.solving.rematerialisation.solver import solve_rematerialisation
+from placer.solving.solution import SolverParameters, Status
+
+SEARCH = "placer.solving.rematerialisation.search:search_sequences"
+
+
+def random_problem(seed: int, *, keep_order: bool) -> RematerialisationProblem:
+    """Four or five nodes, every other graph a hairpin (backward nodes read forward ones, the last
+    first), and a budget between the working set and what the order holds."""
+    rng = random.Random(seed)
+    count = rng.choice([4, 5, 5])
+    inputs = [
+        tuple(sorted(rng.sample(range(node), min(node, rng.choice([1, 1, 2])))))
+        for node in range(count)
+    ]
+    if seed % 2:
+        count, inputs = 5, [(), (0,), (1,), (1, 2), (0, 3)]
+    problem = RematerialisationProblem(
+        node_names=tuple(f"n{node}" for node in range(count)),
+        seconds=tuple(rng.randint(0, 5) for _ in range(count)),
+        bytes=tuple(rng.randint(1, 6) for _ in range(count)),
+        inputs=tuple(inputs),
+        order=tuple(range(count)),
+        budget_bytes=1,
+        keep_order=keep_order,
+    )
+    most, least = problem.peak_bytes(problem.order), problem.working_set_bytes
+    return replace(problem, budget_bytes=rng.randint(min(least, most), max(least, most)))
+
+
+def least_by_enumeration(problem: RematerialisationProblem) -> float | None:
+    """The fewest seconds of all sequences with every node once or twice; ``None`` if none fits."""
+    count = len(problem.order)
+
+    @cache
+    def sequences(done: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+        """What may follow when each node was computed ``done`` times, without judging memory."""
+        found: list[tuple[int, ...]] = [()] if all(done) else []
+        fresh = [node for node in problem.order if not done[node]]
+        for node in range(count):
+            ready = all(done[source] for source in problem.inputs[node])
+            next_one = not problem.keep_order or done[node] or node == fresh[0]
+            if done[node] < 2 and ready and next_one:
+                after = tuple(times + (other == node) for other, times in enumerate(done))
+                found += [(node, *rest) for rest in sequences(after)]
+        return tuple(found)
+
+    fitting = (
+        problem.value(sequence)
+        for sequence in sequences((0,) * count)
+        if problem.peak_bytes(sequence) <= problem.budget_bytes
+    )
+    return min(fitting, default=None)
+
+
+@pytest.mark.parametrize("keep_order", [True, False])
+def test_the_fewest_seconds_are_those_of_enumeration(keep_order: bool) -> None:
+    """Kept in order, they are proven, and so is that nothing fits; in any order they are found."""
+    problems = [random_problem(seed, keep_order=keep_order) for seed in range(25)]
+    answers = search_each(SEARCH, [(problem, []) for problem in problems], seconds=1.5)
+    costs = proven = 0
+    for seed, (problem, answer) in enumerate(zip(problems, answers, strict=True)):
+        best = least_by_enumeration(problem)
+        if best is None:
+            assert answer.device_of is None, seed
+            assert answer.status in (Status.INFEASIBLE, Status.UNKNOWN), seed
+            continue
+        assert answer.device_of is not None, seed
+        assert problem.is_feasible(answer.device_of), seed
+        assert problem.value(answer.device_of) == best, seed
+        assert answer.lower_bound is not None
+        assert answer.lower_bound <= best, seed
+        costs += best > problem.least_seconds
+        proven += answer.status is Status.OPTIMAL
+        assert not keep_order or answer.status is Status.OPTIMAL, seed
+    assert costs >= (4 if keep_order else 1)
+    assert proven > 10
+
+
+def chain(*, budget: int) -> RematerialisationProblem:
+    """Three nodes forward and three backward, each of which reads its forward one: of 5, 1 and 1
+    bytes forward and a second each."""
+    return RematerialisationProblem(
+        node_names=("f0", "f1", "f2", "b2", "b1", "b0"),
+        seconds=(1, 1, 1, 1, 1, 1),
+        bytes=(5, 1, 1, 1, 1, 1),
+        inputs=((), (0,), (1,), (2,), (1, 3), (0, 4)),
+        order=(0, 1, 2, 3, 4, 5),
+        budget_bytes=budget,
+    )
+
+
+def test_a_kept_tensor_is_computed_again_where_the_budget_says_so() -> None:
+    """8 bytes hold everything; with 7 the large one is dropped and comes again: a second more."""
+    assert chain(budget=8).peak_bytes((0, 1, 2, 3, 4, 5)) == 8
+    kept = solve_rematerialisation(chain(budget=8), SolverParameters(time_limit_seconds=10))
+    assert (kept.status, kept.extra_share) == (Status.OPTIMAL, 0.0)
+    again = solve_rematerialisation(chain(budget=7), SolverParameters(time_limit_seconds=20))
+    assert again.status is Status.OPTIMAL
+    assert again.sequence == (0, 1, 2, 3, 4, 0, 5)
+    assert (again.value, again.lower_bound, again.peak_bytes) == (7.0, 7.0, 7)
+    none = solve_rematerialisation(chain(budget=6), SolverParameters(time_limit_seconds=10))
+    assert none.status is Status.INFEASIBLE
+
+
+def test_an_order_of_ones_own_may_cost_nothing() -> None:
+    """Two large nodes whose readers come last: read at once, both fit without computing again."""
+    problem = RematerialisationProblem(
+        node_names=("a", "b", "ra", "rb"),
+        seconds=(1, 1, 1, 1),
+        bytes=(4, 4, 1, 1),
+        inputs=((), (), (0,), (1,)),
+        order=(0, 1, 2, 3),
+        budget_bytes=6,
+        keep_order=False,
+    )
+    found = solve_rematerialisation(problem, SolverParameters(time_limit_seconds=20))
+    assert (found.status, found.extra_share) == (Status.OPTIMAL, 0.0)
+    assert found.sequence in {(0, 2, 1, 3), (1, 3, 0, 2)}
+
+
+def test_counted_work_gives_the_same_sequence() -> None:
+    parameters = SolverParameters(time_limit_seconds=60, work_limit=2, seed=3, workers=1)
+    problem = random_problem(7, keep_order=False)
+    first, second = (solve_rematerialisation(problem, parameters) for _ in range(2))
+    assert first.sequence == second.sequence
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"seconds": (1,)}, "seconds has 1 entries for 6 nodes"),
+        ({"bytes": (5, 1, -1, 1, 1, 1)}, "bytes has -1"),
+        ({"seconds": (1, 1, float("nan"), 1, 1, 1)}, "seconds has nan"),
+        ({"budget_bytes": 0}, "budget_bytes is 0"),
+        ({"most_computations": 1.5}, "most_computations is 1.5"),
+        ({"order": (0, 1, 2, 3, 4, 4)}, "every node once"),
+        ({"order": (1, 0, 2, 3, 4, 5)}, "f1 reads f0, which comes no earlier"),
+        ({"inputs": ((), (9,), (), (), (), ())}, "f1 reads node 9 of 6"),
+        ({"keep_order": 1}, "keep_order is 1"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(change, told) -> None:
+    with pytest.raises(UsageError, match=told):
+        check(replace(chain(budget=7), **change))
+
+
+def test_files_come_back() -> None:
+    problem = chain(budget=7)
+    assert from_document(json.loads(to_json(problem))) == problem
+
+
+def published(name: str) -> tuple[dict, RematerialisationProblem]:
+    folder = os.environ.get("PLACER_TEST_DATA")
+    if not folder or not (Path(folder) / "remat").is_dir():
+        pytest.skip("published instances need PLACER_TEST_DATA")
+    instance = json.loads((Path(folder) / "remat" / f"{name}.json").read_text())
+    number = {node["id"]: index for index, node in enumerate(instance["nodes"])}
+    inputs: list[list[int]] = [[] for _ in number]
+    for before, after in instance["edges"]:
+        inputs[number[after]].append(number[before])
+    return instance, RematerialisationProblem(
+        node_names=tuple(str(node["id"]) for node in instance["nodes"]),
+        seconds=tuple(node["seconds"] for node in instance["nodes"]),
+        bytes=tuple(node["bytes"] for node in instance["nodes"]),
+        inputs=tuple(map(tuple, inputs)),
+        order=tuple(number[node] for node in instance["input_topological_order"]),
+        budget_bytes=instance["input_order_peak"],
+    )
+
+
+def evaluator():
+    path = Path(os.environ["PLACER_TEST_DATA"]) / "remat" / "evaluator.py"
+    spec = importlib.util.spec_from_file_location("evaluator", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.evaluate
+
+
+@pytest.mark.parametrize("name", ["RL100", "RL250", "resnet50", "vgg16", "vgg_unet"])
+def test_the_peak_is_that_of_an_independent_evaluator(name: str) -> None:
+    """Of the published order, and of that order with computations again at random places."""
+    instance, problem = published(name)
+    evaluate = evaluator()
+    ids = [node["id"] for node in instance["nodes"]]
+    assert problem.working_set_bytes == instance["working_set_bound"]
+    rng = random.Random(0)
+    for _ in range(20):
+        sequence = list(problem.order)
+        for node in rng.sample(range(len(ids)), 5):
+            sequence.insert(rng.randint(sequence.index(node) + 1, len(sequence)), node)
+        judged = evaluate(instance, [ids[node] for node in sequence], most=2)
+        assert judged["errors"] == []
+        assert problem.peak_bytes(sequence) == judged["peak"]
+        assert problem.value(sequence) == judged["seconds"]
+
+
+@pytest.mark.slow
+def test_a_published_instance_is_proven() -> None:
+    """VGG16 at 0.9 of its peak: 1.968% more, with the input order kept."""
+    instance, problem = published("vgg16")
+    (budget,) = [row["bytes"] for row in instance["budgets"] if row["fraction"] == 0.9]
+    found = solve_rematerialisation(
+        replace(problem, budget_bytes=budget), SolverParameters(time_limit_seconds=60)
+    )
+    assert found.status is Status.OPTIMAL
+    assert round(100 * found.extra_share, 3) == 1.968
