@@ -72,24 +72,23 @@ class _Convolution:
 
     @property
     def gpu_kind(self) -> str:
-        """``small-window`` where fast algorithms apply."""
-        window = set(self.filter_shape[:-2])
+        """``small-window`` where fast algorithms apply: not to less than a tile of channels."""
+        window, channels = {*self.filter_shape[:-2]}, self.filter_shape[-2:]
         small = len(self.filter_shape) == 4 and len(window) == 1 and window <= {*_SMALL_WINDOWS}
-        return "small-window" if small and set(self.steps) <= {1} and self.groups == 1 else ""
+        plain = set(self.steps) <= {1} and self.groups == 1
+        return "small-window" if small and plain and min(channels) >= _TILE else ""
 
     def tiled_flops(self, op_type: str) -> int:
-        """The flops with whole tiles: forward, a column per output channel; the gradient of the
-        image, per input channel; of the filter, rows per output channel and columns per filter
-        element of one.  Of groups nothing is known."""
+        """The flops with whole tiles of the filter as a matrix: a column per output channel, a row
+        per element of one channel's window; for the gradient of the image a column per input
+        channel.  Of groups nothing is known."""
         if self.groups > 1 or self.skipped > 1 or len(self.filter_shape) < 2:
             return 0
-        inner, outer = self.filter_shape[-2:]
-        if "BackpropFilter" in op_type:
-            sides: tuple[int, ...] = (outer, prod(self.filter_shape[:-1]))
-        else:
-            sides = (inner if "BackpropInput" in op_type else outer,)
+        elements = prod(self.filter_shape)
+        columns = self.filter_shape[-2 if "BackpropInput" in op_type else -1]
+        sides = (columns, elements // max(1, columns))
         whole = prod(-(-side // _TILE) * _TILE for side in sides)
-        return self.flops * whole // max(1, prod(sides))
+        return self.flops * whole // max(1, elements)
 
     @property
     def unfolded_bytes(self) -> int:
