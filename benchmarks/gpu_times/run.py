@@ -246,6 +246,10 @@ def show(cases: Sequence[Case], rows: bool) -> None:
     print("|---|---|---|---|---:|---:|---:|---:|---:|")
     for part, found in parts.items():
         _line(part, "all", "all", "all", found)
+        _line(part, "no laptops", "all", "all", [c for c in found if "Max-Q" not in c.gpu])
+        if part == "held out":
+            both = [c for c in found if c.gpu in HELD_OUT_GPUS and c.model in HELD_OUT_MODELS]
+            _line(part, "held-out GPU and model", "all", "all", both)
         for precision in ("fp32", "fp16"):
             for mode in ("training", "inference"):
                 some = [c for c in found if (c.precision, c.mode) == (precision, mode)]
