@@ -36,8 +36,6 @@ HELD_OUT_GPUS = ("Tesla V100-SXM3-32GB", "Quadro RTX 6000")
 HELD_OUT_MODELS = ("inception3", "resnet152")
 
 DESCRIPTIONS: Mapping[str, tuple[float, float]] = {
-    "GeForce RTX 2080 Ti": (13.4e12, 616e9),
-    "Quadro RTX 6000": (16.3e12, 672e9),
     "GeForce RTX 2070 with Max-Q Design": (5.5e12, 384e9),
     "GeForce RTX 2080 with Max-Q Design": (6.4e12, 384e9),
     "GeForce RTX 3080": (29.8e12, 760e9),
@@ -47,6 +45,8 @@ DESCRIPTIONS: Mapping[str, tuple[float, float]] = {
 
 PRESETS: Mapping[str, str] = {
     "Tesla V100-SXM3-32GB": "V100-32GB",
+    "GeForce RTX 2080 Ti": "RTX-2080Ti",
+    "Quadro RTX 6000": "Quadro-RTX-6000",
     "A100-PCIE-40GB": "A100-40GB",
 }
 
