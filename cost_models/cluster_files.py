@@ -2,10 +2,9 @@
 
 ``[[device]]`` has ``name``, and ``model`` (a preset) or ``memory``, ``peak_flops`` and
 ``memory_bandwidth``, optionally ``type``, ``compute_capability``, ``peak_flops_fp16``,
-``launch_seconds``, ``dispatch_seconds``,
-``parallel_ops``, ``relative_error`` and, by op type or family, ``[device.efficiency.Conv2D]``
-with ``compute`` and ``memory`` (fractions of the peaks) and ``launch_seconds``: a calibration
-writes those.
+``launch_seconds``, ``dispatch_seconds``, ``parallel_ops``, ``relative_error`` and, by op type or
+family, ``[device.efficiency.Conv2D]`` with ``compute`` and ``memory`` (fractions of the peaks) and
+``launch_seconds``: a calibration writes those.
 ``[[task]]`` has ``name`` (``/job:worker/task:0``) and ``address`` (``host:port``): where the server
 of that task of a TensorFlow cluster answers.
 ``[[link]]`` has ``from``, ``to``, ``bandwidth`` (bytes/s) and ``latency`` (seconds), and holds in
@@ -149,8 +148,7 @@ def _toml_device(row: Table, path: Path) -> DeviceDraft:
 
 
 def _toml_capability(row: Table, known: DevicePreset, where: str) -> list[tuple[str, Any]]:
-    """The compute capability, a string or a number; rates of one's own need one of their own, or
-    it is taken from the peak, unless a model says it."""
+    """The compute capability, a string or a number; that of the model if none is given."""
     if "compute_capability" not in row:
         return []
     given = str(row["compute_capability"])

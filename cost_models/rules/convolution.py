@@ -81,8 +81,8 @@ class _Convolution:
     def tiled_flops(self, op_type: str) -> int:
         """The flops with whole tiles of the filter as a matrix: a column per output channel, a row
         per element of one channel's window; for the gradient of the image a column per input
-        channel.  Of groups nothing is known."""
-        if self.groups > 1 or self.skipped > 1 or len(self.filter_shape) < 2:
+        channel.  0 for groups, of which nothing is known, and for ops that multiply no matrices."""
+        if self.groups > 1 or self.skipped > 1 or len(self.filter_shape) < 4:
             return 0
         elements = prod(self.filter_shape)
         columns = self.filter_shape[-2 if "BackpropInput" in op_type else -1]

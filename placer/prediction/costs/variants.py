@@ -59,8 +59,8 @@ def copied_reads(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCos
 
 
 def fused_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
-    """The costs of the ops that a GPU runs within a batch normalisation at inference: what is read
-    by nothing else, and an activation behind it."""
+    """The costs of the ops that a GPU runs within a batch normalisation at inference: the ``Relu``
+    behind it, and the addition between them; what they read is read by nothing else."""
     readers = Counter(tensor for op in graph.ops.values() for tensor in op.inputs)
     readers.update(graph.fetches)
 
