@@ -42,7 +42,8 @@ class OpCost:
       type has no cost rule, and only its bytes are counted.
     - ``op_type``, ``family`` (of its rule) and ``variant`` say which efficiency of a device holds.
       A variant is made faster or slower by the graph than others of its type: ``in-place`` where
-      the output is written over an input, ``copy`` where a read copies.
+      the output is written over an input, ``copy`` where a read copies,
+      ``idle`` where nothing is left to do.
     - ``gpu_kind``: which efficiency of a GPU holds, where it is not that of the family.
     - ``inner``: an op with bodies runs these ``repeats`` times, one after another; its flops and
       bytes are the sums of theirs.
