@@ -1,10 +1,10 @@
 """``cluster.toml``: devices and links in a file, read and written.
 
 ``[[device]]`` has ``name``, and ``model`` (a preset) or ``memory``, ``peak_flops`` and
-``memory_bandwidth``, optionally ``type``, ``launch_seconds``, ``dispatch_seconds``,
-``parallel_ops``, ``relative_error`` and, by op type or family, ``[device.efficiency.Conv2D]``
-with ``compute`` and ``memory`` (fractions of the peaks) and ``launch_seconds``: a calibration
-writes those.
+``memory_bandwidth``, optionally ``type``, ``compute_capability``, ``peak_flops_fp16``,
+``launch_seconds``, ``dispatch_seconds``, ``parallel_ops``, ``relative_error`` and, by op type or
+family, ``[device.efficiency.Conv2D]`` with ``compute`` and ``memory`` (fractions of the peaks) and
+``launch_seconds``: a calibration writes those.
 ``[[task]]`` has ``name`` (``/job:worker/task:0``) and ``address`` (``host:port``): where the server
 of that task of a TensorFlow cluster answers.
 ``[[link]]`` has ``from``, ``to``, ``bandwidth`` (bytes/s) and ``latency`` (seconds), and holds in
@@ -15,6 +15,7 @@ given) have the last two.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -33,6 +34,7 @@ from cost_models.devices import (
     preset,
 )
 
+_CAPABILITY = re.compile(r"[1-9]\d?\.\d")
 _SINGLE = {"default_link", "network_link"}
 
 Table = Mapping[str, Any]
@@ -123,11 +125,12 @@ def _check_keys(row: Table, known: set[str], where: str) -> None:
 
 def _toml_device(row: Table, path: Path) -> DeviceDraft:
     rates = {
-        "peak_flops", "memory_bandwidth", "launch_seconds", "dispatch_seconds", "parallel_ops",
-        "relative_error",
+        "peak_flops", "memory_bandwidth", "peak_flops_fp16", "launch_seconds", "dispatch_seconds",
+        "parallel_ops", "relative_error",
     }  # fmt: skip
     where = f"{path}: device {row.get('name', '')!r}"
-    _check_keys(row, {"name", "type", "model", "memory", "efficiency"} | rates, where)
+    others = {"name", "type", "model", "memory", "compute_capability", "efficiency"}
+    _check_keys(row, others | rates, where)
     if "name" not in row:
         raise ValueError(f"{path}: a [[device]] has no name; add one such as GPU:0")
     name = device_names.canonical(row["name"])
@@ -138,9 +141,22 @@ def _toml_device(row: Table, path: Path) -> DeviceDraft:
     given: list[tuple[str, Any]] = [(key, row[key]) for key in sorted(rates & set(row))]
     _check_positive(given, where)
     memory = positive_bytes(row["memory"], where) if "memory" in row else None
+    given += _toml_capability(row, known, where)
     if "efficiency" in row:
         given.append(("efficiency", _toml_efficiency(row["efficiency"], where)))
     return DeviceDraft(name=name, preset=known, memory_bytes=memory, rates=tuple(given))
+
+
+def _toml_capability(row: Table, known: DevicePreset, where: str) -> list[tuple[str, Any]]:
+    """The compute capability, a string or a number; that of the model if none is given."""
+    if "compute_capability" not in row:
+        return []
+    given = str(row["compute_capability"])
+    if not _CAPABILITY.fullmatch(given) or known.type != "GPU":
+        raise ValueError(
+            f"{where}: compute_capability is a GPU's version such as 7.5, got {given!r}"
+        )
+    return [("compute_capability", given)]
 
 
 def _toml_efficiency(table: object, where: str) -> dict[str, Efficiency]:
@@ -246,6 +262,8 @@ def _device_tables(device: DeviceProperties) -> str:
         "memory": None if device.is_ample else device.memory_limit_bytes,
         "peak_flops": device.peak_flops,
         "memory_bandwidth": device.memory_bandwidth,
+        "compute_capability": device.compute_capability or None,
+        "peak_flops_fp16": device.peak_flops_fp16,
         "launch_seconds": device.launch_seconds,
         "dispatch_seconds": device.dispatch_seconds or None,
         "parallel_ops": device.parallel_ops,

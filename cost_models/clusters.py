@@ -99,6 +99,7 @@ def _device(
         card=card,
         peak_flops=known.peak_flops,
         memory_bandwidth=known.memory_bandwidth,
+        compute_capability=known.compute_capability,
         launch_seconds=known.launch_seconds,
     )
     return replace(device, **dict(draft.rates))

@@ -77,7 +77,7 @@ def fit_device(
     idle = [s for s in plain if not (s.cost.flops or s.cost.bytes_accessed)]
     idle_of: dict[str, list[Sample]] = defaultdict(list)
     for sample in idle:
-        idle_of[sample.cost.op_type].append(sample)
+        idle_of[sample.cost.kinds[0]].append(sample)
     peak_flops = _peak((s.cost.flops, s.seconds) for s in working) or device.peak_flops
     bandwidth = _peak((s.cost.bytes_accessed, s.seconds) for s in working)
     peaked = replace(
@@ -87,8 +87,8 @@ def fit_device(
     whole = _fit_kind("", working, peaked)
     efficiency = {fit.kind: fit.efficiency for fit in fits}
     efficiency |= {
-        op_type: Efficiency(launch_seconds=_mean_seconds(found))
-        for op_type, found in sorted(idle_of.items())
+        kind: Efficiency(launch_seconds=_mean_seconds(found))
+        for kind, found in sorted(idle_of.items())
         if len(found) >= LEAST_SAMPLES
     }
     fitted = replace(

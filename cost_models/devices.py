@@ -34,12 +34,14 @@ class DeviceProperties:
     ``name`` is TensorFlow's short name (``GPU:0``) or carries job and task.  ``type`` is ``GPU``
     or ``CPU``, ``model`` the preset it came from.  ``memory_limit_bytes`` is the cap: what
     TensorFlow may hand out there.  ``reserve_bytes`` is the part of it that is kept free, ``card``
-    the memory of the whole card where that is known.  ``peak_flops`` is FLOP/s,
+    the memory of the whole card where that is known.  ``peak_flops`` is FLOP/s in float32,
     ``memory_bandwidth`` bytes/s, ``launch_seconds`` the overhead of one op, ``dispatch_seconds``
-    what an op without a kernel takes, ``parallel_ops`` how many ops run at once.  ``efficiency``
-    has what is reached of the peaks, by op type or by family of op types (a module of
-    ``cost_models.rules``).  ``relative_error`` is how far predicted steps were off when the device
-    was calibrated (the median), 0 where it was not.
+    what an op without a kernel takes, ``parallel_ops`` how many ops run at once.  Of a GPU,
+    ``compute_capability`` (``"7.5"``, empty if not known) and ``peak_flops_fp16`` (FLOP/s, ``None``
+    if not given) say how fast other precisions are (``gpu_rates``).  ``efficiency`` has what is
+    reached of the peaks, by op type or by family of op types (a module of ``cost_models.rules``).
+    ``relative_error`` is how far predicted steps were off when the device was calibrated (the
+    median), 0 where it was not.
     """
 
     name: str
@@ -50,6 +52,8 @@ class DeviceProperties:
     card: CardMemory | None = None
     peak_flops: float
     memory_bandwidth: float
+    compute_capability: str = ""
+    peak_flops_fp16: float | None = None
     launch_seconds: float = 5e-6
     dispatch_seconds: float = 0.0
     parallel_ops: int = 1

@@ -17,6 +17,9 @@ class OpCost:
     - ``launches``: the kernels that one execution starts (many, for a loop), each of which a CPU
       cuts into ``pieces`` that run one after another (the groups of a convolution).
     - ``packed_bytes``: what a CPU kernel rearranges before it multiplies (unfolded images).
+    - ``tiled_flops``: what a GPU kernel computes where it is more than ``flops``, because matrices
+      are cut into whole tiles; 0 where it is not.
+    - ``precision``: the floating type of the results (``float16``), empty where there is none.
     - ``measured_seconds``: the time of one execution by the type of device that it was measured on,
       ``""`` being any.
 
@@ -39,7 +42,9 @@ class OpCost:
       type has no cost rule, and only its bytes are counted.
     - ``op_type``, ``family`` (of its rule) and ``variant`` say which efficiency of a device holds.
       A variant is made faster or slower by the graph than others of its type: ``in-place`` where
-      the output is written over an input, ``copy`` where a read copies.
+      the output is written over an input, ``copy`` where a read copies,
+      ``idle`` where nothing is left to do.
+    - ``gpu_kind``: which efficiency of a GPU holds, where it is not that of the family.
     - ``inner``: an op with bodies runs these ``repeats`` times, one after another; its flops and
       bytes are the sums of theirs.
     """
@@ -56,9 +61,12 @@ class OpCost:
     launches: int = 1
     pieces: int = 1
     packed_bytes: int = 0
+    tiled_flops: int = 0
+    precision: str = ""
     op_type: str = ""
     family: str = ""
     variant: str = ""
+    gpu_kind: str = ""
     inner: tuple[OpCost, ...] = ()
     repeats: int = 1
     measured_seconds: Mapping[str, float] = field(default_factory=dict)

@@ -28,8 +28,8 @@ class Work:
     written; ``None`` means every input once and every output once.  ``temporary_bytes`` live only
     while the op runs.  ``output_bytes`` gives sizes that do not follow from the shapes, by output
     number; for ``pieces``, ``packed_bytes``, ``variant`` and ``family`` (by default the module of
-    the rule) see :class:`~cost_models.op_cost.OpCost`.  ``inaccurate`` says that the work follows
-    from no shape.
+    the rule), ``tiled_flops`` and ``gpu_kind`` see :class:`~cost_models.op_cost.OpCost`.
+    ``inaccurate`` says that the work follows from no shape.
     """
 
     flops: int = 0
@@ -38,6 +38,8 @@ class Work:
     output_bytes: Mapping[int, int] = field(default_factory=dict)
     pieces: int = 1
     packed_bytes: int = 0
+    tiled_flops: int = 0
+    gpu_kind: str = ""
     family: str = ""
     variant: str = ""
     inaccurate: bool = False
@@ -128,6 +130,9 @@ def op_cost(info: OpInfo) -> OpCost:
         unmodelled=found is None,
         pieces=work.pieces,
         packed_bytes=work.packed_bytes,
+        tiled_flops=work.tiled_flops,
+        precision=_precision(info),
+        gpu_kind=work.gpu_kind,
         op_type=info.op,
         family=work.family or _family(rule),
         variant=work.variant,
@@ -173,6 +178,14 @@ def _free_cost(info: OpInfo) -> OpCost:
         inaccurate=kept is None,
         op_type=info.op,
     )
+
+
+def _precision(info: OpInfo) -> str:
+    """The floating type of the first result, or else of the first input that has one."""
+    for tensor in (*info.outputs, *info.inputs):
+        if "float" in tensor.dtype:
+            return tensor.dtype
+    return ""
 
 
 def _is_unsized(tensor: TensorProperties) -> bool:

@@ -6,6 +6,11 @@ dilation act through the output's shape alone.  Temporaries are the im2col buffe
 ``tensorflow/core/kernels/conv_grad_filter_ops.cc`` and ``conv_grad_input_ops.h``.  On a CPU
 images are unfolded into matrices (im2col) and those packed for the matrix product; depthwise
 convolutions, which multiply no matrices, are a family of their own.
+
+GPU kernels cut the matrices that they multiply into tiles: channels that are no multiple of a tile
+are padded.  Square windows of 3 and 5 that move by one pixel need fewer multiplications in float32
+(kind ``small-window``; Lavin and Gray, "Fast algorithms for convolutional neural networks",
+https://doi.org/10.1109/CVPR.2016.435), which cuDNN's autotuning finds.
 """
 
 from __future__ import annotations
@@ -23,6 +28,12 @@ _WORKING_SET_BYTES = 30 << 20
 _SMALLEST_THREAD_WORK_BYTES = 256 << 10
 """Below this much work per thread (an L2 cache) the input gradient unfolds many images at once."""
 
+_TILE = 64
+"""Rows and columns of the matrix tiles that cuDNN's kernels compute, at the smallest
+(``volta_scudnn_128x64_relu_small_nn_v1``)."""
+
+_SMALL_WINDOWS = (3, 5)
+
 _LINE_BYTES = 64
 """A cache line."""
 
@@ -34,13 +45,15 @@ _THREADS = 2
 class _Convolution:
     """Where the image, the filter and the result of the forward convolution are, and its channels'
     place in the image's shape; ``skipped`` are the filter's dimensions, counted from the last, that
-    do not multiply: the output channels, in a depthwise convolution all channels."""
+    do not multiply: the output channels, in a depthwise convolution all channels; ``steps`` are its
+    strides and dilations."""
 
     image: TensorProperties
     filter: TensorProperties
     result: TensorProperties
     channels_first: bool
     skipped: int
+    steps: tuple[int, ...]
 
     @property
     def filter_shape(self) -> tuple[int, ...]:
@@ -50,6 +63,32 @@ class _Convolution:
     def flops(self) -> int:
         """Two per filter element that an output channel sees, for every output element."""
         return FMA_FLOPS * element_count(self.result) * prod(self.filter_shape[: -self.skipped])
+
+    @property
+    def groups(self) -> int:
+        """Into how many parts the channels fall that do not see each other."""
+        filter_channels = (1, 1, *self.filter_shape)[-2]
+        return max(1, self.image_channels // max(1, filter_channels))
+
+    @property
+    def gpu_kind(self) -> str:
+        """``small-window`` where fast algorithms apply: not to less than a tile of channels."""
+        window, channels = {*self.filter_shape[:-2]}, self.filter_shape[-2:]
+        small = len(self.filter_shape) == 4 and len(window) == 1 and window <= {*_SMALL_WINDOWS}
+        plain = set(self.steps) <= {1} and self.groups == 1
+        return "small-window" if small and plain and min(channels) >= _TILE else ""
+
+    def tiled_flops(self, op_type: str) -> int:
+        """The flops with whole tiles of the filter as a matrix: a column per output channel, a row
+        per element of one channel's window; for the gradient of the image a column per input
+        channel.  0 for groups, of which nothing is known, and for ops that multiply no matrices."""
+        if self.groups > 1 or self.skipped > 1 or len(self.filter_shape) < 4:
+            return 0
+        elements = prod(self.filter_shape)
+        columns = self.filter_shape[-2 if "BackpropInput" in op_type else -1]
+        sides = (columns, elements // max(1, columns))
+        whole = prod(-(-side // _TILE) * _TILE for side in sides)
+        return self.flops * whole // max(1, elements)
 
     @property
     def unfolded_bytes(self) -> int:
@@ -91,7 +130,15 @@ def _convolution(info: OpInfo) -> _Convolution:
         result=tensors[result],
         channels_first=str(info.attributes.get("data_format", "NHWC")).startswith("NC"),
         skipped=2 if "Depthwise" in info.op else 1,
+        steps=_steps(info),
     )
+
+
+def _steps(info: OpInfo) -> tuple[int, ...]:
+    """Strides and dilations, whichever dimension they are of."""
+    listed = (info.attributes.get(key) for key in ("strides", "dilations"))
+    rows = (row for row in listed if isinstance(row, tuple | list))
+    return tuple(step for row in rows for step in row if isinstance(step, int))
 
 
 @cost_rule("""
@@ -110,6 +157,8 @@ def plain_work(info: OpInfo) -> Work:
     depthwise = "Depthwise" in info.op
     return Work(
         flops=convolution.flops + steps * element_count(info.outputs[0]),
+        tiled_flops=convolution.tiled_flops(info.op),
+        gpu_kind="" if depthwise else convolution.gpu_kind,
         packed_bytes=0 if depthwise else convolution.unfolded_bytes,
         family="depthwise" if depthwise else "",
     )
@@ -120,10 +169,11 @@ def convolution_work(info: OpInfo) -> Work:
     """The flops; a grouped convolution copies image, filter and result group by group
     (``LaunchGrouped`` of ``conv_ops_impl.h``)."""
     convolution = _convolution(info)
-    filter_channels = (1, 1, *convolution.filter_shape)[-2]
-    groups = max(1, convolution.image_channels // max(1, filter_channels))
+    groups = convolution.groups
     return Work(
         flops=convolution.flops,
+        tiled_flops=convolution.tiled_flops(info.op),
+        gpu_kind=convolution.gpu_kind,
         temporary_bytes=bytes_touched(info) if groups > 1 else 0,
         pieces=groups,
         packed_bytes=convolution.unfolded_bytes,
@@ -141,6 +191,8 @@ def filter_gradient_work(info: OpInfo) -> Work:
     unfolded, work_unit = _work_unit(convolution)
     return Work(
         flops=convolution.flops,
+        tiled_flops=convolution.tiled_flops(info.op),
+        gpu_kind=convolution.gpu_kind,
         temporary_bytes=_shard_size(info, work_unit) * unfolded * _element_bytes(info),
         packed_bytes=2 * convolution.unfolded_bytes,
     )
@@ -163,6 +215,8 @@ def input_gradient_work(info: OpInfo) -> Work:
     products = -(-convolution.batch // images)
     return Work(
         flops=convolution.flops,
+        tiled_flops=convolution.tiled_flops(info.op),
+        gpu_kind=convolution.gpu_kind,
         temporary_bytes=images * unfolded * size,
         packed_bytes=2 * convolution.unfolded_bytes
         + products * _LINE_BYTES // size * counted_bytes(info.inputs[1]),

@@ -28,11 +28,16 @@ _RESERVED = 5
 
 @cost_rule("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 _FusedBatchNormEx")
 def batch_norm_work(info: OpInfo) -> Work:
-    """Two flops per element at inference; seven in training, which needs mean and variance."""
-    training = info.attributes.get("is_training", True)
+    """Two flops per element at inference; seven in training, which needs mean and variance.
+
+    Inference reads and writes every element once, training must read them all before it can write
+    the first: on a GPU they are two kinds.
+    """
+    training = bool(info.attributes.get("is_training", True))
     per_element = _TRAINING_FLOPS if training else _INFERENCE_FLOPS
     return Work(
         flops=per_element * element_count(info.inputs[0]),
+        gpu_kind="" if training else "scaling",
         output_bytes={
             index: element_bytes(tensor.dtype) or 0
             for index, tensor in enumerate(info.outputs)

@@ -22,7 +22,13 @@ _PER_INPUT: Mapping[str, int] = {"Mean": 1, "EuclideanNorm": 2}
 
 @cost_rule("Sum Prod Max Min All Any", *_PER_INPUT)
 def reduction_work(info: OpInfo) -> Work:
-    """The flops; neighbours in memory (variant ``inner``) are added up faster than rows are."""
+    """The flops; neighbours in memory (variant ``inner``) are added up faster than rows are.
+
+    Where nothing is reduced the input itself is handed on (variant ``idle``;
+    ``ReductionOp::Compute``).
+    """
+    if is_known(info.inputs[0].shape) and _reduced_elements(info) == 0:
+        return Work(bytes_accessed=0, variant="idle")
     shape, axes = info.inputs[0].shape, info.inputs[1].value if len(info.inputs) > 1 else None
     reduced = {int(axis) % len(shape) for axis in axes} if shape and axes else set()
     per_input = _PER_INPUT.get(info.op)

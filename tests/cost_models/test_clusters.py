@@ -160,6 +160,8 @@ type = "GPU"
 memory = 1000000
 peak_flops = 1e12
 memory_bandwidth = 2e11
+compute_capability = 7.5
+peak_flops_fp16 = 9e12
 launch_seconds = 1e-5
 parallel_ops = 4
 
@@ -189,6 +191,8 @@ def test_a_cluster_file_gives_devices_and_links(tmp_path):
     second = cluster.device("GPU:1")
     assert (second.peak_flops, second.memory_bandwidth) == (1e12, 2e11)
     assert (second.launch_seconds, second.parallel_ops) == (1e-5, 4)
+    assert (second.compute_capability, second.peak_flops_fp16) == ("7.5", 9e12)
+    assert cluster.device("GPU:0").compute_capability == "7.5"
     fast, slow = Link(bandwidth=3e11, latency=1e-6), Link(bandwidth=1e10, latency=2e-5)
     assert cluster.link("GPU:0", "GPU:1") == cluster.link("GPU:1", "GPU:0") == fast
     assert cluster.link("CPU:0", "GPU:1") == slow
@@ -253,6 +257,13 @@ def test_a_network_is_not_taken_for_a_bus(tmp_path, tables, inside, between):
         ('[[device]]\nname = "GPU:0"\nmemroy = "1GiB"', r"unknown key 'memroy'"),
         ('[[device]]\nname = "GPU:0"\ntype = "CPU"', r"its name says GPU"),
         ('[[device]]\nname = "GPU:0"\nmemory = 1\npeak_flops = 0', r"above zero"),
+        (
+            '[[device]]\nname = "GPU:0"\npeak_flops_fp16 = "fast"',
+            r"peak_flops_fp16 must be",
+        ),
+        ('[[device]]\nname = "GPU:0"\ncompute_capability = "turing"', r"such as 7.5"),
+        ('[[device]]\nname = "GPU:0"\ncompute_capability = 75', r"such as 7.5, got '75'"),
+        ('[[device]]\nname = "CPU:0"\ncompute_capability = 7.5', r"a GPU's version"),
         (
             '[[device]]\nname = "CPU:0"\n[[link]]\nfrom = "CPU:0"\nto = "GPU:7"\nbandwidth = 1',
             "no device",

@@ -75,6 +75,15 @@ def test_few_samples_of_a_type_count_for_its_family():
     assert "SparseMatMul" not in device.efficiency
 
 
+def test_ops_that_do_nothing_leave_those_of_their_type_alone():
+    """Sums over no axes are idle: they have a time of their own, and working sums keep theirs."""
+    samples = _samples()
+    idle = OpCost(op_type="Add", family="elementwise", variant="idle")
+    device, _ = fit_device(HOST, [*samples, *LEAST_SAMPLES * [Sample(cost=idle, seconds=3e-7)]])
+    assert _worst_error(device, samples) < 0.05
+    assert op_seconds(idle, device) == pytest.approx(3e-7)
+
+
 def test_nothing_to_fit_to_is_refused():
     """Ops without work say nothing about a device."""
     with pytest.raises(ValueError, match="nothing to fit to"):

@@ -13,7 +13,7 @@ from cost_models.tensor_size import tensor_bytes
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import ANONYMOUS, BRANCHES, CONTROL_FLOW, LOOPS, VARIABLES
 from placer.prediction.costs.unrolling import follow_loop
-from placer.prediction.costs.variants import copied_reads, in_place_costs
+from placer.prediction.costs.variants import copied_reads, fused_costs, in_place_costs
 from placer.prediction.memory.live_moments import activation_peak
 from placer.prediction.step.control_flow import find_trip_count, loop_invariants
 from placer.prediction.step.tensor_lists import list_costs
@@ -35,6 +35,7 @@ def estimate_costs(
     costs.update(list_costs(graph, costs))
     costs.update(_variable_costs(graph, costs))
     costs.update(copied_reads(graph, costs))
+    costs.update(fused_costs(graph, costs))
     if in_place:
         costs.update(in_place_costs(graph, costs))
     bodies = _Bodies(graph, trip_count)
@@ -184,6 +185,7 @@ class _Bodies:
         costs = estimate({op.name: op.info for op in body.ops.values()})
         costs.update(list_costs(body, costs))
         costs.update(copied_reads(body, costs))
+        costs.update(fused_costs(body, costs))
         costs.update(in_place_costs(body, costs))
         for op in body.ops.values():
             if op.bodies:

@@ -4,12 +4,17 @@ An op that writes its result over an input needs no new buffer: on a CPU, where 
 cold, it may be five times as fast as one that does.  ``OpKernelContext::forward_input`` of
 ``tensorflow/core/framework/op_kernel.cc``.
 
+TensorFlow's optimiser joins the activation after a batch normalisation to it on GPUs, at inference,
+and the addition between them if there is one (``FindFusedBatchNormEx`` of
+``tensorflow/core/grappler/optimizers/remapper.cc``).
+
 A variable that is also accessed row by row is copied when it is read as a whole:
 ``ReadVariableOp`` of ``tensorflow/core/kernels/resource_variable_ops.cc``.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -17,6 +22,7 @@ from cost_models.op_cost import OpCost
 from cost_models.op_info import ask_once
 from placer.graph.op_graph import OpGraph
 from placer.graph.op_types import READ_VARIABLE
+from placer.graph.tensor_names import op_of
 from placer.prediction.step.buffer_sharing import find_sharing
 from placer.prediction.step.executor import prepare, run
 from placer.prediction.step.step_layout import (
@@ -27,6 +33,11 @@ from placer.prediction.step.step_layout import (
 
 IN_PLACE = "in-place"
 COPY = "copy"
+FUSED = "fused"
+SIDE_INPUT = "side-input"
+
+_BATCH_NORMS = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
+_SUMS = frozenset({"Add", "AddV2"})
 
 
 def copied_reads(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
@@ -45,6 +56,31 @@ def copied_reads(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCos
         for op in graph.ops.values()
         if op.op_type == READ_VARIABLE and op.inputs and variable_of.get(op.inputs[0]) in copied
     }
+
+
+def fused_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
+    """The costs of the ops that a GPU runs within a batch normalisation at inference: the ``Relu``
+    behind it, and the addition between them; what they read is read by nothing else."""
+    readers = Counter(tensor for op in graph.ops.values() for tensor in op.inputs)
+    readers.update(graph.fetches)
+
+    def is_normalised(tensor: str) -> bool:
+        op = graph.ops[op_of(tensor)]
+        trains = op.info.attributes.get("is_training", True)
+        return op.op_type in _BATCH_NORMS and not trains and readers[tensor] == 1
+
+    found = {}
+    for op in graph.ops.values():
+        if op.op_type != "Relu" or not op.inputs:
+            continue
+        before = graph.ops[op_of(op.inputs[0])]
+        is_sum = before.op_type in _SUMS and readers[op.inputs[0]] == 1
+        if is_normalised(op.inputs[0]):
+            found[op.name] = replace(costs[op.name], gpu_kind=FUSED)
+        elif is_sum and any(map(is_normalised, before.inputs)):
+            found[op.name] = replace(costs[op.name], gpu_kind=FUSED)
+            found[before.name] = replace(costs[before.name], gpu_kind=SIDE_INPUT)
+    return found
 
 
 def in_place_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:

@@ -3,7 +3,7 @@
 from graphs_by_hand import draw
 
 from placer.prediction.costs.op_costs import estimate_costs
-from placer.prediction.costs.variants import COPY, IN_PLACE
+from placer.prediction.costs.variants import COPY, FUSED, IN_PLACE, SIDE_INPUT
 
 
 def _in_place(graph):
@@ -63,3 +63,40 @@ def test_a_read_copies_a_variable_that_is_accessed_row_by_row():
     cost = estimate_costs(graph)["read"]
     assert cost.bytes_accessed == 800
     assert cost.variant == COPY
+
+
+def _fused(*lines, trains=False, fetches=("relu:0",)):
+    graph = draw(
+        *lines,
+        attributes={"norm": {"is_training": trains}},
+        feeds=["x"],
+        fetches=fetches,
+    )
+    return {name: cost.gpu_kind for name, cost in estimate_costs(graph).items() if cost.gpu_kind}
+
+
+NORM = "x=Placeholder -> norm=FusedBatchNormV3"
+
+
+def test_an_activation_behind_a_normalisation_is_fused_at_inference():
+    """TensorFlow's optimiser runs both as one kernel, unless the step between is read elsewhere."""
+    line = f"{NORM} -> relu=Relu"
+    assert _fused(line)["relu"] == FUSED
+    assert "relu" not in _fused(line, trains=True)
+    assert "relu" not in _fused(line, fetches=("relu:0", "norm:0"))
+    assert "relu" not in _fused(line, "norm -> other", fetches=("relu:0", "other:0"))
+    assert "tanh" not in _fused(f"{NORM} -> tanh=Tanh", fetches=("tanh:0",))
+
+
+def test_a_sum_between_normalisation_and_activation_is_fused_with_them():
+    """The shortcut of a residual block is read within the kernel of the normalisation.
+
+    x --> norm --> sum --> relu
+    '---> a -------'
+    """
+    lines = f"{NORM} -> sum=AddV2 -> relu=Relu", "x -> a -> sum"
+    found = _fused(*lines)
+    assert (found["relu"], found["sum"]) == (FUSED, SIDE_INPUT)
+    read = _fused(*lines, "sum -> other", fetches=("relu:0", "other:0"))
+    assert "relu" not in read
+    assert "sum" not in read
