@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from placer.questions.fixes import fewest_pieces as fewest_pieces
     from placer.questions.fixes import find_fixes as find_fixes
     from placer.questions.strategies import compare_strategies as compare_strategies
+    from placer.questions.traces import profile_trace as profile_trace
     from placer.solving.solver import solve as solve
     from placer.strategies.pieces import micro_batches as micro_batches
     from placer.strategies.towers import asynchronous_towers as asynchronous_towers
@@ -73,6 +74,7 @@ _HOMES = {
     "load_placed": "placer.application.running.serving",
     "place": "placer.pipeline.pipeline",
     "profile": "placer.application.measuring.profiling",
+    "profile_trace": "placer.questions.traces",
     "read_addresses": "placer.application.running.cluster_runs",
     "rehearsal_devices": "placer.application.devices.device_mapping",
     "report": "placer.pipeline.pipeline",

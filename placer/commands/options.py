@@ -70,6 +70,8 @@ _TABLE = """
 --memory              rehearse whether it fits: each device a process of its own, whose allocator
                       has the plan's cap as its hard limit
 --record FILE         write PLAN with the ops that TensorFlow moved, as warnings 'fallback'
+--trace DIR           run nothing: take the times out of what TensorFlow's profiler wrote (a log
+                      folder with plugins/profile, or an *.xplane.pb file)
 --steps N             measured steps (20)
 --threads N           threads of one op (1)
 --onednn              leave oneDNN on, which fuses some ops away

@@ -65,7 +65,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "placer diff old_model new_model --batch-size 32",
     ),
     "strategies": ("placer strategies model --batch-size 256 --devices 4xT4",),
-    "profile": ("placer profile model --batch-size 32 -o costs.json",),
+    "profile": (
+        "placer profile model --batch-size 32 -o costs.json",
+        "placer profile model --batch-size 32 --trace logs -o costs.json",
+    ),
     "calibrate": (
         "placer calibrate costs.json -o cpu.toml",
         "placer place model --batch-size 32 --devices cpu.toml --costs costs.json",

@@ -27,6 +27,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     options.add_device_options(parser, required=True)
     options.add_search_options(parser)
     options.add(parser, "--order")
+    help_text = "also predict the graph that TensorFlow's graph optimiser makes of the placed one"
+    options.add(parser, "--optimised", help=help_text)
     options.add_strategy_options(parser)
     options.add_gate_options(parser)
     options.add_output_options(
@@ -54,7 +56,8 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.pipeline.pipeline import place
 
     with progress(f"placing {arguments.model}", arguments):
-        wanted = {**options.all_options(arguments), "order": arguments.order}
+        mine = {"order": arguments.order, "optimised": arguments.optimised}
+        wanted = {**options.all_options(arguments), **mine}
         plan = place(arguments.model, arguments.devices, **wanted)
         if asked.are_asked:
             codes = gates.count_codes(plan)

@@ -19,10 +19,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _add_profile(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "profile",
-        help="run the model here and write measured op times, for --costs",
+        help="run the model here, or read a trace, and write measured op times, for --costs",
         description="Run the flat graph of MODEL on this machine's CPU, with made-up inputs and "
         "weights, and write how long each op took (the median of the steps).  report and place "
-        "take the file with --costs; calibrate makes a device description of it.",
+        "take the file with --costs; calibrate makes a device description of it.  With --trace "
+        "nothing runs: the times are those of a trace of TensorFlow's profiler, on whatever "
+        "devices it was made, and the memory that it shows is put beside the predicted peak.",
     )
     options.add_model_options(parser, costs=False)
     group = parser.add_argument_group("the run")
@@ -30,6 +32,8 @@ def _add_profile(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     options.add(group, "--threads", type=option_values.positive, default=1)
     options.add(group, "--onednn")
     options.add_time_limit(group, 600.0, "of all steps (600)")
+    group = parser.add_argument_group("a run elsewhere")
+    options.add(group, "--trace")
     options.add_output_options(parser, "write the costs here", required=True)
     parser.set_defaults(run=run_profile)
 
@@ -48,11 +52,25 @@ def _add_calibrate(commands: argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def run_profile(arguments: argparse.Namespace) -> None:
-    """Measures, writes the costs and prints the most expensive ops.
+    """Measures or reads a trace, writes the costs and prints the most expensive ops.
 
-    Raises ``UsageError`` for an existing file, ``ModelError`` if the model does not run here.
+    Raises ``UsageError`` for an existing file, ``ModelError`` if the model does not run here or
+    the trace cannot be read.
     """
     require_writable(arguments)
+    if arguments.trace is not None:
+        from placer.questions.traces import profile_trace
+
+        with progress(f"reading {arguments.trace}", arguments):
+            found = profile_trace(
+                arguments.model,
+                arguments.trace,
+                **options.binding_options(arguments),
+                time_limit=arguments.time_limit,
+            )
+        found.save(arguments.output, force=arguments.force)
+        show_saved(found, arguments, "Costs")
+        return
     from placer.application.measuring.profiling import profile
 
     with progress(f"measuring {arguments.model}", arguments):

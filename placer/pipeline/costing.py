@@ -81,7 +81,7 @@ def _measured_seconds(
     measured = costs if isinstance(costs, MeasuredCosts) else MeasuredCosts.load(costs)
     measured.check_graph(extraction.graph.fingerprint, name)
     _check_bindings(measured, extraction, name)
-    return {measured.device_type: measured.op_seconds}
+    return measured.seconds_by_type
 
 
 def _check_bindings(measured: MeasuredCosts, extraction: Extraction, source: str) -> None:

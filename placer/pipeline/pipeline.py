@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
+from placer.errors import UsageError
 from placer.pipeline.fixes import with_fixes
 from placer.pipeline.formulation import formulate
 from placer.pipeline.model_report import analyse, predict_together, with_placement
+from placer.pipeline.optimised import with_optimised
 from placer.pipeline.placement import find_placement, predict_solution, with_conflict
 from placer.pipeline.preparation import decide_strategy, needs_trials, place_in_parts, prepare
 from placer.pipeline.solved_plan import assemble_plan
@@ -41,6 +43,8 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
     read, :class:`ShapeError` when too many shapes stay unknown.
     """
     wanted = decide_strategy(devices, read_options(options))
+    if wanted.optimised and wanted.strategy:
+        raise UsageError("what TensorFlow makes of a batch in parts is not known: leave one out")
     if needs_trials(wanted):
         return warn_if_slower(place_in_parts(source, devices, wanted), source, devices, wanted)
     workload = prepare(source, devices, wanted)  # the flat graph, its costs, the cluster
@@ -52,6 +56,8 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
     plan = with_conflict(plan, solution, deadline)
     plan = with_fixes(plan, workload, devices, deadline)
     plan = warn_if_slower(plan, source, devices, wanted)
+    if wanted.optimised:
+        plan = with_optimised(plan, workload)
     return replace(plan, request=describe_request(devices, wanted))
 
 

@@ -24,17 +24,24 @@ class MeasuredCosts(Summarised):
     ``ops`` has, for every op of the flat graph that ran, seconds of one execution: the
     ``median_seconds`` of the steps and the ``least_seconds``; a loop has those of all that it ran.
     ``step`` has the wall-clock time of whole steps that were not traced, and the processor time
-    that they took.  ``device_type`` is what the times are for (``CPU``).  A file written by hand
-    may leave out all but ``schema``, ``ops`` and ``device_type``.
+    that they took.  ``device_type`` is what the times are for; an op that ran on another type has
+    its own.  A file written by hand may leave out all but ``schema``, ``ops`` and ``device_type``.
+
+    Times out of a profiler's trace (``trace`` says of what) come with ``memory``, what the
+    allocator of each device gave out, and ``predicted_memory``, the peak of the whole program on
+    one device.
     """
 
-    ops: Mapping[str, Mapping[str, float]]
+    ops: Mapping[str, Mapping[str, Any]]
     device_type: str = "CPU"
     model: ModelSource = field(default_factory=ModelSource)
     bindings: Bindings = field(default_factory=Bindings)
     step: Mapping[str, float] = field(default_factory=dict)
     configuration: Mapping[str, int] = field(default_factory=dict)
     machine: Mapping[str, str | int] = field(default_factory=dict)
+    trace: Mapping[str, Any] = field(default_factory=dict)
+    memory: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    predicted_memory: Mapping[str, int] = field(default_factory=dict)
     tensorflow_version: str = ""
     tool_version: str = ""
 
@@ -42,6 +49,15 @@ class MeasuredCosts(Summarised):
     def op_seconds(self) -> dict[str, float]:
         """The median time of one execution by op name."""
         return {name: float(times["median_seconds"]) for name, times in self.ops.items()}
+
+    @property
+    def seconds_by_type(self) -> dict[str, dict[str, float]]:
+        """The median time of one execution by type of device and op name."""
+        found: dict[str, dict[str, float]] = {self.device_type: {}}
+        for name, times in self.ops.items():
+            kind = times.get("device_type", self.device_type)
+            found.setdefault(kind, {})[name] = float(times["median_seconds"])
+        return found
 
     def check_graph(self, fingerprint: str, source: str) -> None:
         """Raises ``UsageError`` if the times are of a graph with another fingerprint; a file

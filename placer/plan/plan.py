@@ -15,6 +15,7 @@ from placer.graph.program_source import Bindings, ModelSource
 from placer.plan.results import Page, interactive
 from placer.plan.rows import (
     GateVerdict,
+    OptimisedFacts,
     PlanMetrics,
     PlannedDevice,
     PlannedTransfer,
@@ -42,7 +43,8 @@ class Plan(Page):
     ``control_edges`` are pairs of ops, the second of which waits for the first: they keep memory
     low, or the pieces of a batch in a pipeline (:mod:`placer.solving.orders`).
     ``followers`` are the ops that are on the host beside its ops, and are not spilled
-    (:mod:`placer.solving.following`).  ``gate`` is the verdict of the gates that were asked for.
+    (:mod:`placer.solving.following`).  ``gate`` is the verdict of the gates that were asked for,
+    ``optimised`` what TensorFlow makes of the placed graph, if that was asked for.
     ``request`` are the options that the plan was made with, as far as JSON holds them.
     ``step`` predicts one step op by op, for pictures; a plan out of a file has none.
     """
@@ -62,6 +64,7 @@ class Plan(Page):
     followers: tuple[str, ...] = ()
     request: Mapping[str, Any] = field(default_factory=dict)
     gate: GateVerdict | None = None
+    optimised: OptimisedFacts | None = None
     tensorflow_version: str = ""
     tool_version: str = ""
     step: Callable[[], PredictedStep] | None = field(
@@ -157,6 +160,8 @@ class Plan(Page):
             data["conflict"] = Conflict.from_json(data["conflict"])
         if data.get("gate") is not None:
             data["gate"] = GateVerdict.read(data["gate"])
+        if data.get("optimised") is not None:
+            data["optimised"] = OptimisedFacts.read(data["optimised"])
         edges = data.get("control_edges", ())
         data["control_edges"] = tuple((before, after) for before, after in edges)
         data["followers"] = tuple(data.get("followers", ()))

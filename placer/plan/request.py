@@ -49,6 +49,7 @@ class Keywords(TypedDict, total=False):
     time_limit: float
     work_limit: int | None
     seed: int
+    optimised: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +111,8 @@ class Options:
     comes first."""
     seed: int = 0
     """Of the search."""
+    optimised: bool = False
+    """Also predicts the graph that TensorFlow's graph optimiser makes of the placed one."""
 
     def __post_init__(self) -> None:
         """Raises ``UsageError`` for numbers out of range, and for one name in place of several."""

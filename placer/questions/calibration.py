@@ -9,7 +9,7 @@ from typing import Any
 
 from cost_models.clusters import HOST, parse_cluster
 from cost_models.device_fit import KindFit, Sample, fit_device, slowed
-from cost_models.devices import DeviceProperties
+from cost_models.devices import DeviceProperties, preset
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
 from placer.errors import UsageError
@@ -82,7 +82,7 @@ class MeasuredStep:
 
 
 def calibrate(measured: Sequence[MeasuredCosts]) -> Calibration:
-    """The host as it shows itself in measured costs.
+    """The device as it shows itself in measured costs: the host, or the GPUs of a trace.
 
     The models are extracted again from the paths in the files.  Raises :class:`UsageError` if
     they changed, or if the files are of different machines or settings.
@@ -90,11 +90,36 @@ def calibrate(measured: Sequence[MeasuredCosts]) -> Calibration:
     _check_alike(measured)
     steps = [_step(costs) for costs in measured]
     machine = measured[0].machine.get("processor") if measured else ""
-    return fit_steps(steps, machine=str(machine or ""))
+    device = _accelerator(measured[0]) if measured[0].device_type == "GPU" else None
+    return fit_steps(steps, machine=str(machine or ""), device=device)
 
 
-def fit_steps(steps: Sequence[MeasuredStep], *, machine: str = "") -> Calibration:
-    """The host fitted to the ops of some steps, and then to how long the steps took.
+def _accelerator(measured: MeasuredCosts) -> DeviceProperties:
+    """A GPU with the memory that its trace states, before anything is fitted.
+
+    Raises :class:`UsageError` where none is stated.
+    """
+    limits = [peaks["limit_bytes"] for name, peaks in measured.memory.items() if "GPU" in name]
+    stated = max(limits, default=0) or measured.machine.get("memory_bytes")
+    if not stated:
+        raise UsageError(
+            "the costs do not say how much memory the GPU has: make them with placer profile "
+            "--trace, of a trace that has the GPU's plane"
+        )
+    known = preset("GPU")
+    return DeviceProperties(
+        name="GPU:0",
+        type="GPU",
+        memory_limit_bytes=int(stated),
+        peak_flops=known.peak_flops,
+        memory_bandwidth=float(measured.machine.get("memory_bandwidth") or known.memory_bandwidth),
+    )
+
+
+def fit_steps(
+    steps: Sequence[MeasuredStep], *, machine: str = "", device: DeviceProperties | None = None
+) -> Calibration:
+    """``device`` (the host) fitted to the ops of some steps, and then to how long the steps took.
 
     Between ops the executor works and buffers are given back, which is in no op's time: all times
     are scaled by one factor, so that the median step is right.  Raises :class:`UsageError` if no
@@ -102,16 +127,16 @@ def fit_steps(steps: Sequence[MeasuredStep], *, machine: str = "") -> Calibratio
     """
     samples = [sample for step in steps for sample in step.ops]
     try:
-        fitted, fits = fit_device(parse_cluster(HOST).device(HOST), samples)
+        fitted, fits = fit_device(device or parse_cluster(HOST).device(HOST), samples)
     except ValueError as error:
         raise UsageError(str(error)) from error
     factor = statistics.median(step.seconds / step.predicted(fitted) for step in steps)
     slow = slowed(fitted, factor)
     step_error = statistics.median(abs(step.predicted(slow) / step.seconds - 1) for step in steps)
-    device = replace(slow, relative_error=float(f"{step_error:.2g}"))
+    calibrated = replace(slow, relative_error=float(f"{step_error:.2g}"))
     working = [s for s in samples if (s.cost.flops or s.cost.bytes_accessed) and s.seconds > 0]
     return Calibration(
-        device=device,
+        device=calibrated,
         fits=fits,
         files=len(steps),
         op_count=len(samples),
@@ -130,7 +155,8 @@ def measured_step(costs: Mapping[str, OpCost], measured: MeasuredCosts) -> Measu
     several threads, its time on the clock)."""
     several = measured.configuration.get("intra_op_threads", 1) != 1
     key = "median_seconds" if several else "median_processor_seconds"
-    seconds = measured.op_seconds
+    seconds = measured.seconds_by_type[measured.device_type]
+    seconds = {name: s for name, s in seconds.items() if not measured.ops[name].get("fused")}
     return MeasuredStep(
         seconds=measured.step.get(key) or sum(seconds.values()),
         ops=[Sample(cost=costs[name], seconds=s) for name, s in seconds.items() if name in costs],

@@ -25,6 +25,9 @@ PLACE = frozenset({0, 2, 3, 4, 5, 6})
 """``place`` may also find a device string that it cannot follow (and names ``--clear-devices``),
 shapes unknown, a problem infeasible, or no solution in time."""
 
+PROFILE = frozenset({0, 2, 3})
+"""A harmed trace may have become one of another program."""
+
 APPLY = frozenset({0, 2, 3, 5, 6})
 """A harmed plan is a wrong request, if not a good plan, or one that says it has no placement."""
 
@@ -41,17 +44,18 @@ class Case:
 class Format:
     """``write`` puts a mutation into a folder and gives the path of the model in it.
 
-    It is ``None`` for plans, where the model is unharmed.
+    It is ``None`` for plans and traces (``harms`` another file), where the model is unharmed.
     """
 
     name: str
     write: Callable[[Path, Random], Path] | None
+    harms: Callable[[Path, int, Random], Case] | None = None
 
     def case(self, seed: int, index: int, folder: Path) -> Case:
         """The case number ``index`` of ``seed``, its file written into the empty ``folder``."""
         random = Random(f"{self.name}:{seed}:{index}")
         if self.write is None:
-            return _plan_case(folder, index, random)
+            return (self.harms or _plan_case)(folder, index, random)
         model = self.write(folder, random)
         if index % 10 == 9:
             options = ["--devices", "2xA100-40GB", "--time-limit", "4", "-o", f"{folder}/result"]
@@ -223,6 +227,39 @@ def _plan_case(folder: Path, index: int, random: Random) -> Case:
     return Case(arguments=arguments, allowed=APPLY)
 
 
+# --- traces
+
+
+def _trace_case(folder: Path, index: int, random: Random) -> Case:
+    """``profile --trace`` with a harmed trace of the drawn layers' ops."""
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+    from traces_by_hand import gpu_steps
+
+    model, harmed = folder / "graph.pb", folder / "harmed.xplane.pb"
+    model.write_bytes(_dense_graph())
+    trace = gpu_steps()
+    if index % 3 == 0:
+        harmed.write_bytes(mutations.mutate_bytes(trace, random))
+    else:
+        space = xplane_pb2.XSpace.FromString(trace)
+        mutations.mutate_message(space, random)
+        harmed.write_bytes(space.SerializeToString())
+    arguments = ["profile", str(model), "--trace", str(harmed), "-o", f"{folder}/result"]
+    return Case(arguments=arguments, allowed=PROFILE)
+
+
+def _dense_graph() -> bytes:
+    """The ops of the drawn trace."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, (4, 4))
+        with tf.name_scope("dense"):
+            tf.nn.relu(tf.matmul(x, x, name="MatMul"), name="Relu")
+        tf.shape(x, name="Shape")
+    return bytes(graph.as_graph_def().SerializeToString())
+
+
 _SAVED_MODELS = {
     "saved_model": _saved_model("saved_model.pb", _binary, lambda _, content, __: content),
     "saved_model_text": _saved_model(
@@ -242,3 +279,4 @@ FORMATS = {
     name: Format(name=name, write=write)
     for name, write in {**_SAVED_MODELS, **_FILES, **_KERAS, "plan": None}.items()
 }
+FORMATS["trace"] = Format(name="trace", write=None, harms=_trace_case)

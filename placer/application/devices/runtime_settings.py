@@ -18,6 +18,10 @@ from placer.application.devices.device_mapping import (
     process_mapping,
     rehearsal_mapping,
 )
+from placer.application.devices.graph_optimisers import (
+    switch_functions_memory_optimiser_off,
+    switch_memory_optimiser_off,
+)
 from placer.application.devices.session_devices import session_mapping
 from placer.errors import PlacerError, UsageError
 from placer.plan.plan import Plan
@@ -36,7 +40,8 @@ def configure_runtime(
 ) -> DeviceMapping:
     """Which device stands for each of the plan's, after TensorFlow was set up for them.
 
-    Only the GPUs of the plan are visible.  ``memory`` is ``"growth"`` (taken as needed),
+    Only the GPUs of the plan are visible, and Grappler's memory optimiser is off: it may add
+    transfers that the plan has not.  ``memory`` is ``"growth"`` (taken as needed),
     ``"limit"`` (the plan's caps) or ``"all"`` (TensorFlow's default).  Where GPUs are absent the
     plan is rehearsed: with ``split_gpu`` on one GPU divided by the plan's caps, else on logical
     CPU devices; ``on_hardware`` forbids both.
@@ -78,6 +83,7 @@ def configure_runtime(
             elif memory == "limit":
                 tf.config.set_logical_device_configuration(gpu, [_part(plan, index)])
     configure_logical_cpus(mapping.cpu_count)
+    switch_functions_memory_optimiser_off()
     return mapping
 
 
@@ -108,6 +114,7 @@ def session_config(
         allow_soft_placement=soft_placement,
         log_device_placement=log_placement,
     )
+    switch_memory_optimiser_off(config)
     if count and not rehearse:
         config.gpu_options.visible_device_list = ",".join(map(str, range(count)))
         config.gpu_options.allow_growth = memory == "growth"

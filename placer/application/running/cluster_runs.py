@@ -20,6 +20,7 @@ import tensorflow as tf
 from cost_models.cluster_files import read_task_addresses
 from cost_models.device_names import canonical
 from placer.application.devices.device_mapping import own_mapping
+from placer.application.devices.graph_optimisers import switch_memory_optimiser_off
 from placer.application.placing.graph_placement import map_graph_devices
 from placer.errors import PlacerError, UsageError
 from placer.extraction.graph_defs.protobufs import copied
@@ -139,6 +140,7 @@ class ClusterSession:
         require_tasks(self.addresses)
         target, cluster = local_master(self.addresses)
         config = tf.compat.v1.ConfigProto(cluster_def=cluster)
+        switch_memory_optimiser_off(config)
         config.isolate_session_state = True
         if configure is not None:
             configure(config)
@@ -250,6 +252,7 @@ def serve_task(
     if not silent_tasks({job: {task: known[job][task]}}):  # a second server would share its port
         raise ClusterError(f"{where} cannot be served: a server answers there already")
     config = tf.compat.v1.ConfigProto(device_count={"CPU": cpu_count})
+    switch_memory_optimiser_off(config)
     cluster = tf.train.ClusterSpec(known)
     try:
         server = tf.distribute.Server(cluster, job_name=job, task_index=task, config=config)

@@ -22,6 +22,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from placer.application.devices.graph_optimisers import switch_memory_optimiser_off
 from placer.application.running.generated_inputs import Array
 from placer.application.running.program_runs import assign_value, switch_optimisers_off
 from placer.errors import ModelError
@@ -249,6 +250,7 @@ def _config(addresses: Mapping[int, str], request: StepsRequest) -> Any:
         cluster_def=tf.train.ClusterSpec({JOB: addresses}).as_cluster_def(),
         isolate_session_state=True,
     )
+    switch_memory_optimiser_off(config)
     if not request.optimised:
         switch_optimisers_off(config)
     return config

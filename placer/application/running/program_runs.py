@@ -14,10 +14,14 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.config import flags
-from tensorflow.core.protobuf import config_pb2, saved_model_pb2
+from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow.python.eager import context
 
 from placer.application.devices.device_mapping import DeviceMapping
+from placer.application.devices.graph_optimisers import (
+    switch_functions_memory_optimiser_off,
+    switch_memory_optimiser_off,
+)
 from placer.application.running.cluster_runs import local_master
 from placer.application.running.generated_inputs import Array, stand_in_weights
 from placer.extraction.files.sources import read_source
@@ -82,24 +86,20 @@ class Run:
 
 @contextmanager
 def graph_optimisation(enabled: bool) -> Iterator[None]:
-    """Turns the optimisers off (or leaves them) for functions that are first called in the block.
+    """Turns the optimisers off (or leaves all but the memory optimiser) for functions that are
+    first called in the block.
 
     Grappler has a public setting.  The runtime's own optimiser, which merges equal ops of a
     partition, has none for eager functions, only ``optimizer_options.opt_level`` in the
     configuration that each function copies from the context.
     """
-    if enabled:
-        yield
-        return
     eager = context.context()
     options = tf.config.optimizer.get_experimental_options()
     before = eager._config, options.get("disable_meta_optimizer", False)
-    config = config_pb2.ConfigProto()
-    if eager._config is not None:
-        config.CopyFrom(eager._config)
-    config.graph_options.optimizer_options.opt_level = -1
-    eager._config = config
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    switch_functions_memory_optimiser_off()
+    if not enabled:
+        eager._config.graph_options.optimizer_options.opt_level = -1
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     try:
         yield
     finally:
@@ -281,6 +281,7 @@ def _config(request: RunRequest, *, placed: bool) -> tuple[str, Any]:
         device_count={"CPU": request.mapping.cpu_count},
         allow_soft_placement=not (request.options.strict and placed),
     )
+    switch_memory_optimiser_off(config)
     if not request.options.optimised:
         switch_optimisers_off(config)
     if request.options.cluster is None or not placed:

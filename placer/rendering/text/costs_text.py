@@ -8,39 +8,89 @@ from rich.text import Text
 from cost_models.device_fit import UNLIMITED
 from placer.plan.measured_costs import MeasuredCosts
 from placer.questions.calibration import Calibration
-from placer.rendering.quantities import format_count, format_rate, format_seconds, format_share
+from placer.rendering.quantities import (
+    format_bytes,
+    format_count,
+    format_rate,
+    format_seconds,
+    format_share,
+)
 from placer.rendering.text.layout import Facts, Rows
 
 _SHOWN = 10
 
 
 def costs_blocks(costs: MeasuredCosts, width: int) -> list[RenderableType]:
-    """The step and the ops that took the most time."""
-    settings = costs.configuration
-    keys = ("median_seconds", "least_seconds", "median_processor_seconds")
-    median, least, processor = (format_seconds(costs.step[key]) for key in keys)
-    rows: list[tuple[str, RenderableType]] = [
-        ("model", Text(str(costs.model.get("path")))),
-        (
-            "run",
-            Text(
-                f"{format_count(settings['steps'], 'step')} on "
-                f"{costs.machine.get('processor') or 'this machine'}, "
-                f"{format_count(settings['intra_op_threads'], 'thread')}, one op at a time, "
-                f"oneDNN {'on' if settings['onednn'] else 'off'}, graph optimisation off"
-            ),
-        ),
-        ("step", Text(f"{median} median, {least} at the least, {processor} of processor time")),
-    ]
+    """The step and the ops that took the most time; of a trace also the memory that it shows."""
     seconds = costs.op_seconds
     total = sum(seconds.values())
-    slowest = sorted(seconds, key=lambda name: -seconds[name])
+    slowest = sorted((name for name in seconds if seconds[name]), key=lambda name: -seconds[name])
     listed = [
         [name, format_seconds(seconds[name]), format_share(seconds[name], total)]
         for name in slowest
     ]
     shown = Rows(("Op", "Time>", "Share>"), listed, width=width, limit=_SHOWN)
-    return [Facts("Profile", rows), shown]
+    rows = [
+        ("model", Text(str(costs.model.get("path")))),
+        *(_traced if costs.trace else _run)(costs),
+    ]
+    return [Facts("Profile", rows), shown, *_memory(costs, width)]
+
+
+def _run(costs: MeasuredCosts) -> list[tuple[str, RenderableType]]:
+    """How the model was run here, and what a step took."""
+    settings = costs.configuration
+    keys = ("median_seconds", "least_seconds", "median_processor_seconds")
+    median, least, processor = (format_seconds(costs.step[key]) for key in keys)
+    run = (
+        f"{format_count(settings['steps'], 'step')} on "
+        f"{costs.machine.get('processor') or 'this machine'}, "
+        f"{format_count(settings['intra_op_threads'], 'thread')}, one op at a time, "
+        f"oneDNN {'on' if settings['onednn'] else 'off'}, graph optimisation off"
+    )
+    step = f"{median} median, {least} at the least, {processor} of processor time"
+    return [("run", Text(run)), ("step", Text(step))]
+
+
+def _traced(costs: MeasuredCosts) -> list[tuple[str, RenderableType]]:
+    """What the trace has of steps, and how much of it is of this model."""
+    facts = costs.trace
+    whole, cut = facts["whole_steps"], facts["cut_steps"]
+    window = f"{format_count(whole, 'whole step')}, {format_count(cut, 'other run')}"
+    if costs.step:
+        median, least = (
+            format_seconds(costs.step[f"{key}_seconds"]) for key in ("median", "least")
+        )
+        step = f"{median} median, {least} at the least"
+    else:
+        step = "unknown: the window has no whole one, so the times are of ops that it shows"
+    busy = ", ".join(f"{name} {format_seconds(s)}" for name, s in facts["busy_seconds"].items())
+    matched = f"{facts['matched_share']:.1%} of the traced time is of ops of this model"
+    lines = (("trace", window), ("step", step), ("busy", busy), ("matched", matched))
+    return [(key, Text(line)) for key, line in lines]
+
+
+def _memory(costs: MeasuredCosts, width: int) -> list[RenderableType]:
+    """What the allocators gave out, beside what is predicted for one device."""
+    if not costs.memory:
+        return []
+    keys = ("before_bytes", "peak_bytes", "peak_requested_bytes", "peak_temporary_bytes")
+    listed = [
+        [device, *(format_bytes(peaks[key]) for key in (*keys, "limit_bytes"))]
+        for device, peaks in costs.memory.items()
+    ]
+    headers = ("Device", "Before>", "Peak>", "Asked for>", "Temporary>", "Limit>")
+    blocks: list[RenderableType] = [Rows(headers, listed, width=width)]
+    predicted = costs.predicted_memory
+    if predicted:
+        low, high = (format_bytes(predicted[f"{key}_bytes"]) for key in ("low", "high"))
+        held, expected = (format_bytes(predicted[f"{k}_bytes"]) for k in ("resident", "expected"))
+        note = (
+            f"Predicted for all of it on one device: {expected} at the peak ({low} to {high}), of "
+            f"which {held} stays between steps. Before: in use when the window began."
+        )
+        blocks.append(Text(note, style="dim"))
+    return blocks
 
 
 def calibration_blocks(found: Calibration, width: int) -> list[RenderableType]:

@@ -72,7 +72,7 @@ def plan_sections(plan: Plan, width: int) -> list[RenderableType]:
     if plan.gate:
         blocks.append(gate_block(plan.gate))
     if plan.placement:
-        blocks += [_peaks(plan), _transfers(plan, width)]
+        blocks += [_peaks(plan), *_optimised(plan), _transfers(plan, width)]
     if plan.conflict:
         is_proven = plan.solver.status == "INFEASIBLE"
         blocks.append(render_conflict(plan.conflict, is_proven=is_proven))
@@ -230,6 +230,24 @@ def _peaks(plan: Plan) -> Text:
         + ("; not validated on GPU." if on_gpu else "."),
         style="dim",
     )
+
+
+def _optimised(plan: Plan) -> list[RenderableType]:
+    """What TensorFlow's graph optimiser makes of the placed graph."""
+    found = plan.optimised
+    if found is None:
+        return []
+    made = [f"{found.fused:,} fused", f"{found.folded:,} folded"]
+    made += [f"{found.transposes:,} layout transposes"] * (found.transposes > 0)
+    made += [f"{found.swaps:,} swaps if its memory optimiser is on"] * (found.swaps > 0)
+    peaks = ", ".join(
+        f"{name} {format_bytes(peak['high_bytes'])}" for name, peak in found.peaks.items()
+    )
+    line = (
+        f"As TensorFlow optimises it: {found.op_count:,} of {found.file_op_count:,} ops "
+        f"({', '.join(made)}), peaks {peaks}."
+    )
+    return [Text(line, style="dim")]
 
 
 def _transfers(plan: Plan, width: int) -> RenderableType:

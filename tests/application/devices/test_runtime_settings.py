@@ -24,6 +24,11 @@ assert mapping.rehearsed
 assert len(tf.config.list_logical_devices("CPU")) == 3
 assert tf.config.threading.get_intra_op_parallelism_threads() == 1
 assert not tf.config.get_soft_device_placement()
+from tensorflow.python.eager import context
+options = tf.compat.v1.ConfigProto.FromString(
+    context.context().function_call_options.config_proto_serialized
+).graph_options.rewrite_options
+assert options.memory_optimization == options.NO_MEM_OPT
 try:
     placer.configure_runtime(plan)
 except placer.errors.PlacerError as error:
@@ -106,6 +111,8 @@ def test_sessions_get_a_config_proto():
     assert config.gpu_options.visible_device_list == "0,1"
     limits = [d.memory_limit_mb[0] for d in config.gpu_options.experimental.virtual_devices]
     assert limits == [2048, 2048]
+    options = config.graph_options.rewrite_options
+    assert options.memory_optimization == options.NO_MEM_OPT
     rehearsal = runtime_settings.session_config(plan, rehearse=True)
     assert (rehearsal.device_count["CPU"], rehearsal.device_count["GPU"]) == (3, 0)
 

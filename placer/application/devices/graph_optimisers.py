@@ -1,0 +1,32 @@
+"""TensorFlow's graph optimiser in the sessions and functions that are set up here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
+from tensorflow.python.eager import context
+
+
+def switch_memory_optimiser_off(config: Any) -> None:
+    """Keeps the memory optimiser of Grappler out of sessions of the ConfigProto ``config``.
+
+    It is on by default, and where its own estimate of a GPU's peak is above the GPU's memory it
+    adds copies to the host and back (``SwappingPass`` of
+    ``core/grappler/optimizers/memory_optimizer.cc``): transfers that no plan has.
+    """
+    no_memory = rewriter_config_pb2.RewriterConfig.NO_MEM_OPT
+    config.graph_options.rewrite_options.memory_optimization = no_memory
+
+
+def switch_functions_memory_optimiser_off() -> None:
+    """The same for the functions that this process calls.
+
+    ``tf.config.optimizer`` has no option for it; functions copy the context's configuration.
+    """
+    eager = context.context()
+    config, known = config_pb2.ConfigProto(), getattr(eager, "_config", None)
+    if known is not None:
+        config.CopyFrom(known)
+    switch_memory_optimiser_off(config)
+    eager._config = config

@@ -1,0 +1,173 @@
+"""What a trace says of steps: which there were, and how long every op took in each.
+
+The host's threads have the ops: an executor's ``ExecutorState::Process`` says which run of a
+function it works for (``id``), and what lies in it on the same thread belongs to that run.  A GPU's
+streams have the kernels; a kernel bears the name of its op, and a ``correlation_id`` that it shares
+with its launch on the host.  A run is whole if it began (``FunctionRun``) and ended
+(``ExecutorDoneCallback``) within the window, once per device, or is a session's (``SessionRun``,
+which is written at its end); one that the window cuts has times of single ops, and none of a step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from placer.application.measuring.trace_names import split_event
+from placer.application.measuring.xplane_files import TraceEvent, TraceLine, TracePlane
+
+WANTED = frozenset({"id", "_c", "correlation_id", "tf_op", "level 0", "annotation", "group_id"})
+"""The values of events that are looked at here."""
+
+HOST_DEVICE = "CPU:0"
+
+_DEVICE = re.compile(r"/device:(GPU:\d+).*")
+_HOST_PLANES = "/host:"
+_STREAM = "Stream"
+_RUN = "ExecutorState::Process"
+_BEGIN, _END, _SESSION = "FunctionRun", "ExecutorDoneCallback", "SessionRun"
+_PICOSECOND = 1e-12
+
+Lane = tuple[object, object, str]
+"""The run, the executor's context and the thread: what one device's share of a run is known by."""
+
+
+@dataclass(slots=True)
+class RunOfOps:
+    """One run of a function or session: how often it was seen to begin and to end, and from when
+    to when (picoseconds) it lasted."""
+
+    begun: int = 0
+    ended: int = 0
+    start: int | None = None
+    end: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it lies in the window."""
+        return 0 < self.begun <= self.ended
+
+    @property
+    def seconds(self) -> float:
+        """From its first event to its last."""
+        return (self.end - (self.start or 0)) * _PICOSECOND
+
+    def widen(self, event: TraceEvent) -> None:
+        """Lets it last over ``event``."""
+        self.start = event.start if self.start is None else min(self.start, event.start)
+        self.end = max(self.end, event.end)
+
+
+@dataclass(frozen=True, slots=True)
+class OpTime:
+    """One execution of an op, or one of its kernels, on a device, in a run (``None``: unknown)."""
+
+    device: str
+    run: object
+    name: str
+    op_type: str
+    seconds: float
+
+
+@dataclass(slots=True, kw_only=True)
+class TraceTimes:
+    """The runs by their number, and what ops took in them."""
+
+    runs: dict[object, RunOfOps] = field(default_factory=lambda: defaultdict(RunOfOps))
+    times: list[OpTime] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class _HostEvents:
+    """What the host's threads did: ops in their lanes, and the lanes that launched kernels."""
+
+    ops: list[tuple[Lane, str, str, float]] = field(default_factory=list)
+    launches: dict[object, Lane] = field(default_factory=dict)
+
+
+def step_times(planes: Sequence[TracePlane]) -> TraceTimes:
+    """The runs and op times of one file."""
+    found = TraceTimes()
+    host = _HostEvents()
+    for plane in planes:
+        if plane.name.startswith(_HOST_PLANES):
+            for line in plane.lines:
+                _read_thread(line, host, found)
+    devices_of: dict[Lane, Counter[str]] = defaultdict(Counter)
+    launched = set()
+    for device, event in _kernels(planes):
+        lane = host.launches.get(event.values.get("correlation_id"))
+        run = lane[0] if lane else None
+        if lane:
+            devices_of[lane][device] += 1
+        named = split_event(_op_of_kernel(event))
+        if named is None:
+            continue
+        if run is not None:
+            found.runs[run].widen(event)
+        seconds = (event.end - event.start) * _PICOSECOND
+        found.times.append(OpTime(device, run, *named, seconds))
+        launched.add((run, named[0]))
+    # ops without a kernel take no time on a GPU, and are timed by the host on a CPU
+    device_of = _lane_devices(devices_of)
+    for lane, name, op_type, seconds in host.ops:
+        if (lane[0], name) in launched:
+            continue
+        device = device_of.get(lane) or device_of.get((*lane[:2], "")) or HOST_DEVICE
+        took = seconds if device == HOST_DEVICE else 0.0
+        found.times.append(OpTime(device, lane[0], name, op_type, took))
+    return found
+
+
+def _read_thread(line: TraceLine, host: _HostEvents, found: TraceTimes) -> None:
+    """Adds what one thread did; the innermost executor around an event says what it is for."""
+    around: list[tuple[int, Lane]] = []
+    for event in line.events:
+        while around and around[-1][0] < event.end:
+            around.pop()
+        run = event.values.get("id")
+        if event.name == _RUN:
+            around.append((event.end, (run, event.values.get("_c"), line.name)))
+            found.runs[run].widen(event)
+        elif event.name in (_BEGIN, _SESSION):
+            found.runs[run].begun += 1
+            found.runs[run].ended += event.name == _SESSION
+            found.runs[run].widen(event)
+        elif event.name == _END:
+            found.runs[run].ended += 1
+            found.runs[run].widen(event)
+        elif around:
+            lane = around[-1][1]
+            if "correlation_id" in event.values:
+                host.launches[event.values["correlation_id"]] = lane
+            elif named := split_event(event.name):
+                host.ops.append((lane, *named, (event.end - event.start) * _PICOSECOND))
+
+
+def _kernels(planes: Iterable[TracePlane]) -> Iterator[tuple[str, TraceEvent]]:
+    """What ran in the streams of GPUs, each with its device."""
+    for plane in planes:
+        device = _DEVICE.fullmatch(plane.name)
+        for line in plane.lines if device else ():
+            if line.name.startswith(_STREAM):  # others repeat the kernels by op, scope and step
+                for event in line.events:
+                    yield device[1] if device else "", event
+
+
+def _op_of_kernel(event: TraceEvent) -> str:
+    """``name:Type`` of the op that launched it, as far as it says."""
+    for key in ("tf_op", "level 0", "annotation"):
+        if event.values.get(key):
+            return str(event.values[key])
+    return ""
+
+
+def _lane_devices(devices_of: dict[Lane, Counter[str]]) -> dict[Lane, str]:
+    """The GPU of a lane; under a lane without a thread, that of the context if it has but one."""
+    found = {lane: counts.most_common(1)[0][0] for lane, counts in devices_of.items()}
+    by_context: dict[Lane, set[str]] = defaultdict(set)
+    for lane, device in found.items():
+        by_context[*lane[:2], ""].add(device)
+    return found | {lane: min(names) for lane, names in by_context.items() if len(names) == 1}

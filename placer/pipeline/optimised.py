@@ -1,0 +1,103 @@
+"""Memory of the graph that runs: what TensorFlow's optimiser makes of a placed program."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from cost_models.byte_sizes import format_bytes
+from cost_models.clusters import HOST
+from cost_models.device_names import canonical
+from placer.extraction import extract
+from placer.graph.op_graph import OpGraph
+from placer.pipeline.predicted_placement import predict_placement
+from placer.pipeline.workload import Workload, cost_program
+from placer.plan.plan import Plan
+from placer.plan.rows import OptimisedFacts, PlanWarning
+
+_LOG = logging.getLogger(__name__)
+
+
+def with_optimised(plan: Plan, workload: Workload) -> Plan:
+    """``plan`` with what its graph becomes where TensorFlow's graph optimiser is on, and the peaks
+    of that graph; with a warning where those break a cap, or where its memory optimiser would add
+    swaps.
+
+    Raises as :func:`placer.application.measuring.optimised_graphs.optimise`.
+    """
+    if not plan.placement:
+        return plan
+    from placer.application.measuring.optimised_graphs import optimise
+
+    _LOG.info("optimising the placed graph as TensorFlow will")
+    wanted = workload.wanted
+    found = optimise(
+        workload.source,
+        workload.extraction,
+        workload.cluster,
+        plan.placement,
+        plan.control_edges,
+        allow_unsafe_keras=wanted.allow_unsafe_keras,
+    )
+    with tempfile.TemporaryDirectory(prefix="placer-optimised-") as folder:
+        path = Path(folder) / "optimised.pb"
+        path.write_bytes(found.graph)
+        extraction = extract(str(path), outputs=found.outputs)
+    unmeasured = replace(wanted, costs=None)  # measured times are of the ops of the file
+    optimised = cost_program(str(path), extraction, workload.cluster, unmeasured)
+    metrics = predict_placement(optimised, _placement(optimised.graph, plan.placement)).metrics
+    peaks = {
+        name: {
+            "low_bytes": peak.low_bytes,
+            "expected_bytes": peak.expected_bytes,
+            "high_bytes": peak.high_bytes,
+        }
+        for name, peak in metrics.peaks.items()
+    }
+    facts = OptimisedFacts(
+        file_op_count=found.file_op_count,
+        op_count=found.op_count,
+        fused=found.fused,
+        folded=found.folded,
+        transposes=found.transposes,
+        swaps=found.swaps,
+        peaks=peaks,
+    )
+    return replace(plan, optimised=facts, warnings=(*plan.warnings, *_warnings(plan, facts)))
+
+
+def _placement(graph: OpGraph, before: Mapping[str, str]) -> dict[str, str]:
+    """The devices that the optimised graph asks for; of an op without one that of the placed
+    graph's op of its name."""
+    return {
+        name: canonical(op.device) if op.device else before.get(name, HOST)
+        for name, op in graph.ops.items()
+    }
+
+
+def _warnings(plan: Plan, facts: OptimisedFacts) -> list[PlanWarning]:
+    found = []
+    caps = {device.name: device.usable_bytes for device in plan.devices}
+    over = {name: peak["high_bytes"] for name, peak in facts.peaks.items()}
+    over = {name: peak for name, peak in over.items() if peak > caps[name]}
+    if over:
+        sizes = ", ".join(
+            f"{name} {format_bytes(peak)} of {format_bytes(caps[name])}"
+            for name, peak in over.items()
+        )
+        message = (
+            f"with TensorFlow's graph optimisation on, the step may take more than the caps: "
+            f"{sizes}; switch it off (disable_meta_optimizer), or place under lower caps"
+        )
+        found.append(PlanWarning(code="optimised_over_cap", message=message, count=len(over)))
+    if facts.swaps:
+        message = (
+            f"TensorFlow's memory optimiser, which is on by default, would copy {facts.swaps:,} "
+            f"tensors to the host and back: placer.configure_runtime and session_config switch it "
+            f"off (NO_MEM_OPT), and the figures are without it"
+        )
+        found.append(PlanWarning(code="default_swaps", message=message, count=facts.swaps))
+    return found
