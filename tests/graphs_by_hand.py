@@ -39,6 +39,7 @@ def draw(
     devices: Mapping[str, str] | None = None,
     bodies: Mapping[str, Mapping[str, tuple[str, ...]]] | None = None,
     groups: Sequence[Sequence[str]] = (),
+    hints: Sequence[tuple[str, str]] = (),
     feeds: Sequence[str] = (),
     fetches: Sequence[str] = (),
     targets: Sequence[str] = (),
@@ -102,6 +103,9 @@ def draw(
         targets=tuple(targets),
         functions=functions or {},
         variables=tuple(variables),
+        colocation_hints=tuple(
+            ColocationGroup(ops=pair, reasons=("colocation_hint",)) for pair in hints
+        ),
         colocation_groups=tuple(
             ColocationGroup(ops=tuple(group), reasons=("drawn",)) for group in groups
         ),

@@ -46,6 +46,7 @@ _TABLE = """
 --keep-together GLOB *  ops that share one device (repeatable)
 --clear-devices       ignore device strings in the graph
 --colocate-gradients  every gradient op on the device of its forward op
+--keep-colocation     the graph's colocation hints (_class) are law
 --seed N              of the search (0)
 --order {free,fit,memory}  control edges that keep memory low: none, where the caps need them, or
                       for the lowest peaks (free)
@@ -171,7 +172,7 @@ def add_placement_options(group: argparse._ActionsContainer, seconds: float, lim
     what."""
     add(group, "--spill")
     add(group, "--pin", "--pin-type", type=option_values.pin)
-    add(group, "--keep-together", "--clear-devices", "--colocate-gradients")
+    add(group, "--keep-together", "--clear-devices", "--colocate-gradients", "--keep-colocation")
     add_time_limit(group, seconds, limited)
     add(group, "--work-limit", type=option_values.positive)
     add(group, "--seed", type=option_values.count, default=0)
@@ -344,6 +345,7 @@ def search_options(arguments: argparse.Namespace) -> dict[str, object]:
         "keep_together": tuple(arguments.keep_together),
         "clear_devices": arguments.clear_devices,
         "colocate_gradients": arguments.colocate_gradients,
+        "keep_colocation": arguments.keep_colocation,
         "time_limit": arguments.time_limit,
         "work_limit": arguments.work_limit,
         "seed": arguments.seed,

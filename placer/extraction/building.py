@@ -9,7 +9,7 @@ from sys import intern
 from typing import Any
 
 from cost_models.op_info import OpInfo, TensorProperties
-from placer.extraction.colocation import find_colocation_groups
+from placer.extraction.colocation import find_colocation_groups, find_colocation_hints
 from placer.extraction.graph_defs.flat_nodes import Alike
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions, decoded
 from placer.extraction.graph_defs.program import FlatProgram
@@ -43,6 +43,7 @@ class GraphBuilder:
     def build(self, program: FlatProgram, shapes: GraphShapes) -> OpGraph:
         """The OpGraph of ``program`` with the given shapes."""
         ops = self._ops(program.graph_def.node, program.origins, shapes)
+        groups = (*find_colocation_groups(program.graph_def, shapes.types), *_twins(ops))
         return OpGraph(
             ops=ops,
             feeds=(
@@ -53,10 +54,8 @@ class GraphBuilder:
             targets=program.targets,
             functions=dict(self.functions),
             variables=program.variables,
-            colocation_groups=(
-                *find_colocation_groups(program.graph_def, shapes.types),
-                *_twins(ops),
-            ),
+            colocation_groups=groups,
+            colocation_hints=find_colocation_hints(program.graph_def, groups),
             fingerprint=program.fingerprint,
         )
 

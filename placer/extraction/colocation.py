@@ -1,19 +1,23 @@
-"""Ops that TensorFlow must find on one device, and why.
+"""Ops that TensorFlow must find on one device, and why; and those that a graph only asks to share
+one.
 
-This mirrors what ``core/common_runtime/colocation_graph.cc`` demands of a graph (resource and
-reference edges, ``_class``), what ``OptimizeControlFlowColocation`` in ``graph_partition.cc`` does
-whatever was asked (a ``Switch`` goes to its data input), and what cannot be cut in practice:
-chains of variant tensors (TensorLists, datasets) and the frames of v1 loops.
+Law mirrors what ``core/common_runtime/colocation_graph.cc`` demands of the ops themselves (resource
+and reference edges), what ``OptimizeControlFlowColocation`` in ``graph_partition.cc`` does whatever
+was asked (a ``Switch`` goes to its data input), what cannot be cut in practice (chains of variant
+tensors, the frames of v1 loops), and what meets by name on one device: a variable, a table or a
+staging area that several ops reach by one ``shared_name``.  ``_class`` alone is a hint of whoever
+built the graph: TensorFlow keeps to it, but nothing breaks where it is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from placer.extraction.graph_defs.op_definitions import decoded
+from placer.extraction.graph_defs.flat_nodes import hinted_ops
+from placer.extraction.graph_defs.op_definitions import attribute, decoded
 from placer.extraction.graph_defs.protobufs import NodeDef
-from placer.extraction.graph_defs.state import resource_key
+from placer.extraction.graph_defs.state import resource_key, shared_name
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.graph_defs.v1_control_flow import find_contexts
 from placer.graph.op_graph import ColocationGroup
@@ -32,13 +36,24 @@ _REASONS = (
     ("MultiDeviceIterator", "iterator"),
 )
 
+_ON_MAPS = ("Stage", "Unstage", "UnstageNoKey", "Peek", "Size", "IncompleteSize", "Clear")
+_STAGING_AREAS = {
+    **dict.fromkeys(("Stage", "Unstage", "StagePeek", "StageSize", "StageClear"), "staging area"),
+    **{f"Map{what}": "map" for what in _ON_MAPS},
+    **{f"OrderedMap{what}": "ordered map" for what in _ON_MAPS},
+}
+"""The ops of each kind of staging area: they share no handle, only its name."""
+
+HINT = "colocation_hint"
+"""The reason of what ``_class`` alone ties."""
 
 Join = tuple[str, str, str]
 """Two ops that must share a device, and why."""
 
 
 def find_colocation_groups(graph_def: Any, types: GraphTypes) -> tuple[ColocationGroup, ...]:
-    """The groups of a flat graph that must share a device, merged and in graph order."""
+    """The groups of a flat graph that must share a device, merged and in graph order; hints are
+    left out."""
     nodes = {node.name: node for node in graph_def.node}
     joins = list(_joins(nodes, types))
     sets = UnionFind()
@@ -58,20 +73,37 @@ def find_colocation_groups(graph_def: Any, types: GraphTypes) -> tuple[Colocatio
     )
 
 
+def find_colocation_hints(
+    graph_def: Any, groups: Iterable[ColocationGroup]
+) -> tuple[ColocationGroup, ...]:
+    """The pairs of ops of a flat graph that ``_class`` ties and none of ``groups``, which must
+    share a device, holds together; in graph order, the op that is named first."""
+    group_of = {name: number for number, group in enumerate(groups) for name in group.ops}
+    names = {node.name for node in graph_def.node}
+    return tuple(
+        ColocationGroup(ops=(target, node.name), reasons=(HINT,))
+        for node in graph_def.node
+        for target in dict.fromkeys(hinted_ops(node))
+        if target in names
+        and target != node.name
+        and (target not in group_of or group_of[target] != group_of.get(node.name))
+    )
+
+
 def _joins(nodes: Mapping[str, NodeDef], types: GraphTypes) -> Iterator[Join]:
     owners: dict[tuple[str, str, str], str] = {}
     for node in types.nodes_of(VARIABLES | TABLES):
         owner = owners.setdefault(resource_key(node), node.name)
         if owner != node.name:
             yield owner, node.name, "resource"
+    for node in types.nodes_of(_STAGING_AREAS.keys()):
+        container = decoded(attribute(node.attr, "container").s)
+        name = shared_name(node) or f"//{node.name}"
+        owner = owners.setdefault((_STAGING_AREAS[node.op], container, name), node.name)
+        if owner != node.name:
+            yield owner, node.name, "staging_area"
     for node in types.handle_readers:
         yield from _joined_inputs(node, nodes, types)
-    for node in nodes.values():
-        attributes = node.attr
-        for entry in attributes["_class"].list.s if "_class" in attributes else ():
-            target = decoded(entry).removeprefix("loc:@")
-            if entry.startswith(b"loc:@") and target in nodes:
-                yield target, node.name, "_class"
     for node in types.nodes_of(SWITCHES):
         yield op_of(node.input[0]), node.name, "switch"
     if not types.present.isdisjoint(ENTERS):

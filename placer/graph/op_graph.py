@@ -82,7 +82,7 @@ class Variable:
 
 @dataclass(frozen=True, kw_only=True)
 class ColocationGroup:
-    """Ops that must share a device, and why (``resource``, ``reference``, ``_class``, ...)."""
+    """Ops that share a device, and why (``resource``, ``reference``, ``colocation_hint``, ...)."""
 
     ops: tuple[str, ...]
     reasons: tuple[str, ...]
@@ -95,7 +95,8 @@ class OpGraph:
     ``feeds`` are the ops whose values come from the host at every step, ``fetches`` the tensors
     that go back to it, ``targets`` the ops that run for their side effects.  ``functions`` holds
     the flat bodies of functional control flow; there ``feeds`` are all arguments and ``fetches``
-    all results of the function, in order.
+    all results of the function, in order.  ``colocation_groups`` are ops that must share a device
+    by what they are, ``colocation_hints`` pairs of ops that the graph alone asks to (``_class``).
     """
 
     ops: Mapping[str, Op]
@@ -105,6 +106,7 @@ class OpGraph:
     functions: Mapping[str, OpGraph] = field(default_factory=dict)
     variables: tuple[Variable, ...] = ()
     colocation_groups: tuple[ColocationGroup, ...] = ()
+    colocation_hints: tuple[ColocationGroup, ...] = ()
     fingerprint: str = ""
 
     @cached_property

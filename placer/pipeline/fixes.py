@@ -25,7 +25,7 @@ from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.problem.conflict import Conflict, Fix
 from placer.problem.constraints import pin_request
-from placer.problem.grouping import GRADIENTS, together_request
+from placer.problem.grouping import GRADIENTS, HINTS, together_request
 from placer.problem.placement_problem import NEVER_SPILL
 
 _LOG = logging.getLogger(__name__)
@@ -156,6 +156,8 @@ class _Trials:
             *(pin_request("--pin", *pin) for pin in wanted.pins.items()),
             *(pin_request("--pin-type", *pin) for pin in wanted.pin_types.items()),
             *map(together_request, wanted.keep_together),
+            *([GRADIENTS] if wanted.colocate_gradients else []),
+            *([HINTS] if wanted.keep_colocation else []),
             *([NEVER_SPILL] if wanted.spill == "never" else []),
         ]
 
@@ -168,7 +170,8 @@ class _Trials:
         plan = self.place(fewer)
         if plan is None:
             return None
-        are_groups = all(name in map(together_request, self.wanted.keep_together) for name in names)
+        groups = {GRADIENTS, HINTS, *map(together_request, self.wanted.keep_together)}
+        are_groups = groups.issuperset(names)
         kind = "spill" if NEVER_SPILL in names else "group" if are_groups else "pin"
         return PlacedFix(kind=kind, change=" ".join(dict.fromkeys(changes)), note="", plan=plan)
 
@@ -186,6 +189,7 @@ class _Trials:
             pin_types=_less(wanted.pin_types, "--pin-type", name),
             keep_together=tuple(g for g in wanted.keep_together if together_request(g) != name),
             colocate_gradients=wanted.colocate_gradients and name != GRADIENTS,
+            keep_colocation=wanted.keep_colocation and name != HINTS,
         )
         return fewer, f"without {name}"
 

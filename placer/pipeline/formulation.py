@@ -86,6 +86,7 @@ def constraints_of(workload: Workload) -> Constraints:
             keep_together=wanted.keep_together,
             clear_devices=wanted.clear_devices and asks is None,
             colocate_gradients=wanted.colocate_gradients,
+            keep_colocation=wanted.keep_colocation,
         ),
     )
 

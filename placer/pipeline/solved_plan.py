@@ -11,6 +11,7 @@ from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
 from placer import __version__
 from placer.graph.program_source import Warning_
 from placer.pipeline.formulation import Formulation
+from placer.pipeline.hints import hint_warnings, hints_apart
 from placer.pipeline.left_over import left_over_warnings
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.plan.plan import Plan
@@ -49,6 +50,7 @@ def assemble_plan(
         conflict=solution.conflict,
         control_edges=predicted.control_edges if predicted else (),
         followers=followers,
+        hints_apart=len(hints_apart(formulation.graph, placement)) if placement else 0,
         tensorflow_version=extraction.tensorflow_version,
         tool_version=__version__,
         step=predicted.step if predicted else None,
@@ -165,6 +167,8 @@ def _warnings(
     found = [*extraction.warnings, *formulation.constraints.warnings]
     found += left_over_warnings(extraction)
     found += _assumptions(formulation.workload.cluster, predicted)
+    if predicted is not None:
+        found += hint_warnings(formulation, predicted.placement)
     if extraction.unknown:
         message = "the shapes of these tensors are unknown; their bytes are not counted"
         found.append(("unknown_shape", message, extraction.unknown))

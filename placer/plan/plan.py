@@ -43,8 +43,9 @@ class Plan(Page):
     ``control_edges`` are pairs of ops, the second of which waits for the first: they keep memory
     low, or the pieces of a batch in a pipeline (:mod:`placer.solving.orders`).
     ``followers`` are the ops that are on the host beside its ops, and are not spilled
-    (:mod:`placer.solving.following`).  ``gate`` is the verdict of the gates that were asked for,
-    ``optimised`` what TensorFlow makes of the placed graph, if that was asked for.
+    (:mod:`placer.solving.following`).  ``hints_apart`` counts the colocation hints (``_class``) of
+    the graph that the placement does not follow.  ``gate`` is the verdict of the gates that were
+    asked for, ``optimised`` what TensorFlow makes of the placed graph, if that was asked for.
     ``request`` are the options that the plan was made with, as far as JSON holds them.
     ``step`` predicts one step op by op, for pictures; a plan out of a file has none.
     """
@@ -62,6 +63,7 @@ class Plan(Page):
     conflict: Conflict | None = None
     control_edges: tuple[tuple[str, str], ...] = ()
     followers: tuple[str, ...] = ()
+    hints_apart: int = 0
     request: Mapping[str, Any] = field(default_factory=dict)
     gate: GateVerdict | None = None
     optimised: OptimisedFacts | None = None
@@ -106,7 +108,17 @@ class Plan(Page):
 
         Where the plan's GPUs are absent it rehearses, with a warning; see
         :func:`placer.application.devices.session_devices.device_function`.
+
+        Raises ``UsageError`` if the plan does not follow every colocation hint of the graph:
+        TensorFlow puts hints over any device function.
         """
+        if self.hints_apart:
+            raise UsageError(
+                f"the plan does not follow {self.hints_apart:,} colocation hints (_class) of the "
+                "graph, which TensorFlow puts over any device function: build the graph without "
+                "one and place it with placer.apply(graph, plan), or make a plan with "
+                "keep_colocation=True (--keep-colocation)"
+            )
         function: Callable[[Any], str] = interactive().device_function(self)
         return function
 

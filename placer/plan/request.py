@@ -43,6 +43,7 @@ class Keywords(TypedDict, total=False):
     device_function: DeviceFunction | None
     clear_devices: bool
     colocate_gradients: bool
+    keep_colocation: bool
     costs: Costs
     trip_count: int | None
     strategy: str | None
@@ -98,6 +99,8 @@ class Options:
     """Ignores the device strings of the graph."""
     colocate_gradients: bool = False
     """Puts every gradient op on the device of its forward op."""
+    keep_colocation: bool = False
+    """Takes the graph's colocation hints (``_class``) for law."""
     costs: Costs = None
     """Measured costs or a path of them, seconds by op name, or ``"grappler"``."""
     trip_count: int | None = None

@@ -37,7 +37,8 @@ class ConstraintOptions:
 
     ``pins`` map globs of op names, ``pin_types`` globs of op types, to device names;
     ``keep_together`` are globs whose ops share one device; with ``colocate_gradients`` every
-    gradient op shares that of its forward op.
+    gradient op shares that of its forward op, with ``keep_colocation`` every op that of those which
+    its ``_class`` names.
     """
 
     pins: Mapping[str, str] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class ConstraintOptions:
     keep_together: tuple[str, ...] = ()
     clear_devices: bool = False
     colocate_gradients: bool = False
+    keep_colocation: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +114,9 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
     types = dict.fromkeys(op.op_type for op in graph.ops.values())
     stuck_types = {op_type for op_type in types if kernels.only_on_accelerators(op_type)}
     stuck = {op.name for op in graph.ops.values() if op.op_type in stuck_types}
-    wanted = asked_groups(graph, options.keep_together, options.colocate_gradients)
+    wanted = asked_groups(
+        graph, options.keep_together, options.colocate_gradients, options.keep_colocation
+    )
     groups = merged_groups(graph, restrictions, chain.from_iterable(wanted.values()))
     alike: dict[tuple[int, ...], tuple[tuple[str, ...], bool]] = {}
     found = []

@@ -44,20 +44,28 @@ def merged_groups(
 
 
 def asked_groups(
-    graph: OpGraph, keep_together: Sequence[str], colocate_gradients: bool
+    graph: OpGraph,
+    keep_together: Sequence[str],
+    colocate_gradients: bool,
+    keep_colocation: bool,
 ) -> dict[str, tuple[ColocationGroup, ...]]:
     """The groups that the user asks for, by how they are asked for.
 
     Raises :class:`UsageError` for a glob that matches no op.
     """
-    asked = {
+    asked: dict[str, tuple[ColocationGroup, ...]] = {
         together_request(glob): (_kept_together(graph, glob),)
         for glob in dict.fromkeys(keep_together)
     }
-    return asked | ({GRADIENTS: tuple(gradient_groups(graph))} if colocate_gradients else {})
+    if colocate_gradients:
+        asked[GRADIENTS] = gradient_groups(graph)
+    if keep_colocation and graph.colocation_hints:
+        asked[HINTS] = graph.colocation_hints
+    return asked
 
 
 GRADIENTS = "--colocate-gradients"
+HINTS = "--keep-colocation"
 
 
 def together_request(glob: str) -> str:

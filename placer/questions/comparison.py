@@ -149,8 +149,8 @@ def _own(workload: Workload, functions: Mapping[str, DeviceFunction]) -> list[Co
 
 
 def _followed(name: str, function: DeviceFunction, workload: Workload) -> ComparedPlacement:
-    """What TensorFlow makes of a device function under soft placement."""
-    wanted = replace(workload.wanted, device_function=function, order=FREE)
+    """What TensorFlow makes of a device function under soft placement: it takes hints for law."""
+    wanted = replace(workload.wanted, device_function=function, keep_colocation=True, order=FREE)
     problem = formulate(replace(workload, wanted=wanted)).problem
     device_of = BASELINES["tensorflow-default"](problem)
     asked = [

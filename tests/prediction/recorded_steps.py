@@ -23,6 +23,7 @@ from tensorflow.core.config import flags
 
 from cost_models.clusters import parse_cluster
 from placer import micro_batches
+from placer.application.placing.class_hints import release_hints
 from placer.extraction import extract
 from placer.graph.order import topological_order
 from placer.prediction.costs.op_costs import estimate_costs
@@ -73,6 +74,7 @@ def compare(feeds, fetches, targets):
     placement = scattered(graph)
     for node in graph_def.node:
         node.device = "/device:" + placement.get(node.name, "CPU:0")
+    release_hints(graph_def, graph.ops)
     rows = list_transfers(graph, costs, find_routes(graph, placement, "CPU:0"), "CPU:0")
     return {
         "recorded_bytes": recorded_peak(recorded),

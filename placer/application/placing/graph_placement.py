@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cost_models.device_names import full_name
+from placer.application.placing.class_hints import release_hints
 from placer.application.placing.control_flow_placement import BodyPlacer, input_anchors
 from placer.application.placing.mismatch import describe_mismatch
 from placer.errors import UsageError
@@ -89,7 +90,8 @@ def check_fingerprint(program: FlatProgram, plan: Any) -> None:
 def place_graph_def(program: FlatProgram, placement: Mapping[str, str]) -> Any:
     """The flat GraphDef of ``program`` with the full device name on every op.
 
-    Bodies of control flow are cloned for each device they run on.  Raises :class:`UsageError` if
+    Bodies of control flow are cloned for each device they run on.  Colocation hints that tie ops
+    on different devices are left out.  Raises :class:`UsageError` if
     the placement leaves ops out.
     """
     library = functions_by_name(program.graph_def)
@@ -102,6 +104,7 @@ def place_graph_def(program: FlatProgram, placement: Mapping[str, str]) -> Any:
     placed.library.CopyFrom(program.graph_def.library)
     placed.library.function.extend(bodies.clones)
     prune_library(placed)
+    release_hints(placed)
     return placed
 
 

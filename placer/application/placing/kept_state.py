@@ -20,7 +20,7 @@ from placer.extraction.extraction import ProgramChoice
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.added_control import added_control
 from placer.extraction.graph_defs.call_scopes import name_nodes
-from placer.extraction.graph_defs.op_definitions import decoded
+from placer.extraction.graph_defs.flat_nodes import hinted_ops
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.loading import flatten, read_program
 from placer.extraction.reading.sinks import Dependencies, saving_functions, state_ops
@@ -57,9 +57,7 @@ def with_state(
             complete.setdefault(handle, HOST)
         complete.setdefault(op, HOST if nodes[op].op in SAVERS else complete[handles[0]])
     for name, node in nodes.items():
-        entries = node.attr["_class"].list.s if "_class" in node.attr else ()
-        owners = (decoded(entry).removeprefix("loc:@") for entry in entries)
-        devices = [complete[owner] for owner in owners if owner in complete]
+        devices = [complete[owner] for owner in hinted_ops(node) if owner in complete]
         complete.setdefault(name, devices[0] if devices else HOST)
     edges = [(before, n.name) for n in program.graph_def.node for before in added_control(n)]
     return order_program(whole, edges), complete

@@ -16,6 +16,7 @@ from typing import Any
 
 from cost_models.device_names import full_name
 from placer.application.devices.device_mapping import HOST
+from placer.application.placing.class_hints import release_hints
 from placer.application.placing.control_flow_placement import CLONE_MARK, BodyPlacer
 from placer.application.placing.graph_placement import (
     full_devices,
@@ -184,7 +185,8 @@ def place_meta_graph(
 ) -> tuple[Warning_, ...]:
     """Writes ``placement`` into a MetaGraphDef, in place; returns warnings.
 
-    Devices of an earlier placement that this one does not use go, and so do its control edges.
+    Devices of an earlier placement that this one does not use go, and so do its control edges and
+    the colocation hints that tie ops on different devices.
     """
     used = {full_name(device) for device in placement.values()} | {full_name(HOST)}
     map_devices(meta_graph, lambda device: device if _is_used(device, used) else "")
@@ -219,7 +221,9 @@ def _place_meta_graph(
     joined = set(program.output_ops) if program.division else set()
     _place_main_graph(meta_graph.graph_def, calls.get("", []), joined)
     _drop_stale_clones(meta_graph.graph_def)
-    return follow_variables(meta_graph, program, devices)
+    warnings = follow_variables(meta_graph, program, devices)
+    release_hints(meta_graph.graph_def, devices)
+    return warnings
 
 
 def _drop_stale_clones(graph_def: Any) -> None:

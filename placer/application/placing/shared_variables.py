@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from placer.errors import ModelError
+from placer.extraction.graph_defs.flat_nodes import hinted_ops
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.state import resource_key
 from placer.extraction.reading.saved_functions import captured_tensors
@@ -127,8 +128,7 @@ def _place_accesses(graph_def: Any, handle_devices: Mapping[str, str]) -> None:
             if source in followers and node.op not in CALLS and not node.device:
                 node.device = handle_devices[source]
     for node in graph_def.node:
-        for entry in node.attr["_class"].list.s if "_class" in node.attr else ():
-            owner = entry.decode().removeprefix("loc:@")
+        for owner in hinted_ops(node):
             if owner in followers:
                 node.device = node.device or handle_devices[owner]
 

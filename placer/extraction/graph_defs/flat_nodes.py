@@ -57,6 +57,24 @@ class Alike(Generic[Found]):
         return self.found[content]
 
 
+_LOCATION = b"loc:@"
+
+
+def hinted_op(entry: bytes) -> str:
+    """The op that an entry of ``_class`` asks to share a device with, ``""`` if it asks for none.
+
+    >>> hinted_op(b"loc:@w"), hinted_op(b"other")
+    ('w', '')
+    """
+    return decoded(entry.removeprefix(_LOCATION)) if entry.startswith(_LOCATION) else ""
+
+
+def hinted_ops(node: Any) -> list[str]:
+    """The ops that ``_class`` of a node names."""
+    entries = node.attr["_class"].list.s if "_class" in node.attr else ()
+    return [name for name in map(hinted_op, entries) if name]
+
+
 def retarget_classes(classed: Iterable[Any], nodes: Container[str]) -> None:
     """Makes ``_class`` entries that name ops outside the flat graph name a surviving member.
 

@@ -1,0 +1,152 @@
+"""Colocation hints are left out, or law where that is asked for; what leaving them out saves."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from types import SimpleNamespace
+
+import pytest
+from graphs_by_hand import draw, draw_costs
+from small_problems import best_by_enumeration, placements_of
+
+from cost_models.clusters import parse_cluster
+from placer.pipeline.formulation import build_problem
+from placer.pipeline.hints import follow_hints, hint_warnings
+from placer.prediction.scoring import score, transfer_bytes
+from placer.problem.constraints import ConstraintOptions, find_constraints
+from placer.solving.solution import SolverParameters
+from placer.solving.solver import solve
+
+OPS = "abcdef"
+
+
+def drawn(seed, *, ties=True):
+    """Six ops in a row with a few more edges, two laws and three hints; or, without ``ties``, the
+    same ops and edges alone."""
+    rng = random.Random(seed)
+    edges = {(one, other) for one, other in itertools.pairwise(OPS)}
+    edges |= {tuple(sorted(rng.sample(OPS, 2))) for _ in range(3)}
+    sizes = {name: 4 * rng.choice([1, 2, 5, 9]) for name in OPS}
+    resident = {name: rng.choice([0, 8, 16, 40]) for name in OPS}
+    pairs = rng.sample(list(itertools.combinations(OPS, 2)), 5)
+    graph = draw(
+        *(f"{one} -> {other}" for one, other in sorted(edges)),
+        bytes=sizes,
+        groups=pairs[:2] if ties else (),
+        hints=pairs[2:] if ties else (),
+    )
+    cap = rng.choice([100, 130, 180])
+    cluster = parse_cluster(f"GPU:0:{cap},GPU:1:{cap},CPU:0:9999")
+    return graph, draw_costs(graph, persistent_bytes=resident), cluster, pairs
+
+
+def formulation_of(seed, *, ties=True, keep=False):
+    graph, costs, cluster, _ = drawn(seed, ties=ties)
+    constraints = find_constraints(graph, cluster, ConstraintOptions(keep_colocation=keep))
+    problem = build_problem(graph, costs, cluster, constraints, spill="never")
+    return SimpleNamespace(graph=graph, constraints=constraints, problem=problem)
+
+
+def least_transfer(seed, ties):
+    """The least transfer of all placements that keep the caps and each of the ``ties`` together;
+    ``None`` if there is none."""
+    problem = formulation_of(seed, ties=False).problem
+    number = {name: op for op, name in enumerate(problem.op_names)}
+    pairs = [(number[one], number[other]) for one, other in ties]
+    found = [
+        score(problem, device_of)
+        for device_of in placements_of(problem)
+        if all(device_of[one] == device_of[other] for one, other in pairs)
+    ]
+    return min((one.transfer_bytes for one in found if not one.violations), default=None)
+
+
+def test_law_holds_and_hints_only_where_they_are_asked_for():
+    """Over all placements of small graphs: what the solver sees, and what it finds, is the best
+    that keeps the law; with the hints for law, the best that keeps both."""
+    differ = 0
+    for seed in range(120):
+        pairs = drawn(seed)[3]
+        best = {}
+        for keep, ties in ((False, pairs[:2]), (True, pairs)):
+            problem = formulation_of(seed, keep=keep).problem
+            best[keep] = least_transfer(seed, ties)
+            found = best_by_enumeration(problem)
+            assert (found and found[1]) == best[keep], seed
+            if seed < 4:
+                solution = solve(problem, SolverParameters(time_limit_seconds=20.0, workers=1))
+                assert solution.value == best[keep]
+        differ += best[False] != best[True]
+    assert differ > 40
+
+
+def test_what_following_hints_would_send():
+    """With one group of tied ops in several places: the least over the devices that it is on, all
+    other ops where they are."""
+    checked = 0
+    for seed in range(200):
+        formulation, pairs = formulation_of(seed), drawn(seed)[3]
+        problem, rng = formulation.problem, random.Random(seed)
+        group = dict.fromkeys(OPS)
+        for name in OPS:  # what law and hints tie, by walking along pairs
+            group[name], grown = {name}, {name}
+            while grown:
+                grown = {end for pair in pairs if group[name] & {*pair} for end in pair}
+                grown -= group[name]
+                group[name] |= grown
+        device_of = dict.fromkeys(problem.op_names, 0)
+        for pair in (*pairs[:2], *((name,) for name in OPS)):
+            if len(pair) == 1 and not any(pair[0] in law for law in pairs[:2]):
+                device_of[pair[0]] = rng.randrange(2)
+        moving = {frozenset(tied) for tied in group.values()}
+        moving = [tied for tied in moving if len({device_of[op] for op in tied}) > 1]
+        if len(moving) != 1:
+            continue
+        names = problem.device_names
+        found = follow_hints(formulation, {op: names[d] for op, d in device_of.items()})
+        gathered = [{**device_of, **dict.fromkeys(moving[0], device)} for device in (0, 1)]
+        assert found.transfer_bytes == transfer_bytes(problem, [*device_of.values()])
+        assert found.followed_bytes == min(transfer_bytes(problem, [*g.values()]) for g in gathered)
+        checked += 1
+    assert checked > 20
+
+
+def test_the_warning_says_what_hints_tie_and_what_they_would_send():
+    """A residual ``a -> .. -> f`` whose two ends a hint ties: apart, 4 bytes cross; together, the
+    36 that ``f`` reads cross too, which is less than the 80 of ``a``."""
+    sizes, hints = {"a": 80, "b": 4, "d": 36}, [("a", "f"), ("c", "d")]
+    graph = draw("a -> b -> c -> d -> f", bytes=sizes, hints=hints)
+    costs, cluster = draw_costs(graph), parse_cluster("2xGPU:1GiB,CPU:1GiB")
+    constraints = find_constraints(graph, cluster, ConstraintOptions())
+    problem = build_problem(graph, costs, cluster, constraints)
+    formulation = SimpleNamespace(graph=graph, constraints=constraints, problem=problem)
+    placement = dict(zip("abcdf", ["GPU:0"] * 2 + ["GPU:1"] * 3, strict=True))
+    ((code, message, ops),) = hint_warnings(formulation, placement)
+    assert code == "colocation_hints"
+    assert message == (
+        "1 of 2 colocation hints (_class) are left out, of 2 ops on 2 devices that nothing else "
+        "ties: following them would send 40 B for 4 B, with all other ops where they are; "
+        "--keep-colocation makes hints law"
+    )
+    assert ops == ("a", "f")
+    assert not list(hint_warnings(formulation, dict.fromkeys("abcdf", "GPU:0")))
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_hints_are_in_conflict_only_as_law(keep):
+    """Two ops that fill a device each, tied by a hint: they fit apart; with the hints for law
+    nothing does, the conflict names the option, and leaving it out is the fix."""
+    from placer.solving.conflicts.conflict import explain_conflict
+
+    graph = draw("a -> b", hints=[("a", "b")])
+    cluster = parse_cluster("GPU:0:100,GPU:1:100,CPU:0:100")
+    constraints = find_constraints(graph, cluster, ConstraintOptions(keep_colocation=keep))
+    costs = draw_costs(graph, persistent_bytes={"a": 80, "b": 80})
+    problem = build_problem(graph, costs, cluster, constraints, spill="never")
+    assert (best_by_enumeration(problem) is None) == keep
+    if keep:
+        conflict = explain_conflict(problem)
+        assert [row.request for row in conflict.groups] == ["--keep-colocation"]
+        assert "without --keep-colocation" in [fix.change for fix in conflict.fixes]
+        assert [group.reasons for group in constraints.groups] == [("colocation_hint",)]
