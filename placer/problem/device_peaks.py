@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePeak:
-    """The predicted peak of one device, and the moment it happens: op number -> bytes that the op
+    """The predicted peak of one device (or what its allocator needs for it), and the moment it happens: op number -> bytes that the op
     needs then in the memory of its device, wherever that is.
 
     Whatever the placement, the sum over the ops of a device, with their resident bytes, must not
