@@ -95,9 +95,9 @@ class MemoryFacts:
     ``scopes_at_peak`` by name scope; ``largest_at_peak`` are the largest buffers then.
     ``weight_bytes`` are resident for the forward pass, ``optimizer_state_bytes`` for updates,
     ``metrics_bytes`` for what only adds up.
-    The allocator (``growth`` or ``one region``; ``""``: not followed) needs ``need_bytes``, from
-    ``need_low_bytes`` to ``need_high_bytes`` over the orders; ``need_parts`` splits what is expected
-    into ``tensors``, ``workspace`` of kernels, ``padding`` of chunks and ``fragmentation``.
+    The ``allocator`` (``growth`` or ``one region``; ``""``: not followed) needs ``need_bytes``,
+    from ``need_low_bytes`` to ``need_high_bytes`` over the orders; ``need_parts`` splits what is
+    expected into ``tensors``, ``workspace`` of kernels, ``padding`` and ``fragmentation``.
     ``widest_op`` reads and writes the most at once (``widest_op_bytes``): a device with less
     memory cannot run it.
     """

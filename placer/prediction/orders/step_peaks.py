@@ -20,7 +20,6 @@ from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 
-
 _MOST_PER_PEAK = 2
 """No need was seen that is so many times the peak, small steps aside."""
 

@@ -28,8 +28,8 @@ def test_peaks_are_those_of_the_prediction():
 
 
 def test_needs_take_the_place_of_peaks_within_caps():
-    """Three tensors of 400 bytes take chunks of 512: 1,024 where two are alive, which is above a cap
-    of 900 that their 800 bytes keep.  A peak that is above its cap stays as it is, and a cap that is
+    """Tensors of 400 bytes take chunks of 512: 1,024 where two are alive, which is above a cap of
+    900 that their 800 bytes keep.  A peak that is above its cap stays as it is, and a cap that is
     far above all peaks is not looked at."""
     graph = draw("a -> b -> c", bytes=400)
     costs = draw_costs(graph)
