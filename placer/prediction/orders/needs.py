@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from placer.prediction.memory.allocations import find_allocations
 from placer.prediction.memory.allocator import rounded_bytes
@@ -13,20 +13,15 @@ from placer.prediction.orders.execution_orders import range_of
 from placer.prediction.step.routes import is_cpu
 
 
-def needs_along(
-    step: StepMemory, orders: Sequence[Sequence[str]], devices: Collection[str] | None = None
-) -> dict[str, MemoryNeed]:
-    """What the allocators of all devices, or of those named, need over ``orders``, each a step of
-    its own.
+def needs_along(step: StepMemory, orders: Sequence[Sequence[str]]) -> dict[str, MemoryNeed]:
+    """What the allocator of every device needs over ``orders``, each a step of its own.
 
     That of a CPU grows, that of a GPU takes one region: what TensorFlow does unless told otherwise.
     """
-    names = step.device_names if devices is None else devices
-    found: dict[str, list[Need]] = {name: [] for name in names}
-    for sample, order in enumerate(orders if names else ()):
-        asked = find_allocations(step, order, sample)
-        for name in names:
-            found[name].append(find_need(asked[name], growth=is_cpu(name)))
+    found: dict[str, list[Need]] = {name: [] for name in step.device_names}
+    for sample, order in enumerate(orders):
+        for name, allocations in find_allocations(step, order, sample).items():
+            found[name].append(find_need(allocations, growth=is_cpu(name)))
     return {
         name: _over_orders(
             needs,

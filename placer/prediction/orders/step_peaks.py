@@ -14,28 +14,19 @@ from placer.prediction.orders.execution_orders import (
     ranges_of_peaks,
     uses_accelerator,
 )
-from placer.prediction.orders.needs import needs_along
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes, find_possible_lifetimes
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
-
-_MOST_PER_PEAK = 2
-"""No need was seen that is so many times the peak, small steps aside."""
 
 
 class StepPeaks:
     """The peaks of placements along the orders that a step may run in."""
 
     def __init__(
-        self,
-        graph: OpGraph,
-        costs: Mapping[str, OpCost],
-        problem: PlacementProblem,
-        *,
-        with_needs: bool = False,
+        self, graph: OpGraph, costs: Mapping[str, OpCost], problem: PlacementProblem
     ) -> None:
-        self.graph, self.costs, self.problem, self.with_needs = graph, costs, problem, with_needs
+        self.graph, self.costs, self.problem = graph, costs, problem
         self.number = {name: index for index, name in enumerate(problem.op_names)}
         self.host = problem.device_names[problem.host]
         accelerated = uses_accelerator(problem.device_names)
@@ -49,35 +40,21 @@ class StepPeaks:
 
     def __call__(self, device_of: Sequence[int]) -> tuple[DevicePeak, ...]:
         """The highest predicted peak of every device, given one device number per op, with the
-        moment of the peak where that exceeds the device's cap.
-
-        ``with_needs`` what the allocator needs takes the place of a peak that is within its cap,
-        but not by so much that the need is certain to be."""
+        moment of the peak where that exceeds the device's cap."""
         names, placement = self.problem.device_names, self.problem.placement(device_of)
         step = self.steps.memory(placement, names, self.host)
         along = peaks_along(step, self.steps.orders)
-        highest = {name: found.high_bytes for name, found in ranges_of_peaks(step, along).items()}
-        if self.with_needs:
-            highest |= self._needs(step, highest)
+        ranges = ranges_of_peaks(step, along)
         if self.steps.owner:
             step = StepMemory(self.graph, self.costs, placement, names, self.host)
             along = peaks_along(step, self.orders)
         return tuple(
             DevicePeak(
-                peak_bytes=highest[name],
-                moment=self._moment(name, step, along) if highest[name] > cap else {},
+                peak_bytes=ranges[name].high_bytes,
+                moment=self._moment(name, step, along) if ranges[name].high_bytes > cap else {},
             )
             for name, cap in zip(names, self.problem.capacity_bytes, strict=True)
         )
-
-    def _needs(self, step: StepMemory, highest: Mapping[str, int]) -> dict[str, int]:
-        """The needs of devices whose caps they may exceed; none where peaks do."""
-        caps = dict(zip(self.problem.device_names, self.problem.capacity_bytes, strict=True))
-        if any(highest[name] > cap for name, cap in caps.items()):
-            return {}
-        close = [name for name, cap in caps.items() if _MOST_PER_PEAK * highest[name] > cap]
-        found = needs_along(step, self.steps.orders, close)
-        return {name: max(need.need.high_bytes, highest[name]) for name, need in found.items()}
 
     def possible_lifetimes(self) -> PossibleLifetimes:
         """The buffers of the step along the same orders, for placements that are not known yet."""
