@@ -171,7 +171,7 @@ def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
             yield "cap_over_card", message, ()
 
 
-def _needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
+def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
     """Devices whose allocator needs more than it may hand out."""
     for device in cluster.devices:
         found = metrics.needs[device.name]
@@ -198,7 +198,7 @@ def _warnings(
     found += _caps_over_cards(formulation.workload.cluster)
     found += [(code, message, ()) for code, message in solution.warnings]
     if predicted and "peak_over_cap" not in dict(solution.warnings):
-        found += _needs_over_caps(formulation.workload.cluster, predicted.metrics)
+        found += needs_over_caps(formulation.workload.cluster, predicted.metrics)
     for code, message, ops in found:
         first = tuple(ops[:_OPS_PER_WARNING])
         yield PlanWarning(code=code, message=message, count=max(1, len(ops)), ops=first)
