@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
+from typing import Any
 
 from cost_models.byte_sizes import format_bytes
 from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
@@ -90,19 +91,31 @@ def _devices(
             yield known
             continue
         metrics = predicted.metrics
-        peak = metrics.peaks[device.name]
         is_host = device.name == cluster.host.name
         yield replace(
             known,
             resident_bytes=metrics.timelines[device.name].resident_bytes,
-            peak_memory_bytes=peak.high_bytes,
-            peak_expected_bytes=peak.expected_bytes,
-            peak_low_bytes=peak.low_bytes,
+            **step_memory(metrics, device.name),
             spilled_bytes=_spilled_bytes(formulation, predicted.placement, followers)
             if is_host
             else 0,
             busy_seconds=metrics.schedule.busy_seconds[device.name],
         )
+
+
+def step_memory(metrics: Metrics, device: str) -> dict[str, Any]:
+    """What a step takes of the memory of ``device``, by the names of a plan's columns."""
+    peak, found = metrics.peaks[device], metrics.needs[device]
+    return {
+        "peak_memory_bytes": peak.high_bytes,
+        "peak_expected_bytes": peak.expected_bytes,
+        "peak_low_bytes": peak.low_bytes,
+        "allocator": found.allocator,
+        "need_bytes": found.need.high_bytes,
+        "need_expected_bytes": found.need.expected_bytes,
+        "need_low_bytes": found.need.low_bytes,
+        "in_use_peak_bytes": found.in_use.high_bytes,
+    }
 
 
 def _spilled_bytes(
@@ -160,6 +173,20 @@ def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
             yield "cap_over_card", message, ()
 
 
+def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
+    """Devices whose allocator needs more than it may hand out."""
+    for device in cluster.devices:
+        found = metrics.needs[device.name]
+        if found.need.high_bytes > device.usable_bytes:
+            message = (
+                f"{device.name} is predicted to need {format_bytes(found.need.high_bytes)} with "
+                f"padding and gaps (allocator: {found.allocator}), above its cap of "
+                f"{format_bytes(device.usable_bytes)}, although its tensors fit: it may run out "
+                f"of memory; a lower cap (--max-memory) or --reserve leaves room for that"
+            )
+            yield "need_over_cap", message, ()
+
+
 def _warnings(
     formulation: Formulation, solution: Solution, predicted: PredictedPlacement | None
 ) -> Iterator[PlanWarning]:
@@ -174,6 +201,8 @@ def _warnings(
         found.append(("unknown_shape", message, extraction.unknown))
     found += _caps_over_cards(formulation.workload.cluster)
     found += [(code, message, ()) for code, message in solution.warnings]
+    if predicted and "peak_over_cap" not in dict(solution.warnings):
+        found += needs_over_caps(formulation.workload.cluster, predicted.metrics)
     for code, message, ops in found:
         first = tuple(ops[:_OPS_PER_WARNING])
         yield PlanWarning(code=code, message=message, count=max(1, len(ops)), ops=first)
