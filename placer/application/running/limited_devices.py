@@ -45,6 +45,10 @@ _TABLES = frozenset({"HashTable", "HashTableV2"})
 """Tables that must be filled before they are looked into."""
 
 _OUT_OF_MEMORY = re.compile(r"OOM when allocating.*? on \S*?/task:(\d+)/device")
+_NO_CONSTANT = "Cannot parse tensor from proto"
+"""What TensorFlow says of a constant that gets no memory."""
+
+_TASK = re.compile(r"/task:(\d+)")
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 
 
@@ -119,12 +123,14 @@ def serve_device(folder: str, tell: Tell) -> None:
 
 
 def _take_one_region() -> None:
-    """Makes the allocator take all it may hand out as one region, as cards do by default: a CPU's
-    grows, and leaves gaps at the ends of its regions.  Memory that nobody writes to costs nothing.
+    """Makes the allocator take all it may hand out as one region but for the first 2 MiB, as cards
+    do by default: a CPU's grows, and leaves gaps at the ends of its regions.  Memory that nobody
+    writes to costs nothing.
     """
-    limit_bytes = int(os.environ[_LIMIT]) * 2**20
-    with suppress(tf.errors.ResourceExhaustedError):  # more than this machine gives at once
-        tf.raw_ops.Empty(shape=[limit_bytes - 2**12], dtype=tf.uint8)
+    limit_mib = int(os.environ[_LIMIT])
+    if limit_mib > 2:  # what is asked for is a tensor, too, and lies in the first region
+        with suppress(tf.errors.ResourceExhaustedError):  # more than this machine gives at once
+            tf.raw_ops.Empty(shape=[256 * limit_mib - 512, 2**12], dtype=tf.uint8)
 
 
 _servers: list[Any] = []
@@ -230,11 +236,11 @@ def run_steps(request: StepsRequest, _: Tell) -> StepsRun:
         ):
             tf.graph_util.import_graph_def(read_source(Path(request.graph)), name="")
             starts = _starts(graph, request)
-            steps, out_of_memory = 0, _attempt(lambda: session.run(starts), devices)
+            steps, out_of_memory = 0, _attempt(lambda: session.run(starts), devices, graph)
             devices.reset()
             step = ([*request.fetches], [*request.targets])
             while out_of_memory is None and steps < request.steps:
-                out_of_memory = _attempt(lambda: session.run(step, request.feeds), devices)
+                out_of_memory = _attempt(lambda: session.run(step, request.feeds), devices, graph)
                 steps += out_of_memory is None
             return StepsRun(
                 in_use=devices.in_use(since_reset=True), steps=steps, out_of_memory=out_of_memory
@@ -279,19 +285,37 @@ def _starts(graph: Any, request: StepsRequest) -> list[Any]:
     return found
 
 
-def _attempt(run: Callable[[], object], devices: _Devices) -> tuple[int, str, str] | None:
+def _attempt(
+    run: Callable[[], object], devices: _Devices, graph: Any
+) -> tuple[int, str, str] | None:
     """Where memory ran out: (task, op, what TensorFlow said); ``None`` if it did not."""
     try:
         run()
-    except tf.errors.ResourceExhaustedError as error:
+    except (tf.errors.ResourceExhaustedError, tf.errors.InvalidArgumentError) as error:
         message = str(error)
+        if isinstance(error, tf.errors.InvalidArgumentError) and _NO_CONSTANT not in message:
+            raise _does_not_run(error, devices) from error
         task, node = _OUT_OF_MEMORY.search(message), _NODE.search(message)
         op = node[1] if node else error.op.name if error.op is not None else ""
         said = task[0] if task else message.partition("\n")[0]
-        return int(task[1]) if task else 0, op, said
+        return int(task[1]) if task else _task_of(op, graph), op, said
     except tf.errors.OpError as error:
-        time.sleep(_LAST_WORDS_SECONDS)
-        if devices.ended:
-            raise devices.gone() from error
-        raise ModelError(f"the program does not run: {str(error).strip()[:2000]}") from error
+        raise _does_not_run(error, devices) from error
     return None
+
+
+def _task_of(op: str, graph: Any) -> int:
+    """The task that an op of the graph asks for; the host's if that is not known."""
+    try:
+        asked = _TASK.search(graph.get_operation_by_name(op).device)
+    except (KeyError, ValueError):
+        asked = None
+    return int(asked[1]) if asked else 0
+
+
+def _does_not_run(error: Exception, devices: _Devices) -> ModelError:
+    """What to say of a program that fails for another reason than memory."""
+    time.sleep(_LAST_WORDS_SECONDS)
+    if devices.ended:
+        return devices.gone()
+    return ModelError(f"the program does not run: {str(error).strip()[:2000]}")

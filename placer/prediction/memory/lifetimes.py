@@ -8,12 +8,16 @@ holds the sender's buffer until its producer is done, and a receive buffer from 
                        |        ^                   relu     |-----|     (relu overwrites conv)
                        '-> pool-'                   pool        |--|
                                                     add            |---  (add overwrites relu)
+
+Where several ops run at once, an op holds what it reads, what it writes and what its kernel takes
+for itself until it is done, while others start.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from heapq import heappop, heappush
 
 from placer.prediction.memory.buffers import Buffer, Lifetime, Read
 from placer.prediction.step.step_layout import Effect, StepLayout
@@ -31,12 +35,24 @@ def find_lifetimes(
 
 class Simulation:
     """The buffers of one step, op by op.  ``held`` has the buffer of every value, ``values`` that
-    of every variable."""
+    of every variable, ``workspaces`` what the kernels of running ops took for themselves.
 
-    def __init__(self, layout: StepLayout, order: Sequence[int], with_reads: bool = False) -> None:
+    ``lasts`` has, by position in ``order``, that of the last op that starts while that one runs:
+    its own where ops run one after another, as all do without ``lasts``.
+    """
+
+    def __init__(
+        self,
+        layout: StepLayout,
+        order: Sequence[int],
+        with_reads: bool = False,
+        lasts: Sequence[int] | None = None,
+    ) -> None:
         self.layout = layout
         self.order = order
         self.with_reads = with_reads
+        self.lasts = range(len(order)) if lasts is None else lasts
+        self.workspaces: dict[int, Buffer] = {}
         self.position = [0] * len(layout.names)
         self.held: list[Buffer | None] = [None] * len(layout.memory)
         self.values: dict[str, Buffer] = {}
@@ -49,11 +65,23 @@ class Simulation:
             for now, op in enumerate(self.order):
                 self.position[op] = now
         self._begin()
-        idle = self.layout.idle
+        idle, lasts = self.layout.idle, self.lasts
+        running: list[tuple[int, int, int]] = []
         for now, op in enumerate(self.order):
+            while running and running[0][0] < now:
+                self.now, _, done = heappop(running)
+                self._finish(done)
             self.now = now
-            if not idle[op]:
-                self._run_op(op)
+            if idle[op]:
+                continue
+            self._start(op)
+            if lasts[now] == now:
+                self._finish(op)
+            else:
+                heappush(running, (lasts[now], now, op))
+        while running:
+            self.now, _, done = heappop(running)
+            self._finish(done)
         for buffer in self.held:
             if buffer is not None and buffer.holders > 0 and not buffer.resident:
                 self._close(buffer, self.now)
@@ -82,14 +110,15 @@ class Simulation:
 
         return [bytes_of(self.held[value]) for value in values]
 
-    def _run_op(self, op: int) -> None:
+    def _start(self, op: int) -> None:
+        """The op's outputs and temporaries, and what it does to variables and lists."""
         layout, held = self.layout, self.held
         effect, outputs = layout.effects[op], layout.outputs[op]
         if effect != Effect.FED:
             for value in outputs:
                 held[value] = self._output_buffer(op, effect, value)
             if layout.temporary_bytes[op]:
-                self._record_temporary(op, layout.temporary_bytes[op])
+                self.workspaces[op] = self._workspace(op, layout.temporary_bytes[op])
         for value in outputs:
             buffer = held[value]
             assert buffer is not None
@@ -101,11 +130,12 @@ class Simulation:
                 buffer.reads.append(Read(self.now, len(self.order), self.now, size))
         if effect >= Effect.UPDATE_VARIABLE:
             self._change_state(op, effect)
-        self._release(op)
 
-    def _release(self, op: int) -> None:
-        """The op needs its inputs no more; what nobody reads is freed with them."""
+    def _finish(self, op: int) -> None:
+        """The op needs its temporaries and inputs no more; what nobody reads is freed with them."""
         layout, held = self.layout, self.held
+        if op in self.workspaces:
+            self._record(self.workspaces.pop(op), self.now)
         for value in layout.inputs[op]:
             buffer = held[value]
             if buffer is not None:
@@ -125,9 +155,10 @@ class Simulation:
         written = self.position[layout.producer[value]]
         return Read(written, self.now, self.now, layout.bytes[value])
 
-    def _record_temporary(self, op: int, size: int) -> None:
-        layout, now = self.layout, self.now
-        self._record(Buffer(layout.names[op], layout.devices[op], size, "temporary", now), now)
+    def _workspace(self, op: int, size: int) -> Buffer:
+        """What the op's kernel takes for itself."""
+        layout = self.layout
+        return Buffer(layout.names[op], layout.devices[op], size, "temporary", self.now)
 
     def _output_buffer(self, op: int, effect: Effect, value: int) -> Buffer:
         """The buffer of an output: resident, an input's, written over an input, or a new one."""
@@ -281,7 +312,7 @@ class Simulation:
         value = self.held[self.layout.inputs[op][1]]
         assert value is not None
         if variable in self.layout.copied_on_read:
-            self._record_temporary(op, value.bytes)
+            self._record(self._workspace(op, value.bytes), self.now)
             return
         self._release_value(variable, self.now + 1)
         if value.kind in ("activation", "transfer") and not value.resident:

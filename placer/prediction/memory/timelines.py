@@ -86,11 +86,14 @@ class StepMemory:
             for name, found in lifetimes.items()
         }
 
-    def peaks(self, order: Sequence[str], sample: int | None = None) -> dict[str, int]:
+    def peaks(
+        self, order: Sequence[str], sample: int | None = None, lasts: Sequence[int] | None = None
+    ) -> dict[str, int]:
         """The peak bytes of every device along ``order``; ``sample`` numbers one of the executions
-        of ops whose temporary bytes differ from one to the next, ``None`` is the median."""
+        of ops whose temporary bytes differ from one to the next, ``None`` is the median.  ``lasts``
+        say which ops run at once (:class:`~placer.prediction.memory.lifetimes.Simulation`)."""
         layout = self.layout if sample is None else self.layout.sampled(sample)
-        simulation = _Changes(layout, self.numbers(order), self.device_names)
+        simulation = _Changes(layout, self.numbers(order), self.device_names, lasts)
         simulation.run()
         return {
             name: self.resident_bytes(name) + max(accumulate(change))
@@ -110,8 +113,14 @@ class _Changes(Simulation):
     """By how much what every device holds changes with each op of the order: what is left of the
     lifetimes where nobody asks whose they are."""
 
-    def __init__(self, layout: StepLayout, order: Sequence[int], devices: Iterable[str]) -> None:
-        super().__init__(layout, order)
+    def __init__(
+        self,
+        layout: StepLayout,
+        order: Sequence[int],
+        devices: Iterable[str],
+        lasts: Sequence[int] | None,
+    ) -> None:
+        super().__init__(layout, order, lasts=lasts)
         self.changes = {name: [0] * (len(order) + 1) for name in devices}
 
     def _record(self, buffer: Buffer, last: int) -> None:

@@ -6,15 +6,18 @@ The order of a step is not determined by the graph: it differs from process to p
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from statistics import median_low
 
+from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import PeakRange
-from placer.prediction.step.executor import prepare, run_once, run_reversed
+from placer.prediction.step.executor import prepare, run_once, run_reversed, successors_in
 from placer.prediction.step.routes import is_cpu
+from placer.prediction.step.thread_pool import ConcurrentOrder, run_on_threads
 
 _FEWEST_ORDERS = 2
 _MOST_ORDERS = 32
@@ -25,6 +28,16 @@ _OPS_IN_ALL = 60_000
 _OPS_IN_ALL_OF_LOOPS = 240_000
 """So many ops are run over all orders, which bounds the time that takes; more of laid out loops,
 whose orders differ by more."""
+
+_THREADS = 2
+_MOST_THREADS = 4
+_FEWEST_CONCURRENT = 4
+_MOST_CONCURRENT = 16
+_FLOPS_PER_BYTE = 7
+"""What a core computes while it moves a byte, and what it could move while an op is launched: only
+which of two ops is done first depends on it."""
+
+_LAUNCH = 20_000
 
 _UNSEEN_SHARE = 0.002
 """Of what is not resident: scalars that some kernels allocate, rounding of allocators."""
@@ -55,6 +68,27 @@ def executor_orders(
     prepared = prepare(graph, accelerated)
     orders = [run_once(prepared, seed) for seed in range(count)]
     return [*orders, run_reversed(prepared)] if laid_out else orders
+
+
+def concurrent_orders(graph: OpGraph, costs: Mapping[str, OpCost]) -> list[ConcurrentOrder]:
+    """How the ops of ``graph`` may overlap on a CPU; the same at every call.
+
+    TensorFlow runs as many ops at once as there are cores: mostly two here, which is the least, and
+    now and then four.  How long an op takes is known roughly, so its time is drawn, too.
+    """
+    prepared = prepare(graph)
+    count = min(max(_OPS_IN_ALL // (2 * len(graph.ops) or 1), _FEWEST_CONCURRENT), _MOST_CONCURRENT)
+    seconds = [
+        max(cost.flops / _FLOPS_PER_BYTE, cost.bytes_accessed) + _LAUNCH
+        for cost in (costs[name] for name in prepared.names)
+    ]
+    found = []
+    for seed in range(count):
+        rng = random.Random(seed)
+        drawn = [second * 2 ** rng.uniform(-1, 1) for second in seconds]
+        threads = _MOST_THREADS if seed % 4 == 3 else _THREADS
+        found.append(run_on_threads(prepared, successors_in(prepared, seed), drawn, threads))
+    return found
 
 
 def peaks_along(step: StepMemory, orders: Iterable[Sequence[str]]) -> list[dict[str, int]]:

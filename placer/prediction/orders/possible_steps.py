@@ -12,12 +12,14 @@ from placer.prediction.costs.op_costs import estimate_body_costs
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import PeakRange
 from placer.prediction.orders.execution_orders import (
+    concurrent_orders,
     executor_orders,
     peaks_along,
     ranges_of_peaks,
     uses_accelerator,
 )
 from placer.prediction.step.loop_bodies import lay_out_control_flow
+from placer.prediction.step.thread_pool import ConcurrentOrder
 
 _MOST_OPS = 50_000
 """Loops that would make a graph larger stay one op: what their iterations hold is then followed
@@ -72,6 +74,12 @@ class PossibleSteps:
         """The orders in which the ops of ``graph`` may run."""
         laid_out = bool(self.owner)
         return executor_orders(self.graph, accelerated=self.accelerated, laid_out=laid_out)
+
+    @cached_property
+    def concurrent_orders(self) -> list[ConcurrentOrder]:
+        """How the ops of ``graph`` may overlap; not at all with accelerators, whose kernels are
+        launched one after another."""
+        return [] if self.accelerated else concurrent_orders(self.graph, self.costs)
 
     def memory(
         self, placement: Mapping[str, str], device_names: Sequence[str], host: str = "CPU:0"

@@ -149,13 +149,19 @@ def _order_of_creation(
 
 def run_once(graph: ExecutorGraph, seed: int) -> tuple[str, ...]:
     """The order in which one process, of those that may be, runs the ops."""
+    return tuple([graph.names[op] for op in run(graph, successors_in(graph, seed))])
+
+
+def successors_in(graph: ExecutorGraph, seed: int) -> list[list[int]]:
+    """The consumers of every op in the order in which one process, of those that may be, notifies
+    them."""
     blocks = _block_addresses(graph, random.Random(seed))
     source = len(graph.names)
     successors = list(graph.few_successors)
     for op in graph.with_many_successors:
         edges = graph.successors[op]
         successors[op] = _data_first(_hash_order(edges, blocks, grows=op == source))
-    return tuple([graph.names[op] for op in run(graph, successors)])
+    return successors
 
 
 def run_reversed(graph: ExecutorGraph) -> tuple[str, ...]:

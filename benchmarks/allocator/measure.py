@@ -1,0 +1,198 @@
+"""What TensorFlow's BFC allocator hands out in some steps of a graph, and the smallest limit.
+
+    python measure.py GRAPH.pb ...
+
+writes ``GRAPH.memory.json`` beside each graph, if it is not there.  A program of its own: oneDNN
+has to be off before TensorFlow is loaded.  Every try is a process of its own, since the order of a
+step differs from process to process and the limit is read once; they are forked from one that has
+loaded TensorFlow and read the graph, but has used no device yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ |= {
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
+
+import numpy as np
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+STEPS = 3
+FREE_RUNS = 2
+"""Runs without a limit that matters."""
+
+FREE_MIB = 6144
+PRECISION = 0.015
+"""Of the smallest limit, but never finer than a MiB."""
+
+MODES = ("growth", ONE_REGION := "one_region")
+"""How the allocator gets memory: bit by bit, as on CPUs, or all at once, as cards do by default."""
+
+LARGEST_NUMBER = 10
+"""Fed integers are below it: class labels, and rows of every table."""
+
+_NO_CONSTANT = "Cannot parse tensor from proto"
+
+Tried = dict[str, Any]
+
+
+def main() -> None:
+    for path in map(Path, sys.argv[1:]):
+        target = path.with_suffix(".memory.json")
+        if not target.exists():
+            apart(lambda path=path, target=target: target.write_text(json.dumps(measure(path))))
+            print(target, flush=True)
+
+
+def measure(path: Path) -> Tried:
+    """By mode of the allocator, what :func:`in_mode` finds."""
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.import_graph_def(v1.GraphDef.FromString(path.read_bytes()), name="")
+        feeds = {op.outputs[0]: fed_value(op) for op in ops_of(graph, "Placeholder")}
+        outputs = json.loads(path.with_suffix(".json").read_text())["outputs"]
+        fetches = [graph.as_graph_element(name) for name in outputs]
+        starts = [first_value(handle) for handle in ops_of(graph, "VarHandleOp")]
+
+    return {
+        mode: in_mode(
+            lambda limit_mib, mode=mode: tried(limit_mib, mode, graph, starts, fetches, feeds)
+        )
+        for mode in MODES
+    }
+
+
+def in_mode(attempt: Callable[[int], Tried]) -> Tried:
+    """The bytes in use in free runs, the smallest limit in MiB that serves, and all tries."""
+    free = [attempt(FREE_MIB) for _ in range(FREE_RUNS)]
+    tries = smallest_limit(attempt, max(found["peak_bytes"] for found in free))
+    return {"free": free, "tries": tries, "smallest_mib": served_from(tries)}
+
+
+def smallest_limit(attempt: Callable[[int], Tried], peak_bytes: int) -> list[Tried]:
+    """Tries around the smallest limit that serves, from what was in use without one."""
+    found = [attempt(-(-peak_bytes // 2**20))]
+    start = found[0]["limit_mib"]
+    step = max(1, round(start * PRECISION))
+    sign = -1 if found[0]["served"] else 1
+    while (start == found[-1]["limit_mib"]) or found[-1]["served"] == (sign < 0):
+        if found[-1]["limit_mib"] == 1:
+            break
+        found.append(attempt(max(1, found[-1]["limit_mib"] + sign * step)))
+        step *= 2
+    low, high = sorted(f["limit_mib"] for f in found[-2:])
+    while high - low > max(1, high * PRECISION):
+        middle = (low + high) // 2
+        found.append(attempt(middle))
+        low, high = (low, middle) if found[-1]["served"] else (middle, high)
+    for above in (high, high + max(1, round(high * PRECISION))):  # not two steps are the same
+        found.append(attempt(above))
+    return found
+
+
+def served_from(tries: list[Tried]) -> int:
+    """The limit from which on every larger one that was tried serves, in MiB."""
+    failed = max((found["limit_mib"] for found in tries if not found["served"]), default=0)
+    return min(f["limit_mib"] for f in tries if f["served"] and f["limit_mib"] > failed)
+
+
+def tried(limit_mib: int, mode: str, graph: Any, starts: list, fetches: list, feeds: dict) -> Tried:
+    """What a process with that limit says: whether it served, held and peak bytes, by step."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(reading)
+        os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"
+        os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(limit_mib)
+        if mode == ONE_REGION:
+            take_one_region(limit_mib)
+        found = run(graph, starts, fetches, feeds)
+        with os.fdopen(writing, "w") as file:
+            file.write(json.dumps(found))
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        content = file.read()
+    os.waitpid(pid, 0)
+    return {"limit_mib": limit_mib, **(json.loads(content) if content else {"served": False})}
+
+
+def run(graph: Any, starts: list, fetches: list, feeds: dict) -> Tried:
+    """The steps in this process; bytes held before and after them, and the peak of each."""
+    memory = tf.config.experimental
+    config = v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = -1
+    held, peaks = [], []
+    with v1.Session(graph=graph, config=config) as session:
+        try:
+            session.run(starts)
+            held.append(memory.get_memory_info("CPU:0")["current"])
+            for _ in range(STEPS):
+                memory.reset_memory_stats("CPU:0")
+                session.run(fetches, feeds)
+                found = memory.get_memory_info("CPU:0")
+                held.append(found["current"])
+                peaks.append(found["peak"])
+        except (tf.errors.ResourceExhaustedError, tf.errors.InvalidArgumentError) as error:
+            if not ran_out(error):
+                raise
+            op = str(error.op and error.op.name)
+            return {"served": False, "held": held, "peaks": peaks, "op": op}
+        return {"served": True, "held": held, "peaks": peaks, "peak_bytes": max(peaks)}
+
+
+def ran_out(error: tf.errors.OpError) -> bool:
+    """Whether it is for lack of memory: a constant that gets none "cannot be parsed"."""
+    return isinstance(error, tf.errors.ResourceExhaustedError) or _NO_CONSTANT in error.message
+
+
+def take_one_region(limit_mib: int) -> None:
+    """Makes the allocator take all that it may hand out as one region but for 2 MiB, which the
+    shape that is asked for here may be in; nothing is written to it."""
+    tf.raw_ops.Empty(shape=[256 * limit_mib - 512, 2**12], dtype=tf.uint8)
+
+
+def ops_of(graph: Any, op_type: str) -> list:
+    return [op for op in graph.get_operations() if op.type == op_type]
+
+
+def fed_value(op: Any) -> Any:
+    rng = np.random.default_rng(0)
+    shape, dtype = op.outputs[0].shape, op.outputs[0].dtype
+    if dtype.is_floating:
+        return rng.uniform(0, 1, shape).astype(dtype.as_numpy_dtype)
+    return rng.integers(0, LARGEST_NUMBER, shape).astype(dtype.as_numpy_dtype)
+
+
+def first_value(handle: Any) -> Any:
+    """The op that gives the variable small numbers, made where the variable is."""
+    dtype = tf.as_dtype(handle.get_attr("dtype"))
+    shape = [side.size for side in handle.get_attr("shape").dim]
+    value = tf.fill(shape, tf.cast(0.01, dtype))
+    return tf.raw_ops.AssignVariableOp(resource=handle.outputs[0], value=value)
+
+
+def apart(work: Callable[[], object]) -> None:
+    """Does the work in a fork of this process."""
+    pid = os.fork()
+    if not pid:
+        work()
+        os._exit(0)
+    if os.waitpid(pid, 0)[1]:
+        raise SystemExit("a measurement failed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Processes whose tensors come from a limited allocator."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from fresh_processes import ENVIRONMENT
+
+from placer.application.running.limited_devices import _attempt, limited_environment
+from placer.errors import ModelError
+
+_TAKEN = """
+import tensorflow as tf
+from placer.application.running.limited_devices import _take_one_region
+_take_one_region()
+print(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit_mib", [200, 3000])
+def test_one_region_is_all_that_may_be_handed_out(limit_mib):
+    """But for 2 MiB, also where there are more bytes than an int32 counts."""
+    environment = ENVIRONMENT | limited_environment(limit_mib, optimised=False)
+    found = subprocess.run(
+        [sys.executable, "-c", _TAKEN], env=environment, capture_output=True, text=True, check=True
+    )
+    assert int(found.stdout) == pytest.approx((limit_mib - 2) * 2**20, abs=2**12)
+
+
+class _NoneEnded:
+    """Devices of which every process is there."""
+
+    def __init__(self):
+        self.ended = {}
+
+
+def _failing(error_type, message):
+    def run():
+        raise error_type(None, None, message)
+
+    return run
+
+
+def test_a_constant_without_memory_ran_out_of_it_where_it_lies():
+    """TensorFlow says that it cannot parse it, and not which device has no memory."""
+    with tf.Graph().as_default() as graph, tf.device("/job:placer/task:2/device:CPU:0"):
+        tf.constant(1.0, name="c")
+    message = "Cannot parse tensor from proto: dtype: DT_FLOAT\n\n\t [[{{node c}}]]"
+    run = _failing(tf.errors.InvalidArgumentError, message)
+    found = _attempt(run, _NoneEnded(), graph)
+    assert found == (2, "c", "Cannot parse tensor from proto: dtype: DT_FLOAT")
+
+
+def test_other_faults_are_no_lack_of_memory():
+    """A program that does not run is said to do so."""
+    run = _failing(tf.errors.InvalidArgumentError, "Incompatible shapes: [2] vs. [3]")
+    with pytest.raises(ModelError, match="does not run: Incompatible shapes"):
+        _attempt(run, _NoneEnded(), tf.Graph())
+
+
+def test_a_lack_of_memory_says_which_process_it_was():
+    """As TensorFlow's message does."""
+    said = "OOM when allocating tensor with shape[2] on /job:placer/replica:0/task:1/device:CPU:0"
+    run = _failing(tf.errors.ResourceExhaustedError, said + "\n\t [[{{node y}}]]")
+    task, op, _ = _attempt(run, _NoneEnded(), tf.Graph())
+    assert (task, op) == (1, "y")

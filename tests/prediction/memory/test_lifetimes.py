@@ -1,0 +1,54 @@
+"""Buffers while ops run at once."""
+
+from graphs_by_hand import draw, draw_costs
+
+from placer.prediction.memory.lifetimes import Simulation
+from placer.prediction.memory.timelines import StepMemory
+
+DEVICE = "CPU:0"
+
+
+def _step(graph, **costs):
+    costs = draw_costs(graph, **costs)
+    return StepMemory(graph, costs, dict.fromkeys(graph.ops, DEVICE), (DEVICE,))
+
+
+def test_what_kernels_take_for_themselves_adds_up_while_they_run_at_once():
+    """One after the other, x and one workspace; at once, x, both workspaces and both results.
+
+    x ---> a      100 each; the kernels of a and b take 1,000
+      '--> b
+    """
+    graph = draw("x -> a, b", bytes=100)
+    step = _step(graph, temporary_bytes={"a": 1000, "b": 1000})
+    order = ("x", "a", "b")
+    assert step.peaks(order)[DEVICE] == 100 + 100 + 1000
+    assert step.peaks(order, lasts=(0, 2, 2))[DEVICE] == 100 + 100 + 1000 + 100 + 1000
+
+
+def test_an_op_holds_what_it_reads_until_it_is_done():
+    """y is there before a is done with x, which would be freed before if y waited for a.
+
+    x --> a       lasts      x  a  b  c
+    b --> c       one by one 0  1  2  3
+                  a is slow  0  3  2  3
+    """
+    graph = draw("x -> a", "b -> c", bytes={"x": 400, "a": 4, "b": 400, "c": 4})
+    step = _step(graph)
+    order = ("x", "a", "b", "c")
+    assert step.peaks(order)[DEVICE] == 400 + 4
+    assert step.peaks(order, lasts=(0, 3, 2, 3))[DEVICE] == 400 + 4 + 400 + 4
+
+
+def test_nothing_is_written_over_what_a_running_op_reads():
+    """The second Relu overwrites x if the first is done with it, else it takes a buffer."""
+    graph = draw("x -> r1=Relu, r2=Relu", bytes=100)
+    step = _step(graph)
+    assert step.peaks(("x", "r1", "r2"))[DEVICE] == 200
+    found = Simulation(step.layout, step.numbers(("x", "r1", "r2")), lasts=(0, 2, 2))
+    found.run()
+    assert sorted((life.owner, life.first, life.last) for life in found.lifetimes) == [
+        ("r1", 1, 2),
+        ("r2", 2, 2),
+        ("x", 0, 2),
+    ]
