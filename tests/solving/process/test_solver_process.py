@@ -11,27 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_problems import problem_of
+from small_problems import tangle
 
 from placer.prediction.scoring import score
-from placer.problem.placement_problem import PlacementProblem
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.solver import solve
 
 LIMITED = SolverParameters(time_limit_seconds=60.0, workers=1, work_limit=1)
-
-
-def tangle(seed: int, units: int = 400) -> PlacementProblem:
-    """Ops that read a few of those shortly before them, on three devices with little to spare:
-    nothing proves its optimum in seconds."""
-    rng = random.Random(seed)
-    readers: dict[int, list[int]] = {}
-    for op in range(1, units):
-        for producer in {max(0, op - rng.randint(1, 30)) for _ in range(3)}:
-            readers.setdefault(producer, []).append(op)
-    resident = [rng.randint(1, 9) for _ in range(units)]
-    tensors = [(producer, ops, rng.randint(1, 99)) for producer, ops in readers.items()]
-    return problem_of(resident=resident, tensors=tensors, capacity=[sum(resident) * 35 // 100] * 3)
 
 
 def children() -> list[int]:
