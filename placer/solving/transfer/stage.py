@@ -19,6 +19,7 @@ from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.transfer.schedule import SCHEDULE
 
 _SEARCH = "placer.solving.transfer.transfer_process:search_transfer"
+_SEARCH_OF_FEW = "placer.solving.transfer.transfer_process:search_few_units"
 
 
 def solve_stage(
@@ -96,7 +97,9 @@ def _search(
     found = Solution(status=Status.UNKNOWN, is_cut=True)
     if left >= SCHEDULE.least_child_seconds:
         starts = [*([] if start is None else [start]), *hints]
-        found = search_in_child(_SEARCH, problem, starts, parameters, left)
+        is_small = problem.unit_count <= SCHEDULE.least_searched_units
+        search = _SEARCH_OF_FEW if is_small else _SEARCH
+        found = search_in_child(search, problem, starts, parameters, left)
     candidates = [device_of for device_of in (start, found.device_of) if device_of is not None]
     if not candidates:
         status = Status.INFEASIBLE if found.status is Status.INFEASIBLE else Status.UNKNOWN

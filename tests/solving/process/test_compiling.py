@@ -91,6 +91,15 @@ def test_a_search_of_somebody_else_needs_nothing(folder: Path) -> None:
     assert not any(folder.iterdir())
 
 
+def test_a_small_problem_waits_for_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CP-SAT alone solves it."""
+    asked: list[str] = []
+    monkeypatch.setattr(compiling, "run_task", lambda task, *_: asked.append(task))
+    solution = solve(tangle(1, units=40), SolverParameters(time_limit_seconds=20.0, workers=1))
+    assert solution.device_of is not None
+    assert not asked
+
+
 def test_the_cache_is_the_users(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anew: None
 ) -> None:
