@@ -152,3 +152,16 @@ def scores(problem: PlacementProblem) -> list[tuple[int, int]]:
     """(spilled, transfer) of every placement that keeps all constraints."""
     found = [score(problem, device_of) for device_of in placements_of(problem)]
     return [(one.spilled_bytes, one.transfer_bytes) for one in found if not one.violations]
+
+
+def tangle(seed: int, units: int = 400) -> PlacementProblem:
+    """Ops that read a few of those shortly before them, on three devices with little to spare:
+    nothing proves its optimum in seconds."""
+    rng = random.Random(seed)
+    readers: dict[int, list[int]] = {}
+    for op in range(1, units):
+        for producer in {max(0, op - rng.randint(1, 30)) for _ in range(3)}:
+            readers.setdefault(producer, []).append(op)
+    resident = [rng.randint(1, 9) for _ in range(units)]
+    tensors = [(producer, ops, rng.randint(1, 99)) for producer, ops in readers.items()]
+    return problem_of(resident=resident, tensors=tensors, capacity=[sum(resident) * 35 // 100] * 3)

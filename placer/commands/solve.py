@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from placer.commands import option_values, options, rematerialisation
 from placer.commands.terminal import progress, require_writable
 from placer.errors import InfeasibleError, NoSolutionError, UsageError
 from placer.files import write_text
+from placer.solving.process import clock
 
 if TYPE_CHECKING:
     from placer.problem.placement_problem import PlacementProblem
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
         return
     if arguments.objective:
         problem = replace(problem, objective=arguments.objective)
-    deadline = time.monotonic() + arguments.time_limit
+    deadline = clock.monotonic() + arguments.time_limit
     with progress(f"solving {arguments.problem}", arguments):
         solution = solve(problem, parameters, solver=arguments.solver)
         if solution.unsolvable is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from cost_models.op_info import OpInfo, TensorProperties, ask_once
 from placer.graph.tensor_names import op_of
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import networkx
 
     from cost_models.kernels import KernelMatch
+
+Answer = TypeVar("Answer")
 
 
 # What a graph has thousands of goes without slots: those are pickled three times slower.
@@ -108,6 +110,16 @@ class OpGraph:
     colocation_groups: tuple[ColocationGroup, ...] = ()
     colocation_hints: tuple[ColocationGroup, ...] = ()
     fingerprint: str = ""
+
+    def ask_once(self, function: Callable[[OpGraph], Answer]) -> Answer:
+        """What ``function`` says of this graph, which does not change."""
+        if function not in self._answers:
+            self._answers[function] = function(self)
+        return cast(Answer, self._answers[function])
+
+    @cached_property
+    def _answers(self) -> dict[Callable[[OpGraph], object], object]:
+        return {}
 
     @cached_property
     def infos(self) -> tuple[OpInfo, ...]:

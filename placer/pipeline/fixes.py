@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -27,6 +26,7 @@ from placer.problem.conflict import Conflict, Fix
 from placer.problem.constraints import pin_request
 from placer.problem.grouping import GRADIENTS, HINTS, together_request
 from placer.problem.placement_problem import NEVER_SPILL
+from placer.solving.process import clock
 
 _LOG = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def with_fixes(plan: Plan, workload: Workload, devices: str | Path, deadline: fl
     if plan.conflict is None or plan.solver.status != "INFEASIBLE":
         return plan
     _LOG.info("searching what would fit")
-    until = min(deadline, time.monotonic() + CHANGES_SECONDS)
+    until = min(deadline, clock.monotonic() + CHANGES_SECONDS)
     attempt = placements_of(workload)
     found = placed_fixes(attempt, devices, workload.wanted, plan.conflict, until)
     fixes = tuple(fix.row for fix in found)
@@ -93,7 +93,7 @@ def placed_fixes(
     conflict: Conflict | None,
     deadline: float,
 ) -> list[PlacedFix]:
-    """What was found until ``deadline`` (of ``time.monotonic()``): each single request (to spill, a
+    """What was found until ``deadline`` (``clock.monotonic()``): each single request (to spill, a
     pin less) that is enough to drop, or the fewest; the least cap of one device, and of all in
     conflict; the next larger devices; the largest batch.
 
@@ -115,13 +115,13 @@ class _Trials:
         self.devices = devices
         self.wanted = wanted
         self.deadline = deadline
-        share = (deadline - time.monotonic()) / _TRIALS
+        share = (deadline - clock.monotonic()) / _TRIALS
         self.trial_seconds = min(_MOST_TRIAL_SECONDS, max(_LEAST_TRIAL_SECONDS, share))
         self.cluster = parse_cluster(str(devices), wanted.max_memory, wanted.reserve)
 
     @property
     def is_over(self) -> bool:
-        return time.monotonic() > self.deadline
+        return clock.monotonic() > self.deadline
 
     def place(self, wanted: Options, devices: str | Path | None = None) -> Plan | None:
         """A placement that fits; ``None`` if there was none in a short time."""

@@ -130,15 +130,18 @@ def build_problem(
     allowed, homeless = _wide_enough(allowed, group, certain, capacity, spill_host, spillable)
     confinement = confine(constraints, number, device_number)
     counted = constraints.counted_on(cluster.host.name)
+    distinct = {id(costs[name]): costs[name] for name in names}  # ops alike have one OpCost
+    seconds = {
+        key: tuple([op_seconds(cost, device) for device in cluster.devices])
+        for key, cost in distinct.items()
+    }
     problem = PlacementProblem(
         op_names=names,
         device_names=tuple(device_names),
         host=host,
         resident_bytes=tuple(costs[name].persistent_bytes for name in names),
         temporary_bytes=tuple(costs[name].temporary_bytes for name in names),
-        seconds=tuple(
-            tuple(op_seconds(costs[name], device) for device in cluster.devices) for name in names
-        ),
+        seconds=tuple([seconds[id(costs[name])] for name in names]),
         group=group,
         allowed=allowed,
         spillable=spillable,

@@ -139,7 +139,7 @@ def _parameter_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, i
 def _memory_facts(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics) -> MemoryFacts:
     handles = {variable.handle for variable in graph.variables}
     weights = sum(costs[handle].persistent_bytes for handle in handles)
-    roles = find_roles(graph)
+    roles = graph.ask_once(find_roles)
     optimizer_state, metrics_state = (
         sum(costs[handle].persistent_bytes for handle in found)
         for found in (roles.optimizer_state, roles.metrics)

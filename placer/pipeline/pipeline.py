@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -21,6 +20,8 @@ from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.plan.request import Keywords, describe_request, read_options, takes_options
 from placer.processes import collection_paused
+from placer.solving.process import clock
+from placer.solving.process.compiling import PEAKS, TRANSFER, begin_compiling
 
 REFERENCE_DEVICE = "1xA100-40GB"
 """What ``report`` shows times for when no devices are named."""
@@ -47,8 +48,9 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
         raise UsageError("what TensorFlow makes of a batch in parts is not known: leave one out")
     if needs_trials(wanted):
         return warn_if_slower(place_in_parts(source, devices, wanted), source, devices, wanted)
+    begin_compiling(TRANSFER, PEAKS)  # once per user, while the model is read
     workload = prepare(source, devices, wanted)  # the flat graph, its costs, the cluster
-    deadline = time.monotonic() + wanted.time_limit
+    deadline = clock.monotonic() + wanted.time_limit
     formulation = formulate(workload)  # constraints, and the problem in numbers
     solution = find_placement(formulation)
     predicted = predict_solution(formulation, solution)  # transfers, memory, times

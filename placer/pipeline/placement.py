@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import replace
 
 from placer.pipeline.formulation import Formulation, formulate
@@ -13,6 +12,7 @@ from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.solving.orders.placed_order import edges_of_placement
+from placer.solving.process import clock
 from placer.solving.solution import Solution, SolverParameters
 
 _LOG = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ def place_workload(
 
     ``formulation`` is what :func:`formulate` gave, if that is known already.
     """
-    deadline = time.monotonic() + workload.wanted.time_limit
+    deadline = clock.monotonic() + workload.wanted.time_limit
     formulation = formulation or formulate(workload)
     solution = find_placement(formulation)
     plan = assemble_plan(formulation, solution, predict_solution(formulation, solution))

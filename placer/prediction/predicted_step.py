@@ -163,7 +163,7 @@ def _buffers(
     device_number: Mapping[str, int],
 ) -> list[StepBuffer]:
     """The resident buffers, and those of the step along ``order``."""
-    roles = find_roles(step.graph)
+    roles = step.graph.ask_once(find_roles)
     resident = [
         StepBuffer(
             op=number[op],

@@ -6,7 +6,6 @@ Here it is asked again for a plan that was kept, and how many micro-batches are 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Unpack
@@ -17,6 +16,7 @@ from placer.pipeline.preparation import try_placing
 from placer.plan.plan import Plan
 from placer.plan.request import Keywords, read_options, takes_options
 from placer.questions.explanation import reopen
+from placer.solving.process import clock
 from placer.strategies.requests import fewest_parts
 
 
@@ -29,7 +29,7 @@ def find_fixes(
     Searches until ``time_limit`` seconds are over, and gives what was found by then.  Errors as
     for :func:`placer.questions.explanation.reopen`.
     """
-    deadline = time.monotonic() + time_limit
+    deadline = clock.monotonic() + time_limit
     workload = reopen(plan, source, **changes)
     conflict = None
     if plan.solver.status == "INFEASIBLE":  # what the solver knows beyond what a plan keeps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.objectives.refining import refine, spilled_ops, value_of
 from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.throughput.problem import to_loads
+from placer.solving.process import clock
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.transfer.spilling import may_spill, solve_with_spilling, solve_within
@@ -60,9 +60,9 @@ def solve(
     check(problem)
     if solver not in _solvers:
         raise UsageError(f"there is no solver {solver!r}; there are {', '.join(solver_names())}")
-    started = time.monotonic()
+    started = clock.monotonic()
     solution = _solvers[solver](problem, parameters or SolverParameters(), hint)
-    return replace(solution, seconds=time.monotonic() - started)
+    return replace(solution, seconds=clock.monotonic() - started)
 
 
 def solve_by_cp_sat(
@@ -74,7 +74,7 @@ def solve_by_cp_sat(
     Any objective but transfer begins at a placement of little transfer, which says what fits; a
     ``hint`` that fits without the host says as much.
     """
-    deadline = time.monotonic() + parameters.time_limit_seconds
+    deadline = clock.monotonic() + parameters.time_limit_seconds
     if problem.objective == "transfer":
         return _least_transfer(problem, parameters, hint)
     seconds = parameters.share(_FEASIBILITY_SHARE) * parameters.time_limit_seconds
@@ -110,7 +110,7 @@ def _least_transfer(
     """The least transfer (the steps: :mod:`placer.solving.transfer.stage`, and in the solver
     process :mod:`placer.solving.transfer.transfer_process`); without a given allowance the host
     takes what does not fit only if there is no placement without."""
-    deadline = time.monotonic() + parameters.time_limit_seconds
+    deadline = clock.monotonic() + parameters.time_limit_seconds
     hints = [] if hint is None else [hint]
     given = problem.spill_allowance_bytes
     allowance = problem.asked_spill_bytes() if given is None else given
@@ -118,7 +118,7 @@ def _least_transfer(
     limit = parameters.time_limit_seconds * (
         parameters.share(_UNSPILLED_SHARE) if can_spill else 1.0
     )
-    result = solve_within(problem, allowance, parameters, time.monotonic() + limit, hints)
+    result = solve_within(problem, allowance, parameters, clock.monotonic() + limit, hints)
     if can_spill and result.device_of is None:
         result = solve_with_spilling(problem, parameters, deadline, hints, result)
     elif can_spill and result.is_cut and result.status is Status.FEASIBLE:

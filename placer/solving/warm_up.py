@@ -1,32 +1,37 @@
-"""Compiles the search ahead of its first use.
+"""Compiles the searches.
 
-    python -m placer.solving.warm_up
+Each part has a process of its own, before the first search that needs it
+(:mod:`placer.solving.process.compiling`), or ahead::
 
-Numba compiles each function at its first call and keeps it beside the sources.  The first
-placement on a machine would spend most of a short time limit on that.
+    python -P -m placer.solving.warm_up
+
+Numba compiles a function at its first call: a small problem is searched, in all ways.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
-from placer.problem.placement_problem import OBJECTIVES, PlacementProblem, ProblemTensor
-from placer.solving.peaks.problem import to_peak_problem
-from placer.solving.process.child_search import search_in_child
+from placer.problem.placement_problem import PlacementProblem, ProblemTensor
+from placer.processes import Tell
+from placer.solving.process.compiling import PARTS, await_compiled, begin_compiling, done_mark
 from placer.solving.reduction.unit_problem import reduce_to_units
-from placer.solving.solution import SolverParameters
-from placer.solving.solver import solve
 
-_OPS = 1500
-_SECONDS = 90.0
-_WORK = 1
-"""Search cycles are counted, so that the time goes into compiling and not into searching."""
+_OPS = 600
+_CYCLES = 3
+_NICENESS = 5
+"""A model is read meanwhile, which takes longer where there are two cores."""
 
 
 def sample_problem() -> PlacementProblem:
-    """A random graph on two accelerators of 60% of its bytes each: large enough to be searched."""
+    """A random graph on two accelerators of 60% of its bytes each, for several levels."""
     rng = random.Random(0)
     ops = range(_OPS)
     tensors = [
@@ -70,16 +75,106 @@ def sample_lifetimes(problem: PlacementProblem) -> PossibleLifetimes:
     return lifetimes
 
 
-def warm_up(seconds: float = _SECONDS) -> None:
-    """Solves a small problem for every objective, each for ``seconds`` at most."""
-    parameters = SolverParameters(time_limit_seconds=seconds, workers=1, work_limit=_WORK)
-    problem = sample_problem()
-    for objective in OBJECTIVES:
-        solve(replace(problem, objective=objective), parameters)
-    units, lifetimes = reduce_to_units(problem), sample_lifetimes(problem)
-    peaks = to_peak_problem(problem, units, lifetimes, problem.capacity_bytes)
-    counted = replace(parameters, work_limit=2 * _WORK)
-    search_in_child("placer.solving.peaks.search:search_peaks", peaks, [], counted, seconds)
+def compile_transfer(folder: str, _tell: Tell) -> None:
+    """The search for the least transfer."""
+    from placer.solving.transfer.transfer_search import TransferSearch
+
+    with _once(folder, "transfer") as is_first:
+        if is_first:
+            units = reduce_to_units(sample_problem())
+            search = TransferSearch(units, [], 0, _ignore)
+            search.step(math.inf)  # nothing is known: a placement from nothing
+            search.redraw()
+            search.vary(math.inf)
+
+
+def compile_moves(folder: str, _tell: Tell) -> None:
+    """What that search comes to last, so that a second core can begin with it."""
+    import numpy as np
+
+    from placer.solving.search.recursive_bisection import finish
+    from placer.solving.search.unit_arrays import transfer_arrays
+
+    with _once(folder, "moves") as is_first:
+        if is_first:
+            arrays = transfer_arrays(reduce_to_units(sample_problem()))
+            finish(arrays, np.zeros(_OPS, np.int64), np.random.default_rng(0))
+
+
+def compile_peaks(folder: str, _tell: Tell) -> None:
+    """The search under caps on peaks."""
+    from placer.solving.peaks.problem import to_peak_problem
+    from placer.solving.peaks.search import PeakSearch
+
+    with _once(folder, "peaks") as is_first:
+        if is_first:
+            problem = sample_problem()
+            lifetimes = sample_lifetimes(problem)
+            units = reduce_to_units(problem)
+            peaks = to_peak_problem(problem, units, lifetimes, problem.capacity_bytes)
+            search = PeakSearch(peaks, [], 0, _ignore)
+            search.step(math.inf)
+            search.keep(search.judge(search.finest, search.finest.arrays.units.allowed.argmax(1)))
+            search.vary(math.inf)
+
+
+def compile_throughput(folder: str, _tell: Tell) -> None:
+    """The search for the least bottleneck."""
+    from placer.solving.objectives.throughput.problem import to_loads
+    from placer.solving.objectives.throughput.search import LoadSearch
+
+    with _once(folder, "throughput") as is_first:
+        if is_first:
+            problem = replace(sample_problem(), objective="throughput")
+            LoadSearch(to_loads(problem, ()), [], 0, _ignore).run(math.inf, _CYCLES)
+
+
+def compile_step_time(folder: str, _tell: Tell) -> None:
+    """The search for the shortest step."""
+    from placer.solving.objectives.step_time.problem import StepProblem
+    from placer.solving.objectives.step_time.search import StepSearch
+
+    with _once(folder, "step_time") as is_first:
+        if is_first:
+            problem = replace(sample_problem(), objective="step-time")
+            StepSearch(StepProblem(problem, ()), [], 0, _ignore).run(math.inf, _CYCLES)
+
+
+@contextmanager
+def _once(folder: str, part: str) -> Iterator[bool]:
+    """Whether to compile the part: only if no other process has, or does (it is waited for)."""
+    os.nice(_NICENESS)
+    mark = done_mark(Path(folder), part)
+    with _locked(mark.with_suffix(".lock")):
+        is_first = not mark.exists()
+        yield is_first
+        if is_first:
+            with suppress(OSError):  # nothing can be kept
+                mark.touch()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds a lock that ends with the process; where there are none, several compile the same."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+            return
+    yield
+
+
+def _ignore(_device_of: Sequence[int]) -> None:
+    """A placement of the sample is of no use."""
+
+
+def warm_up() -> None:
+    """Returns when all parts are compiled."""
+    begin_compiling(*PARTS)
+    for search in PARTS:
+        await_compiled(search)
 
 
 if __name__ == "__main__":

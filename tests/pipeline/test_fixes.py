@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.problem.conflict import Conflict, Fix, OpsInConflict
 from placer.problem.placement_problem import NEVER_SPILL
+from placer.solving.process import clock
 
 GPUS = "2xGPU:1MiB,CPU:1GiB"
 
@@ -29,7 +29,7 @@ def find(
     def attempt(devices: str | Path, wanted: Options) -> Plan:
         return small_plan() if fits(devices, wanted) else infeasible_plan()
 
-    fixes = placed_fixes(attempt, devices, Options(**options), conflict, time.monotonic() + 60.0)
+    fixes = placed_fixes(attempt, devices, Options(**options), conflict, clock.monotonic() + 60.0)
     return {fix.kind: fix.change for fix in fixes}
 
 

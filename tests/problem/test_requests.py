@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +16,7 @@ from placer.problem.constraints import ConstraintOptions, find_constraints
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.conflicts.conflict import find_conflict
 from placer.solving.conflicts.elements import Elements
+from placer.solving.process import clock
 
 
 def problem_of(
@@ -113,7 +113,7 @@ def test_everything_together_is_what_the_solver_sees():
     found = {True: 0, False: 0}
     for seed in range(300):
         problem = random_request(seed)
-        conflict = find_conflict(Elements(problem), time.monotonic() + 10.0)
+        conflict = find_conflict(Elements(problem), clock.monotonic() + 10.0)
         is_infeasible = best_by_enumeration(problem) is None
         assert (conflict is not None) == is_infeasible, seed
         found[is_infeasible] += 1

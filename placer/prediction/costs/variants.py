@@ -19,11 +19,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cost_models.op_cost import OpCost
-from cost_models.op_info import ask_once
 from placer.graph.op_graph import OpGraph
 from placer.graph.op_types import READ_VARIABLE
 from placer.graph.tensor_names import op_of
-from placer.prediction.step.buffer_sharing import find_sharing
+from placer.prediction.step.buffer_sharing import sharing_of
 from placer.prediction.step.executor import prepare, run
 from placer.prediction.step.step_layout import (
     RESIDENT_OUTPUTS,
@@ -89,7 +88,7 @@ def in_place_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpC
     last_reader = _last_readers(graph)
     found = {}
     owned: set[str] = set()  # the tensors that nobody holds but those who read them
-    for op, sharing in zip(graph.ops.values(), ask_once(find_sharing, graph.infos), strict=True):
+    for op, sharing in zip(graph.ops.values(), graph.ask_once(sharing_of), strict=True):
         is_copy = costs[op.name].variant == COPY
         free = [tensor in owned and last_reader.get(tensor) == op.name for tensor in op.inputs]
         slots = sharing.overwritten[0] if sharing.overwritten else ()

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cost_models.op_cost import OpCost
-from cost_models.op_info import ask_once
 from placer.graph.op_graph import OpGraph
 from placer.graph.op_types import MERGES, READ_VARIABLE
 from placer.prediction.memory.buffers import Lifetime, peak_without_feeds
 from placer.prediction.memory.lifetimes import find_lifetimes
 from placer.prediction.memory.timelines import StepMemory, checked_order
-from placer.prediction.step.buffer_sharing import Sharing, find_sharing, overwritten_inputs
+from placer.prediction.step.buffer_sharing import Sharing, overwritten_inputs, sharing_of
 
 _SINGLE_DEVICE = "CPU:0"
 
@@ -71,7 +70,7 @@ def working_set_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, 
     be a view of an input or written over it not at all.  Inputs that the GPU kernel keeps on the
     host are left out, so are the outputs of functional control flow (they may be its inputs).
     """
-    sharing = ask_once(find_sharing, graph.infos)
+    sharing = graph.ask_once(sharing_of)
     roots = _buffer_roots(graph, sharing)
     sizes = {
         tensor: size or 0

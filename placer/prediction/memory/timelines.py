@@ -73,7 +73,7 @@ class StepMemory:
     @cached_property
     def roles(self) -> Roles:
         """What the memory of every op is for."""
-        return find_roles(self.graph)
+        return self.graph.ask_once(find_roles)
 
     def timelines(self, order: Sequence[str] | None = None) -> dict[str, MemoryTimeline]:
         """The memory of every device along ``order``.  Raises :class:`UsageError`."""

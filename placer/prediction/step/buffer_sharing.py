@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from cost_models.op_info import OpInfo
+from cost_models.op_info import OpInfo, ask_once
 from cost_models.tensor_size import tensor_bytes
+from placer.graph.op_graph import OpGraph
 
 _ALIGNMENT_BYTES = 64
 """``EIGEN_MAX_ALIGN_BYTES``: a slice shares its buffer only if it starts at a multiple of it."""
@@ -83,6 +84,11 @@ def find_sharing(info: OpInfo) -> Sharing:
         shared=tuple([shared_input(info, output) for output in numbers]),
         overwritten=tuple([overwritten_inputs(info, output) for output in numbers]),
     )
+
+
+def sharing_of(graph: OpGraph) -> list[Sharing]:
+    """What every op of a graph shares, in graph order (ask with :meth:`OpGraph.ask_once`)."""
+    return ask_once(find_sharing, graph.infos)
 
 
 def shared_input(info: OpInfo, output: int) -> int | None:

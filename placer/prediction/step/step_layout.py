@@ -13,11 +13,10 @@ from functools import cache
 from itertools import accumulate, chain
 
 from cost_models.op_cost import OpCost
-from cost_models.op_info import ask_once
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import LIST_ITEM_INPUT, LOOPS, MERGES, READ_VARIABLE, REF_VARIABLES
 from placer.graph.order import is_back_edge
-from placer.prediction.step.buffer_sharing import Sharing, find_sharing, shared_input
+from placer.prediction.step.buffer_sharing import Sharing, shared_input, sharing_of
 from placer.prediction.step.control_flow import loop_invariants
 from placer.prediction.step.routes import Place, Routes
 from placer.prediction.step.tensor_lists import CUT, cut_items
@@ -222,7 +221,7 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
     """What every op does to buffers."""
     variable_of = find_variables(graph)
     feeds = frozenset(graph.feeds)
-    sharing = ask_once(find_sharing, graph.infos)
+    sharing = graph.ask_once(sharing_of)
     for number, op in enumerate(graph.ops.values()):
         effect = _effect(op, op.name in feeds)
         layout.effects.append(effect)

@@ -15,7 +15,6 @@ some are reserved beyond the given ones, nothing is claimed.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -30,6 +29,7 @@ from placer.solving.caps.reservation import loosen, spread, tighten, with_moment
 from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.objectives.refining import spilled_ops, value_of
 from placer.solving.peaks.solver import solve_along_orders
+from placer.solving.process import clock
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
 from placer.solving.transfer.spilling import UNPROVEN_LEAST, allowance_for, may_spill
@@ -106,7 +106,7 @@ class _Rounds:
         self.find_peaks = find_peaks
         self.parameters = parameters
         self.solver = solver
-        self.started = time.monotonic()
+        self.started = clock.monotonic()
         self.unreserved: list[Solution] = []
         self.net: Solution | None = None
         self.net_bytes = 0
@@ -129,7 +129,7 @@ class _Rounds:
 
     def seconds_left(self) -> float:
         """Of the time limit of all rounds together."""
-        return self.started + self.parameters.time_limit_seconds - time.monotonic()
+        return self.started + self.parameters.time_limit_seconds - clock.monotonic()
 
     def go_on(self) -> bool:
         """Whether another round begins; the first one always does."""
@@ -176,9 +176,9 @@ class _Rounds:
 
     def find_overruns(self, device_of: Sequence[int]) -> dict[int, DevicePeak]:
         """The predicted peaks that are above the caps."""
-        began = time.monotonic()
+        began = clock.monotonic()
         peaks = self.find_peaks(device_of)
-        self.overhead_seconds = max(self.overhead_seconds, time.monotonic() - began)
+        self.overhead_seconds = max(self.overhead_seconds, clock.monotonic() - began)
         return {
             device: peak
             for device, peak in enumerate(peaks)
@@ -250,7 +250,7 @@ class _Rounds:
             self.lifetimes,
             find_overruns,
             self.parameters,
-            time.monotonic() + self.parameters.share(share) * left,
+            clock.monotonic() + self.parameters.share(share) * left,
             hint,
             least_bytes=0.0 if host_bytes is not None else self.least_bytes(),
             host_bytes=host_bytes,
@@ -310,7 +310,7 @@ class _Rounds:
             self.transfer_rounds.spreads = True
             self.transfer_rounds.find_lifetimes = self.find_lifetimes
         rounds = self.transfer_rounds
-        spent = time.monotonic() - rounds.started
+        spent = clock.monotonic() - rounds.started
         seconds = self.parameters.share(share) * max(0.0, self.seconds_left())
         rounds.parameters = replace(self.parameters, time_limit_seconds=spent + seconds)
         rounds.tightened = with_rows(rounds.tightened, self.tightened.live_bytes)
@@ -331,19 +331,19 @@ class _Rounds:
         if self.given.objective == "transfer" or self.solver != DEFAULT_SOLVER or self.finished:
             return
         seconds = self.parameters.share(share) * max(0.0, self.seconds_left())
-        until = time.monotonic() + seconds
+        until = clock.monotonic() + seconds
         limit = self.parameters
         if not self.is_counted():
             limit = replace(limit, time_limit_seconds=BASELINE_SECONDS)
         values = {}
         for name in _TRIED:
-            found = solve(self.given, limit, solver=name) if time.monotonic() < until else _UNKNOWN
+            found = solve(self.given, limit, solver=name) if clock.monotonic() < until else _UNKNOWN
             if found.value is not None:
                 values[name] = found.value
         for name in sorted(values, key=lambda name: values[name]):
             known = None if self.best is None else self.best.value
-            self.is_cut = self.is_cut or time.monotonic() > until
-            if time.monotonic() > until or (known is not None and values[name] >= known):
+            self.is_cut = self.is_cut or clock.monotonic() > until
+            if clock.monotonic() > until or (known is not None and values[name] >= known):
                 return
             rounds = _Rounds(self.given, self.find_peaks, limit, name)
             for _ in range(SCHEDULE.baseline_rounds):
@@ -383,7 +383,7 @@ class _Rounds:
 
     def answer(self) -> Solution:
         """The best placement with what is proven, or why there is none."""
-        return replace(self.found(), seconds=time.monotonic() - self.started, is_cut=self.is_cut)
+        return replace(self.found(), seconds=clock.monotonic() - self.started, is_cut=self.is_cut)
 
     def found(self) -> Solution:
         """The answer without how it was come by."""

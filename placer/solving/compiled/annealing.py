@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Ints
-from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.jit import compiled, compiled_part
 from placer.solving.compiled.loads import State, keeps_rows, move, new_state
 from placer.solving.compiled.neighbours import has_nets, neighbour_device
 
@@ -76,7 +76,7 @@ def anneal(
     return least, best
 
 
-@compiled
+@compiled_part
 def _energy(state: State, scale: float, power: float) -> float:
     total = 0.0
     for load in state.load:
@@ -84,7 +84,7 @@ def _energy(state: State, scale: float, power: float) -> float:
     return float(scale * total ** (1.0 / power))
 
 
-@compiled
+@compiled_part
 def _target(arrays: Arrays, state: State, unit: int) -> int:
     """Mostly the device of a unit that shares a net with this one."""
     if has_nets(arrays.units, unit) and np.random.random() <= _NEIGHBOUR_SHARE:

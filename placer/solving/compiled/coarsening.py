@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints, Nets, Units, incidence
-from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.jit import compiled, compiled_part
 from placer.solving.compiled.neighbours import degree, is_small, net_at
 
 _LEAST_SHRINK = 0.9
@@ -82,12 +82,13 @@ def _cluster(arrays: Arrays, size: Floats, most: float, least: int, seed: int, a
             root[unit] = best
             is_root[best] = True
             weight[best] += weight[unit]
-            used[:, best] += used[:, unit]
+            for row in range(limits.shape[0]):
+                used[row, best] += used[row, unit]
             left -= 1
     return root
 
 
-@compiled
+@compiled_part
 def _rate(units: Units, nets: Nets, unit: int, root: Ints, apart: Ints, rating: Floats) -> Ints:
     """The roots that share a small net with a unit; ``rating`` gets the bytes per net size."""
     touched = [np.int64(0) for _ in range(0)]
@@ -107,7 +108,7 @@ def _rate(units: Units, nets: Nets, unit: int, root: Ints, apart: Ints, rating: 
     return np.array(touched, dtype=np.int64)
 
 
-@compiled
+@compiled_part
 def _same_devices(units: Units, one: int, other: int) -> bool:
     for device in range(units.allowed.shape[1]):
         if units.allowed[one, device] != units.allowed[other, device]:

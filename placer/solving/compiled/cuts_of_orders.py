@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
-from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.jit import compiled, compiled_part
 from placer.solving.compiled.neighbours import is_small
 
 
@@ -56,7 +56,7 @@ def cut(arrays: Arrays, order: Ints, starts: Ints) -> tuple[Ints, float]:
     return segment, float(best[length])
 
 
-@compiled
+@compiled_part
 def _append(best: Floats, starts: Ints, crossing: Floats, choice: Ints) -> Floats:
     """The costs with one more segment, which may be empty; ``choice`` gets where it starts.
 
@@ -67,8 +67,8 @@ def _append(best: Floats, starts: Ints, crossing: Floats, choice: Ints) -> Float
     result = best.copy()
     window = np.zeros(length, np.int64)
     head = tail = 0
-    choice[:] = np.arange(length)
     for end in range(1, length):
+        choice[end] = end
         while tail > head and entry[window[tail - 1]] >= entry[end - 1]:
             tail -= 1
         window[tail] = end - 1
@@ -98,13 +98,13 @@ def first_starts(arrays: Arrays, order: Ints, room: Floats) -> Ints:
     return starts
 
 
-@compiled
+@compiled_part
 def _add_weights(weights: Floats, unit: int, sign: float, total: Floats) -> None:
     for row in range(total.shape[0]):
         total[row] += sign * weights[row, unit]
 
 
-@compiled
+@compiled_part
 def crossing_bytes(arrays: Arrays, order: Ints) -> Floats:
     """At index i, the bytes of the nets with units both before position i and from i on."""
     nets = arrays.nets

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
-from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.jit import compiled, compiled_part
 
 
 class GainTable(NamedTuple):
@@ -58,7 +58,7 @@ def new_gain_table(arrays: Arrays, device_of: Ints) -> GainTable:
     return GainTable(device_of.copy(), used, pins, benefit, penalty)
 
 
-@compiled
+@compiled_part
 def _pin(arrays: Arrays, net: int, place: int) -> int:
     """The producer of a net at the place before its first consumer."""
     if place < arrays.nets.pin_start[net]:
@@ -91,7 +91,7 @@ def apply_move(arrays: Arrays, table: GainTable, unit: int, target: int) -> None
         table.used[row, target] += units.weights[row, unit]
 
 
-@compiled
+@compiled_part
 def _change_net(
     arrays: Arrays, table: GainTable, net: int, unit: int, source: int, target: int
 ) -> None:
@@ -117,7 +117,7 @@ def _change_net(
             table.benefit[other] -= size
 
 
-@compiled
+@compiled_part
 def fits(arrays: Arrays, table: GainTable, unit: int, device: int, share: float) -> bool:
     """Whether the rows of a device, times ``share``, hold with one more unit."""
     for row in range(table.used.shape[0]):
@@ -127,7 +127,7 @@ def fits(arrays: Arrays, table: GainTable, unit: int, device: int, share: float)
     return True
 
 
-@compiled
+@compiled_part
 def overload(arrays: Arrays, table: GainTable, device: int) -> float:
     """The largest share of a row by which a device holds too much; 0 if all rows hold."""
     most = 0.0
@@ -138,7 +138,7 @@ def overload(arrays: Arrays, table: GainTable, device: int) -> float:
     return most
 
 
-@compiled
+@compiled_part
 def best_target(arrays: Arrays, table: GainTable, unit: int, overfull: float) -> tuple[int, float]:
     """The device where moving a unit saves most, and how much; -1 if it can go nowhere."""
     best, most = -1, -np.inf
@@ -151,7 +151,7 @@ def best_target(arrays: Arrays, table: GainTable, unit: int, overfull: float) ->
     return best, most
 
 
-@compiled
+@compiled_part
 def most_crowded(arrays: Arrays, table: GainTable) -> int:
     """The device that holds most above its capacity, or -1."""
     most, found = 0.0, -1

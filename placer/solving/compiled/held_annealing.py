@@ -12,7 +12,7 @@ import numpy as np
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
 from placer.solving.compiled.gain_table import apply_move, gain, new_gain_table, transfer_of
 from placer.solving.compiled.held_bytes import Held, hold, shift
-from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.jit import compiled, compiled_part
 from placer.solving.compiled.neighbours import has_nets, neighbour_device
 from placer.solving.compiled.unit_moves import border_units
 
@@ -112,7 +112,7 @@ def anneal_held(
     return best, best_transfer, best_excess
 
 
-@compiled
+@compiled_part
 def _excess(in_use: Floats, limit: Floats) -> float:
     """The bytes above the limits, summed over all moments."""
     total = 0.0
@@ -122,7 +122,7 @@ def _excess(in_use: Floats, limit: Floats) -> float:
     return total
 
 
-@compiled
+@compiled_part
 def _propose(
     arrays: Arrays, state: Ints, border: Ints, free: Ints, devices: int
 ) -> tuple[int, int]:
@@ -135,7 +135,7 @@ def _propose(
     return unit, np.random.randint(devices)
 
 
-@compiled
+@compiled_part
 def _is_better(excess: float, transfer: float, best_excess: float, best_transfer: float) -> bool:
     """Whether less is above the limits, or nothing is and less is sent."""
     if best_excess > _TINY:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placer.solving.compiled.arrays import Floats, Ints
-from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.jit import compiled, compiled_part
 
 
 class Held(NamedTuple):
@@ -72,7 +72,7 @@ def hold(held: Held, device_of: Ints, devices: int, moments: int) -> Floats:
     return in_use
 
 
-@compiled
+@compiled_part
 def _span(held: Held, device_of: Ints, buffer: int, device: int) -> tuple[int, int, float]:
     """From when to when a device holds a buffer, and how much of it."""
     owner = held.owner[buffer]
@@ -123,7 +123,7 @@ def shift(
     return more
 
 
-@compiled
+@compiled_part
 def _add(in_use: Floats, limit: float, first: int, last: int, size: float) -> float:
     """Hold more bytes for a while; by how much more that is above the limit, summed."""
     more = 0.0

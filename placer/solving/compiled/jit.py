@@ -1,12 +1,14 @@
-"""Numba's decorator with its types kept."""
+"""Numba's decorators with types kept, and with a cache that can do no harm."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.core.caching import FunctionCache
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -14,19 +16,45 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def compiled(function: Function) -> Function:
     """``function`` as machine code, made at the first call and cached on disk where that can be
     written; it leaves other threads running (the solver process has one that ends it in time)."""
-    try:
-        machine_code = numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # Numba found no folder for its cache
-        return cast(Function, numba.njit(nogil=True)(function))
-    _drop_unreadable(machine_code._cache)
+    return _compiled(function, no_cfunc_wrapper=True)
+
+
+def compiled_part(function: Function) -> Function:
+    """As :func:`compiled`, for a function that only compiled code calls: to let Python call all of
+    them would make compiling a sixth longer."""
+    return _compiled(function, no_cfunc_wrapper=True, no_cpython_wrapper=True)
+
+
+def _compiled(function: Function, **options: bool) -> Function:
+    machine_code = numba.njit(nogil=True, **options)(function)
+    with suppress(RuntimeError):  # Numba found no folder for its cache
+        machine_code._cache = _Cache(function)
     return cast(Function, machine_code)
 
 
-def _drop_unreadable(cache: Any) -> None:
-    """Empty a cache of another release: one that names types of modules that are no longer there
-    cannot be read, not even to see that it is out of date."""
-    try:
-        cache._cache_file._load_index()
-    except (ImportError, AttributeError):
+class _Cache(FunctionCache):  # type: ignore[misc] # numba: no types
+    """Numba's own; what cannot be read (it is torn, or of another release) is made anew, what
+    cannot be written is not kept."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The machine code for a signature, or ``None``."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # whatever unpickling comes by
+            self._forget()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keeps the machine code for a signature."""
+        try:
+            super().save_overload(sig, data)
+        except Exception:  # no room on the disk, or an index that cannot be read
+            self._forget()
+
+    def _forget(self) -> None:
+        """Nothing is kept of this function, and the next search has all compiled before it."""
         with suppress(OSError):
-            cache.flush()
+            self.flush()
+        for mark in Path(self.cache_path).parent.glob("*.done"):
+            with suppress(OSError):
+                mark.unlink()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Floats, Ints
-from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.jit import compiled, compiled_part
 
 
 class State(NamedTuple):
@@ -46,7 +46,7 @@ def new_state(arrays: Arrays, device_of: Ints) -> State:
     return state
 
 
-@compiled
+@compiled_part
 def charge(arrays: Arrays, state: State, net: int, sign: float) -> None:
     """Add (or with ``sign`` -1 take away) what a net costs its two ends."""
     nets, devices = arrays.nets, arrays.devices
@@ -67,7 +67,7 @@ def charge(arrays: Arrays, state: State, net: int, sign: float) -> None:
         state.load[home] += sign * (dearest if devices.multicast else total)
 
 
-@compiled
+@compiled_part
 def move(arrays: Arrays, state: State, unit: int, target: int) -> None:
     """Move a unit to another device."""
     units = arrays.units

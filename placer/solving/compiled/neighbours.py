@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Ints, Nets, Units
-from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.jit import compiled_part
 
 MOST_PINS = 64
 """Nets with more consumers pull everything together and say little, and take long to go
 through."""
 
 
-@compiled
+@compiled_part
 def degree(units: Units, unit: int) -> int:
     """How many nets a unit reads and sends."""
     ins = units.in_start[unit + 1] - units.in_start[unit]
     return int(ins + units.out_start[unit + 1] - units.out_start[unit])
 
 
-@compiled
+@compiled_part
 def net_at(units: Units, unit: int, place: int) -> int:
     """The nets of a unit one by one: those that it reads, then those that it sends."""
     ins = units.in_start[unit + 1] - units.in_start[unit]
@@ -28,13 +28,13 @@ def net_at(units: Units, unit: int, place: int) -> int:
     return int(units.outs[units.out_start[unit] + place - ins])
 
 
-@compiled
+@compiled_part
 def is_small(nets: Nets, net: int) -> bool:
     """Whether a net has few consumers."""
     return bool(nets.pin_start[net + 1] - nets.pin_start[net] < MOST_PINS)
 
 
-@compiled
+@compiled_part
 def has_nets(units: Units, unit: int) -> bool:
     """Whether a unit sends or reads anything."""
     return bool(
@@ -43,7 +43,7 @@ def has_nets(units: Units, unit: int) -> bool:
     )
 
 
-@compiled
+@compiled_part
 def neighbour_device(arrays: Arrays, device_of: Ints, unit: int) -> int:
     """The device at the other end of a random net of a unit that has some."""
     units, nets = arrays.units, arrays.nets

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placer.solving.compiled.arrays import Floats, Ints
-from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.jit import compiled, compiled_part
 
 ABSENT = -1
 
@@ -67,7 +67,7 @@ def remove(queues: Queues, device: int, unit: int) -> None:
         _sink(queues, device, queues.place[moved])
 
 
-@compiled
+@compiled_part
 def clear(queues: Queues) -> None:
     """Empty all queues."""
     for device in range(queues.size.shape[0]):
@@ -88,7 +88,7 @@ def fullest_first(queues: Queues) -> int:
     return best
 
 
-@compiled
+@compiled_part
 def _rise(queues: Queues, device: int, at: int) -> None:
     items, place, key = queues.items[device], queues.place, queues.key
     unit = items[at]
@@ -103,7 +103,7 @@ def _rise(queues: Queues, device: int, at: int) -> None:
     place[unit] = at
 
 
-@compiled
+@compiled_part
 def _sink(queues: Queues, device: int, at: int) -> None:
     items, place, key = queues.items[device], queues.place, queues.key
     size = queues.size[device]

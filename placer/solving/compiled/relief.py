@@ -10,7 +10,7 @@ from placer.solving.compiled.gain_table import (
     most_crowded,
     new_gain_table,
 )
-from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.jit import compiled, compiled_part
 from placer.solving.compiled.priority_queues import Queues, clear, new_queues, put, remove
 
 
@@ -40,7 +40,7 @@ def relieve(arrays: Arrays, device_of: Ints, free: Ints) -> Ints:
     return table.device_of
 
 
-@compiled
+@compiled_part
 def _rank(arrays: Arrays, table: GainTable, queues: Queues, unit: int) -> int:
     """Where a unit would best go (-1: nowhere); it is queued by what that saves per share of its
     device's room that it takes."""

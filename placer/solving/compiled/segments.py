@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placer.solving.compiled.arrays import Arrays, Flags, Floats, Ints, Nets, Units
-from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.jit import compiled, compiled_part
 
 
 @compiled
@@ -46,7 +46,7 @@ def split_by_load(arrays: Arrays, order: Ints, sequence: Ints) -> tuple[float, I
     return float(best[count]), device_at
 
 
-@compiled
+@compiled_part
 def _alike(arrays: Arrays, order: Ints, one: int, other: int) -> bool:
     """Whether a segment costs the same on both devices."""
     if one == other:
@@ -60,7 +60,7 @@ def _alike(arrays: Arrays, order: Ints, one: int, other: int) -> bool:
     return bool((units.seconds[order, one] == units.seconds[order, other]).all())
 
 
-@compiled
+@compiled_part
 def segment_loads(arrays: Arrays, order: Ints, device: int) -> Floats:
     """``load[begin, end]`` of a device that holds ``order[begin:end]``; infinite over a cap."""
     units, nets, devices = arrays.units, arrays.nets, arrays.devices
@@ -93,7 +93,7 @@ def segment_loads(arrays: Arrays, order: Ints, device: int) -> Floats:
     return loads
 
 
-@compiled
+@compiled_part
 def _joined(
     units: Units, nets: Nets, seconds: Floats, unit: int, inside: Ints, produced: Flags
 ) -> float:

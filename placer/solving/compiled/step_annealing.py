@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from placer.solving.compiled.arrays import Floats, Ints, Units
-from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.jit import compiled, compiled_part
 from placer.solving.compiled.step_simulation import Program, Timing, step_seconds
 
 _CHAIN_SHARE = 0.6
@@ -77,7 +77,7 @@ def anneal_step(
     return least, best, value, state
 
 
-@compiled
+@compiled_part
 def _proposal(
     program: Program, units: Units, state: Ints, free: Ints, chain: Ints
 ) -> tuple[int, int, int]:
@@ -101,14 +101,14 @@ def _proposal(
     return unit, target, other
 
 
-@compiled
+@compiled_part
 def _shift(units: Units, used: Floats, state: Ints, unit: int, target: int) -> None:
     used[:, state[unit]] -= units.weights[:, unit]
     used[:, target] += units.weights[:, unit]
     state[unit] = target
 
 
-@compiled
+@compiled_part
 def _chain(timing: Timing) -> Ints:
     """The ops from the one that ends last back to where the step began."""
     length = 1

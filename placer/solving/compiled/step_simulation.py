@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placer.solving.compiled.arrays import Flags, Floats, Ints
-from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.jit import compiled, compiled_part
 
 
 class Program(NamedTuple):
@@ -102,7 +102,7 @@ def step_seconds(program: Program, device_of: Ints, timing: Timing) -> float:
     return now
 
 
-@compiled
+@compiled_part
 def _new_run(program: Program) -> _Run:
     devices = program.latency.shape[0]
     resources = devices + devices * devices
@@ -123,7 +123,7 @@ def _new_run(program: Program) -> _Run:
     )
 
 
-@compiled
+@compiled_part
 def _send(
     program: Program, run: _Run, timing: Timing, device_of: Ints, op: int, now: float
 ) -> None:
@@ -143,7 +143,7 @@ def _send(
                 _begin(program, run, timing, device_of, link, now, op)
 
 
-@compiled
+@compiled_part
 def _arrive(run: _Run, timing: Timing, device: int, op: int, cause: int, now: float) -> None:
     """One message less that ``op`` waits for; until it ends, ``finish`` is when it was ready."""
     run.waiting[op] -= 1
@@ -153,7 +153,7 @@ def _arrive(run: _Run, timing: Timing, device: int, op: int, cause: int, now: fl
         _append(run, device, op)
 
 
-@compiled
+@compiled_part
 def _begin(
     program: Program,
     run: _Run,
@@ -184,7 +184,7 @@ def _begin(
         _push(run, now + seconds, task)
 
 
-@compiled
+@compiled_part
 def _append(run: _Run, resource: int, task: int) -> None:
     run.following[task] = -1
     if run.first[resource] < 0:
@@ -194,7 +194,7 @@ def _append(run: _Run, resource: int, task: int) -> None:
     run.last[resource] = task
 
 
-@compiled
+@compiled_part
 def _push(run: _Run, time: float, task: int) -> None:
     place = run.running[0]
     run.running[0] += 1
@@ -207,7 +207,7 @@ def _push(run: _Run, time: float, task: int) -> None:
     run.times[place], run.tasks[place] = time, task
 
 
-@compiled
+@compiled_part
 def _pop(run: _Run) -> int:
     task = run.tasks[0]
     run.running[0] -= 1
@@ -228,6 +228,6 @@ def _pop(run: _Run) -> int:
     return int(task)
 
 
-@compiled
+@compiled_part
 def _before(time: float, task: int, other_time: float, other: int) -> bool:
     return time < other_time or (time == other_time and task < other)

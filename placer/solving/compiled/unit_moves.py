@@ -19,7 +19,7 @@ from placer.solving.compiled.gain_table import (
     most_crowded,
     new_gain_table,
 )
-from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.jit import compiled, compiled_part
 from placer.solving.compiled.neighbours import degree, is_small, net_at
 from placer.solving.compiled.priority_queues import (
     Queues,
@@ -84,7 +84,7 @@ def refine_transfer(
     return table.device_of
 
 
-@compiled
+@compiled_part
 def border_units(arrays: Arrays, table: GainTable, free: Ints) -> Ints:
     """The free units with a small net that is cut or a cost where they are, in random order."""
     chosen = np.zeros(free.shape[0], np.bool_)
@@ -103,7 +103,7 @@ def border_units(arrays: Arrays, table: GainTable, free: Ints) -> Ints:
     return border
 
 
-@compiled
+@compiled_part
 def _search(
     arrays: Arrays,
     table: GainTable,
@@ -155,14 +155,14 @@ def _search(
     return best
 
 
-@compiled
+@compiled_part
 def _enqueue(arrays: Arrays, table: GainTable, queues: Queues, unit: int, overfull: float) -> None:
     target, value = best_target(arrays, table, unit, overfull)
     if target >= 0:
         put(queues, table.device_of[unit], unit, value)
 
 
-@compiled
+@compiled_part
 def _enqueue_neighbours(
     arrays: Arrays,
     table: GainTable,
@@ -184,7 +184,7 @@ def _enqueue_neighbours(
                 _enqueue(arrays, table, queues, other, overfull)
 
 
-@compiled
+@compiled_part
 def _feel(
     arrays: Arrays,
     table: GainTable,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from placer.solving.conflicts.description import describe
 from placer.solving.conflicts.elements import Elements
 from placer.solving.conflicts.fixes import find_fixes
 from placer.solving.conflicts.packing import fits
+from placer.solving.process import clock
 
 TIME_LIMIT_SECONDS = 10.0
 """Of the search for a conflict and for what would fit."""
@@ -25,7 +25,7 @@ def explain_conflict(
 ) -> Conflict:
     """The conflict of an infeasible problem, with changes under which the problem has a placement;
     all elements, not proven to be needed, if no conflict is found in time."""
-    deadline = time.monotonic() + time_limit_seconds
+    deadline = clock.monotonic() + time_limit_seconds
     elements = Elements(problem)
     found = find_conflict(elements, deadline)
     numbers, is_irreducible = (range(len(elements.all)), False) if found is None else found
@@ -35,8 +35,8 @@ def explain_conflict(
 
 
 def conflict_seconds(deadline: float) -> float:
-    """What is left until ``deadline`` (of ``time.monotonic()``) for a conflict, within bounds."""
-    return min(TIME_LIMIT_SECONDS, max(LEAST_SECONDS, deadline - time.monotonic()))
+    """What is left until ``deadline`` (of ``clock.monotonic()``) for a conflict, within bounds."""
+    return min(TIME_LIMIT_SECONDS, max(LEAST_SECONDS, deadline - clock.monotonic()))
 
 
 def find_conflict(elements: Elements, deadline: float) -> tuple[list[int], bool] | None:
@@ -44,14 +44,14 @@ def find_conflict(elements: Elements, deadline: float) -> tuple[list[int], bool]
     them is needed for that; ``None`` if all can be kept, or nobody knows.
 
     Elements with low numbers are preferred.  What is not decided until ``deadline`` (of
-    ``time.monotonic()``) counts as needed.  A deletion filter by halves: Junker, "QuickXplain:
+    ``clock.monotonic()``) counts as needed.  A deletion filter by halves: Junker, "QuickXplain:
     preferred explanations and relaxations for over-constrained problems", AAAI 2004.
     """
     is_decided = True
 
     def can_keep(numbers: Sequence[int]) -> bool:
         nonlocal is_decided
-        known = fits(elements.packing(numbers)) if time.monotonic() < deadline else None
+        known = fits(elements.packing(numbers)) if clock.monotonic() < deadline else None
         is_decided = is_decided and known is not None
         return known is not False
 

@@ -3,7 +3,6 @@ out.  For a program each is placed before anybody reads of it (:mod:`placer.pipe
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -12,6 +11,7 @@ from placer.problem.conflict import Fix
 from placer.problem.placement_problem import TOGETHER
 from placer.solving.conflicts.elements import CAP, GROUP, SPILL, Elements
 from placer.solving.conflicts.packing import fits
+from placer.solving.process import clock
 
 _MOST_DROPPED = 3
 """Requests that are dropped together."""
@@ -21,7 +21,7 @@ _FINEST = 1000
 
 
 def find_fixes(elements: Elements, numbers: Sequence[int], deadline: float) -> Iterator[Fix]:
-    """Changes that are enough, until ``deadline`` (of ``time.monotonic()``), where the elements
+    """Changes that are enough, until ``deadline`` (of ``clock.monotonic()``), where the elements
     numbered in ``numbers`` are in conflict.
 
     Each request of the conflict that is enough to drop, or the fewest that are together; the cap of
@@ -44,7 +44,7 @@ class _Search:
         """Whether it is known that there is a placement without some elements, or with other
         caps."""
         kept = [number for number in range(len(self.elements.all)) if number not in dropped]
-        is_over = time.monotonic() > self.deadline
+        is_over = clock.monotonic() > self.deadline
         return not is_over and fits(self.elements.packing(kept, caps)) is True
 
     def fewer_requests(self, numbers: Sequence[int]) -> Iterator[Fix]:

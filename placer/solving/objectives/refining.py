@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Protocol
@@ -10,6 +9,7 @@ from typing import ClassVar, Protocol
 from placer.prediction.scoring import busy_seconds, score, transfer_bytes
 from placer.prediction.times.step_time import longest_step_seconds
 from placer.problem.placement_problem import PlacementProblem
+from placer.solving.process import clock
 from placer.solving.process.child_search import SearchProblem, search_in_child
 from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.solution import Solution, SolverParameters, Status
@@ -64,7 +64,7 @@ def refine(
     feasible: Solution,
     hint: Sequence[int] | None,
 ) -> Solution:
-    """The best placement until ``deadline`` (of ``time.monotonic()``), begun at ``feasible``: one
+    """The best placement until ``deadline`` (of ``clock.monotonic()``), begun at ``feasible``: one
     that keeps all limits and says what has to be spilled.
 
     Where something is spilled, no bound is claimed; where nothing is, it is of the placements in
@@ -76,7 +76,7 @@ def refine(
     if hint is not None and objective.is_feasible(units.project(hint)):
         starts.append(units.project(hint))
     start = min(starts, key=objective.value)
-    seconds = max(0.0, deadline - time.monotonic())
+    seconds = max(0.0, deadline - clock.monotonic())
     found = search_in_child(objective.search, objective, [start], parameters, seconds)
     # the best by the scorer; among those alike, the one that transfers least
     placements = dict.fromkeys([*starts, *([] if found.device_of is None else [found.device_of])])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +11,7 @@ from placer.problem.placement_problem import PlacementProblem
 from placer.solving.following import hold_followers
 from placer.solving.objectives.refining import spilled_ops
 from placer.solving.peaks.problem import to_peak_problem
+from placer.solving.process import clock
 from placer.solving.process.child_search import search_in_child
 from placer.solving.reduction.unit_problem import SpillRules, reduce_to_units
 from placer.solving.signals import settle_signals
@@ -56,7 +56,7 @@ def solve_along_orders(
     host_bytes: int | None = None,
 ) -> Solution | None:
     """A placement whose predicted peaks keep all caps, or ``None`` if none was found until
-    ``deadline`` (of ``time.monotonic()``).
+    ``deadline`` (of ``clock.monotonic()``).
 
     What the ``hint`` spills may be spilled; with ``host_bytes``, anything that may, as long as the
     host peaks at hardly more than that.  The search is over where a placement transfers
@@ -79,7 +79,7 @@ def solve_along_orders(
     known = [] if hint is None else [units.project(hint)]
     share, overhead, is_cut = parameters.share(_SCHEDULE.first_share), 0.0, False
     for _ in range(_SCHEDULE.most_tries):
-        seconds = share * (deadline - time.monotonic()) - overhead
+        seconds = share * (deadline - clock.monotonic()) - overhead
         if seconds <= 0.0:
             return None
         peaks = to_peak_problem(problem, units, lifetimes, capacity, least_bytes)
@@ -88,9 +88,9 @@ def solve_along_orders(
         if found.device_of is None:
             return None
         device_of = settle_signals(problem, units.expand(found.device_of))
-        began = time.monotonic()
+        began = clock.monotonic()
         overruns = find_overruns(device_of)
-        overhead = time.monotonic() - began
+        overhead = clock.monotonic() - began
         if max(overruns) <= 0:
             scored = score(replace(problem, live_bytes=()), device_of)
             return Solution(

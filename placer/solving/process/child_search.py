@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from placer.processes import Ending, Outcome, run_task
+from placer.solving.process.compiling import ONE_THREAD, await_compiled, code_environment
 from placer.solving.process.search_run import Answer, Effort, SearchRequest
 from placer.solving.solution import Solution, SolverParameters, Status
 
@@ -18,8 +19,6 @@ _SHUTDOWN_SECONDS = 0.5
 """What the child needs to end once its search is over."""
 
 _TASK = "placer.solving.process.search_run:run_search"
-
-_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 Warnings = tuple[tuple[str, str], ...]
 
@@ -44,10 +43,11 @@ def search_in_child(
     time_limit_seconds: float,
 ) -> Solution:
     """The result of ``search`` (``package.module:function``) in the solver process, begun at the
-    ``hints``; takes ``time_limit_seconds`` and the grace at most.
+    ``hints``; takes ``time_limit_seconds`` and the grace at most, once its code is compiled.
 
     However the process ends, what it found last has been checked against the problem; warnings say
     what went wrong."""
+    await_compiled(search)
     request = SearchRequest(
         search=search,
         problem=problem,
@@ -74,9 +74,9 @@ def search_in_child(
 
 
 def run_alone(task: str, request: object, time_limit_seconds: float) -> Outcome:
-    """As :func:`placer.processes.run_task`, with one thread for numpy's linear algebra: a search
-    has threads of its own, and others would only wait for them."""
-    return run_task(task, request, time_limit_seconds, _ONE_THREAD)
+    """As :func:`placer.processes.run_task`, with the machine code, and with one thread for numpy's
+    linear algebra: a search has threads of its own, and others would only wait for them."""
+    return run_task(task, request, time_limit_seconds, {**ONE_THREAD, **code_environment()})
 
 
 def _checked(answer: Answer, problem: SearchProblem, warnings: Warnings) -> Solution:

@@ -8,7 +8,6 @@ cost less.
 from __future__ import annotations
 
 import heapq
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from placer.problem.placement_problem import ProblemTensor
+from placer.solving.process import clock
 from placer.solving.reduction.unit_problem import UnitProblem
 from placer.solving.search.laplacian import MOST_UNITS, Matrix, slow_modes
 from placer.solving.search.linear_split import split
@@ -33,13 +33,13 @@ def first_placement(
     problem: UnitProblem, hints: Sequence[Sequence[int]], deadline: float, least: int = 0
 ) -> Placement | None:
     """The best of the ``hints`` that keep all limits and of a few fillings, ``None`` if there is
-    none; after ``deadline`` (of ``time.monotonic()``) no filling is begun but to find any, and none
+    none; after ``deadline`` (``clock.monotonic()``) no filling is begun but to find any, and none
     where a placement costs the ``least`` that is possible."""
     found = [_ranked(problem, tuple(hint)) for hint in hints if problem.is_feasible(hint)]
     for placement in _fillings(problem) if all(problem.allowed) else ():
         if placement is not None and problem.is_feasible(placement):
             found.append(_ranked(problem, placement))
-        if found and (min(found)[0] <= least or time.monotonic() > deadline):
+        if found and (min(found)[0] <= least or clock.monotonic() > deadline):
             break
     return _Descent(problem, min(found)[-1]).run(deadline) if found else None
 
@@ -65,12 +65,12 @@ class _Descent:
                 load[device] += weight
 
     def run(self, deadline: float) -> Placement:
-        """The placement once no move saves bytes, or at ``deadline`` (``time.monotonic()``)."""
+        """The placement once no move saves bytes, or at ``deadline`` (``clock.monotonic()``)."""
         costs = [bool(nets) for nets in self.nets_of]
         for unit, cost in enumerate(self.problem.host_cost):
             costs[unit] = costs[unit] or cost > 0
         waiting = dict.fromkeys(unit for unit, has_cost in enumerate(costs) if has_cost)
-        while waiting and time.monotonic() < deadline:
+        while waiting and clock.monotonic() < deadline:
             unit = next(iter(waiting))
             del waiting[unit]
             if self.improve(unit):

@@ -13,12 +13,12 @@ the least transfer among the placements within an allowance; every status and bo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.following import hold_followers
+from placer.solving.process import clock
 from placer.solving.reduction.unit_problem import SpillRules, reduce_to_units
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.transfer.schedule import SCHEDULE
@@ -75,7 +75,7 @@ def solve_with_spilling(
     unspilled: Solution,
 ) -> Solution:
     """The best placement with the host in use; ``unspilled`` is what was learned without."""
-    now = time.monotonic()
+    now = clock.monotonic()
     least = solve_stage(
         reduce_to_units(hold_followers(problem, spills=True), SpillRules(minimise=True)),
         parameters,

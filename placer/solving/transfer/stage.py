@@ -6,10 +6,10 @@ the least transfer while hardly more spills than that.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from placer.solving.process import clock
 from placer.solving.process.child_search import search_in_child
 from placer.solving.reduction.contraction import contract
 from placer.solving.reduction.forced_transfer import forced_bytes
@@ -19,6 +19,7 @@ from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.transfer.schedule import SCHEDULE
 
 _SEARCH = "placer.solving.transfer.transfer_process:search_transfer"
+_SEARCH_OF_FEW = "placer.solving.transfer.transfer_process:search_few_units"
 
 
 def solve_stage(
@@ -27,23 +28,23 @@ def solve_stage(
     deadline: float,
     hints: Sequence[Sequence[int]] = (),
 ) -> Solution:
-    """The best placement of ``units`` until ``deadline`` (of ``time.monotonic()``).
+    """The best placement of ``units`` until ``deadline`` (of ``clock.monotonic()``).
 
     ``hints`` are placements of the ops that may be good.  To expand and judge the placement found
     takes about as long as to reduce the problem: so much is kept back.
     """
-    began = time.monotonic()
+    began = clock.monotonic()
     problem = contract(units)
     deadline -= min(
-        time.monotonic() - began, SCHEDULE.most_reserved_share * max(0.0, deadline - began)
+        clock.monotonic() - began, SCHEDULE.most_reserved_share * max(0.0, deadline - began)
     )
     if cannot_fit(problem):
         return Solution(status=Status.INFEASIBLE)
-    now = time.monotonic()
+    now = clock.monotonic()
     until = now + parameters.share(SCHEDULE.first_fit_share) * max(0.0, deadline - now)
     known = [problem.project(hint) for hint in hints]
     start = first_placement(problem, known, until, forced_bytes(problem))
-    is_cut = time.monotonic() >= until
+    is_cut = clock.monotonic() >= until
     if start is not None:
         value = problem.value(start)
         if value <= forced_bytes(problem) or _is_fixed(problem):
@@ -92,11 +93,13 @@ def _search(
     deadline: float,
 ) -> Solution:
     """The search from ``start`` and ``hints``; whatever happens to it, ``start`` is not lost."""
-    left = deadline - time.monotonic()
+    left = deadline - clock.monotonic()
     found = Solution(status=Status.UNKNOWN, is_cut=True)
     if left >= SCHEDULE.least_child_seconds:
         starts = [*([] if start is None else [start]), *hints]
-        found = search_in_child(_SEARCH, problem, starts, parameters, left)
+        is_small = problem.unit_count <= SCHEDULE.least_searched_units
+        search = _SEARCH_OF_FEW if is_small else _SEARCH
+        found = search_in_child(search, problem, starts, parameters, left)
     candidates = [device_of for device_of in (start, found.device_of) if device_of is not None]
     if not candidates:
         status = Status.INFEASIBLE if found.status is Status.INFEASIBLE else Status.UNKNOWN

@@ -70,6 +70,10 @@ def search_transfer(
     run_cp_sat(model, best, effort, expand)
 
 
+search_few_units = search_transfer
+"""The same under another name: no heuristic search, so there is no machine code to wait for."""
+
+
 def _best_known(problem: UnitProblem, hints: Hints, best: BestSoFar) -> Sequence[int] | None:
     """The best placement found so far, else the best hint that keeps all limits."""
     if best.answer.device_of is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -13,6 +12,7 @@ from placer.problem.placement_problem import PIN, TOGETHER, PlacementProblem, Re
 from placer.rendering.text.conflict_text import conflict_sentences, conflict_text
 from placer.solving.conflicts import conflict as conflict_module
 from placer.solving.conflicts.conflict import conflict_seconds, explain_conflict
+from placer.solving.process import clock
 from placer.solving.solution import SolverParameters, Status
 from placer.solving.solver import solve
 
@@ -168,7 +168,7 @@ def test_spilling_is_proposed_where_it_helps() -> None:
 @pytest.mark.parametrize(("left", "seconds"), [(100.0, 10.0), (4.0, 4.0), (-5.0, 1.0)])
 def test_a_conflict_is_searched_in_what_is_left_of_the_time(left: float, seconds: float) -> None:
     """Ten seconds at most, one at least."""
-    assert conflict_seconds(time.monotonic() + left) == pytest.approx(seconds, abs=0.1)
+    assert conflict_seconds(clock.monotonic() + left) == pytest.approx(seconds, abs=0.1)
 
 
 def test_names_are_shown_and_not_obeyed() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from placer.problem.placement_problem import DEVICE_STRING, PIN, TOGETHER, Place
 from placer.solving.conflicts.conflict import find_conflict
 from placer.solving.conflicts.elements import CAP, GROUP, SPILL, Elements
 from placer.solving.conflicts.packing import Packing, fits
+from placer.solving.process import clock
 
 Names = frozenset[tuple[str, int]]
 
@@ -125,7 +125,7 @@ def test_the_conflicts_of_a_thousand_problems_are_irreducible() -> None:
         plain = random_problem(seed, most_ops=5, spill="auto" if seed % 3 == 0 else "never")
         problem = with_requests(plain, seed)
         elements = Elements(problem)
-        found = find_conflict(elements, time.monotonic() + 30.0)
+        found = find_conflict(elements, clock.monotonic() + 30.0)
         if found is None:
             assert best_by_enumeration(problem) is not None, seed
             continue
@@ -158,8 +158,8 @@ def name_of(elements: Elements, number: int) -> tuple[str, int]:
 def test_what_is_not_decided_in_time_counts_as_needed() -> None:
     """With no time at all nobody knows of a conflict; with some, both caps are one."""
     elements = Elements(problem_of(resident=[3, 3, 3], tensors=[], capacity=[4, 4]))
-    assert find_conflict(elements, time.monotonic() - 1.0) is None
-    numbers, is_irreducible = find_conflict(elements, time.monotonic() + 30.0) or ([], False)
+    assert find_conflict(elements, clock.monotonic() - 1.0) is None
+    numbers, is_irreducible = find_conflict(elements, clock.monotonic() + 30.0) or ([], False)
     assert [elements.all[number].kind for number in numbers] == [CAP, CAP]
     assert is_irreducible
 

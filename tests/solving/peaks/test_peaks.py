@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -28,6 +27,7 @@ from placer.solving.peaks.moments import at_moments, to_held
 from placer.solving.peaks.problem import PeakProblem, regroup, to_peak_problem
 from placer.solving.peaks.search import PeakSearch
 from placer.solving.peaks.solver import solve_along_orders
+from placer.solving.process import clock
 from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.search.unit_arrays import transfer_arrays
 from placer.solving.solution import SolverParameters, Status
@@ -282,7 +282,7 @@ def test_caps_are_lowered_where_the_prediction_is_higher() -> None:
         peaks.possible_lifetimes(),
         find_overruns,
         parameters,
-        time.monotonic() + 10.0,
+        clock.monotonic() + 10.0,
         None,
     )
     assert solution is not None

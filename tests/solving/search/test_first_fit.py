@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import random
-import time
 
 from small_problems import best_by_enumeration, problem_of, random_problem
 
+from placer.solving.process import clock
 from placer.solving.reduction.contraction import contract
 from placer.solving.reduction.unit_problem import UnitProblem, reduce_to_units
 from placer.solving.search.first_fit import adjacency_order, first_placement
 
 
 def placed(problem: UnitProblem, *hints: list[int]) -> tuple[int, ...] | None:
-    return first_placement(problem, hints, time.monotonic() + 60.0)
+    return first_placement(problem, hints, clock.monotonic() + 60.0)
 
 
 def test_first_placements_keep_all_limits() -> None:
