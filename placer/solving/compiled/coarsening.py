@@ -104,7 +104,7 @@ def _join_isolated(arrays: Arrays, size: Floats, most: float, apart: Ints, root:
             continue
         kind = -1
         for index in range(len(last)):
-            if apart[last[index]] == apart[unit] and _same_devices(units, last[index], unit):
+            if apart[last[index]] == apart[unit] and _same_devices(units, int(last[index]), unit):
                 kind = index
         if kind < 0:
             last.append(np.int64(unit))

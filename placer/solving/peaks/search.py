@@ -204,7 +204,9 @@ class PeakSearch(MultilevelSearch[Watched]):
         """The best of a few placements by segments, improved, hotter from time to time, until it is
         under the caps at all times."""
         levels = self.levels(None, None)
-        drawn = [self._segments(levels[0], position) for position in self._orders(levels)]
+        given = self.problem.positions[self.draws - 1 : self.draws]
+        orders = given or self._orders(levels)  # the given ones first, each by itself
+        drawn = [self._segments(levels[0], position) for position in orders]
         found = min(drawn, key=lambda each: each.value)
         free = self.finest.free()
         for _ in range(_SCHEDULE.most_repairs):

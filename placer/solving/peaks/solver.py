@@ -14,6 +14,7 @@ from placer.solving.objectives.refining import spilled_ops
 from placer.solving.peaks.problem import to_peak_problem
 from placer.solving.process.child_search import search_in_child
 from placer.solving.reduction.unit_problem import SpillRules, reduce_to_units
+from placer.solving.search.depth import find_depths
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
 
@@ -77,12 +78,13 @@ def solve_along_orders(
     if host_bytes is not None:
         capacity[problem.host] = min(capacity[problem.host], host_bytes)
     known = [] if hint is None else [units.project(hint)]
+    positions = find_depths(problem, units).orders()
     share, overhead, is_cut = parameters.share(_SCHEDULE.first_share), 0.0, False
     for _ in range(_SCHEDULE.most_tries):
         seconds = share * (deadline - time.monotonic()) - overhead
         if seconds <= 0.0:
             return None
-        peaks = to_peak_problem(problem, units, lifetimes, capacity, least_bytes)
+        peaks = to_peak_problem(problem, units, lifetimes, capacity, least_bytes, positions)
         found = search_in_child(_SEARCH, peaks, known, parameters, seconds)
         is_cut = is_cut or found.is_cut
         if found.device_of is None:
