@@ -15,6 +15,7 @@ from placer.solving.objectives.step_time.problem import StepProblem
 from placer.solving.objectives.throughput.problem import to_loads
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
+from placer.solving.tidying import tidy
 from placer.solving.transfer.spilling import may_spill, solve_with_spilling, solve_within
 
 Hint = Sequence[int] | None
@@ -149,7 +150,7 @@ def _solution(problem: PlacementProblem, result: Solution) -> Solution:
         # a given allowance is no element of a conflict
         is_told = result.status is Status.INFEASIBLE and problem.spill_allowance_bytes is None
         return replace(result, unsolvable=problem if is_told else None)
-    device_of = settle_signals(problem, result.device_of)
+    device_of = settle_signals(problem, tidy(problem, result.device_of))
     scored = score(problem, device_of)
     if scored.violations:
         raise AssertionError(f"the solver broke a constraint: {scored.violations[0]}")

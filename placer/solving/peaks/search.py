@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placer.prediction.orders.execution_orders import highest_peak
-from placer.solving.compiled.arrays import Arrays, Floats, Ints
+from placer.solving.compiled.arrays import Arrays, Flags, Floats, Ints
 from placer.solving.compiled.cuts_of_orders import clique_weights, cut
 from placer.solving.compiled.gain_table import transfer_of
 from placer.solving.compiled.held_annealing import anneal_held
@@ -112,19 +112,26 @@ class PeakSearch(MultilevelSearch[Watched]):
         """The bytes by which every device peaks above its cap; the fullest times of this placement
         become moments."""
         orders, length = self.problem.orders, self.problem.length
-        devices = len(self.capacity)
-        in_use = hold(self.held, device_of, devices, orders * length)
-        along = in_use.reshape(devices, orders, length)
-        peaks = along.max(axis=2)
-        resident = np.bincount(device_of, self.problem.resident, minlength=devices)
-        highest = np.array([highest_peak(*each) for each in zip(peaks, resident, strict=True)])
+        along, highest, is_held = self.hold(device_of)
         stretches = np.array_split(np.arange(length), min(_SCHEDULE.stretches, length))
         fullest = [part[0] + along[:, :, part].argmax(axis=2) for part in stretches]
         times = np.stack(fullest, axis=2) + (np.arange(orders) * length)[None, :, None]
         with self.lock:
-            self.times.update(np.unique(times[highest > resident]).tolist())
-            self.beyond = highest - peaks.max(axis=1)
+            self.times.update(np.unique(times[is_held]).tolist())
+            self.beyond = highest - along.max(axis=(1, 2))
         return highest - self.capacity
+
+    def hold(self, device_of: Ints) -> tuple[Floats, Floats, Flags]:
+        """The bytes on every device along every order, its highest peak, and whether it holds
+        anything but what is there all the time."""
+        orders, length = self.problem.orders, self.problem.length
+        devices = len(self.capacity)
+        along = hold(self.held, device_of, devices, orders * length)
+        along = along.reshape(devices, orders, length)
+        resident = np.bincount(device_of, self.problem.resident, minlength=devices)
+        peaks = zip(along.max(axis=2), resident, strict=True)
+        highest = np.array([highest_peak(*each) for each in peaks])
+        return along, highest, highest > resident
 
     def judge(self, level: Level[Watched], device_of: Ints) -> Found:
         """The placement with its transfer, or how much it is above the caps."""
@@ -133,6 +140,12 @@ class PeakSearch(MultilevelSearch[Watched]):
             return Found(float(transfer_of(level.arrays, device_of)), device_of)
         share = (np.maximum(0.0, above) / np.maximum(1.0, self.capacity)).sum()
         return Found(self.most * (1.0 + float(share)), device_of)
+
+    def tie_rank(self, device_of: Ints) -> tuple[int, float]:
+        """Few devices, and none of them full (to a percent, so that ties are not the search)."""
+        _, highest, _ = self.hold(device_of)
+        share = float((highest / np.maximum(1.0, self.capacity)).max())
+        return len(np.unique(device_of)), round(share, 2)
 
     def step(self, deadline: float) -> None:
         """A placement from nothing, always at first, or a cycle."""
