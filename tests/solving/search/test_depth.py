@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -13,12 +14,14 @@ from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES, DoesNotFitError
 from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.search.depth import find_depths, forward_levels
+from placer.solving.solution import SolverParameters
+from placer.solving.solver import solve
 
 LAYERS = 12
 ACTIVATION, SAVED, WEIGHT = 10, 30, 100
 
 
-def hairpin(capacity: list[int], *, named: bool = True) -> PlacementProblem:
+def hairpin(capacity: list[int], *, named: bool = True, layers: int = LAYERS) -> PlacementProblem:
     """A training step: weight w, forward op f and backward op b of every layer.
 
     x -> f0 -> f1 -> ... -> f11
@@ -26,21 +29,21 @@ def hairpin(capacity: list[int], *, named: bool = True) -> PlacementProblem:
     .. <-b0 <- b1 <- ... <- b11     w is read by f and b
     """
     tensors, names = [], []
-    for layer in range(LAYERS):
+    for layer in range(layers):
         w, f, b = 3 * layer, 3 * layer + 1, 3 * layer + 2
         names += [f"layer_{layer}/w", f"layer_{layer}/MatMul", f"g/layer_{layer}/MatMul"]
         tensors += [(w, [f, b], WEIGHT), (f, [b], SAVED)]
-        if layer + 1 < LAYERS:
+        if layer + 1 < layers:
             tensors += [(f, [f + 3], ACTIVATION), (b + 3, [b], ACTIVATION)]
         else:
             tensors.append((f, [b], ACTIVATION))
-    start = 3 * LAYERS  # what is fed
+    start = 3 * layers  # what is fed
     tensors.append((start, [1], ACTIVATION))
     problem = problem_of(
-        resident=[WEIGHT, 0, 0] * LAYERS + [0],
+        resident=[WEIGHT, 0, 0] * layers + [0],
         tensors=tensors,
         capacity=[*capacity, 0],
-        allowed=[list(range(len(capacity)))] * (3 * LAYERS + 1),
+        allowed=[list(range(len(capacity)))] * (3 * layers + 1),
     )
     return replace(problem, op_names=(*names, "x")) if named else problem
 
@@ -84,6 +87,26 @@ def test_layers_are_dealt_out_on_as_few_devices_as_hold_them(
     assert score(problem, device_of).transfer_bytes == (stages - 1) * 2 * ACTIVATION
     sizes = np.bincount([device_of[3 * layer] for layer in range(LAYERS)])
     assert sorted(sizes[sizes > 0]) == [LAYERS // stages] * stages
+
+
+def test_the_search_begins_at_layers() -> None:
+    """On a step whose ops are numbered in any order, with no time to search."""
+    ordered = hairpin([16 * WEIGHT] * 4, layers=60)
+    number = list(range(len(ordered.op_names)))
+    random.Random(0).shuffle(number)
+    new = {old: index for index, old in enumerate(number)}
+    shuffled = problem_of(
+        resident=[ordered.resident_bytes[old] for old in number],
+        tensors=[
+            (new[each.producer], [new[op] for op in each.consumers], each.bytes)
+            for each in ordered.tensors
+        ],
+        capacity=list(ordered.capacity_bytes),
+        allowed=[list(range(4))] * len(number),
+    )
+    found = solve(shuffled, SolverParameters(time_limit_seconds=0.0))
+    assert found.value == score(shuffled, BASELINES["layers"](shuffled)).transfer_bytes
+    assert found.value == 3 * 2 * ACTIVATION
 
 
 def test_layers_say_that_they_do_not_fit() -> None:
