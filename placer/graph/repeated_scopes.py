@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -39,14 +40,18 @@ def numbered_scopes(name: str) -> list[str]:
 
 
 def find_blocks(
-    names: Sequence[str], sizes: Mapping[int, float], depth: Sequence[float], most_size: float
+    names: Sequence[str],
+    sizes: Mapping[int, float],
+    depth: Sequence[float],
+    most_size: float = math.inf,
+    widest: float = math.inf,
 ) -> list[str]:
-    """The block of every op: its outermost repeated scope that is a step along the depth of the
-    model, ``""`` if it has none.
+    """The block of every op: its outermost repeated scope, ``""`` if it has none.
 
     ``sizes`` are what the ops to go by weigh, by op number; ``depth`` is where an op stands, from 0
-    to 1.  A scope whose ops are spread over the depth (``tower_1``, ``head_3``) is no block, and
-    one of more than ``most_size`` is divided into those within it, if there are any.
+    to 1.  A scope whose ops are spread over the depth (``tower_1``, ``head_3``) by more than
+    ``widest``, as a standard deviation, is no block, and one of more than ``most_size`` is divided
+    into those within it, if there are any.
     """
     scopes = [numbered_scopes(name) for name in names]
     spans = _spans(scopes, sizes, depth)
@@ -61,16 +66,12 @@ def find_blocks(
             if scope not in spans or kinds[_NUMBER.sub("#", scope)] < _FEWEST:
                 continue
             size, spread = spans[scope]
-            if spread <= _WIDEST:
+            if spread <= widest:
                 block = scope
                 if size <= most_size:
                     break
         blocks.append(block)
     return blocks
-
-
-_WIDEST = 0.1
-"""Standard deviation of depth within one block: even by itself a third of a model is no step."""
 
 
 def _spans(

@@ -161,7 +161,7 @@ def _solution(problem: PlacementProblem, result: Solution) -> Solution:
         # a given allowance is no element of a conflict
         is_told = result.status is Status.INFEASIBLE and problem.spill_allowance_bytes is None
         return replace(result, unsolvable=problem if is_told else None)
-    device_of = settle_signals(problem, tidy(problem, result.device_of))
+    device_of = tidy(problem, settle_signals(problem, result.device_of))
     scored = score(problem, device_of)
     if scored.violations:
         raise AssertionError(f"the solver broke a constraint: {scored.violations[0]}")

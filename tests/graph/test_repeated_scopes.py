@@ -29,7 +29,7 @@ def test_scopes_side_by_side_are_no_blocks() -> None:
     """Heads that all are as deep as the model are no steps along it; the layers in them are."""
     names = [f"head_{head}/layer_{layer}/MatMul" for head in range(3) for layer in range(6)]
     depth = [layer / 5 for _ in range(3) for layer in range(6)]
-    blocks = find_blocks(names, dict.fromkeys(range(18), 1.0), depth, 100.0)
+    blocks = find_blocks(names, dict.fromkeys(range(18), 1.0), depth, widest=0.1)
     assert sorted(set(blocks)) == sorted({name.rpartition("/")[0] for name in names})
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from placer.prediction.scoring import transfer_bytes
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines.tasks import DoesNotFitError, Room, accelerators
 from placer.solving.compiled.arrays import Floats, Ints
@@ -22,7 +23,8 @@ def layers(problem: PlacementProblem) -> tuple[int, ...]:
     and backward ops of a layer together: on as few accelerators as hold them, the fullest of these
     as little full as can be, cut where the least bytes cross.
 
-    Stages are of whole blocks if there are blocks and they fit, else of single groups.
+    Stages are of whole blocks if there are blocks and they fit, else of single groups; of two ways
+    to divide a model into blocks, the one that sends less.
     """
     room = Room(problem)
     devices = accelerators(problem)
@@ -31,31 +33,31 @@ def layers(problem: PlacementProblem) -> tuple[int, ...]:
     for op, unit in enumerate(room.units.unit_of):
         if unit not in chosen:
             room.put(op, room.choices(op)[0])
-    for root_of, position in _orders(problem, room, free):
-        staged = _in_stages(room, free, root_of, position, devices)
-        if staged is not None:
-            for op, unit in enumerate(room.units.unit_of):
-                if unit in chosen:
-                    room.put(op, staged[unit])
-            return room.placement()
+    depths = find_depths(problem, room.units)
+    alone = np.arange(room.units.unit_count)
+    whole = [(_roots(block, free), block.astype(np.float64)) for block in depths.blocks]
+    for orders in (whole, [(alone, position) for position in depths.orders()]):
+        found = [_in_stages(room, free, *order, devices) for order in orders]
+        staged = [each for each in found if each is not None]
+        if staged:
+            placements = [_with_stages(room, each) for each in staged]
+            return min(placements, key=lambda device_of: transfer_bytes(problem, device_of))
     raise DoesNotFitError("no stages along the depth of the model fit")
 
 
-def _orders(
-    problem: PlacementProblem, room: Room, free: Sequence[int]
-) -> Iterator[tuple[Ints, Floats]]:
-    """What is dealt out as one, as the unit that stands for each, and where the units are: first
-    whole blocks, then single units."""
-    depths = find_depths(problem, room.units)
-    alone = np.arange(room.units.unit_count)
-    if depths.block is not None:
-        first: dict[int, int] = {}
-        root_of = alone.copy()
-        for unit in free:
-            root_of[unit] = first.setdefault(int(depths.block[unit]), unit)
-        yield root_of, depths.block.astype(np.float64)
-    for position in depths.orders():
-        yield alone, position
+def _roots(block: Ints, free: Sequence[int]) -> Ints:
+    """The unit that stands for each, the first of its block for one of ``free``."""
+    first: dict[int, int] = {}
+    root_of = np.arange(len(block))
+    for unit in free:
+        root_of[unit] = first.setdefault(int(block[unit]), unit)
+    return root_of
+
+
+def _with_stages(room: Room, staged: Mapping[int, int]) -> tuple[int, ...]:
+    """One device number per op; units without a stage are where they were put."""
+    devices = (staged.get(unit, room.device_of[unit]) for unit in room.units.unit_of)
+    return tuple(device for device in devices if device is not None)
 
 
 def _in_stages(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -101,6 +102,7 @@ class PeakSearch(MultilevelSearch[Watched]):
         self.capacity = np.array(problem.capacity, np.float64)
         self.times: set[int] = set()
         self.draws = 0
+        self.waiting = deque(problem.positions)
         self.beyond = np.zeros(len(self.capacity))
         arrays = transfer_arrays(problem.units)
         self.most = float(arrays.nets.bytes.sum() + 1.0) * len(self.capacity)
@@ -148,12 +150,22 @@ class PeakSearch(MultilevelSearch[Watched]):
         return len(np.unique(device_of)), round(share, 2)
 
     def step(self, deadline: float) -> None:
-        """A placement from nothing, always at first, or a cycle."""
+        """A placement from nothing, always at first, or a cycle; before the first, one along each
+        of the given positions."""
+        while time.time() < deadline and (position := self._next_given()) is not None:
+            level = Level(self.arrays, self.data_of(None))
+            drawn = self._segments(level, position)
+            self.keep_mended(drawn, self.fresh_temperature, deadline)
         if self.draws < _SCHEDULE.first_draws or self.random.random() < _SCHEDULE.fresh_share:
             self.draws += 1
             self.draw(self.fresh_temperature, deadline)
         else:
             self.vary(deadline)
+
+    def _next_given(self) -> Floats | None:
+        """A position that was given, each to one worker; ``None`` when all are drawn."""
+        with self.lock:
+            return self.waiting.popleft() if self.waiting else None
 
     def data_of(self, parent: Found | None) -> Watched:
         """What the units hold at the moments known by now, those of the parent among them."""
@@ -214,13 +226,14 @@ class PeakSearch(MultilevelSearch[Watched]):
         return np.asarray(self.problem.resident + held + 1.0, np.float64)
 
     def draw(self, temperature: float, deadline: float) -> None:
-        """The best of a few placements by segments, improved, hotter from time to time, until it is
-        under the caps at all times."""
+        """A placement from the best of a few by segments."""
         levels = self.levels(None, None)
-        given = self.problem.positions[self.draws - 1 : self.draws]
-        orders = given or self._orders(levels)  # the given ones first, each by itself
-        drawn = [self._segments(levels[0], position) for position in orders]
-        found = min(drawn, key=lambda each: each.value)
+        drawn = [self._segments(levels[0], position) for position in self._orders(levels)]
+        self.keep_mended(min(drawn, key=lambda each: each.value), temperature, deadline)
+
+    def keep_mended(self, found: Found, temperature: float, deadline: float) -> None:
+        """Takes a placement once improved, hotter from time to time, until it is under the caps at
+        all times."""
         free = self.finest.free()
         for _ in range(_SCHEDULE.most_repairs):
             if time.time() > deadline or not len(free):

@@ -123,7 +123,7 @@ def _tidied(
     found = settle_signals(problem, device_of)
     reserved = problem
     for _ in range(_SCHEDULE.most_tidied):
-        tidied = settle_signals(problem, tidy(reserved, device_of))
+        tidied = tidy(reserved, found)
         if tidied == found:
             break
         overruns = find_overruns(tidied)

@@ -2,7 +2,7 @@
 
 A training step is a hairpin: activations go forward layer by layer, gradients come back the same
 way, and what the backward ops of a layer read (its weights, its saved activations) is where its
-forward ops are.  The turn is where most is saved for later.
+forward ops are.  The turn is where most tensors are saved for later.
 
     forward    0 -> 1 -> 2 -> 3        depth of a forward op: the ops between it and the input
                |    |    |    |
@@ -25,7 +25,7 @@ from placer.solving.compiled.arrays import Flags, Floats, Ints
 from placer.solving.reduction.unit_problem import UnitProblem
 
 _SAVED_SHARE = 0.1
-"""Of all bytes written, kept across the turn of a hairpin: a chain keeps next to none."""
+"""Of all tensors written, kept across the turn of a hairpin: a chain keeps next to none."""
 
 _STEPS = 512
 """Of the depth: what is tied to forward ops within one counts as tied to the same."""
@@ -33,24 +33,28 @@ _STEPS = 512
 _FINEST = 32
 """Blocks of more than a part in so many of all bytes are divided further."""
 
+_WIDEST = 0.1
+"""Standard deviation of depth within a block of the second division: even by itself a third of a
+model is no step along it.  In the first anything goes: layers of an unrolled recurrent network go
+on side by side."""
+
 _MOST_PINS = 32
 """Tensors with more ends say little about who belongs together, and take long to go through."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Depths:
-    """``position[unit]`` along the depth, from 0 to 1, from the tensors alone; ``block[unit]`` are
-    numbers along the depth of blocks that names tell, or ``None`` if they tell none."""
+    """``position[unit]`` along the depth, from 0 to 1, from the tensors alone; ``blocks`` are ways
+    to divide the units that names tell, if they tell any: numbers along the depth by unit."""
 
     position: Floats
-    block: Ints | None
+    blocks: tuple[Ints, ...]
 
     def orders(self) -> list[Floats]:
         """Positions to cut into stages: by blocks and within each by tensors, and by tensors
         alone."""
-        if self.block is None:
-            return [self.position]
-        return [self.block + 0.999 * self.position, self.position]
+        within = 0.999 * self.position
+        return [*(block + within for block in self.blocks), self.position]
 
 
 def find_depths(problem: PlacementProblem, units: UnitProblem) -> Depths:
@@ -64,10 +68,14 @@ def find_depths(problem: PlacementProblem, units: UnitProblem) -> Depths:
         weight[tensor.producer] += tensor.bytes
     sizes = {int(op): float(weight[op]) for op in np.flatnonzero(is_forward)}
     places = position[unit_of].tolist()
-    blocks = find_blocks(problem.op_names, sizes, places, weight.sum() / _FINEST)
-    return Depths(
-        position=position, block=_number_blocks(blocks, is_forward, unit_of, position, units)
-    )
+    most_size = float(weight.sum()) / _FINEST
+    found: list[Ints] = []
+    for limits in ({}, {"most_size": most_size, "widest": _WIDEST}):
+        named = find_blocks(problem.op_names, sizes, places, **limits)
+        block = _number_blocks(named, is_forward, unit_of, position, units)
+        if block is not None and not any(np.array_equal(block, other) for other in found):
+            found.append(block)
+    return Depths(position=position, blocks=tuple(found))
 
 
 def forward_levels(problem: PlacementProblem) -> tuple[Ints, int]:
@@ -103,18 +111,22 @@ def forward_levels(problem: PlacementProblem) -> tuple[Ints, int]:
 
 
 def _turn(messages: Sequence[Message], level: Sequence[int]) -> tuple[int, bool]:
-    """The level after which most bytes are kept that were written by then, if they are many; else
-    the last level, and that there is no turn."""
+    """The level after which most tensors are kept that were written by then, if they are many; else
+    the last level, and that there is no turn.
+
+    Not bytes: the gradients of shared weights, kept until all are there, would outweigh them.
+    """
     last = max(level, default=0)
     kept, handed_on, written = np.zeros(last + 2), np.zeros(last + 2), 0
     for message in messages:
         source = level[message.producer]
         if source:  # weights are there all the time
             until = max((level[reader] for reader in message.consumers), default=source)
+            size = int(message.bytes > 0)
             across = kept if until > source + 1 else handed_on
-            across[source] += message.bytes
-            across[until] -= message.bytes
-            written += message.bytes
+            across[source] += size
+            across[until] -= size
+            written += size
     turn = int(np.cumsum(kept + handed_on).argmax())
     is_hairpin = np.cumsum(kept).max() > _SAVED_SHARE * written
     return (turn, True) if is_hairpin else (last, False)

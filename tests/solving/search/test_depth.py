@@ -53,7 +53,7 @@ def test_backward_ops_are_where_their_forward_ops_are(named: bool) -> None:
     """Along the depth the three ops of a layer come together, layers in their order."""
     problem = hairpin([1000, 1000], named=named)
     depths = find_depths(problem, reduce_to_units(problem))
-    assert (depths.block is not None) == named
+    assert bool(depths.blocks) == named
     for position in depths.orders():
         by_layer = np.array(position[: 3 * LAYERS]).reshape(LAYERS, 3)
         assert (by_layer[1:].min(axis=1) > by_layer[:-1].max(axis=1)).all()
@@ -112,3 +112,29 @@ def test_the_search_begins_at_layers() -> None:
 def test_layers_say_that_they_do_not_fit() -> None:
     with pytest.raises(DoesNotFitError):
         BASELINES["layers"](hairpin([2 * WEIGHT] * 4))
+
+
+def test_layers_that_go_on_side_by_side_are_dealt_out_too() -> None:
+    """An unrolled recurrent network: layer i runs its step j at depth i + j, and has a weight that
+    all its steps read.  Cut between layers each step sends one activation; cut between steps the
+    weights would go along."""
+    steps, layers, weight = 20, 4, 200
+    names = [f"layer_{i}/kernel" for i in range(layers)]
+    names += [f"layer_{i}/step_{j}/MatMul" for i in range(layers) for j in range(steps)]
+    number = {name: index for index, name in enumerate(names)}
+    tensors = []
+    for i in range(layers):
+        cells = [number[f"layer_{i}/step_{j}/MatMul"] for j in range(steps)]
+        tensors.append((i, cells, weight))
+        for j, cell in enumerate(cells):
+            after = [cells[j + 1]] if j + 1 < steps else []
+            above = [cell + steps] if i + 1 < layers else []
+            tensors += [(cell, [*after, *above], 1)] if after or above else []
+    problem = problem_of(
+        resident=[weight] * layers + [0] * (layers * steps),
+        tensors=tensors,
+        capacity=[2 * weight, 2 * weight, 0],
+        allowed=[[0, 1]] * len(names),
+    )
+    device_of = BASELINES["layers"](replace(problem, op_names=tuple(names)))
+    assert score(problem, device_of).transfer_bytes == steps
