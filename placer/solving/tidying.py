@@ -159,19 +159,23 @@ class _Tidying:
         movable = [piece for device in devices for piece in pieces[device]]
         for piece in sorted(movable, key=lambda piece: float(self.weight(piece).sum())):
             choices = [] if touched.intersection(piece) else self.targets(piece, devices)
-            if choices and self.is_better(piece, choices[0][0]):
+            if choices and self.is_better(piece, choices[0][0], devices):
                 self.move(piece, choices[0][1])
                 near = [m for unit in piece for m in self.messages_of[unit]]
                 touched.update(u for m in near for u in (m.producer, *m.consumers))
                 moved = True
         return moved
 
-    def is_better(self, piece: Sequence[int], rank: Rank) -> bool:
-        """Whether less is sent once a piece has moved, or as much and the fullest device is less
-        full."""
-        here = self.share(self.device_of[piece[0]], 0.0)
-        is_fullest = here >= max(self.share(device, 0.0) for device in self.devices())
-        return rank[:2] < (0, 0) or (is_fullest and rank[2] < _LOWER * here)
+    def is_better(self, piece: Sequence[int], rank: Rank, devices: Sequence[int]) -> bool:
+        """Whether less is sent once a piece has moved, or as much and the highest share of a cap is
+        lower."""
+        if rank[:2] < (0, 0):
+            return True
+        source = self.device_of[piece[0]]
+        here = self.share(source, 0.0)
+        highest_then = max(rank[2], self.share(source, -self.weight(piece)))
+        is_fullest = here >= max(self.share(device, 0.0) for device in devices)
+        return is_fullest and highest_then < _LOWER * here
 
 
 def _joined(message: Message, unit_of: Sequence[int]) -> Message:
