@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from placer.errors import UsageError
@@ -15,6 +16,8 @@ from placer.solving.objectives.throughput.problem import to_loads
 from placer.solving.process import clock
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
+from placer.solving.tidying import tidy
+from placer.solving.transfer.schedule import SCHEDULE
 from placer.solving.transfer.spilling import may_spill, solve_with_spilling, solve_within
 
 Hint = Sequence[int] | None
@@ -111,7 +114,7 @@ def _least_transfer(
     process :mod:`placer.solving.transfer.transfer_process`); without a given allowance the host
     takes what does not fit only if there is no placement without."""
     deadline = clock.monotonic() + parameters.time_limit_seconds
-    hints = [] if hint is None else [hint]
+    hints = _layers(problem) if hint is None else [hint]
     given = problem.spill_allowance_bytes
     allowance = problem.asked_spill_bytes() if given is None else given
     can_spill = given is None and may_spill(problem)
@@ -124,6 +127,15 @@ def _least_transfer(
     elif can_spill and result.is_cut and result.status is Status.FEASIBLE:
         result = _continue(problem, allowance, parameters, deadline, result)
     return _solution(problem, result)
+
+
+def _layers(problem: PlacementProblem) -> list[Sequence[int]]:
+    """Where nothing is known to begin at and the problem is large: whole layers dealt out."""
+    if len(problem.op_names) <= SCHEDULE.least_searched_units:
+        return []
+    with suppress(DoesNotFitError):
+        return [BASELINES["layers"](problem)]
+    return []
 
 
 def _continue(
@@ -149,7 +161,7 @@ def _solution(problem: PlacementProblem, result: Solution) -> Solution:
         # a given allowance is no element of a conflict
         is_told = result.status is Status.INFEASIBLE and problem.spill_allowance_bytes is None
         return replace(result, unsolvable=problem if is_told else None)
-    device_of = settle_signals(problem, result.device_of)
+    device_of = tidy(problem, settle_signals(problem, result.device_of))
     scored = score(problem, device_of)
     if scored.violations:
         raise AssertionError(f"the solver broke a constraint: {scored.violations[0]}")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from placer.problem.placement_problem import PlacementProblem
+from placer.solving.baselines.layers import layers
 from placer.solving.baselines.list_scheduling import heft, m_etf, m_sct
 from placer.solving.baselines.sequential import (
     balanced,
@@ -32,6 +33,7 @@ BASELINES: Mapping[str, Callable[[PlacementProblem], tuple[int, ...]]] = Mapping
         "m-sct": m_sct,
         "heft": heft,
         "contiguous": contiguous,
+        "layers": layers,
         "round-robin-variables": round_robin_variables,
     }
 )

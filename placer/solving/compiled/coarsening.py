@@ -30,6 +30,7 @@ def coarser_levels(
     """
     while len(size) > fewest:
         root = _cluster(arrays, size, most, max(fewest, len(size) // 2), next_seed(), apart)
+        _join_isolated(arrays, size, most, apart, root)
         new_of = np.unique(root, return_inverse=True)[1].astype(np.int64)
         if new_of.max() + 1 > _LEAST_SHRINK * len(size):
             return
@@ -86,6 +87,47 @@ def _cluster(arrays: Arrays, size: Floats, most: float, least: int, seed: int, a
                 used[row, best] += used[row, unit]
             left -= 1
     return root
+
+
+@compiled_part
+def _join_isolated(arrays: Arrays, size: Floats, most: float, apart: Ints, root: Ints) -> None:
+    """Units that nothing small ties to another become clusters of their own kind, up to ``most``;
+    hundreds of them would otherwise end the levels long before what is tied is coarse."""
+    units = arrays.units
+    last = [np.int64(0) for _ in range(0)]  # the newest cluster of every kind
+    total = np.zeros(size.shape[0])
+    used = units.weights.copy()
+    limits = np.zeros(used.shape[0])
+    for row in range(limits.shape[0]):
+        limits[row] = arrays.devices.capacity[row].max()
+    for unit in range(size.shape[0]):
+        if _is_tied(arrays, unit):
+            continue
+        kind = -1
+        for index in range(len(last)):
+            if apart[last[index]] == apart[unit] and _same_devices(units, int(last[index]), unit):
+                kind = index
+        if kind < 0:
+            last.append(np.int64(unit))
+        else:
+            fits = total[last[kind]] + size[unit] <= most
+            for row in range(limits.shape[0]):
+                fits = fits and used[row, last[kind]] + used[row, unit] <= limits[row]
+            if fits:
+                root[unit] = last[kind]
+                used[:, last[kind]] += used[:, unit]
+            else:
+                last[kind] = np.int64(unit)
+        total[root[unit]] += size[unit]
+
+
+@compiled_part
+def _is_tied(arrays: Arrays, unit: int) -> bool:
+    """Whether the unit shares a net with few others."""
+    for place in range(degree(arrays.units, unit)):
+        if is_small(arrays.nets, net_at(arrays.units, unit, place)):
+            return True
+    return False
 
 
 @compiled_part

@@ -34,7 +34,9 @@ class Buffers(NamedTuple):
 class PeakProblem:
     """Units with the buffers that they hold along ``orders`` orders of ``length`` ops each;
     ``resident`` are the bytes of every unit that are there all the time, ``capacity`` what every
-    device may peak at; no placement transfers less than ``least_bytes``."""
+    device may peak at; no placement transfers less than ``least_bytes``.  ``positions`` put the
+    units in orders that are worth cutting into segments.
+    """
 
     units: UnitProblem
     buffers: Buffers
@@ -43,6 +45,7 @@ class PeakProblem:
     resident: Floats
     capacity: tuple[int, ...]
     least_bytes: float = 0.0
+    positions: tuple[Floats, ...] = ()
 
     def value(self, device_of_unit: Sequence[int]) -> float:
         """The transfer of a placement in bytes."""
@@ -62,6 +65,7 @@ def to_peak_problem(
     lifetimes: PossibleLifetimes,
     capacity: Sequence[int],
     least_bytes: float = 0.0,
+    positions: Sequence[Floats] = (),
 ) -> PeakProblem:
     """The peak problem of ``units``, which ``problem`` was reduced to."""
     unit_of = np.array(units.unit_of, np.int64)
@@ -87,6 +91,7 @@ def to_peak_problem(
         resident=np.asarray(resident, np.float64),
         capacity=tuple(capacity),
         least_bytes=least_bytes,
+        positions=tuple(positions),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placer.prediction.orders.execution_orders import highest_peak
-from placer.solving.compiled.arrays import Arrays, Floats, Ints
+from placer.solving.compiled.arrays import Arrays, Flags, Floats, Ints
 from placer.solving.compiled.cuts_of_orders import clique_weights, cut
 from placer.solving.compiled.gain_table import transfer_of
 from placer.solving.compiled.held_annealing import anneal_held
@@ -101,6 +102,7 @@ class PeakSearch(MultilevelSearch[Watched]):
         self.capacity = np.array(problem.capacity, np.float64)
         self.times: set[int] = set()
         self.draws = 0
+        self.waiting = deque(problem.positions)
         self.beyond = np.zeros(len(self.capacity))
         arrays = transfer_arrays(problem.units)
         self.most = float(arrays.nets.bytes.sum() + 1.0) * len(self.capacity)
@@ -112,19 +114,26 @@ class PeakSearch(MultilevelSearch[Watched]):
         """The bytes by which every device peaks above its cap; the fullest times of this placement
         become moments."""
         orders, length = self.problem.orders, self.problem.length
-        devices = len(self.capacity)
-        in_use = hold(self.held, device_of, devices, orders * length)
-        along = in_use.reshape(devices, orders, length)
-        peaks = along.max(axis=2)
-        resident = np.bincount(device_of, self.problem.resident, minlength=devices)
-        highest = np.array([highest_peak(*each) for each in zip(peaks, resident, strict=True)])
+        along, highest, is_held = self.hold(device_of)
         stretches = np.array_split(np.arange(length), min(_SCHEDULE.stretches, length))
         fullest = [part[0] + along[:, :, part].argmax(axis=2) for part in stretches]
         times = np.stack(fullest, axis=2) + (np.arange(orders) * length)[None, :, None]
         with self.lock:
-            self.times.update(np.unique(times[highest > resident]).tolist())
-            self.beyond = highest - peaks.max(axis=1)
+            self.times.update(np.unique(times[is_held]).tolist())
+            self.beyond = highest - along.max(axis=(1, 2))
         return highest - self.capacity
+
+    def hold(self, device_of: Ints) -> tuple[Floats, Floats, Flags]:
+        """The bytes on every device along every order, its highest peak, and whether it holds
+        anything but what is there all the time."""
+        orders, length = self.problem.orders, self.problem.length
+        devices = len(self.capacity)
+        along = hold(self.held, device_of, devices, orders * length)
+        along = along.reshape(devices, orders, length)
+        resident = np.bincount(device_of, self.problem.resident, minlength=devices)
+        peaks = zip(along.max(axis=2), resident, strict=True)
+        highest = np.array([highest_peak(*each) for each in peaks])
+        return along, highest, highest > resident
 
     def judge(self, level: Level[Watched], device_of: Ints) -> Found:
         """The placement with its transfer, or how much it is above the caps."""
@@ -134,13 +143,29 @@ class PeakSearch(MultilevelSearch[Watched]):
         share = (np.maximum(0.0, above) / np.maximum(1.0, self.capacity)).sum()
         return Found(self.most * (1.0 + float(share)), device_of)
 
+    def tie_rank(self, device_of: Ints) -> tuple[int, float]:
+        """Few devices, and none of them full (to a percent, so that ties are not the search)."""
+        _, highest, _ = self.hold(device_of)
+        share = float((highest / np.maximum(1.0, self.capacity)).max())
+        return len(np.unique(device_of)), round(share, 2)
+
     def step(self, deadline: float) -> None:
-        """A placement from nothing, always at first, or a cycle."""
+        """A placement from nothing, always at first, or a cycle; before the first, one along each
+        of the given positions."""
+        while time.time() < deadline and (position := self._next_given()) is not None:
+            level = Level(self.arrays, self.data_of(None))
+            drawn = self._segments(level, position)
+            self.keep_mended(drawn, self.fresh_temperature, deadline)
         if self.draws < _SCHEDULE.first_draws or self.random.random() < _SCHEDULE.fresh_share:
             self.draws += 1
             self.draw(self.fresh_temperature, deadline)
         else:
             self.vary(deadline)
+
+    def _next_given(self) -> Floats | None:
+        """A position that was given, each to one worker; ``None`` when all are drawn."""
+        with self.lock:
+            return self.waiting.popleft() if self.waiting else None
 
     def data_of(self, parent: Found | None) -> Watched:
         """What the units hold at the moments known by now, those of the parent among them."""
@@ -201,11 +226,14 @@ class PeakSearch(MultilevelSearch[Watched]):
         return np.asarray(self.problem.resident + held + 1.0, np.float64)
 
     def draw(self, temperature: float, deadline: float) -> None:
-        """The best of a few placements by segments, improved, hotter from time to time, until it is
-        under the caps at all times."""
+        """A placement from the best of a few by segments."""
         levels = self.levels(None, None)
         drawn = [self._segments(levels[0], position) for position in self._orders(levels)]
-        found = min(drawn, key=lambda each: each.value)
+        self.keep_mended(min(drawn, key=lambda each: each.value), temperature, deadline)
+
+    def keep_mended(self, found: Found, temperature: float, deadline: float) -> None:
+        """Takes a placement once improved, hotter from time to time, until it is under the caps at
+        all times."""
         free = self.finest.free()
         for _ in range(_SCHEDULE.most_repairs):
             if time.time() > deadline or not len(free):

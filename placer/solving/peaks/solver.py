@@ -14,8 +14,10 @@ from placer.solving.peaks.problem import to_peak_problem
 from placer.solving.process import clock
 from placer.solving.process.child_search import search_in_child
 from placer.solving.reduction.unit_problem import SpillRules, reduce_to_units
+from placer.solving.search.depth import find_depths
 from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
+from placer.solving.tidying import tidy
 
 CONFINED = (
     "spill_confined",
@@ -38,6 +40,7 @@ class TrySchedule:
     first_share: float = 0.75  # of the time
     next_share: float = 0.6  # of what is left then
     margin: float = 0.998  # of the caps: what prediction and search mostly differ by
+    most_tidied: int = 2  # times that a placement without debris may be above the caps
     too_much: float = 1.1  # lower caps by so much more than a device was above
 
 
@@ -77,19 +80,19 @@ def solve_along_orders(
     if host_bytes is not None:
         capacity[problem.host] = min(capacity[problem.host], host_bytes)
     known = [] if hint is None else [units.project(hint)]
+    positions = find_depths(problem, units).orders()
     share, overhead, is_cut = parameters.share(_SCHEDULE.first_share), 0.0, False
     for _ in range(_SCHEDULE.most_tries):
         seconds = share * (deadline - clock.monotonic()) - overhead
         if seconds <= 0.0:
             return None
-        peaks = to_peak_problem(problem, units, lifetimes, capacity, least_bytes)
+        peaks = to_peak_problem(problem, units, lifetimes, capacity, least_bytes, positions)
         found = search_in_child(_SEARCH, peaks, known, parameters, seconds)
         is_cut = is_cut or found.is_cut
         if found.device_of is None:
             return None
-        device_of = settle_signals(problem, units.expand(found.device_of))
         began = clock.monotonic()
-        overruns = find_overruns(device_of)
+        device_of, overruns = _tidied(problem, units.expand(found.device_of), find_overruns)
         overhead = clock.monotonic() - began
         if max(overruns) <= 0:
             scored = score(replace(problem, live_bytes=()), device_of)
@@ -110,3 +113,22 @@ def solve_along_orders(
         ]
         known, share = [found.device_of], parameters.share(_SCHEDULE.next_share)
     return None
+
+
+def _tidied(
+    problem: PlacementProblem, device_of: Sequence[int], find_overruns: Overruns
+) -> tuple[tuple[int, ...], Sequence[int]]:
+    """The placement without debris if it keeps the caps so, if need be with what it was above them
+    reserved; else as it is; with its overruns."""
+    found = settle_signals(problem, device_of)
+    reserved = problem
+    for _ in range(_SCHEDULE.most_tidied):
+        tidied = tidy(reserved, found)
+        if tidied == found:
+            break
+        overruns = find_overruns(tidied)
+        if max(overruns) <= 0:
+            return tidied, overruns
+        more = zip(reserved.transient_bytes, overruns, strict=True)
+        reserved = replace(reserved, transient_bytes=tuple(a + max(0, b) for a, b in more))
+    return found, find_overruns(found)

@@ -1,0 +1,90 @@
+"""Scopes that repeat with a number: ``encoder/layer_7/dense/MatMul`` is of block ``layer_7``."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+_GRADIENTS = re.compile(r"gradients?(_tape)?(_\d+)?_?")
+"""Scopes under which automatic differentiation repeats the names of what it differentiates."""
+
+_NUMBER = re.compile(r"\d+")
+
+_FEWEST = 3
+"""A scope is repeated if so many differ in their numbers alone."""
+
+
+def without_gradients(name: str) -> str:
+    """The name without the scopes of automatic differentiation.
+
+    >>> without_gradients("gradients/encoder/layer_7/dense/MatMul_grad/MatMul_1")
+    'encoder/layer_7/dense/MatMul/MatMul_1'
+    >>> without_gradients("gradient_tape/encoder/layer_7/Sum")
+    'encoder/layer_7/Sum'
+    """
+    parts = name.split("/")
+    first = 1 + max((i for i, p in enumerate(parts[:-1]) if _GRADIENTS.fullmatch(p)), default=-1)
+    return "/".join(part.removesuffix("_grad") for part in parts[first:])
+
+
+def numbered_scopes(name: str) -> list[str]:
+    """The beginnings of the scope of an op that end in a number, the outermost first.
+
+    >>> numbered_scopes("resnet/conv4_block12_1_conv/Conv2D")
+    ['resnet/conv4', 'resnet/conv4_block12', 'resnet/conv4_block12_1']
+    """
+    scope = without_gradients(name).rpartition("/")[0]
+    ends = [found.end() for found in _NUMBER.finditer(scope)]
+    return [scope[:end] for end in ends]
+
+
+def find_blocks(
+    names: Sequence[str],
+    sizes: Mapping[int, float],
+    depth: Sequence[float],
+    most_size: float = math.inf,
+    widest: float = math.inf,
+) -> list[str]:
+    """The block of every op: its outermost repeated scope, ``""`` if it has none.
+
+    ``sizes`` are what the ops to go by weigh, by op number; ``depth`` is where an op stands, from 0
+    to 1.  A scope whose ops are spread over the depth (``tower_1``, ``head_3``) by more than
+    ``widest``, as a standard deviation, is no block, and one of more than ``most_size`` is divided
+    into those within it, if there are any.
+    """
+    scopes = [numbered_scopes(name) for name in names]
+    spans = _spans(scopes, sizes, depth)
+    kinds: dict[str, int] = {}
+    for scope in spans:
+        kind = _NUMBER.sub("#", scope)
+        kinds[kind] = kinds.get(kind, 0) + 1
+    blocks = []
+    for inner in scopes:
+        block = ""
+        for scope in inner:
+            if scope not in spans or kinds[_NUMBER.sub("#", scope)] < _FEWEST:
+                continue
+            size, spread = spans[scope]
+            if spread <= widest:
+                block = scope
+                if size <= most_size:
+                    break
+        blocks.append(block)
+    return blocks
+
+
+def _spans(
+    scopes: Sequence[Sequence[str]], sizes: Mapping[int, float], depth: Sequence[float]
+) -> dict[str, tuple[float, float]]:
+    """The size of every scope, and the standard deviation of the depth of its ops."""
+    sums: dict[str, list[float]] = {}
+    for op, size in sizes.items():
+        for scope in scopes[op]:
+            found = sums.setdefault(scope, [0.0] * 4)
+            for index, value in enumerate((size, 1.0, depth[op], depth[op] ** 2)):
+                found[index] += value
+    return {
+        scope: (size, max(0.0, square / count - (total / count) ** 2) ** 0.5)
+        for scope, (size, count, total, square) in sums.items()
+    }

@@ -1,0 +1,185 @@
+"""Placements without debris: no device holds a handful of ops that could sit elsewhere for nothing.
+
+A *piece* is what hangs together on one device: units that share a tensor or wait for each other
+there.  All that has to do with a tensor on its device is in one piece, so a piece that goes to
+another device never makes the step send more: either the tensor is there already, and is sent once
+less, or it has one place for another.  What decides is, in this order:
+
+1. bytes sent: never more than before;
+2. devices in use;
+3. messages, tensors and signals, sent;
+4. the highest share of a cap that a device takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from placer.prediction.times.messages import Message, list_messages
+from placer.problem.placement_problem import PlacementProblem
+from placer.solving.compiled.arrays import Floats
+from placer.solving.reduction.unit_problem import reduce_to_units
+
+_MOST_TRIALS = 2_000
+"""Of places for the pieces of one device, until it keeps them."""
+
+_LOWER = 0.99
+"""A highest share of a cap counts as lower if it is so many times what it was."""
+
+Rank = tuple[int, int, float]
+
+
+def tidy(problem: PlacementProblem, device_of: Sequence[int]) -> tuple[int, ...]:
+    """``device_of`` with whole pieces moved between the devices in use, the host aside, as long as
+    the rows of ``problem`` hold and that is better by the list above."""
+    tidied = _Tidying(problem, device_of)
+    while tidied.empty_a_device() or tidied.move_pieces():
+        pass
+    return tidied.placement()
+
+
+class _Tidying:
+    """One placement of the units, with what every device holds (``loads[row, device]``)."""
+
+    def __init__(self, problem: PlacementProblem, device_of: Sequence[int]) -> None:
+        self.host = problem.host
+        self.units = reduce_to_units(problem)
+        unit_of = self.units.unit_of
+        self.device_of = list(self.units.project(device_of))
+        self.messages_of: list[list[Message]] = [[] for _ in self.device_of]
+        for message in list_messages(problem):
+            joined = _joined(message, unit_of)
+            for unit in (joined.producer, *joined.consumers) if joined.consumers else ():
+                self.messages_of[unit].append(joined)
+        self.weights = np.array([row.weights for row in self.units.rows], np.float64)
+        capacity = np.array([row.capacity for row in self.units.rows], np.float64)
+        self.capacity = np.maximum(capacity, 1.0)
+        self.loads = np.zeros_like(self.capacity)
+        np.add.at(self.loads.T, np.array(self.device_of, np.int64), self.weights.T)
+
+    def placement(self) -> tuple[int, ...]:
+        """One device number per op."""
+        return self.units.expand(self.device_of)
+
+    def devices(self) -> list[int]:
+        """Those in use but the host, the least full first."""
+        used = sorted(set(self.device_of) - {self.host})
+        return sorted(used, key=lambda device: self.share(device, 0.0))
+
+    def share(self, device: int, more: Floats | float) -> float:
+        """The highest share of a row that a device takes, with more on it."""
+        loads = self.loads[:, device] + more
+        return float((loads / self.capacity[:, device]).max(initial=0.0))
+
+    def pieces(self) -> dict[int, list[list[int]]]:
+        """The pieces of every device."""
+        found: dict[int, list[list[int]]] = {}
+        seen = [False] * len(self.device_of)
+        for first, device in enumerate(self.device_of):
+            if seen[first]:
+                continue
+            piece, seen[first] = [first], True
+            for unit in piece:
+                for message in self.messages_of[unit]:
+                    for other in (message.producer, *message.consumers):
+                        if not seen[other] and self.device_of[other] == device:
+                            seen[other] = True
+                            piece.append(other)
+            found.setdefault(device, []).append(piece)
+        return found
+
+    def weight(self, piece: Sequence[int]) -> Floats:
+        """What a piece takes of every row."""
+        return np.asarray(self.weights[:, list(piece)].sum(axis=1), np.float64)
+
+    def targets(self, piece: Sequence[int], devices: Sequence[int]) -> list[tuple[Rank, int]]:
+        """Where else a piece may go and has room, the best first: bytes saved, messages saved (both
+        negative), and how full that makes the device."""
+        source = self.device_of[piece[0]]
+        saved = dict.fromkeys(devices, (0, 0))
+        touched = {id(m): m for unit in piece for m in self.messages_of[unit]}
+        for message in touched.values():
+            pins = (message.producer, *message.consumers)
+            for device in {self.device_of[unit] for unit in pins} & saved.keys():
+                size, count = saved[device]
+                saved[device] = size - message.bytes, count - 1
+        allowed = set(devices) - {source}
+        for unit in piece:
+            allowed &= set(self.units.allowed[unit])
+        weight = self.weight(piece)
+        found = [((*saved[device], self.share(device, weight)), device) for device in allowed]
+        return sorted(each for each in found if each[0][2] <= 1.0 or not weight.any())
+
+    def move(self, piece: Sequence[int], target: int) -> None:
+        """Puts a piece elsewhere."""
+        weight = self.weight(piece)
+        self.loads[:, self.device_of[piece[0]]] -= weight
+        self.loads[:, target] += weight
+        for unit in piece:
+            self.device_of[unit] = target
+
+    def empty_a_device(self) -> bool:
+        """Whether all pieces of some device went to others."""
+        devices, pieces = self.devices(), self.pieces()
+        for device in devices:
+            others = [other for other in devices if other != device]
+            waiting = sorted(pieces[device], key=lambda piece: -float(self.weight(piece).sum()))
+            if others and self.place_all(waiting, others):
+                return True
+        return False
+
+    def place_all(self, pieces: Sequence[Sequence[int]], devices: Sequence[int]) -> bool:
+        """Whether all pieces of a device found room on others; if not, they are where they were.
+
+        Depth first, without recursion: there may be thousands of pieces that weigh nothing.
+        """
+        source = self.device_of[pieces[0][0]]
+        trials = _MOST_TRIALS + len(pieces)
+        choices = [self.targets(pieces[0], devices)]
+        while choices:
+            piece, trials = pieces[len(choices) - 1], trials - 1
+            if self.device_of[piece[0]] != source:
+                self.move(piece, source)
+            if not choices[-1] or trials < 0:
+                choices.pop()
+                continue
+            self.move(piece, choices[-1].pop(0)[1])
+            if len(choices) == len(pieces):
+                return True
+            choices.append(self.targets(pieces[len(choices)], devices))
+        return False
+
+    def move_pieces(self) -> bool:
+        """Whether some piece went where it is better; pieces that the move of another has touched
+        are left for the next time."""
+        devices, touched, moved = self.devices(), set[int](), False
+        pieces = self.pieces()
+        movable = [piece for device in devices for piece in pieces[device]]
+        for piece in sorted(movable, key=lambda piece: float(self.weight(piece).sum())):
+            choices = [] if touched.intersection(piece) else self.targets(piece, devices)
+            if choices and self.is_better(piece, choices[0][0], devices):
+                self.move(piece, choices[0][1])
+                near = [m for unit in piece for m in self.messages_of[unit]]
+                touched.update(u for m in near for u in (m.producer, *m.consumers))
+                moved = True
+        return moved
+
+    def is_better(self, piece: Sequence[int], rank: Rank, devices: Sequence[int]) -> bool:
+        """Whether less is sent once a piece has moved, or as much and the highest share of a cap is
+        lower."""
+        if rank[:2] < (0, 0):
+            return True
+        source = self.device_of[piece[0]]
+        here = self.share(source, 0.0)
+        highest_then = max(rank[2], self.share(source, -self.weight(piece)))
+        is_fullest = here >= max(self.share(device, 0.0) for device in devices)
+        return is_fullest and highest_then < _LOWER * here
+
+
+def _joined(message: Message, unit_of: Sequence[int]) -> Message:
+    """The message between units."""
+    producer = unit_of[message.producer]
+    readers = dict.fromkeys(unit_of[op] for op in message.consumers)
+    return Message(producer, tuple(u for u in readers if u != producer), message.bytes)

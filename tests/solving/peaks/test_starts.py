@@ -1,0 +1,89 @@
+"""Where the search along orders begins, how it breaks ties, and that debris is cleared under caps
+on predicted peaks too."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from small_problems import problem_of
+
+from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
+from placer.problem.placement_problem import PlacementProblem
+from placer.solving.compiled.arrays import Floats
+from placer.solving.peaks.problem import PeakProblem, to_peak_problem
+from placer.solving.peaks.search import PeakSearch
+from placer.solving.peaks.solver import _tidied
+from placer.solving.reduction.unit_problem import reduce_to_units
+
+COUNT = 40
+
+
+def shuffled_chain(capacity: int) -> tuple[PlacementProblem, PeakProblem]:
+    """A chain of ops that hold a byte each, numbered in any order, with its own order as position;
+    every tensor takes ten bytes to send."""
+    number = list(range(COUNT))
+    random.Random(1).shuffle(number)
+    problem = problem_of(
+        resident=[0] * COUNT,
+        tensors=[(number[i], [number[i + 1]], 10) for i in range(COUNT - 1)],
+        capacity=[capacity] * 4 + [0],
+        allowed=[list(range(4))] * COUNT,
+    )
+    lifetimes = PossibleLifetimes(orders=1, length=COUNT)
+    for op in number:
+        lifetimes.add_buffer(op, 0, 1)
+        lifetimes.add_read(op, 0, COUNT - 1, 1)
+    position: Floats = np.empty(COUNT)
+    position[number] = np.arange(COUNT)
+    units = reduce_to_units(problem)
+    caps = problem.capacity_bytes
+    return problem, to_peak_problem(problem, units, lifetimes, caps, 0.0, [position])
+
+
+def test_given_positions_are_cut_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With nothing drawn from anywhere else and nothing improved, the chain is cut where it has to
+    be: in three places."""
+    _, peaks = shuffled_chain(11)
+    search = PeakSearch(peaks, [], 0, lambda _: None)
+    monkeypatch.setattr(search, "draw", lambda *_: None)
+    monkeypatch.setattr(search, "vary", lambda *_: None)
+    monkeypatch.setattr(search, "improve", lambda _level, device_of, *_: device_of)
+    search.step(np.inf)
+    assert search.best is not None
+    assert search.best.value == 30.0
+
+
+def test_of_equal_transfer_few_devices_and_then_low_peaks_win() -> None:
+    _, peaks = shuffled_chain(40)
+    search = PeakSearch(peaks, [], 0, lambda _: None)
+    position = peaks.positions[0]
+    halves = (position < COUNT / 2).astype(np.int64)
+    uneven = (position < COUNT / 4).astype(np.int64)
+    quarters = (position // (COUNT / 4)).astype(np.int64)
+    ranks = [search.tie_rank(each) for each in (halves, uneven, quarters)]
+    assert ranks == sorted(ranks)
+    assert ranks[0] < ranks[1]
+
+
+def test_debris_stays_where_a_predicted_peak_needs_it_to() -> None:
+    """An op alone on a device goes to another, but to none that is predicted to be full."""
+    problem = problem_of(
+        resident=[5, 5, 1],
+        tensors=[(0, [1], 3)],
+        capacity=[9, 9, 9, 0],
+        allowed=[[0], [1], [0, 1, 2]],
+    )
+
+    def predict(full: Sequence[int]) -> tuple[int, ...]:
+        def overruns(device_of: Sequence[int]) -> list[int]:
+            return [5 if device in full and device_of[2] == device else 0 for device in range(4)]
+
+        return _tidied(problem, (0, 1, 2), overruns)[0]
+
+    assert predict([]) in ((0, 1, 0), (0, 1, 1))
+    assert predict([0]) == (0, 1, 1)
+    assert predict([1]) == (0, 1, 0)
+    assert predict([0, 1]) == (0, 1, 2)
