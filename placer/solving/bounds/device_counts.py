@@ -16,7 +16,8 @@ that it is cut, so for every placement
 
 with devices(t) the fewest devices that hold all units whose value is at least t: each of those has
 a set that is worth t.  That many follow from the sum of their weights in each row and the largest
-capacities.  What is not known to have a value counts as without.
+capacities, or from the units of which no two fit on one device together.  What is not known to have
+a value counts as without.
 
 With prices of nothing the set of all units has no cut, and every value is zero.  The best prices
 are looked for by subgradients: whatever is in the best sets of more units than a device could hold
@@ -57,6 +58,14 @@ class PriceSchedule:
     least_share: float = 5e-4  # of it, what a net must have
     covered: float = 0.98  # of all weight, what values are asked for
     most_units: int = 1500  # that values are asked for
+    small_shares: tuple[float, ...] = (
+        0.0,
+        0.1,
+        0.2,
+        0.3,
+        0.4,
+        0.5,
+    )  # for how many devices it takes
     checks: int = 2  # how often all values are found
     checked_share: float = 0.3  # of the time is kept for the last time
 
@@ -242,16 +251,32 @@ def worth_of_levels(values: Ints, weights: Ints, held: Ints) -> int:
     ``values`` per unit, ``weights`` row by unit, ``held`` as :func:`held_by_most` gives it.
     """
     order = np.argsort(-values, kind="stable")
-    loads = np.cumsum(weights[:, order], axis=1)
-    counts = [
-        np.searchsorted(held[row], loads[row], side="left") + (loads[row] > 0)
-        for row in range(len(loads))
-    ]
-    if not counts or not len(order):
+    if not len(weights) or not len(order):
         return 0
+    counts = np.max([fewest(row[order], held[n]) for n, row in enumerate(weights)], axis=0)
     sorted_values = [int(value) for value in values[order]]
     total = 0
-    for place, count in enumerate(np.max(counts, axis=0).tolist()):
+    for place, count in enumerate(counts.tolist()):
         after = sorted_values[place + 1] if place + 1 < len(sorted_values) else 0
         total += count * (sorted_values[place] - after)
     return total
+
+
+def fewest(weights: Ints, held: Ints) -> Ints:
+    """For the first unit, the first two, and so on, how many devices hold them at least: by their
+    sum, or by how many are heavier than half of the largest device, with what finds no room beside
+    those (S. Martello, P. Toth, Lower Bounds and Reduction Procedures for the Bin Packing Problem,
+    Discrete Applied Mathematics 28 (1990), doi:10.1016/0166-218X(90)90094-S)."""
+    loads = np.cumsum(weights)
+    counts = np.searchsorted(held, loads, side="left") + (loads > 0)
+    largest = int(held[0])
+    for share in SCHEDULE.small_shares:
+        small = int(share * largest)  # what weighs less counts as nothing
+        alone = weights > largest - small
+        big = (2 * weights > largest) & ~alone
+        middle = (weights >= small) & ~alone & ~big
+        room = np.cumsum(np.where(big, largest - weights, 0))
+        left = np.maximum(0, np.cumsum(np.where(middle, weights, 0)) - room)
+        more = -(-left // max(1, largest))
+        counts = np.maximum(counts, np.cumsum(alone | big) + more)
+    return np.asarray(counts, np.int64)
