@@ -17,8 +17,10 @@ def joined_too_soon(joined: Any) -> Any:
     """Units are never parted that are joined by a third of the ceiling."""
 
     def flawed(nets: Any, ceiling: int) -> Any:
-        shared, alone, incident = joined(nets, ceiling)
-        return Counter({pair: 3 * size for pair, size in shared.items()}), alone, incident
+        found = joined(nets, ceiling)
+        shared = Counter({pair: 3 * size for pair, size in found.shared.items()})
+        incident = Counter({unit: 3 * size for unit, size in found.incident.items()})
+        return found._replace(shared=shared, incident=incident)
 
     return flawed
 
@@ -27,18 +29,19 @@ def follows_too_soon(joined: Any) -> Any:
     """Units follow others that have a third of what it takes."""
 
     def flawed(nets: Any, ceiling: int) -> Any:
-        shared, alone, incident = joined(nets, ceiling)
-        return shared, alone, Counter({unit: size // 3 for unit, size in incident.items()})
+        found = joined(nets, ceiling)
+        incident = Counter({unit: size // 3 for unit, size in found.incident.items()})
+        return found._replace(incident=incident)
 
     return flawed
 
 
-def followers_with_a_value(follower: Any) -> Any:
+def followers_with_a_value(may_follow: Any) -> Any:
     """Units follow that a value is asked for."""
 
-    def flawed(self: Any, pair: Any, joined: int, incident: Any) -> Any:
+    def flawed(self: Any, unit: int, size: int, joined: Any) -> bool:
         asked, self.asked = self.asked, [False] * len(self.asked)
-        found = follower(self, pair, joined, incident)
+        found: bool = may_follow(self, unit, size, joined)
         self.asked = asked
         return found
 

@@ -7,19 +7,21 @@ unit by its price.  Values count up to ``ceiling`` only, so three changes leave 
 make them smaller, which a bound may be:
 
 1. Nets of less than ``least_bytes`` are left out.
-2. *Never parted.*  Units that are joined by ``ceiling`` bytes or more are one: a set that parts
-   them is not below the ceiling.
-3. *Follows.*  A unit that no value is asked for, and without a price, joins the one whose shared
+2. *Follows.*  A unit that no value is asked for, and without a price, joins the one whose shared
    nets of two pins have as many bytes as all nets that the two do not share: a set with one of them
    alone is never better than with both or neither (M. Padberg, G. Rinaldi, An Efficient Algorithm
    for the Minimum Capacity Cut Problem, Mathematical Programming 47 (1990),
    doi:10.1007/BF01580850).
+3. *Never parted.*  Units that are then joined by ``ceiling`` bytes or more are one: a set that
+   parts them is not below the ceiling.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +33,8 @@ from placer.solving.reduction.unit_problem import UnitProblem, numbered
 Pins = tuple[int, ...]
 
 _MOST_ROUNDS = 100
+_WORTH_A_ROUND = 200
+"""Another round comes if more than a net in so many was touched by the last."""
 _MOST_PAIRED_PINS = 12
 """Of a net, so that the pairs of its pins are counted as joined; more pins are only once dear."""
 
@@ -114,13 +118,14 @@ def _wide_nets(problem: UnitProblem, least_bytes: int) -> dict[Pins, int]:
 def _merged(
     nets: Mapping[Pins, int], kinds: Sequence[int], asked: list[bool], ceiling: int
 ) -> tuple[list[int], Mapping[Pins, int]]:
-    """The unit that each unit is one with, and the nets between those; only units of one kind
-    are."""
+    """The unit that each unit is one with, and the nets between those; only units of one kind are
+    one."""
     merging = _Merging(kinds, asked)
-    for _ in range(_MOST_ROUNDS):
-        nets = merging.between(nets)
-        if not merging.join(*_joined(nets, ceiling), ceiling):
-            break
+    for join in (merging.follow, functools.partial(merging.hold, ceiling)):
+        for _ in range(_MOST_ROUNDS):
+            nets = merging.between(nets)
+            if join(_joined(nets, ceiling)) <= len(nets) // _WORTH_A_ROUND:
+                break
     return [merging.find(unit) for unit in range(len(kinds))], merging.between(nets)
 
 
@@ -149,53 +154,57 @@ class _Merging:
                 found[ends] += size
         return found
 
-    def join(
-        self,
-        shared: Mapping[Pins, int],
-        alone: Mapping[Pins, int],
-        incident: Mapping[int, int],
-        ceiling: int,
-    ) -> bool:
-        """One round of both rules, by what :func:`_joined` gives; whether any units are one now.
-        What one rule has changed, the other leaves for the next round."""
-        pairs = [pair for pair in shared if self.kinds[pair[0]] == self.kinds[pair[1]]]
+    def follow(self, joined: _Joined) -> int:
+        """Units that nothing is asked for join others; how many units had a part in that."""
         moved: set[int] = set()
-        for pair in pairs:
-            if shared[pair] >= ceiling:
-                one, other = map(self.find, pair)
-                self.root[other] = one
-                self.asked[one] = self.asked[one] or self.asked[other]
-                moved |= {*pair, one, other}
-        for pair in pairs:
-            follower = self._follower(pair, alone.get(pair, 0) + shared[pair], incident)
+        for pair in self._of_one_kind(joined):
+            size = joined.shared[pair] + joined.alone[pair]
+            follower = next((u for u in pair if self.may_follow(u, size, joined)), None)
             if follower is not None and moved.isdisjoint(pair):
-                self.root[follower] = pair[0] + pair[1] - follower
+                self.root[follower] = sum(pair) - follower
                 moved |= {*pair}
-        return bool(moved)
+        return len(moved)
 
-    def _follower(self, pair: Pins, joined: int, incident: Mapping[int, int]) -> int | None:
-        """The one of two units that may follow the other."""
-        return next((u for u in pair if not self.asked[u] and joined >= incident[u]), None)
+    def may_follow(self, unit: int, size: int, joined: _Joined) -> bool:
+        """Whether ``unit`` may follow what it is joined to by ``size`` bytes, those of nets of two
+        pins counted twice."""
+        return not self.asked[unit] and size >= joined.incident[unit]
+
+    def hold(self, ceiling: int, joined: _Joined) -> int:
+        """Units that are never parted join; how many pairs do."""
+        held = [pair for pair in self._of_one_kind(joined) if joined.shared[pair] >= ceiling]
+        for pair in held:
+            one, other = map(self.find, pair)
+            self.root[other] = one
+        return len(held)
+
+    def _of_one_kind(self, joined: _Joined) -> list[Pins]:
+        return [pair for pair in joined.shared if self.kinds[pair[0]] == self.kinds[pair[1]]]
 
 
-def _joined(
-    nets: Mapping[Pins, int], ceiling: int
-) -> tuple[Counter[Pins], Counter[Pins], Counter[int]]:
-    """Per pair of units the bytes of the nets that both are in, and of those that nobody else is
-    in; per unit the bytes of its nets."""
-    shared: Counter[Pins] = Counter()
-    alone: Counter[Pins] = Counter()
-    incident: Counter[int] = Counter()
+class _Joined(NamedTuple):
+    """Per pair of units the bytes of the nets that both are in (``shared``), and of those that
+    nobody else is in (``alone``); per unit the bytes of its nets."""
+
+    shared: Counter[Pins]
+    alone: Counter[Pins]
+    incident: Counter[int]
+
+
+def _joined(nets: Mapping[Pins, int], ceiling: int) -> _Joined:
+    """What joins the units; of a net with many pins only pairs with the first, and only if it has
+    the bytes of the ceiling."""
+    joined = _Joined(Counter(), Counter(), Counter())
     for pins, size in nets.items():
         for pin in pins:
-            incident[pin] += size
+            joined.incident[pin] += size
         if len(pins) == 2:
-            alone[pins] += size
+            joined.alone[pins] += size
         if size >= ceiling:
             for pin in pins[1:]:
-                shared[pins[0], pin] += size
+                joined.shared[pins[0], pin] += size
         elif len(pins) <= _MOST_PAIRED_PINS:
             for place, pin in enumerate(pins):
                 for before in pins[:place]:
-                    shared[before, pin] += size
-    return shared, alone, incident
+                    joined.shared[before, pin] += size
+    return joined

@@ -47,8 +47,10 @@ from placer.solving.reduction.unit_problem import UnitProblem
 class PriceSchedule:
     """How prices are looked for."""
 
-    scales: int = 12  # tried for the price of everything, each half of the one before, at most
-    worse: float = 0.8  # of the best scale's estimate: less than that, and smaller ones are no use
+    first_shift: int = 8  # the first price of everything tried, halvings of the largest net
+    factor: int = 2  # between prices of everything
+    worse: float = 0.8  # of the best scale's estimate: less than that is worse
+    most_worse: int = 2  # scales on end, after which larger ones are no use
     scale_steps: int = 2  # to judge a scale by
     sample: int = 10  # units per step, drawn by weight
     step: float = 0.5  # of the price of everything, how much prices change in the first step
@@ -160,18 +162,30 @@ class DeviceCountBound:
             self.note_bound(proven)
 
     def _best_scale(self, deadline: float) -> _Prices | None:
-        """The search from the price of everything that a few steps find the most with."""
-        best: tuple[float, _Prices | None] = (0.0, None)
-        for halving in range(SCHEDULE.scales):
-            scale = (2 * self.known) >> halving
-            if time.time() > deadline or scale <= 0:
+        """The search from the price of everything that a few steps find the most with: small ones
+        come first, as they are found out in no time."""
+        largest = max((net.bytes for net in self.problem.nets), default=0)
+        found: dict[int, tuple[float, _Prices]] = {}
+        worse = 0
+        scale = max(1, largest >> SCHEDULE.first_shift)
+        while scale <= 2 * self.known and time.time() < deadline:
+            found[scale] = self._tried(scale, deadline)
+            most = SCHEDULE.worse * max(value for value, _ in found.values())
+            worse = worse + 1 if found[scale][0] < most else 0
+            if worse == SCHEDULE.most_worse:
                 break
-            search = _Prices(self, scale)
-            found = max(search.step(deadline) for _ in range(SCHEDULE.scale_steps))
-            if best[1] is not None and found < SCHEDULE.worse * best[0]:
-                break
-            best = max(best, (found, search), key=lambda pair: pair[0])
-        return best[1]
+            scale *= SCHEDULE.factor**2
+        best = max(found, key=lambda scale: found[scale][0], default=None)
+        if best is None:
+            return None
+        for scale in (best // SCHEDULE.factor, best * SCHEDULE.factor):
+            if scale > 0 and time.time() < deadline:
+                found[scale] = self._tried(scale, deadline)
+        return max(found.values(), key=lambda pair: pair[0])[1]
+
+    def _tried(self, scale: int, deadline: float) -> tuple[float, _Prices]:
+        search = _Prices(self, scale)
+        return max(search.step(deadline) for _ in range(SCHEDULE.scale_steps)), search
 
 
 class _Prices:

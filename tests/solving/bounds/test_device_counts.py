@@ -24,7 +24,7 @@ FLAWS = {
     "one_device_more": f"{DEVICE_COUNTS}:worth_of_levels",
     "joined_too_soon": f"{CUT_GRAPH}:_joined",
     "follows_too_soon": f"{CUT_GRAPH}:_joined",
-    "followers_with_a_value": f"{CUT_GRAPH}:_Merging._follower",
+    "followers_with_a_value": f"{CUT_GRAPH}:_Merging.may_follow",
     "free_prices": f"{CUT_GRAPH}:CutGraph.priced",
     "whole_cuts": f"{CUT_GRAPH}:CutGraph.least",
 }
