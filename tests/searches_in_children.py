@@ -61,6 +61,30 @@ def branch_all(request, tell):
     return answers
 
 
+def bound_all_by_devices(request, tell):
+    """The bounds from how many devices it takes, found in some seconds each; with ``flaw``, a
+    function that is put in the place of ``module:name``."""
+    from placer.solving.bounds.device_counts import DeviceCountBound
+
+    problems, steps, seconds, flaw = request
+    if flaw is not None:
+        place, function = flaw
+        module, _, names = place.partition(":")
+        owner = import_module(module)
+        *path, name = names.split(".")
+        for part in path:
+            owner = getattr(owner, part)
+        flawed = getattr(import_module("bounds_gone_wrong"), function)
+        setattr(owner, name, flawed(getattr(owner, name)))
+    answers = []
+    for seed, (problem, known_bytes) in enumerate(problems):
+        bounds = []
+        search = DeviceCountBound(problem, known_bytes, bounds.append, seed)
+        search.run(time.time() + seconds, steps)
+        answers.append(bounds)
+    return answers
+
+
 def find_all_favourites(request, tell):
     """The linear program of m-SCT, and the favourites by it."""
     from placer.solving.baselines.favourite_program import solve_favourites, solve_program

@@ -6,7 +6,7 @@ per device (a moment of the step, or the budget of spilling).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
@@ -150,13 +150,13 @@ def reduce_to_units(problem: PlacementProblem, spill: SpillRules | None = None) 
     )
 
 
-def numbered(names: Sequence[int]) -> tuple[int, ...]:
+def numbered(names: Sequence[Hashable]) -> tuple[int, ...]:
     """The names replaced by numbers, which count from zero in the order of first appearance.
 
     >>> numbered([7, 3, 7, 9])
     (0, 1, 0, 2)
     """
-    numbers: dict[int, int] = {}
+    numbers: dict[Hashable, int] = {}
     return tuple(numbers.setdefault(name, len(numbers)) for name in names)
 
 

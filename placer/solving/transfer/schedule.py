@@ -25,6 +25,10 @@ class TransferSchedule:
     most_flows: int = 12  # in search of one multiplier
     most_multipliers: int = 3  # of one case
 
+    # the bound from the devices that it takes, before the heuristic search
+    devices_share: float = 0.15
+    most_price_steps: int = 48
+
     # the heuristic search: below so many units CP-SAT needs none
     least_searched_units: int = 150
     fresh_share: float = 0.1  # of its steps: a placement from nothing

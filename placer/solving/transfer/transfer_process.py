@@ -1,4 +1,5 @@
-"""The least transfer in the solver process: search, minimum cuts, simpler problems, CP-SAT."""
+"""The least transfer in the solver process: bounds, search, minimum cuts, simpler problems, and
+CP-SAT."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ortools.sat.python import cp_model
 
+from placer.solving.bounds.device_counts import DeviceCountBound
 from placer.solving.process.cp_sat_run import cp_sat_solver, run_cp_sat
 from placer.solving.process.search_run import BestSoFar, Effort, Hints, prove_first
 from placer.solving.reduction.contraction import contract
@@ -32,15 +34,17 @@ def search_transfer(
     best: BestSoFar,
     effort: Effort,
 ) -> None:
-    """The least transfer: on two devices minimum cuts, where the problem is large a heuristic
-    search and simpler problems, then CP-SAT from the best on what it leaves to decide."""
+    """The least transfer: on two devices minimum cuts, where the problem is large a bound from the
+    devices that it takes, a heuristic search and simpler problems, then CP-SAT from the best on
+    what it leaves to decide."""
     problem = problem.alone()
     # two devices: minimum cuts, before and after the search
     known = _best_known(problem, hints, best)
     if _proves_by_cuts(problem, known, best, effort, SCHEDULE.first_cuts_share):
         return
-    # many units: a heuristic search, and bounds from simpler problems
+    # many units: a heuristic search, bounds from the devices that it takes and simpler problems
     if problem.unit_count > SCHEDULE.least_searched_units:
+        _bound_by_devices(problem, known, best, effort)
         from placer.solving.transfer.transfer_search import TransferSearch
 
         starts = [*([known] if known else []), *hints]
@@ -112,6 +116,20 @@ def _proves_by_cuts(
         )
         search.run(effort.until(share), effort.work_limit)
     return _note_optimum(problem, _best_known(problem, [known], best), best)
+
+
+def _bound_by_devices(
+    problem: UnitProblem, known: Sequence[int] | None, best: BestSoFar, effort: Effort
+) -> None:
+    """Raises the bound to what follows from how many devices it takes, for a share of the time."""
+    if known is None:
+        return
+    steps = SCHEDULE.most_price_steps
+    if effort.work_limit is not None:
+        steps = min(steps, effort.work_limit)
+    with contextlib.suppress(OverflowError):
+        bound = DeviceCountBound(problem, problem.value(known), best.raise_bound, effort.seed)
+        bound.run(effort.until(SCHEDULE.devices_share), steps)
 
 
 def _prove_simpler_problems(

@@ -1,0 +1,1 @@
+"""What no placement can transfer less than: bounds that need no search."""

@@ -1,0 +1,63 @@
+"""Flaws for bounds: each takes a right function and gives a wrong one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+
+def one_device_more(worth_of_levels: Any) -> Any:
+    """Every level takes a device more than it does."""
+    return lambda values, weights, held: (
+        worth_of_levels(values, weights, held) + int(values.max(initial=0))
+    )
+
+
+def joined_too_soon(joined: Any) -> Any:
+    """Units are never parted that are joined by a third of the ceiling."""
+
+    def flawed(nets: Any, ceiling: int) -> Any:
+        found = joined(nets, ceiling)
+        shared = Counter({pair: 3 * size for pair, size in found.shared.items()})
+        incident = Counter({unit: 3 * size for unit, size in found.incident.items()})
+        return found._replace(shared=shared, incident=incident)
+
+    return flawed
+
+
+def follows_too_soon(joined: Any) -> Any:
+    """Units follow others that have a third of what it takes."""
+
+    def flawed(nets: Any, ceiling: int) -> Any:
+        found = joined(nets, ceiling)
+        incident = Counter({unit: size // 3 for unit, size in found.incident.items()})
+        return found._replace(incident=incident)
+
+    return flawed
+
+
+def followers_with_a_value(may_follow: Any) -> Any:
+    """Units follow that a value is asked for."""
+
+    def flawed(self: Any, unit: int, size: int, joined: Any) -> bool:
+        asked, self.asked = self.asked, [False] * len(self.asked)
+        found: bool = may_follow(self, unit, size, joined)
+        self.asked = asked
+        return found
+
+    return flawed
+
+
+def free_prices(priced: Any) -> Any:
+    """Sets pay twice for the units in them."""
+    return lambda self, price: priced(self, 2 * price)
+
+
+def whole_cuts(least: Any) -> Any:
+    """A cut counts whole at both of its sides."""
+
+    def flawed(self: Any, node: int, arcs: Any) -> Any:
+        value, inside = least(self, node, arcs)
+        return 2 * value, inside
+
+    return flawed

@@ -1,0 +1,182 @@
+"""The bound from how many devices it takes against trying every placement, in an interpreter
+without TensorFlow."""
+
+from __future__ import annotations
+
+import functools
+import random
+
+import numpy as np
+import pytest
+from searches_in_children import in_a_child, search_each
+from small_problems import feasible_placements
+
+from placer.errors import PlacerError
+from placer.problem.placement_problem import ProblemTensor
+from placer.solving.reduction.unit_problem import Row, UnitProblem
+
+DEVICE_COUNTS = "placer.solving.bounds.device_counts"
+CUT_GRAPH = "placer.solving.bounds.cut_graph"
+
+SEARCH = "placer.solving.transfer.transfer_process:search_transfer"
+
+FLAWS = {
+    "one_device_more": f"{DEVICE_COUNTS}:worth_of_levels",
+    "joined_too_soon": f"{CUT_GRAPH}:_joined",
+    "follows_too_soon": f"{CUT_GRAPH}:_joined",
+    "followers_with_a_value": f"{CUT_GRAPH}:_Merging.may_follow",
+    "free_prices": f"{CUT_GRAPH}:CutGraph.priced",
+    "whole_cuts": f"{CUT_GRAPH}:CutGraph.least",
+}
+
+
+def unit_problem(
+    allowed: list[tuple[int, ...]],
+    nets: list[tuple[int, tuple[int, ...], int]],
+    rows: list[tuple[list[int], list[int]]],
+) -> UnitProblem:
+    """Units without a host; nets are (producer, consumers, bytes), rows (weights, capacity)."""
+    units = tuple(range(len(allowed)))
+    return UnitProblem(
+        device_count=len(rows[0][1]),
+        host=len(rows[0][1]) - 1,
+        allowed=tuple(allowed),
+        nets=tuple(ProblemTensor(producer=p, consumers=c, bytes=b) for p, c, b in nets),
+        rows=tuple(Row(weights=tuple(w), capacity=tuple(c)) for w, c in rows),
+        host_cost=(0,) * len(allowed),
+        unit_of=units,
+        anchor=units,
+    )
+
+
+def drawn(seed: int) -> UnitProblem:
+    """Two to four devices, some of them a host; chains and wide nets, pins, one row or two, caps
+    that are mostly alike."""
+    rng = random.Random(seed)
+    devices = rng.choice([2, 3, 3, 4])
+    count = rng.randint(3, {2: 8, 3: 7, 4: 6}[devices])
+    has_host = rng.random() < 0.4
+    usual = tuple(range(devices - has_host))
+    allowed = []
+    for _ in range(count):
+        chance = rng.random()
+        pinned = tuple(sorted(rng.sample(range(devices), rng.randint(1, devices))))
+        on_host = (devices - 1,) if has_host else usual
+        allowed.append(on_host if chance < 0.15 else pinned if chance < 0.25 else usual)
+    nets = []
+    for _ in range(rng.randint(count - 1, 2 * count)):
+        producer, *consumers = rng.sample(range(count), min(count, rng.choice([2, 2, 2, 3, 4])))
+        nets.append((producer, tuple(sorted(consumers)), rng.choice([1, 2, 3, 8, 20, 200])))
+    if rng.random() < 0.5:
+        nets += [(unit, (unit + 1,), rng.choice([5, 10, 10])) for unit in range(count - 1)]
+    rows = []
+    for _ in range(rng.choice([1, 1, 2])):
+        weights = [rng.choice([0, 1, 1, 2, 3, 5]) for _ in range(count)]
+        share = sum(weights) / len(usual)
+        capacity = [max(1, int(share * rng.choice([1.05, 1.3, 2]))) for _ in range(devices)]
+        if rng.random() < 0.7:
+            capacity = capacity[:1] * devices
+        if has_host:
+            capacity[-1] = 100
+        rows.append((weights, capacity))
+    return unit_problem(allowed, nets, rows)
+
+
+@functools.cache
+def solved(count: int) -> list[tuple[UnitProblem, int]]:
+    """Drawn problems with their least transfer, where that is not nothing."""
+    found = []
+    for seed in range(count):
+        problem = drawn(seed)
+        least = min(map(problem.value, feasible_placements(problem)), default=0)
+        if least:
+            found.append((problem, least))
+    return found
+
+
+def last_bounds(
+    problems: list[tuple[UnitProblem, int]],
+    steps: int = 12,
+    seconds: float = 60.0,
+    flaw: str | None = None,
+) -> list[int]:
+    """The bound of each problem, zero if none was found."""
+    flawed = None if flaw is None else (FLAWS[flaw], flaw)
+    answers = in_a_child("bound_all_by_devices", (problems, steps, seconds, flawed))
+    assert all(bounds == sorted(set(bounds)) for bounds in answers)
+    return [bounds[-1] if bounds else 0 for bounds in answers]
+
+
+def check_drawn(count: int) -> None:
+    problems = solved(count)
+    bounds = last_bounds(problems)
+    shares = [bound / least for bound, (_, least) in zip(bounds, problems, strict=True)]
+    assert len(problems) > count // 2
+    assert max(shares) == 1.0  # never above the least transfer, and that at times
+    assert np.mean([share > 0 for share in shares]) > 0.6
+    assert np.mean(shares) > 0.35
+
+
+def test_no_placement_transfers_less() -> None:
+    check_drawn(400)
+
+
+@pytest.mark.slow
+def test_no_placement_of_thousands_of_problems_transfers_less() -> None:
+    check_drawn(6000)
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_wrong_bound_is_found_out(flaw: str) -> None:
+    """Each part of the bound matters: without it some drawn problem is bounded too high."""
+    problems = solved(400)
+    bounds = last_bounds(problems, flaw=flaw)
+    assert any(bound > least for bound, (_, least) in zip(bounds, problems, strict=True))
+
+
+def hairpin(layers: int, devices: int, percent: int) -> UnitProblem:
+    """A training step: layers of weight 100 and two light units each, activations of 1,000 bytes on
+    the way up and gradients of 1,000 bytes on the way back."""
+    nets = []
+    for layer in range(layers):
+        forward, weights, backward = 3 * layer, 3 * layer + 1, 3 * layer + 2
+        nets += [(weights, (forward, backward), 50_000), (forward, (backward,), 9_000)]
+        if layer:
+            nets += [(forward - 3, (forward,), 1_000), (backward, (backward - 3,), 1_000)]
+    weights_of = [100 if unit % 3 == 1 else 0 for unit in range(3 * layers)]
+    cap = sum(weights_of) * percent // (100 * devices)
+    everywhere = [tuple(range(devices))] * (3 * layers)
+    return unit_problem(everywhere, nets, [(weights_of, [cap] * devices)])
+
+
+def test_a_training_step_is_bounded_by_the_stages_that_it_takes() -> None:
+    """48 layers on eight devices at 130%: seven stages of at most seven layers, six cuts of two
+    tensors."""
+    problem = hairpin(48, 8, 130)
+    (bound,) = last_bounds([(problem, 40_000)], steps=48)
+    assert 0.9 * 12_000 < bound <= 12_000
+
+
+def test_what_fits_on_one_device_has_no_bound() -> None:
+    assert last_bounds([(hairpin(4, 2, 200), 2_000)]) == [0]
+
+
+def test_no_time_no_bound() -> None:
+    """The search ends at its deadline, and what it has not found counts as nothing."""
+    assert last_bounds([(hairpin(48, 8, 130), 40_000)], seconds=0.0) == [0]
+
+
+def test_sizes_that_do_not_fit_into_64_bits() -> None:
+    """They are an error here, and no bound for who asked for a placement."""
+    problem = unit_problem([(0, 1)] * 3, [(0, (1, 2), 5)], [([2**60] * 3, [2**61] * 2)])
+    with pytest.raises(PlacerError, match="OverflowError"):
+        last_bounds([(problem, 10)])
+
+
+def test_the_search_tells_this_bound() -> None:
+    """64 layers on eight devices: what is proven of the placement found."""
+    problem = hairpin(64, 8, 130)
+    known = [min(7, unit // 24) for unit in range(problem.unit_count)]
+    (answer,) = search_each(SEARCH, [(problem, [known])], seconds=10.0)
+    assert answer.lower_bound is not None
+    assert 0.9 * 12_000 < answer.lower_bound <= 12_000
