@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from placer.solving.compiled.arrays import Ints, ragged
+from placer.solving.compiled.sequence_annealing import Program, anneal_sequence
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
 from placer.solving.rematerialisation.problem import RematerialisationProblem
-from placer.solving.rematerialisation.sequences import Program, anneal_sequence
 from placer.solving.solution import Status
 
 
@@ -130,7 +130,7 @@ def _anneal_rounds(
     rounds: int | None,
 ) -> None:
     schedule, problem = _SCHEDULE, found.problem
-    start = np.array(problem.order, np.int64)
+    start = start_of(problem)
     nodes = len(start)
     steps = max(schedule.least_steps, schedule.steps_per_node * nodes)
     mean = max(problem.least_seconds, 1e-300) / nodes
@@ -162,6 +162,11 @@ def _anneal_rounds(
                 return
         again = start if number % schedule.fresh_rounds == 0 else own
         now = last if again is None else again
+
+
+def start_of(problem: RematerialisationProblem) -> Ints:
+    """Every node once, in the given order."""
+    return np.array(problem.order, np.int64)
 
 
 def to_program(problem: RematerialisationProblem) -> Program:

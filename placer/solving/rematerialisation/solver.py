@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
+from placer.solving.process import clock
 from placer.solving.process.child_search import search_in_child
+from placer.solving.process.compiling import REMATERIALISATION
 from placer.solving.rematerialisation.problem import RematerialisationProblem, check
 from placer.solving.solution import SolverParameters, Status
-
-_SEARCH = "placer.solving.rematerialisation.search:search_sequences"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +39,9 @@ def solve_rematerialisation(
     """
     check(problem)
     parameters = parameters or SolverParameters()
-    begun = time.monotonic()
+    begun = clock.monotonic()
     limit = parameters.time_limit_seconds
-    solution = search_in_child(_SEARCH, problem, [], parameters, limit)
+    solution = search_in_child(REMATERIALISATION, problem, [], parameters, limit)
     sequence, value = solution.device_of, solution.value
     status, bound = solution.status, solution.lower_bound
     if value is not None and bound is not None and bound >= value:
@@ -55,7 +54,7 @@ def solve_rematerialisation(
         extra_share=None if value is None else (value - least) / least if least else 0.0,
         lower_bound=bound,
         peak_bytes=None if sequence is None else problem.peak_bytes(sequence),
-        seconds=time.monotonic() - begun,
+        seconds=clock.monotonic() - begun,
         warnings=solution.warnings,
         is_cut=solution.is_cut,
     )

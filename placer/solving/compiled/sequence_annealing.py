@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placer.solving.compiled.arrays import Floats, Ints
-from placer.solving.compiled.jit import compiled
+from placer.solving.compiled.jit import compiled, compiled_part
 
 _CHAIN_SHARE = 0.35
 _REMOVE_SHARE = 0.2
@@ -48,13 +48,13 @@ class Work(NamedTuple):
     held: Floats
 
 
-@compiled
+@compiled_part
 def new_work(nodes: int, longest: int) -> Work:
     """Room for sequences of up to ``longest`` computations."""
     return Work(np.zeros(nodes, np.int64), np.zeros(longest, np.int64), np.zeros(longest + 1))
 
 
-@compiled
+@compiled_part
 def judge(
     program: Program, sequence: Ints, length: int, budget: float, work: Work
 ) -> tuple[float, float, float]:
@@ -144,7 +144,7 @@ def anneal_sequence(
     return least, best_peak, best, now[:length].copy()
 
 
-@compiled
+@compiled_part
 def _change(
     program: Program,
     sequence: Ints,
@@ -167,7 +167,7 @@ def _change(
     return _insert(program, sequence, length, count, most, budget, work)
 
 
-@compiled
+@compiled_part
 def _insert(
     program: Program,
     sequence: Ints,
@@ -200,7 +200,7 @@ def _insert(
     return length
 
 
-@compiled
+@compiled_part
 def _held_past(
     program: Program, sequence: Ints, at: int, count: Ints, most: int, work: Work
 ) -> int:
@@ -215,14 +215,14 @@ def _held_past(
     return node
 
 
-@compiled
+@compiled_part
 def _any_input(program: Program, node: int) -> int:
     """A random input of ``node``; -1 if it has none."""
     begin, end = program.input_start[node], program.input_start[node + 1]
     return program.inputs[begin + np.random.randint(end - begin)] if end > begin else -1
 
 
-@compiled
+@compiled_part
 def _put_chain(
     program: Program,
     sequence: Ints,
@@ -247,7 +247,7 @@ def _put_chain(
     return length
 
 
-@compiled
+@compiled_part
 def _is_held(program: Program, sequence: Ints, place: int, node: int) -> bool:
     """Whether ``node`` is likely still there: something just before ``place`` reads it."""
     for position in range(place - 1, -1, -1):
@@ -260,7 +260,7 @@ def _is_held(program: Program, sequence: Ints, place: int, node: int) -> bool:
     return False
 
 
-@compiled
+@compiled_part
 def _over_position(work: Work, length: int, budget: float) -> int:
     """A random position with too much held; the fullest of a few if there is none."""
     best, most = 0, -1.0
@@ -274,7 +274,7 @@ def _over_position(work: Work, length: int, budget: float) -> int:
     return best
 
 
-@compiled
+@compiled_part
 def _next_reader(program: Program, sequence: Ints, length: int, node: int, at: int) -> int:
     """The first position behind ``at`` that reads ``node`` before it is computed again."""
     for position in range(at + 1, length):
@@ -287,7 +287,7 @@ def _next_reader(program: Program, sequence: Ints, length: int, node: int, at: i
     return -1
 
 
-@compiled
+@compiled_part
 def _first(sequence: Ints, length: int, node: int) -> int:
     for position in range(length):
         if sequence[position] == node:
@@ -295,7 +295,7 @@ def _first(sequence: Ints, length: int, node: int) -> int:
     return -1
 
 
-@compiled
+@compiled_part
 def _again(sequence: Ints, length: int) -> int:
     """The position of a random recomputation; -1 if there is none."""
     seen = np.zeros(length, np.int64)
@@ -310,7 +310,7 @@ def _again(sequence: Ints, length: int) -> int:
     return seen[np.random.randint(found)] if found else -1
 
 
-@compiled
+@compiled_part
 def _remove(sequence: Ints, length: int) -> int:
     """A recomputation less."""
     position = _again(sequence, length)
@@ -319,7 +319,7 @@ def _remove(sequence: Ints, length: int) -> int:
     return _take(sequence, length, position)
 
 
-@compiled
+@compiled_part
 def _shift(sequence: Ints, length: int) -> int:
     """A recomputation somewhere else behind its first."""
     position = _again(sequence, length)
@@ -335,7 +335,7 @@ def _shift(sequence: Ints, length: int) -> int:
     return _put(sequence, length - 1, place, node)
 
 
-@compiled
+@compiled_part
 def _move_any(program: Program, sequence: Ints, length: int) -> int:
     """A computation to another place between those of its inputs before it and its next reader."""
     position = np.random.randint(length)
@@ -360,7 +360,7 @@ def _move_any(program: Program, sequence: Ints, length: int) -> int:
     return _put(sequence, length - 1, place, node)
 
 
-@compiled
+@compiled_part
 def _reads(program: Program, reader: int, node: int) -> bool:
     for k in range(program.input_start[reader], program.input_start[reader + 1]):
         if program.inputs[k] == node:
@@ -368,7 +368,7 @@ def _reads(program: Program, reader: int, node: int) -> bool:
     return False
 
 
-@compiled
+@compiled_part
 def _put(sequence: Ints, length: int, place: int, node: int) -> int:
     for position in range(length, place, -1):
         sequence[position] = sequence[position - 1]
@@ -376,7 +376,7 @@ def _put(sequence: Ints, length: int, place: int, node: int) -> int:
     return length + 1
 
 
-@compiled
+@compiled_part
 def _take(sequence: Ints, length: int, place: int) -> int:
     for position in range(place, length - 1):
         sequence[position] = sequence[position + 1]
