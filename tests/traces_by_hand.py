@@ -93,7 +93,7 @@ def gpu_steps(ends: tuple[bool, ...] = (True, True, True, False), gpus: int = 2)
                     plane, streams[n], f"kernel_{op}", start + 5, lasts,
                     correlation_id=correlation, level_0=name,
                 )  # fmt: skip
-                drawn.event(plane, again[n], name, start + 5, lasts)
+                drawn.event(plane, again[n], name, start + 5, lasts, level_0=name)
             drawn.event(host, threads[n], f"{replica}Shape:Shape", at + 190, 4)
             if ended:
                 drawn.event(host, main, "ExecutorDoneCallback", at + 300, 1, id=run)

@@ -117,7 +117,8 @@ def answer(request: OptimiseRequest, _: Tell) -> OptimisedGraph:
     placed = place_graph_def(ordered, request.placement)
     ends = [*program.output_ops, *program.targets]
     optimised = optimise_graph(placed, ends, request.devices)
-    with_swaps = optimise_graph(placed, ends, request.devices, swaps=True)
+    accelerated = any(kind == "GPU" for _, kind, *_ in request.devices)
+    swapped = optimise_graph(placed, ends, request.devices, swaps=True) if accelerated else placed
     # the sizes of one step, which TensorFlow learns when it is fed
     by_key = bound_shapes(program, request.bindings)
     shapes = {item.op: by_key[item.key] for item in program.inputs}
@@ -134,7 +135,7 @@ def answer(request: OptimiseRequest, _: Tell) -> OptimisedGraph:
         fused=kinds["fused"],
         folded=kinds["folded"],
         transposes=kinds["transpose"],
-        swaps=sum(node.name.startswith(_SWAP_PREFIX) for node in with_swaps.node),
+        swaps=sum(node.name.startswith(_SWAP_PREFIX) for node in swapped.node),
     )
 
 

@@ -12,8 +12,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from placer.graph.tensor_names import op_of
-
 _EVENT = re.compile(r"(?P<name>.+):(?P<type>_?[A-Z]\w*)")
 _REPLICA = re.compile(r"(?:^|(?<=/))replica_\d+/")
 _FUSED = re.compile(r"_(Mkl)?(Native)?Fused")
@@ -82,4 +80,4 @@ class FlatNames:
 
 def _owners(name: str) -> Iterator[str]:
     while name := name.rpartition("/")[0]:
-        yield op_of(name)
+        yield name
