@@ -60,16 +60,9 @@ class PriceSchedule:
     least_share: float = 5e-4  # of it, what a net must have
     covered: float = 0.98  # of all weight, what values are asked for
     most_units: int = 1500  # that values are asked for
-    small_shares: tuple[float, ...] = (
-        0.0,
-        0.1,
-        0.2,
-        0.3,
-        0.4,
-        0.5,
-    )  # for how many devices it takes
+    small_shares: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)  # see :func:`fewest`
     checks: int = 2  # how often all values are found
-    checked_share: float = 0.3  # of the time is kept for the last time
+    search_share: float = 0.7  # of the time; the rest is kept for the last check
 
 
 SCHEDULE = PriceSchedule()
@@ -143,7 +136,8 @@ class DeviceCountBound:
         """Look for prices until ``deadline`` (of ``time.time()``), ``steps`` steps at most."""
         if self.known <= 0 or len(self.devices) < 2 or self.share.sum() <= 1.0:
             return  # nothing is sent, or one device holds everything
-        until = deadline - SCHEDULE.checked_share * max(0.0, deadline - time.time())
+        now = time.time()
+        until = now + SCHEDULE.search_share * (deadline - now)
         search = self._best_scale(until)
         if search is None:
             return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ortools.sat.python import cp_model
 
+from placer.solving.bounds.device_counts import SCHEDULE as PRICES
 from placer.solving.bounds.device_counts import DeviceCountBound
 from placer.solving.process.cp_sat_run import cp_sat_solver, run_cp_sat
 from placer.solving.process.search_run import BestSoFar, Effort, Hints, prove_first
@@ -127,9 +128,11 @@ def _bound_by_devices(
     steps = SCHEDULE.most_price_steps
     if effort.work_limit is not None:
         steps = min(steps, effort.work_limit)
+    began, deadline = time.time(), effort.until(SCHEDULE.devices_share)
     with contextlib.suppress(OverflowError):
         bound = DeviceCountBound(problem, problem.value(known), best.raise_bound, effort.seed)
-        bound.run(effort.until(SCHEDULE.devices_share), steps)
+        bound.run(deadline, steps)
+    best.note_time(began + PRICES.search_share * (deadline - began))
 
 
 def _prove_simpler_problems(
