@@ -21,6 +21,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hypothesis import strategies as st
+
 from cost_models.devices import Cluster, DeviceProperties, Link
 from cost_models.op_cost import OpCost
 from cost_models.op_info import OpInfo, TensorProperties
@@ -207,3 +209,22 @@ def _tensor_bytes(properties: TensorProperties) -> int | None:
             return None
         total *= dimension
     return total
+
+
+_TYPES = ["MatMul", "Identity", "Relu", "AddV2", "Reshape", "Const"]
+
+
+@st.composite
+def random_graphs(draw_value, item_bytes=(4, 8)):
+    """Graphs of up to nine ops whose outputs have one of these sizes."""
+    size = draw_value(st.integers(1, 9))
+    names = [f"n{i}" for i in range(size)]
+    lines = [f"{name}={draw_value(st.sampled_from(_TYPES))}" for name in names]
+    for index, name in enumerate(names[1:], start=1):
+        if "Const" not in lines[index]:
+            sources = draw_value(st.lists(st.sampled_from(names[:index]), max_size=2))
+            lines += [f"{source} -> {name}" for source in sources]
+    sizes = {name: draw_value(st.sampled_from(item_bytes)) for name in names}
+    fetches = [f"{name}:0" for name in draw_value(st.lists(st.sampled_from(names), max_size=2))]
+    fed = draw_value(st.booleans()) and "Const" not in lines[0]
+    return draw(*lines, bytes=sizes, fetches=fetches, feeds=names[:1] if fed else [])

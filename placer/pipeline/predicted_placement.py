@@ -25,12 +25,16 @@ class PredictedPlacement:
 
 
 def predict_placement(
-    workload: Workload, placement: Mapping[str, str], edges: Sequence[ControlEdge] = ()
+    workload: Workload,
+    placement: Mapping[str, str],
+    edges: Sequence[ControlEdge] = (),
+    *,
+    with_needs: bool = True,
 ) -> PredictedPlacement:
-    """Transfers, memory and times of ``placement``."""
+    """Transfers, memory (``with_needs`` of allocators or without) and times of ``placement``."""
     graph = add_control_edges(workload.graph, edges)
     known = graph, workload.costs, placement, workload.cluster
-    metrics = predict(*known)
+    metrics = predict(*known, with_needs=with_needs)
     return PredictedPlacement(
         placement=placement,
         control_edges=tuple(edges),

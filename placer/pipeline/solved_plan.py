@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
+from typing import Any
 
 from cost_models.byte_sizes import format_bytes
 from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
@@ -88,19 +89,31 @@ def _devices(
             yield known
             continue
         metrics = predicted.metrics
-        peak = metrics.peaks[device.name]
         is_host = device.name == cluster.host.name
         yield replace(
             known,
             resident_bytes=metrics.timelines[device.name].resident_bytes,
-            peak_memory_bytes=peak.high_bytes,
-            peak_expected_bytes=peak.expected_bytes,
-            peak_low_bytes=peak.low_bytes,
+            **step_memory(metrics, device.name),
             spilled_bytes=_spilled_bytes(formulation, predicted.placement, followers)
             if is_host
             else 0,
             busy_seconds=metrics.schedule.busy_seconds[device.name],
         )
+
+
+def step_memory(metrics: Metrics, device: str) -> dict[str, Any]:
+    """What a step takes of the memory of ``device``, by the names of a plan's columns."""
+    peak, found = metrics.peaks[device], metrics.needs[device]
+    return {
+        "peak_memory_bytes": peak.high_bytes,
+        "peak_expected_bytes": peak.expected_bytes,
+        "peak_low_bytes": peak.low_bytes,
+        "allocator": found.allocator,
+        "need_bytes": found.need.high_bytes,
+        "need_expected_bytes": found.need.expected_bytes,
+        "need_low_bytes": found.need.low_bytes,
+        "in_use_peak_bytes": found.in_use.high_bytes,
+    }
 
 
 def _spilled_bytes(

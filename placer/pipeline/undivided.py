@@ -55,7 +55,8 @@ def fastest_whole(source: Any, devices: str | Path, wanted: Options) -> tuple[fl
         device_of = solve(problem, solver=name).device_of
         if device_of is None:
             continue
-        metrics = predict_placement(workload, problem.placement(device_of)).metrics
+        placement = problem.placement(device_of)
+        metrics = predict_placement(workload, placement, with_needs=False).metrics
         peaks = {device: peak.high_bytes for device, peak in metrics.peaks.items()}
         if not over_caps(peaks, caps):
             found.append((metrics.schedule.step_seconds, name))

@@ -41,10 +41,14 @@ class PlannedDevice(Row):
     """A device and what it holds.
 
     ``peak_memory_bytes`` is the highest over the orders that a step may run in, for which caps
-    hold; ``peak_expected_bytes`` the median, ``peak_low_bytes`` the lowest.  Of a card that is
-    known, ``card_bytes`` is the total, of which the CUDA context takes ``card_context_bytes``,
-    TensorFlow keeps ``card_kept_back_bytes`` back and may hand out ``card_usable_bytes``.  All
-    other figures but the caps are ``None`` where nothing is placed.
+    hold; ``peak_expected_bytes`` the median, ``peak_low_bytes`` the lowest.  ``need_bytes`` is the
+    least limit under which TensorFlow's allocator serves all of them, likewise with
+    ``need_expected_bytes`` and ``need_low_bytes``; without a limit it has ``in_use_peak_bytes`` in
+    use at most, whole chunks counted.  ``allocator`` is ``growth`` or ``one region``.
+
+    Of a card that is known, ``card_bytes`` is the total, of which the CUDA context takes
+    ``card_context_bytes``, TensorFlow keeps ``card_kept_back_bytes`` back and may hand out
+    ``card_usable_bytes``.  All other figures but the caps are ``None`` where nothing is placed.
     """
 
     name: str
@@ -60,6 +64,11 @@ class PlannedDevice(Row):
     peak_memory_bytes: int | None = None
     peak_expected_bytes: int | None = None
     peak_low_bytes: int | None = None
+    allocator: str | None = None
+    need_bytes: int | None = None
+    need_expected_bytes: int | None = None
+    need_low_bytes: int | None = None
+    in_use_peak_bytes: int | None = None
     spilled_bytes: int | None = None
     busy_seconds: float | None = None
 

@@ -88,6 +88,32 @@ class PeakRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryNeed:
+    """What the allocator of one device needs, over the orders that a step may run in.
+
+    ``in_use`` is the peak of bytes in use, in whole chunks; ``need`` the least limit under which
+    the allocator serves the step.  ``growth``: it adds regions as it needs them, else it takes one.
+
+    Along the order whose need is expected, ``need_bytes`` are ``tensor_bytes``,
+    ``workspace_bytes`` (what kernels take for themselves), ``padding_bytes`` of the chunks that
+    these are in, and ``fragmentation_bytes``, free where nothing fits.
+    """
+
+    growth: bool
+    in_use: PeakRange
+    need: PeakRange
+    tensor_bytes: int
+    workspace_bytes: int
+    padding_bytes: int
+    fragmentation_bytes: int
+
+    @property
+    def allocator(self) -> str:
+        """How the allocator takes memory."""
+        return "growth" if self.growth else "one region"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """Predicted times in seconds: of a step, per device, and along the critical path.
 
@@ -113,6 +139,7 @@ class Metrics:
     timelines: Mapping[str, MemoryTimeline]
     peaks: Mapping[str, PeakRange]
     schedule: Schedule
+    needs: Mapping[str, MemoryNeed] = field(default_factory=dict)
 
     def bytes_of(self, *kinds: str) -> int:
         """The sized bytes of all transfers of the given kinds."""

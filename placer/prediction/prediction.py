@@ -15,6 +15,7 @@ from placer.prediction.orders.execution_orders import (
     typical_order,
     uses_accelerator,
 )
+from placer.prediction.orders.needs import needs_along
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.step.routes import find_routes
 from placer.prediction.times.schedule import predict_schedule
@@ -29,12 +30,15 @@ def predict(
     placement: Mapping[str, str],
     cluster: Cluster,
     order: Sequence[str] | None = None,
+    *,
+    with_needs: bool = True,
 ) -> Metrics:
     """The transfers, the memory of every device and the times of one step of ``graph``.
 
     ``placement`` maps every op to the name of a device of ``cluster``; memory is followed along
-    ``order``, by default along the orders in which the executor may run.  Raises
-    :class:`~placer.errors.UsageError` if placement or order do not fit the graph.
+    ``order``, by default along the orders in which the executor may run; what allocators need is
+    left out unless asked for ``with_needs``.  Raises :class:`~placer.errors.UsageError` if
+    placement or order do not fit the graph.
     """
     host = cluster.host.name
     names = [device.name for device in cluster.devices]
@@ -52,6 +56,7 @@ def predict(
         timelines=step.timelines(typical_order(orders, peaks)),
         peaks=ranges_of_peaks(step, peaks),
         schedule=predict_schedule(graph, costs, routes, transfers, cluster),
+        needs=needs_along(step, orders) if with_needs else {},
     )
 
 

@@ -191,7 +191,7 @@ def _row(
 ) -> ComparedPlacement:
     """The predicted figures of a placement."""
     placement = problem.placement(device_of)
-    metrics = predict_placement(workload, placement).metrics
+    metrics = predict_placement(workload, placement, with_needs=False).metrics
     peaks = {name: metrics.peaks[name].high_bytes for name in problem.device_names}
     caps = dict(zip(problem.device_names, problem.capacity_bytes, strict=True))
     sent = [t for t in metrics.transfers if t.kind in ("data", "feed")]

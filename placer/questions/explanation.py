@@ -250,9 +250,9 @@ def _moves(
         if not is_free and not may_spill:
             yield Move(device=device.name, refused=_refusal(members, device.name, constraints))
             continue
-        before = before or predict_placement(workload, plan.placement).metrics
+        before = before or predict_placement(workload, plan.placement, with_needs=False).metrics
         moved = {**plan.placement, **dict.fromkeys(members, device.name)}
-        after = predict_placement(workload, moved).metrics
+        after = predict_placement(workload, moved, with_needs=False).metrics
         peaks = {name: peak.high_bytes for name, peak in after.peaks.items()}
         yield Move(
             device=device.name,

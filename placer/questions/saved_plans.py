@@ -8,7 +8,7 @@ from typing import Any
 
 from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.preparation import decide_strategy, needs_trials, prepare
-from placer.pipeline.solved_plan import plan_metrics
+from placer.pipeline.solved_plan import plan_metrics, step_memory
 from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.plan.rows import PlanWarning
@@ -47,9 +47,7 @@ def predict_now(plan: Plan, source: Any, devices: str | Path, **options: Any) ->
     if workload.graph.fingerprint != plan.model["fingerprint"] or names != set(plan.peak_bytes):
         return None
     metrics = predict_placement(workload, plan.placement, plan.control_edges).metrics
-    rows = [
-        replace(row, peak_memory_bytes=metrics.peaks[row.name].high_bytes) for row in plan.devices
-    ]
+    rows = [replace(row, **step_memory(metrics, row.name)) for row in plan.devices]
     return replace(plan, devices=tuple(rows), metrics=plan_metrics(metrics))
 
 

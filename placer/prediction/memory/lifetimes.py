@@ -227,10 +227,7 @@ class Simulation:
         return self._list_of(op, value, items, capacity)
 
     def _new_items(self, op: int, value: int, sizes: Sequence[int]) -> list[Buffer]:
-        items = [self._new(op, value, "activation") for _ in sizes]
-        for item, size in zip(items, sizes, strict=True):
-            item.bytes = size
-        return items
+        return [self._new(op, value, "activation", size=size) for size in sizes]
 
     def _read_item(self, holder: Buffer) -> Buffer:
         """The element that is read: one after the other, as loops do."""
@@ -242,8 +239,8 @@ class Simulation:
     def _list_of(
         self, op: int, value: int, items: Sequence[Buffer], capacity: int | None = None
     ) -> Buffer:
-        found = self._new(op, value, "activation")
-        found.bytes, found.items, found.capacity = 0, list(items), capacity
+        found = self._new(op, value, "activation", size=0)
+        found.items, found.capacity = list(items), capacity
         for item in items:
             item.holders += 1
         return found
@@ -350,13 +347,19 @@ class Simulation:
             self.lifetimes.append(buffer.lifetime(last))
 
     def _new(
-        self, op: int, value: int, kind: str, holders: int = 0, resident: bool = False
+        self,
+        op: int,
+        value: int,
+        kind: str,
+        holders: int = 0,
+        resident: bool = False,
+        size: int | None = None,
     ) -> Buffer:
         layout = self.layout
         return Buffer(
             layout.names[op],
             layout.memory[value],
-            layout.bytes[value],
+            layout.bytes[value] if size is None else size,
             kind,
             self.now,
             holders,

@@ -99,14 +99,14 @@ def peaks_along(step: StepMemory, orders: Iterable[Sequence[str]]) -> list[dict[
 def ranges_of_peaks(step: StepMemory, peaks: Sequence[Mapping[str, int]]) -> dict[str, PeakRange]:
     """The range of every device's peak, given the peaks along each order."""
     return {
-        name: _range([found[name] for found in peaks], step.resident_bytes(name))
+        name: range_of([found[name] for found in peaks], step.resident_bytes(name))
         for name in step.device_names
     }
 
 
-def _range(peaks: Sequence[int], resident: int) -> PeakRange:
-    """From the least to the most, and a little beyond: the next order may be a new extreme, the
-    more so the fewer orders were followed."""
+def range_of(peaks: Sequence[int], resident: int) -> PeakRange:
+    """From the least to the most along each order, and a little beyond: the next order may be a new
+    extreme, the more so the fewer orders were followed."""
     beyond = _beyond(peaks, resident)
     return PeakRange(
         low_bytes=max(min(peaks) - beyond, resident),

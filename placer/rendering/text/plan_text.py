@@ -47,6 +47,8 @@ CUT = (
 )
 """Of an answer that the clock had a say in."""
 
+_NEED = " Need: what its allocator must be allowed for that, padding and gaps included."
+
 _STATUS_WORDS = {
     "OPTIMAL": "proven best",
     "FEASIBLE": "found, not proven best",
@@ -204,13 +206,16 @@ def _devices(plan: Plan, width: int) -> RenderableType:
     """One row per device: ops, memory against the cap, busy time."""
     ops = Counter(plan.placement.values())
     spills = any(device.spilled_bytes for device in plan.devices)
-    headers = ["Device", "Ops>", "Peak>", "Cap>", "Used>", "Resident>"]
+    has_needs = any(device.need_bytes for device in plan.devices)
+    headers = ["Device", "Ops>", "Peak>", *(["Need>"] if has_needs else [])]
+    headers += ["Cap>", "Used>", "Resident>"]
     headers += [*(["Spilled>"] if spills else []), "Busy>", "Model"]
     rows = [
         (
             device.name,
             f"{ops[device.name]:,}",
             known(device.peak_memory_bytes, format_bytes),
+            *([known(device.need_bytes, format_bytes)] if has_needs else []),
             format_cap(device.usable_bytes),
             share_of_cap(device.peak_memory_bytes, device.usable_bytes),
             known(device.resident_bytes, format_bytes),
@@ -227,7 +232,8 @@ def _peaks(plan: Plan) -> Text:
     on_gpu = any(device.type != "CPU" for device in plan.devices)
     return Text(
         "Peak: the highest over possible orders of the step"
-        + ("; not validated on GPU." if on_gpu else "."),
+        + ("; not validated on GPU." if on_gpu else ".")
+        + (_NEED if any(device.need_bytes for device in plan.devices) else ""),
         style="dim",
     )
 

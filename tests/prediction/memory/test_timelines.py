@@ -1,7 +1,7 @@
 """Memory over one step, against drawings and a recomputation from the definition."""
 
 import pytest
-from graphs_by_hand import draw, draw_costs
+from graphs_by_hand import draw, draw_costs, random_graphs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -203,24 +203,6 @@ def test_an_order_must_fit_the_graph():
         _timelines(draw("a -> b"), order=["a"])
 
 
-_TYPES = ["MatMul", "Identity", "Relu", "AddV2", "Reshape", "Const"]
-
-
-@st.composite
-def _random_graphs(draw_value, item_bytes=(4, 8)):
-    size = draw_value(st.integers(1, 9))
-    names = [f"n{i}" for i in range(size)]
-    lines = [f"{name}={draw_value(st.sampled_from(_TYPES))}" for name in names]
-    for index, name in enumerate(names[1:], start=1):
-        if "Const" not in lines[index]:
-            sources = draw_value(st.lists(st.sampled_from(names[:index]), max_size=2))
-            lines += [f"{source} -> {name}" for source in sources]
-    sizes = {name: draw_value(st.sampled_from(item_bytes)) for name in names}
-    fetches = [f"{name}:0" for name in draw_value(st.lists(st.sampled_from(names), max_size=2))]
-    fed = draw_value(st.booleans()) and "Const" not in lines[0]
-    return draw(*lines, bytes=sizes, fetches=fetches, feeds=names[:1] if fed else [])
-
-
 _ALIASES = ("Identity", "Reshape")
 _IN_PLACE = {"Relu": 1, "AddV2": 2}
 
@@ -274,13 +256,13 @@ def _alive_from_the_definition(graph):
     ]
 
 
-@given(graph=_random_graphs())
+@given(graph=random_graphs())
 def test_the_timeline_agrees_with_a_recount_at_every_op(graph):
     """Counting all readers again at every op finds the same bytes."""
     assert list(_timelines(graph, "CPU:0")["CPU:0"].bytes) == _alive_from_the_definition(graph)
 
 
-@given(graph=_random_graphs(item_bytes=(4,)), data=st.data())
+@given(graph=random_graphs(item_bytes=(4,)), data=st.data())
 def test_a_live_moment_adds_up_to_the_timeline(graph, data):
     """What each op needs and the resident bytes make up the memory in use on one device."""
     sizes = {name: 10 for name, op in graph.ops.items() if op.op_type == "Const"}
@@ -293,7 +275,7 @@ def test_a_live_moment_adds_up_to_the_timeline(graph, data):
     assert sum(alive.values()) + timeline.resident_bytes == timeline.bytes[moment]
 
 
-@given(graph=_random_graphs(item_bytes=(4,)), data=st.data())
+@given(graph=random_graphs(item_bytes=(4,)), data=st.data())
 def test_a_live_moment_is_never_above_the_prediction(graph, data):
     """On several devices, what the ops of a device need is there at that moment."""
     costs = draw_costs(graph, temporary_bytes=dict.fromkeys(graph.ops, 7))
@@ -308,7 +290,7 @@ def test_a_live_moment_is_never_above_the_prediction(graph, data):
         assert needed[device] <= timeline.bytes[moment] - timeline.resident_bytes
 
 
-@given(graph=_random_graphs(), data=st.data())
+@given(graph=random_graphs(), data=st.data())
 def test_the_peak_is_what_is_alive_at_it(graph, data):
     """On several devices too, the buffers listed at the peak add up to it."""
     placement = {name: data.draw(st.sampled_from(DEVICES)) for name in graph.ops}

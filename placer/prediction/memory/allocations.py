@@ -1,0 +1,163 @@
+"""What one step asks the allocators of its devices for, along one execution order.
+
+The requests and frees behind the lifetimes of :mod:`placer.prediction.memory.lifetimes`, one by one
+in the order in which the executor makes them: an op asks for its outputs, then for what its kernel
+takes for itself and gives back at once; what it was the last to need is freed when it is done.
+
+    x ---> conv ---> relu          conv   +y  +workspace  -workspace  -x
+                                   relu   (writes over y: neither)
+
+What is kept from step to step has chunks too, and they move: the value that is assigned to a
+variable becomes the variable's, and the chunk of the old value is freed.  Fed values are not asked
+for: TensorFlow reads them where the caller (NumPy) has them; their copies on GPUs are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from placer.prediction.memory.buffers import Buffer
+from placer.prediction.memory.lifetimes import Simulation
+from placer.prediction.memory.timelines import StepMemory
+from placer.prediction.step.step_layout import StepLayout
+
+
+@dataclass(slots=True, kw_only=True)
+class Allocations:
+    """What one device's allocator is asked for in a step.
+
+    A chunk is a number: ``sizes`` has the bytes that were asked for, ``events`` the chunks of the
+    step in order, ``~chunk`` where one is freed.  ``kept`` were asked for before the first step;
+    ``moved`` are those of them that end a step as another chunk.  ``temporaries`` are what kernels
+    take for themselves.
+    """
+
+    kept: list[int] = field(default_factory=list)
+    sizes: dict[int, int] = field(default_factory=dict)
+    events: list[int] = field(default_factory=list)
+    moved: dict[int, int] = field(default_factory=dict)
+    temporaries: set[int] = field(default_factory=set)
+
+
+def find_allocations(
+    step: StepMemory, order: Sequence[str], sample: int | None = None
+) -> dict[str, Allocations]:
+    """What the allocator of every device is asked for along ``order``; ``sample`` as for
+    :meth:`StepMemory.peaks`."""
+    layout = step.layout if sample is None else step.layout.sampled(sample)
+    simulation = _Requests(layout, step.numbers(order), step.resident, step.device_names)
+    simulation.run()
+    return simulation.finished()
+
+
+class _Requests(Simulation):
+    """The simulation of a step that writes down every request; ``chunk_of`` has the chunk that
+    every variable is in, ``kept`` where it was before the step."""
+
+    def __init__(
+        self,
+        layout: StepLayout,
+        order: Sequence[int],
+        resident: Mapping[str, Mapping[str, int]],
+        devices: Iterable[str],
+    ) -> None:
+        super().__init__(layout, order)
+        self.found = {name: Allocations() for name in devices}
+        self.count = 0
+        self.device_of: dict[str, str] = {}
+        self.kept: dict[str, int] = {}
+        for device, sizes in resident.items():
+            found = self.found[device]
+            for op, size in sizes.items():
+                self.kept[op] = chunk = self._number(found, size)
+                self.device_of[op] = device
+                found.kept.append(chunk)
+        self.chunk_of = dict(self.kept)
+
+    def finished(self) -> dict[str, Allocations]:
+        """What was found, once the step has run."""
+        for variable, chunk in self.chunk_of.items():
+            if chunk != self.kept[variable]:
+                self.found[self.device_of[variable]].moved[self.kept[variable]] = chunk
+        return self.found
+
+    def _number(self, found: Allocations, size: int) -> int:
+        chunk = self.count
+        self.count += 1
+        found.sizes[chunk] = size
+        return chunk
+
+    def _ask(self, device: str, size: int) -> int:
+        found = self.found[device]
+        chunk = self._number(found, size)
+        found.events.append(chunk)
+        return chunk
+
+    def _new(
+        self,
+        op: int,
+        value: int,
+        kind: str,
+        holders: int = 0,
+        resident: bool = False,
+        size: int | None = None,
+    ) -> Buffer:
+        buffer = super()._new(op, value, kind, holders, resident, size)
+        if buffer.bytes and not resident and kind != "feed":  # which is the caller's memory
+            buffer.chunk = self._ask(buffer.device, buffer.bytes)
+        return buffer
+
+    def _record(self, buffer: Buffer, last: int) -> None:  # noqa: ARG002 (frees are in order)
+        if buffer.chunk >= 0:
+            self.found[buffer.device].events.append(~buffer.chunk)
+            buffer.chunk = -1
+
+    def _record_temporary(self, op: int, size: int) -> None:
+        device = self.layout.devices[op]
+        chunk = self._ask(device, size)
+        self.found[device].events.append(~chunk)
+        self.found[device].temporaries.add(chunk)
+
+    def _overwrite(
+        self,
+        op: int,
+        source: int,  # noqa: ARG002 (it holds what it held)
+        old: Buffer,
+        value: int,
+    ) -> Buffer:
+        """The chunk stays where it is, under another name."""
+        if old.bytes == self.layout.bytes[value]:
+            old.owner, old.kind, old.first = self.layout.names[op], "activation", self.now
+        return old
+
+    def _assign(self, op: int) -> None:
+        variable = self.layout.variables[op][0]
+        value = self.held[self.layout.inputs[op][1]]
+        given = -1 if value is None or variable in self.layout.copied_on_read else value.chunk
+        if (
+            value is None
+            or given < 0
+            or value.kind not in ("activation", "transfer")
+            or self.device_of.get(variable) != value.device  # of unknown size: nothing to free
+        ):
+            super()._assign(op)
+            return
+        value.chunk = -1  # the variable's from now on
+        old = self.values.get(variable)
+        if old is not None and old.holders > 0:
+            old.chunk = self.chunk_of[variable]
+        else:
+            self.found[self.device_of[variable]].events.append(~self.chunk_of[variable])
+        self.chunk_of[variable] = given
+        super()._assign(op)
+
+    def _release_value(self, variable: str, first: int) -> None:
+        """A variable that is still being read is copied before it changes."""
+        old = self.values.get(variable)
+        if old is not None and old.holders > 0 and old.chunk < 0 and variable in self.chunk_of:
+            old.chunk = self.chunk_of[variable]
+            self.chunk_of[variable] = self._ask(
+                self.device_of[variable], self.found[old.device].sizes[old.chunk]
+            )
+        super()._release_value(variable, first)

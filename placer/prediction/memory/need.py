@@ -1,0 +1,230 @@
+"""The least limit under which an allocator serves the steps of a program.
+
+A limit that serves is no proof that a larger one does, for chunks lie elsewhere then.  So the need
+is the least limit from which on every larger one that was tried serves.
+
+Steps are first followed without a limit.  A limit makes no difference to a request as long as
+
+- one region: what is left at the end of it is larger than the free chunk that is taken, or, if it
+  is what is taken, large enough to be split;
+- growth: no region is added, or one that is as large as it would be.
+
+So what is tried starts where the limit first may make a difference.  Several steps are followed,
+since what is kept moves, and regions that were added stay.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from placer.prediction.memory.allocations import Allocations
+from placer.prediction.memory.allocator import (
+    ADDRESS,
+    ADDRESS_BITS,
+    MOST_PADDING_BYTES,
+    UNLIMITED_BYTES,
+    Allocator,
+    OutOfMemoryError,
+    rounded_bytes,
+)
+
+_Watch = Callable[[int, int], None]
+
+_MOST_STEPS = 3
+_RESOLUTION = 0.002
+_FEWEST_BYTES = 1 << 12
+"""Limits are tried until what is open is this share of the least, or so little."""
+
+_SNAPSHOT_SHARE = 0.02
+"""How far apart the limits are for which states are kept, of what is asked for at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What one device's allocator needs along one order.
+
+    ``in_use_bytes`` are in use at most where there is no limit, whole chunks counted.
+    ``need_bytes`` is the least limit that serves.  Under that limit it is made up of, when most is
+    in use: ``tensor_bytes`` and ``workspace_bytes`` (what kernels take for themselves), which are
+    asked for; ``padding_bytes`` of their chunks; ``fragmentation_bytes`` that are free.
+    """
+
+    in_use_bytes: int
+    need_bytes: int
+    tensor_bytes: int
+    workspace_bytes: int
+    padding_bytes: int
+
+    @property
+    def fragmentation_bytes(self) -> int:
+        """What is left of the need."""
+        asked_for = self.tensor_bytes + self.workspace_bytes
+        return self.need_bytes - asked_for - self.padding_bytes
+
+
+def find_need(allocations: Allocations, *, growth: bool) -> Need:
+    """The need of a device whose allocator grows, or else takes one region."""
+    unlimited = _Unlimited(allocations, growth=growth)
+    need_bytes, limited = _least_that_serves(unlimited)
+    tensors, workspace = _asked_for_by(allocations, limited.peak_request)
+    return Need(
+        in_use_bytes=unlimited.state.allocator.peak_bytes,
+        need_bytes=need_bytes,
+        tensor_bytes=tensors,
+        workspace_bytes=workspace,
+        padding_bytes=limited.peak_bytes - tensors - workspace,
+    )
+
+
+def serves(allocations: Allocations, limit_bytes: int, *, growth: bool) -> bool:
+    """Whether an allocator with this limit serves the steps."""
+    return _State(Allocator(limit_bytes=limit_bytes, growth=growth)).run(allocations)
+
+
+def _least_that_serves(unlimited: _Unlimited) -> tuple[int, Allocator]:
+    """The least limit, by bisection between what is asked for at once and the limit that makes no
+    difference; with the allocator that served under it."""
+    fails, enough = unlimited.least_bytes, unlimited.indifferent_bytes
+    served = unlimited.under(fails)
+    if served is not None:
+        return fails, served
+    served = unlimited.state.allocator
+    open_bytes = max(_RESOLUTION * fails, _FEWEST_BYTES)
+    while enough - fails > open_bytes:
+        limit = rounded_bytes((fails + enough) // 2)
+        found = unlimited.under(limit)
+        if found is None:
+            fails = limit
+        else:
+            enough, served = limit, found
+    return enough, served
+
+
+def least_bytes(allocations: Allocations) -> int:
+    """The most that is asked for at once, in chunks of the least size: no lower limit serves."""
+    sizes = allocations.sizes
+    now = most = sum([rounded_bytes(sizes[chunk]) for chunk in allocations.kept])
+    for event in allocations.events:
+        if event >= 0:
+            now += rounded_bytes(sizes[event])
+            most = max(now, most)
+        else:
+            now -= rounded_bytes(sizes[~event])
+    return most
+
+
+def _asked_for_by(allocations: Allocations, request: int) -> tuple[int, int]:
+    """The bytes of tensors and of kernels that are asked for, and not given back, when that request
+    is served (numbered from 1 over all steps)."""
+    sizes, kept = allocations.sizes, allocations.kept
+    alive = dict.fromkeys(kept[:request])
+    in_a_step = sum(event >= 0 for event in allocations.events)
+    left = (request - len(kept) - 1) % in_a_step + 1 if request > len(kept) else 0
+    for event in allocations.events:
+        if not left:
+            break
+        if event >= 0:
+            alive[event] = None
+            left -= 1
+        else:
+            del alive[~event]
+    workspace = sum(sizes[chunk] for chunk in alive if chunk in allocations.temporaries)
+    return sum(sizes[chunk] for chunk in alive) - workspace, workspace
+
+
+@dataclass(slots=True)
+class _State:
+    """An allocator in the midst of a step: event number ``index`` of step number ``step`` is the
+    next (step -1: what is kept); ``address`` has the chunks in use, ``before`` what was free as the
+    step began."""
+
+    allocator: Allocator
+    address: dict[int, int] = field(default_factory=dict)
+    step: int = -1
+    index: int = 0
+    before: list[int] = field(default_factory=list)
+
+    def copy(self, limit_bytes: int) -> _State:
+        """The same state under another limit."""
+        allocator = self.allocator.copy(limit_bytes)
+        return _State(allocator, dict(self.address), self.step, self.index, self.before)
+
+    def run(
+        self, allocations: Allocations, watch: Callable[[int, int], None] | None = None
+    ) -> bool:
+        """Runs to the end, if memory suffices; ``watch`` is called with the number of each event
+        that asks for a chunk, and with the size."""
+        allocate, free = self.allocator.allocate, self.allocator.free
+        address, sizes = self.address, allocations.sizes
+        try:
+            while self.step < _MOST_STEPS:
+                events = allocations.events if self.step >= 0 else allocations.kept
+                for index in range(self.index, len(events)):
+                    event = events[index]
+                    if event < 0:
+                        free(address.pop(~event))
+                        continue
+                    if watch is not None:
+                        watch(index, sizes[event])
+                    address[event] = allocate(sizes[event])
+                if self._next_step(allocations):
+                    return True
+        except OutOfMemoryError:
+            return False
+        return True
+
+    def _next_step(self, allocations: Allocations) -> bool:
+        """Goes to the next step; says whether that will be as the last one."""
+        if self.step >= 0:
+            moved = [(kept, self.address.pop(chunk)) for kept, chunk in allocations.moved.items()]
+            self.address.update(moved)
+        last, self.before = self.before, [*self.allocator.free_chunks]
+        self.step, self.index = self.step + 1, 0
+        return self.step > 0 and not allocations.moved and last == self.before
+
+
+class _Unlimited:
+    """The steps without a limit, and ``snapshots`` of them: (limit, state) says that until then no
+    limit from there on makes a difference; from ``indifferent_bytes`` on none does at all."""
+
+    def __init__(self, allocations: Allocations, *, growth: bool) -> None:
+        self.allocations = allocations
+        self.least_bytes = least_bytes(allocations)
+        self.state = _State(Allocator(growth=growth))
+        self.snapshots = [(0, self.state.copy(UNLIMITED_BYTES))]
+        self.apart = 0 if growth else int(_SNAPSHOT_SHARE * self.least_bytes)
+        self.indifferent_bytes = 0
+        self.state.run(allocations, self._watch)
+
+    def under(self, limit_bytes: int) -> Allocator | None:
+        """The allocator at the end under a limit not below ``least_bytes``, ``None`` if it runs out
+        of memory."""
+        if limit_bytes >= self.indifferent_bytes:
+            return self.state.allocator
+        state = next(state for limit, state in reversed(self.snapshots) if limit <= limit_bytes)
+        limited = state.copy(limit_bytes)
+        return limited.allocator if limited.run(self.allocations) else None
+
+    def _watch(self, index: int, size: int) -> None:
+        limit = self._indifferent(size)
+        if limit <= self.indifferent_bytes:
+            return
+        if limit > max(self.least_bytes, self.snapshots[-1][0] + self.apart):
+            self.state.index = index
+            self.snapshots.append((self.indifferent_bytes, self.state.copy(UNLIMITED_BYTES)))
+        self.indifferent_bytes = limit
+
+    def _indifferent(self, size: int) -> int:
+        """The limit from which on none makes a difference to this request."""
+        allocator = self.state.allocator
+        wanted, free_chunks = rounded_bytes(size), allocator.free_chunks
+        index = bisect_left(free_chunks, wanted << ADDRESS_BITS)
+        if allocator.growth:
+            added = allocator.pool_bytes + allocator.next_region(wanted)
+            return 0 if index < len(free_chunks) else added
+        end = free_chunks[-1] & ADDRESS if free_chunks else 0
+        if index < len(free_chunks) - 1:
+            return end + (free_chunks[index] >> ADDRESS_BITS)
+        return end + min(2 * wanted, wanted + MOST_PADDING_BYTES)

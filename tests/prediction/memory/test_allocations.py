@@ -1,0 +1,130 @@
+"""What a step asks allocators for, one request after the other."""
+
+from graphs_by_hand import draw, draw_costs, random_graphs
+from hypothesis import given
+
+from placer.prediction.memory.allocations import find_allocations
+from placer.prediction.memory.timelines import StepMemory
+
+DEVICES = ("CPU:0", "GPU:0", "GPU:1")
+
+
+def _found(graph, placement="GPU:0", **costs):
+    """The requests by device: ``+size`` and ``-size``, in order."""
+    if isinstance(placement, str):
+        placement = dict.fromkeys(graph.ops, placement)
+    step = StepMemory(graph, draw_costs(graph, **costs), placement, DEVICES)
+    return find_allocations(step, tuple(graph.ops))
+
+
+def _events(allocations):
+    return [
+        allocations.sizes[chunk] if chunk >= 0 else -allocations.sizes[~chunk]
+        for chunk in allocations.events
+    ]
+
+
+def test_outputs_are_asked_for_before_inputs_are_freed():
+    graph = draw("x -> a -> b", bytes={"x": 100, "a": 20, "b": 4})
+    assert _events(_found(graph)["GPU:0"]) == [100, 20, -100, 4, -20, -4]
+
+
+def test_a_workspace_is_asked_for_after_the_output_and_freed_at_once():
+    graph = draw("x -> conv -> y", bytes={"x": 100, "conv": 20, "y": 4})
+    found = _found(graph, temporary_bytes={"conv": 700})["GPU:0"]
+    assert _events(found) == [100, 20, 700, -700, -100, 4, -20, -4]
+    assert [found.sizes[chunk] for chunk in found.temporaries] == [700]
+
+
+def test_an_op_that_writes_over_its_input_asks_for_nothing():
+    graph = draw("x -> r=Relu -> i=Identity -> y", bytes=100)
+    assert _events(_found(graph)["GPU:0"]) == [100, 100, -100, -100]
+
+
+def test_a_tensor_that_is_sent_is_asked_for_where_it_arrives():
+    """On GPU:1 its receive buffer is freed by the last reader there."""
+    graph = draw("x -> a, b", bytes={"x": 100, "a": 20, "b": 4})
+    found = _found(graph, {"x": "GPU:0", "a": "GPU:1", "b": "GPU:1"})
+    assert _events(found["GPU:0"]) == [100, -100]
+    assert _events(found["GPU:1"]) == [100, 20, -20, 4, -100, -4]
+
+
+def test_fed_values_are_the_callers_and_their_copies_are_not():
+    graph = draw("x=Placeholder -> a", bytes={"x": 100, "a": 20}, feeds=["x"])
+    found = _found(graph)
+    assert _events(found["CPU:0"]) == []
+    assert _events(found["GPU:0"]) == [100, 20, -100, -20]
+
+
+def test_what_is_kept_is_asked_for_before_the_first_step():
+    graph = draw("c=Const -> a", bytes={"c": 100, "a": 20})
+    found = _found(graph, persistent_bytes={"c": 100})["GPU:0"]
+    assert [found.sizes[chunk] for chunk in found.kept] == [100]
+    assert _events(found) == [20, -20]
+
+
+def test_an_assigned_value_becomes_the_variable():
+    """The old chunk is freed, and the next step finds the variable in that of the value."""
+    graph = draw(
+        "v=VarHandleOp -> u=AssignVariableOp",
+        "value -> u",
+        dtypes={"v": "resource"},
+        bytes={"value": 400, "u": 8},
+    )
+    found = _found(graph, persistent_bytes={"v": 400})["GPU:0"]
+    (kept,) = found.kept
+    value = next(chunk for chunk in found.events if found.sizes[max(chunk, ~chunk)] == 400)
+    assert found.moved == {kept: value}
+    assert found.events.count(~kept) == 1
+    assert ~value not in found.events
+
+
+def test_a_value_that_is_still_read_keeps_its_chunk():
+    """The old value is freed by its last reader, after the variable has another chunk."""
+    graph = draw(
+        "v=VarHandleOp -> r=ReadVariableOp -> late",
+        "v, value -> u=AssignVariableOp",
+        "u ..> late",
+        dtypes={"v": "resource"},
+        bytes={"value": 400, "r": 400, "u": 8, "late": 20},
+    )
+    found = _found(graph, persistent_bytes={"v": 400})["GPU:0"]
+    (kept,) = found.kept
+    late = next(chunk for chunk, size in found.sizes.items() if size == 20)
+    assert found.events.index(late) < found.events.index(~kept)
+    assert list(found.moved) == [kept]
+
+
+def test_updating_a_variable_that_is_still_read_asks_for_another_chunk():
+    lines = "v=VarHandleOp -> r=ReadVariableOp -> a", "v, d -> u=AssignAddVariableOp"
+    drawn = {"dtypes": {"v": "resource", "u": "int32"}, "bytes": {"r": 400, "d": 400}}
+    resident = {"persistent_bytes": {"v": 400}}
+    late_reader = _found(draw(*lines, "u ..> late", "r -> late", **drawn), **resident)["GPU:0"]
+    assert _events(late_reader).count(400) == 2
+    assert list(late_reader.moved) == late_reader.kept
+    no_reader = _found(draw(*lines, "a ..> u", **drawn), **resident)["GPU:0"]
+    assert _events(no_reader).count(400) == 1
+    assert not no_reader.moved
+
+
+@given(random_graphs())
+def test_all_that_is_asked_for_is_freed_but_what_is_kept(graph):
+    """Nothing is freed twice; at most as much is asked for at once as the peak of the timeline."""
+    costs = draw_costs(graph, temporary_bytes=dict.fromkeys(graph.ops, 8))
+    placement = {name: DEVICES[1 + number % 2] for number, name in enumerate(graph.ops)}
+    step = StepMemory(graph, costs, placement, DEVICES)
+    peaks = step.peaks(tuple(graph.ops))
+    for name, found in find_allocations(step, tuple(graph.ops)).items():
+        alive = set(found.kept)
+        most = now = sum(found.sizes[chunk] for chunk in alive)
+        for event in found.events:
+            if event >= 0:
+                assert event not in alive
+                alive.add(event)
+                now += found.sizes[event]
+                most = max(most, now)
+            else:
+                alive.remove(~event)
+                now -= found.sizes[~event]
+        assert len(alive) == len(found.kept)
+        assert most <= peaks[name]
