@@ -162,7 +162,8 @@ def summary(found: Sequence[Comparison]) -> str:
         f"{len(found)} cases; peaks in use inside {sum(c.inside for c in found)} of "
         f"{sum(len(c.peaks) for c in found)}; expected: median error {median(errors):.1%}, worst "
         f"{max(errors):.1%}; need at least the smallest limit: "
-        f"{sum(c.is_served for c in found)} of {len(found)}; need over it, above 64 MiB ({len(ratios)}): "
+        f"{sum(c.is_served for c in found)} of {len(found)}; "
+        f"need over it, above 64 MiB ({len(ratios)}): "
         f"median {median(ratios) if ratios else 0:.2f}, worst {max(ratios, default=0):.2f}"
     )
 
