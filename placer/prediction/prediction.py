@@ -45,9 +45,10 @@ def predict(
     if order is None:
         steps = PossibleSteps(graph, costs, accelerated=uses_accelerator(names))
         step, orders = steps.memory(placement, names, host), steps.orders
+        concurrent = steps.concurrent_orders if with_needs else []
     else:
         step = StepMemory(graph, costs, placement, names, host)
-        orders = [checked_order(graph, order)]
+        orders, concurrent = [checked_order(graph, order)], []
     routes = step.routes if step.graph is graph else find_routes(graph, placement, host)
     transfers = tuple(list_transfers(graph, costs, routes, host))
     peaks = peaks_along(step, orders)
@@ -56,7 +57,7 @@ def predict(
         timelines=step.timelines(typical_order(orders, peaks)),
         peaks=ranges_of_peaks(step, peaks),
         schedule=predict_schedule(graph, costs, routes, transfers, cluster),
-        needs=needs_along(step, orders) if with_needs else {},
+        needs=needs_along(step, orders, concurrent) if with_needs else {},
     )
 
 

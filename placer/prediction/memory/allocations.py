@@ -41,12 +41,15 @@ class Allocations:
 
 
 def find_allocations(
-    step: StepMemory, order: Sequence[str], sample: int | None = None
+    step: StepMemory,
+    order: Sequence[str],
+    sample: int | None = None,
+    lasts: Sequence[int] | None = None,
 ) -> dict[str, Allocations]:
-    """What the allocator of every device is asked for along ``order``; ``sample`` as for
-    :meth:`StepMemory.peaks`."""
+    """What the allocator of every device is asked for along ``order``; ``sample`` and ``lasts`` as
+    for :meth:`StepMemory.peaks`."""
     layout = step.layout if sample is None else step.layout.sampled(sample)
-    simulation = _Requests(layout, step.numbers(order), step.resident, step.device_names)
+    simulation = _Requests(layout, step.numbers(order), step.resident, step.device_names, lasts)
     simulation.run()
     return simulation.finished()
 
@@ -61,8 +64,9 @@ class _Requests(Simulation):
         order: Sequence[int],
         resident: Mapping[str, Mapping[str, int]],
         devices: Iterable[str],
+        lasts: Sequence[int] | None = None,
     ) -> None:
-        super().__init__(layout, order)
+        super().__init__(layout, order, lasts=lasts)
         self.found = {name: Allocations() for name in devices}
         self.count = 0
         self.device_of: dict[str, str] = {}
@@ -113,11 +117,11 @@ class _Requests(Simulation):
             self.found[buffer.device].events.append(~buffer.chunk)
             buffer.chunk = -1
 
-    def _record_temporary(self, op: int, size: int) -> None:
-        device = self.layout.devices[op]
-        chunk = self._ask(device, size)
-        self.found[device].events.append(~chunk)
-        self.found[device].temporaries.add(chunk)
+    def _workspace(self, op: int, size: int) -> Buffer:
+        buffer = super()._workspace(op, size)
+        buffer.chunk = self._ask(buffer.device, size)
+        self.found[buffer.device].temporaries.add(buffer.chunk)
+        return buffer
 
     def _overwrite(
         self,

@@ -78,6 +78,13 @@ def find_need(allocations: Allocations, *, growth: bool) -> Need:
     )
 
 
+def peak_in_use(allocations: Allocations, *, growth: bool) -> int:
+    """The most bytes in use without a limit, whole chunks counted."""
+    state = _State(Allocator(growth=growth))
+    state.run(allocations)
+    return state.allocator.peak_bytes
+
+
 def serves(allocations: Allocations, limit_bytes: int, *, growth: bool) -> bool:
     """Whether an allocator with this limit serves the steps."""
     return _State(Allocator(limit_bytes=limit_bytes, growth=growth)).run(allocations)

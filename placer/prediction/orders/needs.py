@@ -3,28 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
+from statistics import median_low
 
 from placer.prediction.memory.allocations import find_allocations
 from placer.prediction.memory.allocator import rounded_bytes
-from placer.prediction.memory.need import Need, find_need
+from placer.prediction.memory.need import Need, find_need, peak_in_use
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import MemoryNeed
 from placer.prediction.orders.execution_orders import range_of
 from placer.prediction.step.routes import is_cpu
+from placer.prediction.step.thread_pool import ConcurrentOrder
+
+_TYPICAL = 3
+"""So many of the orders in which ops overlap are followed under limits: all with two threads."""
+
+_UNKNOWN_IN_GROWTH = 0.05
+_UNKNOWN_IN_ONE_REGION = 0.01
+"""How far peaks in use were beyond those that were followed (``benchmarks/allocator``): a region
+that is added is not split for what fills more than half of it."""
 
 
-def needs_along(step: StepMemory, orders: Sequence[Sequence[str]]) -> dict[str, MemoryNeed]:
+def needs_along(
+    step: StepMemory,
+    orders: Sequence[Sequence[str]],
+    concurrent: Sequence[ConcurrentOrder] = (),
+) -> dict[str, MemoryNeed]:
     """What the allocator of every device needs over ``orders``, each a step of its own.
 
     That of a CPU grows, that of a GPU takes one region: what TensorFlow does unless told otherwise.
+    More is in use where ops run at once, as in ``concurrent``.  Not all of it is needed, since an
+    op waits until another has given back (``AllocatorRetry``), but what two ops hold that both wait
+    is: what they need along a typical one of these orders is one of those that may be.
     """
     found: dict[str, list[Need]] = {name: [] for name in step.device_names}
+    at_once: dict[str, list[Need]] = {name: [] for name in step.device_names}
+    in_use: dict[str, list[int]] = {name: [] for name in step.device_names}
+    for sample, (names, lasts) in enumerate(concurrent):
+        for name, allocations in find_allocations(step, names, sample, lasts).items():
+            in_use[name].append(peak_in_use(allocations, growth=is_cpu(name)))
+            if sample < _TYPICAL:
+                at_once[name].append(find_need(allocations, growth=is_cpu(name)))
     for sample, order in enumerate(orders):
         for name, allocations in find_allocations(step, order, sample).items():
             found[name].append(find_need(allocations, growth=is_cpu(name)))
+    for name, needs in at_once.items():
+        found[name] += sorted(needs, key=lambda need: need.need_bytes)[len(needs) // 2 :][:1]
     return {
         name: _over_orders(
             needs,
+            in_use[name],
             growth=is_cpu(name),
             resident_bytes=sum(map(rounded_bytes, step.resident.get(name, {}).values())),
         )
@@ -32,8 +61,23 @@ def needs_along(step: StepMemory, orders: Sequence[Sequence[str]]) -> dict[str, 
     }
 
 
-def _over_orders(needs: Sequence[Need], *, growth: bool, resident_bytes: int) -> MemoryNeed:
-    in_use = range_of([need.in_use_bytes for need in needs], resident_bytes)
+def _over_orders(
+    needs: Sequence[Need], at_once: Sequence[int], *, growth: bool, resident_bytes: int
+) -> MemoryNeed:
+    """The ranges; of ``at_once``, bytes in use where ops overlap, one is expected if there is any.
+
+    Where lasting chunks lie, and how well others fit between them, depends on who wrote variables
+    first, in a program that is not known here: the range of bytes in use is wider by that.
+    """
+    in_use = range_of([*at_once, *(need.in_use_bytes for need in needs)], resident_bytes)
+    unknown = _UNKNOWN_IN_GROWTH if growth else _UNKNOWN_IN_ONE_REGION
+    in_use = replace(
+        in_use,
+        low_bytes=max(int(in_use.low_bytes * (1 - unknown)), resident_bytes),
+        high_bytes=ceil(in_use.high_bytes * (1 + unknown)),
+    )
+    if at_once:
+        in_use = replace(in_use, expected_bytes=median_low(at_once))
     need = range_of([need.need_bytes for need in needs], resident_bytes)
     typical = next(found for found in needs if found.need_bytes == need.expected_bytes)
     return MemoryNeed(

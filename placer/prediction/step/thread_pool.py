@@ -90,7 +90,7 @@ def _notify(
     thread: _Thread,
 ) -> None:
     """Gives the consumers that are ready to the thread."""
-    expensive = []
+    expensive: list[int] = []
     for consumer in consumers:
         waiting[consumer] -= 1
         if not waiting[consumer]:
