@@ -4,8 +4,8 @@
 
 The graph is the training step of a ResNet-50 of ``benchmarks/graphs.py``, several of them side by
 side in one step.  A round is the costs of all ops and their memory: along every order that is
-followed (low, expected and high peak), and the timeline with what is alive at the peak.  Transfers
-and the schedule are timed beside it.
+followed (low, expected and high peak), the timeline with what is alive at the peak, and what the
+allocator needs.  Transfers and the schedule are timed beside it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from placer.extraction import extract
 from placer.graph.op_graph import OpGraph
 from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.orders.execution_orders import peaks_along, ranges_of_peaks, typical_order
+from placer.prediction.orders.needs import needs_along
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.prediction import predict_step_seconds
 from placer.processes import collection_paused
@@ -93,6 +94,7 @@ def estimate(graph: OpGraph) -> dict[str, tuple[float, float]]:
         ranges_of_peaks(step, peaks)
         order = typical_order(steps.orders, peaks)
         clock.timed("  timeline", lambda: step.timelines(order))
+        clock.timed("  allocator", lambda: needs_along(step, steps.orders))
 
     def estimated() -> None:
         costs = clock.timed("costs", lambda: estimate_costs(graph))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cost_models.op_cost import OpCost
 from placer.errors import ShapeError
@@ -33,7 +33,7 @@ from placer.plan.report import (
 from placer.plan.request import describe_request
 from placer.prediction.memory.live_moments import working_set_bytes
 from placer.prediction.memory.roles import find_roles
-from placer.prediction.metrics import MemoryTimeline, Metrics
+from placer.prediction.metrics import MemoryNeed, MemoryTimeline, Metrics
 from placer.prediction.step.buffer_sharing import shared_input
 from placer.prediction.step.routes import is_cpu
 
@@ -164,7 +164,26 @@ def _memory_facts(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics)
         largest_at_peak=tuple(largest[:HOTSPOT_COUNT]),
         widest_op=widest,
         widest_op_bytes=widths.get(widest, 0),
+        **_need_facts(metrics.needs.get(timeline.device)),
     )
+
+
+def _need_facts(found: MemoryNeed | None) -> dict[str, Any]:
+    """What the allocator needs, and of what that is made up."""
+    if found is None:
+        return {}
+    return {
+        "allocator": found.allocator,
+        "need_bytes": found.need.expected_bytes,
+        "need_low_bytes": found.need.low_bytes,
+        "need_high_bytes": found.need.high_bytes,
+        "need_parts": {
+            "tensors": found.tensor_bytes,
+            "workspace": found.workspace_bytes,
+            "padding": found.padding_bytes,
+            "fragmentation": found.fragmentation_bytes,
+        },
+    }
 
 
 def _telling_bytes(timeline: MemoryTimeline) -> dict[str, int]:

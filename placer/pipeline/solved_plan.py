@@ -171,6 +171,20 @@ def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
             yield "cap_over_card", message, ()
 
 
+def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
+    """Devices whose allocator needs more than it may hand out."""
+    for device in cluster.devices:
+        found = metrics.needs[device.name]
+        if found.need.high_bytes > device.usable_bytes:
+            message = (
+                f"{device.name} is predicted to need {format_bytes(found.need.high_bytes)} with "
+                f"padding and gaps (allocator: {found.allocator}), above its cap of "
+                f"{format_bytes(device.usable_bytes)}, although its tensors fit: it may run out "
+                f"of memory; a lower cap (--max-memory) or --reserve leaves room for that"
+            )
+            yield "need_over_cap", message, ()
+
+
 def _warnings(
     formulation: Formulation, solution: Solution, predicted: PredictedPlacement | None
 ) -> Iterator[PlanWarning]:
@@ -183,6 +197,8 @@ def _warnings(
         found.append(("unknown_shape", message, extraction.unknown))
     found += _caps_over_cards(formulation.workload.cluster)
     found += [(code, message, ()) for code, message in solution.warnings]
+    if predicted and "peak_over_cap" not in dict(solution.warnings):
+        found += needs_over_caps(formulation.workload.cluster, predicted.metrics)
     for code, message, ops in found:
         first = tuple(ops[:_OPS_PER_WARNING])
         yield PlanWarning(code=code, message=message, count=max(1, len(ops)), ops=first)

@@ -95,6 +95,9 @@ class MemoryFacts:
     ``scopes_at_peak`` by name scope; ``largest_at_peak`` are the largest buffers then.
     ``weight_bytes`` are resident for the forward pass, ``optimizer_state_bytes`` for updates,
     ``metrics_bytes`` for what only adds up.
+    The ``allocator`` (``growth`` or ``one region``; ``""``: not followed) needs ``need_bytes``,
+    from ``need_low_bytes`` to ``need_high_bytes`` over the orders; ``need_parts`` splits what is
+    expected into ``tensors``, ``workspace`` of kernels, ``padding`` and ``fragmentation``.
     ``widest_op`` reads and writes the most at once (``widest_op_bytes``): a device with less
     memory cannot run it.
     """
@@ -113,6 +116,11 @@ class MemoryFacts:
     scopes_at_peak: Mapping[str, int] = field(default_factory=dict)
     widest_op: str = ""
     widest_op_bytes: int = 0
+    allocator: str = ""
+    need_bytes: int = 0
+    need_low_bytes: int = 0
+    need_high_bytes: int = 0
+    need_parts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

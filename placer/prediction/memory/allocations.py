@@ -148,10 +148,7 @@ class _Requests(Simulation):
             super()._assign(op)
             return
         value.chunk = -1  # the variable's from now on
-        old = self.values.get(variable)
-        if old is not None and old.holders > 0:
-            old.chunk = self.chunk_of[variable]
-        else:
+        if not self._is_set_aside(variable):
             self.found[self.device_of[variable]].events.append(~self.chunk_of[variable])
         self.chunk_of[variable] = given
         super()._assign(op)
@@ -159,9 +156,16 @@ class _Requests(Simulation):
     def _release_value(self, variable: str, first: int) -> None:
         """A variable that is still being read is copied before it changes."""
         old = self.values.get(variable)
-        if old is not None and old.holders > 0 and old.chunk < 0 and variable in self.chunk_of:
-            old.chunk = self.chunk_of[variable]
-            self.chunk_of[variable] = self._ask(
-                self.device_of[variable], self.found[old.device].sizes[old.chunk]
-            )
+        if old is not None and old.chunk < 0 and self._is_set_aside(variable):
+            size = self.found[old.device].sizes[old.chunk]
+            self.chunk_of[variable] = self._ask(old.device, size)
         super()._release_value(variable, first)
+
+    def _is_set_aside(self, variable: str) -> bool:
+        """Whether the value of a variable is still being read, where the variable is: then it keeps
+        the chunk until it is not."""
+        old = self.values.get(variable)
+        if old is None or old.holders <= 0 or old.device != self.device_of.get(variable):
+            return False
+        old.chunk = self.chunk_of[variable]
+        return True

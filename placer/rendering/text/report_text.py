@@ -12,6 +12,7 @@ from placer.plan.report import (
     ComputeFacts,
     Hotspot,
     InputFacts,
+    MemoryFacts,
     ModelFacts,
     Report,
 )
@@ -218,11 +219,22 @@ def _memory_rows(report: Report, width: int) -> list[tuple[str, RenderableType]]
     return [
         ("peak", Text.assemble((peak, "bold"), while_running)),
         ("range", f"{low} to {high}, by the order in which the step runs{unsure}"),
+        *([("need", _need(memory))] if memory.allocator else []),
         ("at the peak", at_peak or "nothing is alive"),
         ("scopes then", Text("\n".join(scopes) or "none")),
         ("largest then", Text("\n".join(largest) or "none")),
         ("resident", resident),
     ]
+
+
+def _need(memory: MemoryFacts) -> str:
+    """What the allocator needs, and what it needs that for."""
+    low, high = format_bytes(memory.need_low_bytes), format_bytes(memory.need_high_bytes)
+    parts = [f"{name} {format_bytes(size)}" for name, size in memory.need_parts.items() if size]
+    return (
+        f"{format_bytes(memory.need_bytes)} for TensorFlow's allocator ({memory.allocator}), "
+        f"{low} to {high}: {', '.join(parts) or 'nothing'}"
+    )
 
 
 def _compute_rows(report: Report) -> list[tuple[str, RenderableType]]:

@@ -145,3 +145,22 @@ def test_names_that_shape_takes_are_whole():
     assert f"  {name}:0 Range [?]" in lines
     assert key in "".join(line.strip() for line in lines)
     assert name in render_result(report, "markdown", width=60).replace("\\", "")
+
+
+def test_what_the_allocator_needs_is_shown_with_its_parts():
+    """Of a report in which allocators were followed."""
+    report = small_report()
+    mib = 1 << 20
+    memory = replace(
+        report.memory,
+        allocator="one region",
+        need_bytes=7 * mib,
+        need_low_bytes=6 * mib,
+        need_high_bytes=9 * mib,
+        need_parts={"tensors": 5 * mib, "workspace": 0, "padding": mib, "fragmentation": mib},
+    )
+    shown = " ".join(render_report(replace(report, memory=memory)).split())
+    assert (
+        "need 7.00 MiB for TensorFlow's allocator (one region), 6.00 MiB to 9.00 MiB: "
+        "tensors 5.00 MiB, padding 1.00 MiB, fragmentation 1.00 MiB" in shown
+    )
