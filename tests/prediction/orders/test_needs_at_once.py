@@ -1,0 +1,35 @@
+"""What allocators need where ops run at once."""
+
+import pytest
+from graphs_by_hand import draw, draw_costs
+
+from placer.prediction.orders.needs import needs_along
+from placer.prediction.orders.possible_steps import PossibleSteps
+
+MIB = 2**20
+
+
+def _needs(device):
+    """Two kernels that take 40 MiB each for themselves, after an op that makes both ready.
+
+    x ---> a ---> y
+      '--> b ---'
+    """
+    graph = draw("x -> a -> y", "x -> b -> y", bytes=MIB)
+    costs = draw_costs(graph, temporary_bytes={"a": 40 * MIB, "b": 40 * MIB})
+    steps = PossibleSteps(graph, costs, accelerated=device != "CPU:0")
+    step = steps.memory(dict.fromkeys(graph.ops, device), (device,))
+    return needs_along(step, steps.orders, steps.concurrent_orders)[device]
+
+
+def test_a_cpu_has_the_workspaces_of_two_kernels_in_use_at_once():
+    """x, a and b, and both workspaces: 83 MiB in chunks of regions that double."""
+    in_use = _needs("CPU:0").in_use
+    assert in_use.low_bytes < 64 * MIB
+    assert 83 * MIB <= in_use.expected_bytes <= in_use.high_bytes
+
+
+def test_an_accelerator_launches_one_kernel_after_another():
+    """x, a, b and one workspace."""
+    in_use = _needs("GPU:0").in_use
+    assert in_use.expected_bytes == pytest.approx(43 * MIB, rel=0.01)
