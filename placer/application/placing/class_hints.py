@@ -13,6 +13,7 @@ from typing import Any
 
 from placer.extraction.graph_defs.flat_nodes import hinted_op
 from placer.graph.op_types import TABLES, VARIABLES
+from placer.graph.tensor_names import op_of
 from placer.graph.union_find import UnionFind
 
 
@@ -21,8 +22,8 @@ def release_hints(graph_def: Any, placed: Container[str] | None = None) -> None:
     functions of its library.
 
     ``placed`` are the ops of the main graph whose devices are to hold, by default all that have
-    one; variables and tables with a device are among them.  The others go with whatever they name,
-    as long as that is in one place.
+    one; variables and tables with a device are among them.  The others go with the variable that
+    they touch, else with whatever they name, as long as that is in one place.
     """
     _release(graph_def.node, placed)
     for function in graph_def.library.function:
@@ -39,8 +40,12 @@ def _release(nodes: Iterable[Any], placed: Container[str] | None) -> None:
         if node.device
         and (placed is None or node.name in placed or node.op in VARIABLES or node.op in TABLES)
     }
+    handles = {node.name for node in nodes if node.op in VARIABLES or node.op in TABLES}
     sets, devices = UnionFind(), dict(fixed)
     for node in classed:
+        touched = [op for op in map(op_of, node.input) if op in handles and op in fixed]
+        if touched and node.name not in fixed:  # a fresh variable's Assign may name another one
+            devices[node.name] = node.device = fixed[touched[0]]
         entries = node.attr["_class"].list.s
         kept = [entry for entry in entries if _is_kept(entry, node.name, fixed, sets, devices)]
         if kept:

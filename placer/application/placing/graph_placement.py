@@ -91,8 +91,7 @@ def place_graph_def(program: FlatProgram, placement: Mapping[str, str]) -> Any:
     """The flat GraphDef of ``program`` with the full device name on every op.
 
     Bodies of control flow are cloned for each device they run on.  Colocation hints that tie ops
-    on different devices are left out.  Raises :class:`UsageError` if
-    the placement leaves ops out.
+    on different devices are left out.  Raises :class:`UsageError` if the placement leaves ops out.
     """
     library = functions_by_name(program.graph_def)
     bodies = BodyPlacer(library, set())
