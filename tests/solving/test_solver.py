@@ -177,7 +177,8 @@ def failing_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[
     monkeypatch.setenv("PLACER_TEST_MARKER", str(marker))
 
     def choose(name: str) -> Path:
-        monkeypatch.setattr(stage, "_SEARCH", f"searches_in_children:{name}")
+        for search in ("_SEARCH", "_SEARCH_OF_FEW"):
+            monkeypatch.setattr(stage, search, f"searches_in_children:{name}")
         return marker
 
     return choose
