@@ -7,7 +7,10 @@ import argparse
 
 from placer.commands import option_values, options
 from placer.commands.terminal import progress, require_writable, show_saved
+from placer.errors import UsageError
 from placer.files import write_text
+
+_STEPS, _THREADS = 20, 1
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -28,8 +31,8 @@ def _add_profile(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     options.add_model_options(parser, costs=False)
     group = parser.add_argument_group("the run")
-    options.add(group, "--steps", type=option_values.positive, default=20)
-    options.add(group, "--threads", type=option_values.positive, default=1)
+    options.add(group, "--steps", type=option_values.positive)
+    options.add(group, "--threads", type=option_values.positive)
     options.add(group, "--onednn")
     options.add_time_limit(group, 600.0, "of all steps (600)")
     group = parser.add_argument_group("a run elsewhere")
@@ -51,6 +54,18 @@ def _add_calibrate(commands: argparse._SubParsersAction[argparse.ArgumentParser]
     parser.set_defaults(run=run_calibrate)
 
 
+def _refuse_measuring_options(arguments: argparse.Namespace) -> None:
+    """Raises ``UsageError`` for options of a run here beside a trace of a run elsewhere."""
+    given = {
+        "--steps": arguments.steps is not None,
+        "--threads": arguments.threads is not None,
+        "--onednn": arguments.onednn,
+    }
+    for name, is_given in given.items():
+        if is_given:
+            raise UsageError(f"--trace runs nothing; leave out {name}")
+
+
 def run_profile(arguments: argparse.Namespace) -> None:
     """Measures or reads a trace, writes the costs and prints the most expensive ops.
 
@@ -59,6 +74,7 @@ def run_profile(arguments: argparse.Namespace) -> None:
     """
     require_writable(arguments)
     if arguments.trace is not None:
+        _refuse_measuring_options(arguments)
         from placer.questions.traces import profile_trace
 
         with progress(f"reading {arguments.trace}", arguments):
@@ -77,8 +93,8 @@ def run_profile(arguments: argparse.Namespace) -> None:
         found = profile(
             arguments.model,
             **options.binding_options(arguments),
-            steps=arguments.steps,
-            threads=arguments.threads,
+            steps=arguments.steps or _STEPS,
+            threads=arguments.threads or _THREADS,
             onednn=arguments.onednn,
             time_limit_seconds=arguments.time_limit,
         )

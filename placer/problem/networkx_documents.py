@@ -264,9 +264,8 @@ def _node_row(
     pins, able = (_devices(node, found, name, names) for name in ("pin", "allowed"))
     accelerators = [name for name in names if name != host]
     allowed = pins or (able if "allowed" in found else accelerators or [host])
-    spillable = found.get("spillable", not pins and "allowed" not in found)
-    if not isinstance(spillable, bool):
-        raise _wrong(node, "spillable", spillable, "true or false")
+    is_free = not pins and "allowed" not in found
+    spillable = _flag(node, found, "spillable", default=is_free)
     return {
         "resident_bytes": _size(node, found, "resident_bytes"),
         "temporary_bytes": _size(node, found, "temporary_bytes"),
@@ -318,7 +317,7 @@ def _edges(
     control: list[tuple[int, int, int]] = []
     tensors: dict[tuple[Hashable, Hashable], tuple[int, list[int], int]] = {}
     for count, (source, target, found) in enumerate(_edge_rows(graph)):
-        if found.get("control"):
+        if _flag(f"{source} -> {target}", found, "control", default=False):
             control.append((int(found.get("position", 0)), number[target], number[source]))
             continue
         sizes = found if found.get("bytes") is not None else {
@@ -370,6 +369,13 @@ def _devices(node: Hashable, found: Attributes, name: str, known: Sequence[str])
     except (AttributeError, TypeError, ValueError) as error:
         raise _wrong(node, name, given, f"among the devices {', '.join(known)}") from error
     return list(chosen)
+
+
+def _flag(node: Hashable, found: Attributes, name: str, *, default: bool) -> bool:
+    value = found.get(name, default)
+    if not isinstance(value, bool):
+        raise _wrong(node, name, value, "true or false")
+    return value
 
 
 def _size(node: Hashable, found: Attributes, name: str) -> int:

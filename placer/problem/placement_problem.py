@@ -187,15 +187,15 @@ class PlacementProblem:
         """
         from placer.problem.networkx_documents import document_of
 
-        document = document_of(
-            graph,
-            devices,
-            max_memory=max_memory,
-            reserve=reserve,
-            objective=objective,
-            spill=spill,
-        )
         try:
+            document = document_of(
+                graph,
+                devices,
+                max_memory=max_memory,
+                reserve=reserve,
+                objective=objective,
+                spill=spill,
+            )
             problem = _from_document(document)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise UsageError(f"the graph is not a placement problem: {error}") from error

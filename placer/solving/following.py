@@ -98,6 +98,8 @@ def hold_followers(problem: PlacementProblem, *, spills: bool = False) -> Placem
     followers = {
         op for op in problem.followers if problem.host in problem.allowed[op] and not takes[op]
     }
+    parted = {problem.group[op] for op in range(len(takes)) if op not in followers}
+    followers = {op for op in followers if problem.group[op] not in parted}
     if not followers or not _has_room(problem, spills):
         return problem
     unit_of = numbered(problem.group)

@@ -161,12 +161,17 @@ def _solution(problem: PlacementProblem, result: Solution) -> Solution:
         # a given allowance is no element of a conflict
         is_told = result.status is Status.INFEASIBLE and problem.spill_allowance_bytes is None
         return replace(result, unsolvable=problem if is_told else None)
-    device_of = tidy(problem, settle_signals(problem, result.device_of))
+    settled = settle_signals(problem, result.device_of)
+    device_of = tidy(problem, settled)
     scored = score(problem, device_of)
+    if scored.violations:  # sums above 2^53 bytes are rounded there
+        device_of, scored = settled, score(problem, settled)
     if scored.violations:
         raise AssertionError(f"the solver broke a constraint: {scored.violations[0]}")
+    is_optimal = scored.transfer_bytes == result.lower_bound
     return replace(
         result,
+        status=Status.OPTIMAL if is_optimal else result.status,
         device_of=device_of,
         value=scored.transfer_bytes,
         spilled_bytes=scored.spilled_bytes,

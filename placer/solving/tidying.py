@@ -77,12 +77,18 @@ class _Tidying:
         """The pieces of every device."""
         found: dict[int, list[list[int]]] = {}
         seen = [False] * len(self.device_of)
+        followed: set[tuple[int, int]] = (
+            set()
+        )  # a message joins all its readers on a device at once
         for first, device in enumerate(self.device_of):
             if seen[first]:
                 continue
             piece, seen[first] = [first], True
             for unit in piece:
                 for message in self.messages_of[unit]:
+                    if (id(message), device) in followed:
+                        continue
+                    followed.add((id(message), device))
                     for other in (message.producer, *message.consumers):
                         if not seen[other] and self.device_of[other] == device:
                             seen[other] = True

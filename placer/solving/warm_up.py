@@ -21,7 +21,13 @@ from pathlib import Path
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.processes import Tell
-from placer.solving.process.compiling import PARTS, await_compiled, begin_compiling, done_mark
+from placer.solving.process.compiling import (
+    PARTS,
+    await_compiled,
+    begin_compiling,
+    done_mark,
+    failures,
+)
 from placer.solving.reduction.unit_problem import reduce_to_units
 
 _OPS = 600
@@ -191,10 +197,15 @@ def _ignore(_device_of: Sequence[int]) -> None:
 
 
 def warm_up() -> None:
-    """Returns when all parts are compiled."""
+    """Returns when all parts are compiled.
+
+    Raises ``SystemExit`` with the reasons if some cannot be.
+    """
     begin_compiling(*PARTS)
     for search in PARTS:
         await_compiled(search)
+    if failed := failures():
+        raise SystemExit("\n".join(f"{part}: {reason}" for part, reason in failed.items()))
 
 
 if __name__ == "__main__":

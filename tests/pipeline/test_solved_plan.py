@@ -28,4 +28,4 @@ def test_the_rows_of_a_plan_have_peaks_and_needs():
     assert found["allocator"] == "one region"
     assert 800 <= found["peak_memory_bytes"] < 1024 == found["need_expected_bytes"]
     assert found["need_low_bytes"] <= found["need_expected_bytes"] <= found["need_bytes"]
-    assert found["in_use_peak_bytes"] == found["need_bytes"]
+    assert 1024 <= found["in_use_peak_bytes"] <= 1.02 * 1024

@@ -127,6 +127,7 @@ def test_seconds_are_given_by_device_by_type_or_follow_from_the_work():
         ({"allowed": [[1]]}, "device"),
         ({"pin": "GPU:2"}, "devices GPU:0, GPU:1, CPU:0"),
         ({"spillable": "yes"}, "true or false"),
+        ({"group": [1, 2]}, "unhashable"),
     ],
 )
 def test_attributes_that_make_no_sense_are_refused_by_name(change, told):
@@ -151,6 +152,9 @@ def test_graphs_that_pose_no_problem_are_refused():
     graph.nodes["n0"].update(group=1, allowed="GPU:0")
     graph.nodes["n1"].update(group=1, allowed="GPU:1")
     with pytest.raises(UsageError, match="no device that all of it may use"):
+        from_networkx(graph, DEVICES)
+    graph = networkx.DiGraph([("a", "b", {"control": "false"})])
+    with pytest.raises(UsageError, match="which is not true or false"):
         from_networkx(graph, DEVICES)
     graph = networkx.MultiDiGraph([("a", "b", {"tensor": "x", "bytes": 1})])
     graph.add_edge("a", "b", tensor="x", bytes=2)

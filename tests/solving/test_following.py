@@ -344,6 +344,18 @@ def test_followers_that_are_none_are_not_held():
     assert hold_followers(wrong) is wrong
 
 
+def test_followers_that_are_part_of_a_group_are_not_held_alone():
+    """A file may list some ops of a group: held alone, the group would have no device."""
+    problem = line(4, 4, 4)
+    wrong = replace(
+        problem,
+        group=(0, 1, 1, 3),
+        allowed=((2,), (0, 1, 2), (0, 1), (2,)),
+        followers=(1,),
+    )
+    assert hold_followers(wrong) is wrong
+
+
 def test_followers_are_kept_in_files_and_checked():
     """The fields are written and read; numbers of no op are refused."""
     problem = let_follow(line(4, 4, 4))

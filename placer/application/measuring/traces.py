@@ -36,6 +36,9 @@ from placer.plan.measured_costs import MeasuredCosts
 from placer.processes import Ending, Tell, run_task
 
 _MATCHED_SHARE = 0.95
+_LEAST_SHARE = 0.05
+"""Of the traced time: names that match by chance make less."""
+
 """Where names of so much of the time are found, an op that whole steps do not show did not run."""
 
 _WHOLE_SHARE = 0.5
@@ -156,12 +159,13 @@ def trace_costs(
         seconds[time.device, flat][time.run] += time.seconds
         if is_fused(time.op_type):
             fused.add(flat)
-    if not seconds:
+    share = matched / total if total else 1.0
+    if not seconds or share < _LEAST_SHARE:
         raise UsageError(
-            f"the trace names no op of this model, but {_some(times)}: give the model that was "
+            f"the trace names {'no op' if not seconds else 'hardly an op'} of this model, but "
+            f"{_some(times)}: give the model that was "
             f"traced, by the --signature or --outputs that ran (what XLA compiles is not seen)"
         )
-    share = matched / total if total else 1.0
     whole = _whole_steps(seconds, runs)
     entries = _entries(seconds, whole, fused)
     if whole and share >= _MATCHED_SHARE:

@@ -30,6 +30,7 @@ from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.objectives.refining import spilled_ops, value_of
 from placer.solving.peaks.solver import solve_along_orders
 from placer.solving.process import clock
+from placer.solving.process.child_search import CRASHED
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
 from placer.solving.transfer.spilling import UNPROVEN_LEAST, allowance_for, may_spill
@@ -108,6 +109,7 @@ class _Rounds:
         self.solver = solver
         self.started = clock.monotonic()
         self.unreserved: list[Solution] = []
+        self.crashes: dict[str, str] = {}
         self.net: Solution | None = None
         self.net_bytes = 0
         is_free = may_spill(problem) and problem.spill_allowance_bytes is None
@@ -292,6 +294,7 @@ class _Rounds:
             solver=self.solver,
         )
         self.is_cut = self.is_cut or solution.is_cut
+        self.crashes |= {code: told for code, told in solution.warnings if code == CRASHED}
         if self.is_exact() and solution.status is not Status.INFEASIBLE:
             self.unreserved.append(solution)
         allowance = solution.spill_allowance_bytes
@@ -382,8 +385,15 @@ class _Rounds:
         )
 
     def answer(self) -> Solution:
-        """The best placement with what is proven, or why there is none."""
-        return replace(self.found(), seconds=clock.monotonic() - self.started, is_cut=self.is_cut)
+        """The best placement with what is proven, or why there is none; a search that crashed is
+        told of, whichever round it was in."""
+        found = self.found()
+        return replace(
+            found,
+            seconds=clock.monotonic() - self.started,
+            is_cut=self.is_cut,
+            warnings=tuple((self.crashes | dict(found.warnings)).items()),
+        )
 
     def found(self) -> Solution:
         """The answer without how it was come by."""

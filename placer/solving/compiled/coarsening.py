@@ -89,7 +89,7 @@ def _cluster(arrays: Arrays, size: Floats, most: float, least: int, seed: int, a
     return root
 
 
-@compiled_part
+@compiled
 def _join_isolated(arrays: Arrays, size: Floats, most: float, apart: Ints, root: Ints) -> None:
     """Units that nothing small ties to another become clusters of their own kind, up to ``most``;
     hundreds of them would otherwise end the levels long before what is tied is coarse."""

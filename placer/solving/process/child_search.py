@@ -12,6 +12,9 @@ from placer.solving.process.compiling import ONE_THREAD, await_compiled, code_en
 from placer.solving.process.search_run import Answer, Effort, SearchRequest
 from placer.solving.solution import Solution, SolverParameters, Status
 
+CRASHED = "solver_crashed"
+"""The warning of a search whose process did not end as it should."""
+
 GRACE_SECONDS = 0.7
 """How long a child may overrun its limit before it is killed."""
 
@@ -62,14 +65,14 @@ def search_in_child(
     outcome = run_alone(_TASK, request, time_limit_seconds + GRACE_SECONDS)
     warnings: Warnings = ()
     if outcome.ending is not Ending.ANSWERED:
-        code = "solver_stopped" if outcome.ending is Ending.LATE else "solver_crashed"
+        code = "solver_stopped" if outcome.ending is Ending.LATE else CRASHED
         warnings = ((code, f"the search was given up: {outcome.reason}"),)
     if outcome.answer is None:
         return Solution(status=Status.UNKNOWN, warnings=warnings, is_cut=bool(warnings))
     try:
         return _checked(outcome.answer, problem, warnings)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        malformed = ("solver_crashed", f"the answer of the solver process is malformed: {error}")
+        malformed = (CRASHED, f"the answer of the solver process is malformed: {error}")
         return Solution(status=Status.UNKNOWN, warnings=(*warnings, malformed))
 
 

@@ -59,6 +59,11 @@ def begin_compiling(*searches: str) -> None:
             _compiler().begin(part)
 
 
+def failures() -> dict[str, str]:
+    """Why parts could not be compiled ahead, by part."""
+    return dict(_compiler().failed)
+
+
 def await_compiled(search: str) -> None:
     """Returns when what the search needs is compiled; the clock of searches stands still."""
     compiler = _compiler()
@@ -79,6 +84,7 @@ class _Compiler:
         self._lock = threading.Lock()
         self._turns = threading.Semaphore(min(_MOST_AT_ONCE, os.cpu_count() or 1))
         self._threads: dict[str, threading.Thread] = {}
+        self.failed: dict[str, str] = {}
 
     def begin(self, part: str) -> None:
         """Has a thread wait for a process that compiles the part, if nobody has done it."""
@@ -110,7 +116,8 @@ class _Compiler:
         except (PlacerError, OSError) as error:
             reason = str(error)
         if reason:
-            _LOG.info("%s was not compiled ahead: %s", part, reason)
+            self.failed[part] = reason
+            _LOG.warning("%s was not compiled ahead: %s", part, reason)
 
 
 def done_mark(folder: Path, part: str) -> Path:
@@ -121,6 +128,10 @@ def done_mark(folder: Path, part: str) -> Path:
 @functools.cache
 def _compiler() -> _Compiler:
     return _Compiler(_code_folder())
+
+
+if hasattr(os, "register_at_fork"):  # threads that compile are not in the child
+    os.register_at_fork(after_in_child=_compiler.cache_clear)
 
 
 def _code_folder() -> Path:

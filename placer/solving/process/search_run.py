@@ -29,12 +29,14 @@ _OVERTIME_SECONDS = 0.5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
     """How long and how to search: until ``deadline`` (a time of ``time.time()``, so that what it
-    takes to come this far counts), and ``work_limit`` steps of each part at most."""
+    takes to come this far counts), and ``work_limit`` steps of each part at most, which nobody
+    asked for where ``is_first``: more is done after that."""
 
     deadline: float
     seed: int = 0
     workers: int = 0
     work_limit: int | None = None
+    is_first: bool = False
 
     @property
     def threads(self) -> int:
@@ -58,7 +60,8 @@ class Effort:
 
     def first_part(self) -> Effort:
         """A little work, which ends by itself on most machines."""
-        return replace(self, work_limit=_FIRST_STEPS, deadline=self.until(_FIRST_SHARE))
+        deadline = self.until(_FIRST_SHARE)
+        return replace(self, work_limit=_FIRST_STEPS, deadline=deadline, is_first=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ copy before it), one that nobody reads while it is computed.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -22,6 +23,9 @@ SCHEMA = "placer.rematerialisation/1"
 
 _LARGEST = 2**48
 """Sums of a few thousand such numbers are still whole in 64 bits."""
+
+_MOST_COMPUTATIONS = 16
+"""Of one node: sequences are searched in arrays of that many times the nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +49,7 @@ class RematerialisationProblem:
     @cached_property
     def least_seconds(self) -> float:
         """Every node once: no sequence takes less."""
-        return float(sum(self.seconds))
+        return math.fsum(self.seconds)
 
     @cached_property
     def working_set_bytes(self) -> int:
@@ -58,7 +62,7 @@ class RematerialisationProblem:
 
     def value(self, sequence: Sequence[int]) -> float:
         """The seconds of ``sequence``."""
-        return float(sum(self.seconds[node] for node in sequence))
+        return math.fsum(self.seconds[node] for node in sequence)
 
     def peak_bytes(self, sequence: Sequence[int]) -> int:
         """The most held at any step of ``sequence``.
@@ -127,6 +131,7 @@ def from_document(document: dict[str, Any]) -> RematerialisationProblem:
 def check(problem: RematerialisationProblem) -> None:
     """Raises :class:`UsageError` if a number of the problem makes no sense."""
     _check_numbers(problem)
+    _check_names(problem.node_names)
     count = len(problem.node_names)
     if sorted(problem.order) != list(range(count)):
         raise UsageError("order does not have every node once")
@@ -151,9 +156,17 @@ def _check_numbers(problem: RematerialisationProblem) -> None:
         for value in getattr(problem, name):
             if type(value) not in kinds or not 0 <= value < _LARGEST:
                 raise UsageError(f"{name} has {value!r}; it takes numbers from 0 on")
-    for name in ("budget_bytes", "most_computations"):
+    for name, most in (("budget_bytes", _LARGEST), ("most_computations", _MOST_COMPUTATIONS)):
         value = getattr(problem, name)
-        if type(value) is not int or not 1 <= value < _LARGEST:
-            raise UsageError(f"{name} is {value!r}; it is a whole number from 1 on")
+        if type(value) is not int or not 1 <= value <= most:
+            raise UsageError(f"{name} is {value!r}; it is a whole number from 1 to {most:,}")
     if not isinstance(problem.keep_order, bool):
         raise UsageError(f"keep_order is {problem.keep_order!r}; it is true or false")
+
+
+def _check_names(names: Sequence[object]) -> None:
+    wrong = [name for name in names if not isinstance(name, str)]
+    if wrong:
+        raise UsageError(f"node_names has {wrong[0]!r}, which is not text")
+    if len(set(names)) < len(names):
+        raise UsageError("two nodes have the same name; a sequence could not tell them apart")

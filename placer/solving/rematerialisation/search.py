@@ -57,6 +57,9 @@ def search_sequences(
         found.offer(sequence)
     if found.is_best:
         return
+    if problem.keep_order and problem.most_computations == 1:  # there is no other sequence
+        best.prove(Status.INFEASIBLE)
+        return
     best.note_clock(effort)
     exact = (
         problem.keep_order

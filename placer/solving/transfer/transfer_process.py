@@ -128,7 +128,9 @@ def _bound_by_devices(
     steps = SCHEDULE.most_price_steps
     if effort.work_limit is not None:
         steps = min(steps, effort.work_limit)
-    began, deadline = time.time(), effort.until(SCHEDULE.devices_share)
+    began = time.time()
+    share = SCHEDULE.devices_share if effort.is_first else 1.0
+    deadline = began + share * (effort.until(SCHEDULE.devices_share) - began)
     with contextlib.suppress(OverflowError):
         bound = DeviceCountBound(problem, problem.value(known), best.raise_bound, effort.seed)
         bound.run(deadline, steps)

@@ -125,6 +125,16 @@ def test_a_kept_tensor_is_computed_again_where_the_budget_says_so() -> None:
     assert none.status is Status.INFEASIBLE
 
 
+def test_what_needs_no_search_is_answered_at_once() -> None:
+    """Each node once, in order, is one sequence; sums of fractions do not depend on the order."""
+    once = replace(chain(budget=7), most_computations=1)
+    assert solve_rematerialisation(once).status is Status.INFEASIBLE
+    parts = replace(chain(budget=8), seconds=(0.1, 0.2, 0.3, 0.4, 0.7, 0.1), keep_order=False)
+    order = (0, 1, 2, 3, 4, 5)
+    assert parts.value(order) == parts.value(order[::-1]) == parts.least_seconds
+    assert solve_rematerialisation(parts).status is Status.OPTIMAL
+
+
 def test_an_order_of_ones_own_may_cost_nothing() -> None:
     """Two large nodes whose readers come last: read at once, both fit without computing again."""
     problem = RematerialisationProblem(
@@ -156,6 +166,9 @@ def test_counted_work_gives_the_same_sequence() -> None:
         ({"seconds": (1, 1, float("nan"), 1, 1, 1)}, "seconds has nan"),
         ({"budget_bytes": 0}, "budget_bytes is 0"),
         ({"most_computations": 1.5}, "most_computations is 1.5"),
+        ({"most_computations": 2**40}, "a whole number from 1 to 16"),
+        ({"node_names": ("f0", 1, "f2", "b2", "b1", "b0")}, "has 1, which is not text"),
+        ({"node_names": ("f0",) * 6}, "two nodes have the same name"),
         ({"order": (0, 1, 2, 3, 4, 4)}, "every node once"),
         ({"order": (1, 0, 2, 3, 4, 5)}, "f1 reads f0, which comes no earlier"),
         ({"inputs": ((), (9,), (), (), (), ())}, "f1 reads node 9 of 6"),
