@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 
 Shape = tuple[int | None, ...] | None
@@ -45,12 +46,13 @@ class OpInfo:
     attributes: Mapping[str, object] = field(default_factory=dict)
 
 
-def ask_once(function: Callable[[OpInfo], Answer], infos: Iterable[OpInfo]) -> list[Answer]:
-    """What ``function`` says of every info; where several are one object, it is asked once.
+def ask_once(function: Callable[[Asked], Answer], items: Iterable[Asked]) -> list[Answer]:
+    """What ``function`` says of every item (an info, a cost); several that are one object are asked
+    about once.
 
     A graph of 50,000 ops has a few thousand that differ in more than their names.
     """
-    infos = tuple(infos)
-    keys = [*map(id, infos)]
-    known = {key: function(info) for key, info in dict(zip(keys, infos, strict=True)).items()}
+    items = tuple(items)
+    keys = [*map(id, items)]
+    known = {key: function(item) for key, item in dict(zip(keys, items, strict=True)).items()}
     return [known[key] for key in keys]

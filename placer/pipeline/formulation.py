@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
+from cost_models.op_info import ask_once
 from cost_models.roofline import op_seconds
 from placer.graph.control_edges import ControlEdge, add_control_edges
 from placer.graph.op_graph import Op, OpGraph
@@ -130,18 +131,17 @@ def build_problem(
     allowed, homeless = _wide_enough(allowed, group, certain, capacity, spill_host, spillable)
     confinement = confine(constraints, number, device_number)
     counted = constraints.counted_on(cluster.host.name)
-    distinct = {id(costs[name]): costs[name] for name in names}  # ops alike have one OpCost
-    seconds = {
-        key: tuple([op_seconds(cost, device) for device in cluster.devices])
-        for key, cost in distinct.items()
-    }
+
+    def seconds(cost: OpCost) -> tuple[float, ...]:
+        return tuple([op_seconds(cost, device) for device in cluster.devices])
+
     problem = PlacementProblem(
         op_names=names,
         device_names=tuple(device_names),
         host=host,
         resident_bytes=tuple(costs[name].persistent_bytes for name in names),
         temporary_bytes=tuple(costs[name].temporary_bytes for name in names),
-        seconds=tuple([seconds[id(costs[name])] for name in names]),
+        seconds=tuple(ask_once(seconds, [costs[name] for name in names])),
         group=group,
         allowed=allowed,
         spillable=spillable,

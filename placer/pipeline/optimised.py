@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from cost_models.byte_sizes import format_bytes
@@ -49,14 +49,6 @@ def with_optimised(plan: Plan, workload: Workload) -> Plan:
     unmeasured = replace(wanted, costs=None)  # measured times are of the ops of the file
     optimised = cost_program(str(path), extraction, workload.cluster, unmeasured)
     metrics = predict_placement(optimised, _placement(optimised.graph, plan.placement)).metrics
-    peaks = {
-        name: {
-            "low_bytes": peak.low_bytes,
-            "expected_bytes": peak.expected_bytes,
-            "high_bytes": peak.high_bytes,
-        }
-        for name, peak in metrics.peaks.items()
-    }
     facts = OptimisedFacts(
         file_op_count=found.file_op_count,
         op_count=found.op_count,
@@ -64,7 +56,7 @@ def with_optimised(plan: Plan, workload: Workload) -> Plan:
         folded=found.folded,
         transposes=found.transposes,
         swaps=found.swaps,
-        peaks=peaks,
+        peaks={name: asdict(peak) for name, peak in metrics.peaks.items()},
     )
     return replace(plan, optimised=facts, warnings=(*plan.warnings, *_warnings(plan, facts)))
 

@@ -37,7 +37,7 @@ def predict(
 
     ``placement`` maps every op to the name of a device of ``cluster``; memory is followed along
     ``order``, by default along the orders in which the executor may run; what allocators need is
-    left out unless asked for ``with_needs``.  Raises :class:`~placer.errors.UsageError` if
+    left out where ``with_needs`` is false.  Raises :class:`~placer.errors.UsageError` if
     placement or order do not fit the graph.
     """
     host = cluster.host.name

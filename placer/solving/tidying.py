@@ -77,9 +77,7 @@ class _Tidying:
         """The pieces of every device."""
         found: dict[int, list[list[int]]] = {}
         seen = [False] * len(self.device_of)
-        followed: set[tuple[int, int]] = (
-            set()
-        )  # a message joins all its readers on a device at once
+        followed: set[tuple[int, int]] = set()  # a message joins all its units on a device at once
         for first, device in enumerate(self.device_of):
             if seen[first]:
                 continue

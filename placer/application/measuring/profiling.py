@@ -25,13 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from placer import __version__
+from placer.application.measuring.program_options import pop_program_options
 from placer.application.placing.graph_placement import map_graph_devices
 from placer.application.running.generated_inputs import Array
 from placer.errors import ModelError, PlacerError, UsageError, unknown_option
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.graph_defs.protobufs import copied
 from placer.extraction.process.local_models import local_model
-from placer.extraction.shapes.binding import resolve_shapes
 from placer.graph.program_source import Bindings
 from placer.plan.measured_costs import MeasuredCosts
 from placer.processes import Ending, Tell, run_task
@@ -48,10 +48,6 @@ _KEEP_FREED_MEMORY = {
 
 WARM_UP_STEPS = 3
 """The first steps allocate, choose algorithms and read constants."""
-
-
-_NAMED = ("shapes", "dims", "ragged")
-"""The options whose dimensions may have names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +75,7 @@ def profile(source: str | os.PathLike[str], **options: Any) -> MeasuredCosts:
     Raises :class:`UsageError` for a wrong option, :class:`ModelError` for a model that cannot be
     read or does not run here, :class:`PlacerError` at the time limit.
     """
-    choice = ProgramChoice(
-        tag_set=options.pop("tag_set", None),
-        signature=options.pop("signature", None),
-        outputs=options.pop("outputs", None),
-    )
-    allow_code = options.pop("allow_unsafe_keras", False)
-    shapes, ragged, _ = resolve_shapes(*(options.pop(key, None) for key in _NAMED))
+    choice, allow_code, shapes, ragged = pop_program_options(options)
     known = [item.name for item in fields(ProfileOptions)]
     for name in options:
         if name not in known:

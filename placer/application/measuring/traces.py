@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from placer import __version__
+from placer.application.measuring.program_options import pop_program_options
 from placer.application.measuring.trace_memory import WANTED as MEMORY_VALUES
 from placer.application.measuring.trace_memory import allocator_peaks
 from placer.application.measuring.trace_names import FlatNames, is_fused
@@ -30,21 +31,18 @@ from placer.errors import ModelError, PlacerError, UsageError
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.process.child_process import limit_memory, memory_limit
 from placer.extraction.process.local_models import local_model
-from placer.extraction.shapes.binding import resolve_shapes
 from placer.graph.program_source import Bindings
 from placer.plan.measured_costs import MeasuredCosts
 from placer.processes import Ending, Tell, run_task
 
 _MATCHED_SHARE = 0.95
+"""Where names of so much of the time are found, an op that whole steps do not show did not run."""
+
 _LEAST_SHARE = 0.05
 """Of the traced time: names that match by chance make less."""
 
-"""Where names of so much of the time are found, an op that whole steps do not show did not run."""
-
 _WHOLE_SHARE = 0.5
 """A step has at least so much of the ops that the fullest run has; others are other functions."""
-
-_NAMED = ("shapes", "dims", "ragged")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +82,7 @@ def read_trace(
     Raises :class:`ModelError` for a model or a trace that cannot be read, :class:`UsageError` if
     the trace is of another program, :class:`PlacerError` at the time limit (seconds).
     """
-    choice = ProgramChoice(
-        tag_set=options.pop("tag_set", None),
-        signature=options.pop("signature", None),
-        outputs=options.pop("outputs", None),
-    )
-    allow_code = options.pop("allow_unsafe_keras", False)
-    shapes, ragged, _ = resolve_shapes(*(options.pop(key, None) for key in _NAMED))
+    choice, allow_code, shapes, ragged = pop_program_options(options)
     bindings: Bindings = {"batch_size": options.pop("batch_size", None), "shapes": dict(shapes)}
     if ragged:
         bindings["ragged"] = dict(ragged)

@@ -23,7 +23,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from placer.graph.op_graph import OpGraph
@@ -86,7 +86,12 @@ class ExecutorGraph:
 
 
 def prepare(graph: OpGraph, accelerated: bool = False) -> ExecutorGraph:
-    """The graph of one step; ``accelerated`` if all kernels are cheap to launch."""
+    """The graph of one step, found once; ``accelerated`` if all kernels are cheap to launch."""
+    prepared = graph.ask_once(_prepare)
+    return replace(prepared, inexpensive=[True] * len(prepared.names)) if accelerated else prepared
+
+
+def _prepare(graph: OpGraph) -> ExecutorGraph:
     names = tuple(graph.ops)
     number = {name: index for index, name in enumerate(names)}
     edges = [_incoming(graph, name, number) for name in names]
@@ -104,7 +109,7 @@ def prepare(graph: OpGraph, accelerated: bool = False) -> ExecutorGraph:
         names=names,
         successors=successors,
         waiting=waiting,
-        inexpensive=[accelerated or graph.ops[name].op_type in INEXPENSIVE for name in names],
+        inexpensive=[graph.ops[name].op_type in INEXPENSIVE for name in names],
     )
 
 

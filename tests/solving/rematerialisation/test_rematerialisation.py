@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from searches_in_children import search_each
 
+from benchmarks.rematerialisation.published import read_instance
 from placer.errors import UsageError
 from placer.solving.rematerialisation.problem import (
     RematerialisationProblem,
@@ -189,19 +190,7 @@ def published(name: str) -> tuple[dict, RematerialisationProblem]:
     folder = os.environ.get("PLACER_TEST_DATA")
     if not folder or not (Path(folder) / "remat").is_dir():
         pytest.skip("published instances need PLACER_TEST_DATA")
-    instance = json.loads((Path(folder) / "remat" / f"{name}.json").read_text())
-    number = {node["id"]: index for index, node in enumerate(instance["nodes"])}
-    inputs: list[list[int]] = [[] for _ in number]
-    for before, after in instance["edges"]:
-        inputs[number[after]].append(number[before])
-    return instance, RematerialisationProblem(
-        node_names=tuple(str(node["id"]) for node in instance["nodes"]),
-        seconds=tuple(node["seconds"] for node in instance["nodes"]),
-        bytes=tuple(node["bytes"] for node in instance["nodes"]),
-        inputs=tuple(map(tuple, inputs)),
-        order=tuple(number[node] for node in instance["input_topological_order"]),
-        budget_bytes=instance["input_order_peak"],
-    )
+    return read_instance(Path(folder) / "remat" / f"{name}.json")
 
 
 def evaluator():
