@@ -4,6 +4,7 @@ import json
 import os
 from collections import defaultdict
 from pathlib import Path
+from time import sleep
 
 import jsonschema
 import pytest
@@ -174,6 +175,10 @@ def _network(x, y):
     return tf.reduce_sum(tf.matmul(h, y, name="second"), name="total")
 
 
+_ENDS = 0.5
+"""Seconds: an executor writes that it is done after its call has returned."""
+
+
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory):
     """A SavedModel, the log folder of its traced calls, and how often it was called."""
@@ -186,9 +191,11 @@ def traced(tmp_path_factory):
     loaded = tf.saved_model.load(folder / "model")
     x = tf.random.normal((256, 256))
     loaded.call(x)
+    sleep(_ENDS)
     tf.profiler.experimental.start(str(folder / "log"))
     for _ in range(4):
         loaded.call(x)
+    sleep(_ENDS)
     tf.profiler.experimental.stop()
     return folder / "model", folder / "log"
 
