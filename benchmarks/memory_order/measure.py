@@ -2,8 +2,10 @@
 
     python measure.py GRAPH.pb ...
 
-Of variables that are assigned, TensorFlow's records have the new buffer and not that the old one
-is freed; here that counts, when the assignment is done.  A program of its own: oneDNN has to be off
+Of variables that change, TensorFlow's records have the new buffer and not that the old one is
+freed: ``AssignVariableOp`` puts another in its place, ``AssignAddVariableOp`` copies one that an op
+still reads (``PrepareToUpdateVariable``).  Here the old one is freed when the last op that reads it
+is done.  A program of its own: oneDNN has to be off
 before TensorFlow is loaded, and the order of a step differs from process to process.
 """
 
@@ -18,6 +20,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "memory_accuracy"))
 
 from record import run, v1  # first: it switches oneDNN off
+
+CHANGES = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
+VIEWS = ("Identity", "Reshape", "ExpandDims", "Squeeze")
 
 
 def main() -> None:
@@ -35,34 +40,65 @@ def peak_bytes(graph_def, metadata) -> int:
     changes = []
     kept: Counter[int] = Counter()
     for node in nodes:
-        for memory in node.memory:
-            records = [(r.alloc_micros, r.alloc_bytes) for r in memory.allocation_records]
-            changes += records
-            kept.update(size for _, size in records if size > 0)
-            kept.subtract(-size for _, size in records if size < 0)
-    size_of = variable_sizes(graph_def)
+        for size, micros in allocations(node):
+            changes.append((micros, size))
+            kept[abs(size)] += 1 if size > 0 else -1
+    variables = Variables(graph_def)
+    ends = {node.node_name: node.all_start_micros + node.all_end_rel_micros for node in nodes}
     for node in nodes:
-        size = size_of.get(node.node_name, 0)
-        if size and kept[size] > 0:
+        size = variables.changed_bytes(node.node_name)
+        copies = node.node_name in variables.assigns or any(s == size for s, _ in allocations(node))
+        if size and copies and kept[size] > 0:
             kept[size] -= 1
-            changes.append((node.all_start_micros + node.all_end_rel_micros, -size))
+            readers = variables.readers(node.node_name)
+            changes.append((max(ends.get(name, 0) for name in (node.node_name, *readers)), -size))
     return max(accumulate(size for _, size in sorted(changes)))
 
 
-def variable_sizes(graph_def) -> dict[str, int]:
-    """Bytes of the variable that each ``AssignVariableOp`` assigns."""
-    import tensorflow as tf
+def allocations(node):
+    """(bytes, time) of what an op allocated, and of what of that was freed (negative bytes)."""
+    for memory in node.memory:
+        for record in memory.allocation_records:
+            yield record.alloc_bytes, record.alloc_micros
 
-    nodes = {node.name: node for node in graph_def.node}
-    found = {}
-    for node in graph_def.node:
-        if node.op == "AssignVariableOp":
-            handle = nodes[node.input[0].partition(":")[0]]
-            while handle.op == "Identity":
-                handle = nodes[handle.input[0].partition(":")[0]]
-            shape = tf.TensorShape(handle.attr["shape"].shape)
-            found[node.name] = shape.num_elements() * tf.as_dtype(handle.attr["dtype"].type).size
-    return found
+
+class Variables:
+    """What changes variables in a graph, and who reads their values."""
+
+    def __init__(self, graph_def) -> None:
+        self.nodes = {node.name: node for node in graph_def.node}
+        self.consumers: dict[str, list[str]] = {}
+        for node in graph_def.node:
+            for name in node.input:
+                self.consumers.setdefault(name.partition(":")[0], []).append(node.name)
+        self.assigns = {n.name for n in graph_def.node if n.op == "AssignVariableOp"}
+
+    def handle(self, name: str):
+        """The handle of the variable that an op reads or changes."""
+        handle = self.nodes[self.nodes[name].input[0].partition(":")[0]]
+        while handle.op == "Identity":
+            handle = self.nodes[handle.input[0].partition(":")[0]]
+        return handle
+
+    def changed_bytes(self, name: str) -> int:
+        """Bytes of the variable that an op changes; 0 if it changes none."""
+        if name not in self.nodes or self.nodes[name].op not in CHANGES:
+            return 0
+        import tensorflow as tf
+
+        handle = self.handle(name)
+        shape = tf.TensorShape(handle.attr["shape"].shape)
+        return shape.num_elements() * tf.as_dtype(handle.attr["dtype"].type).size
+
+    def readers(self, name: str) -> list[str]:
+        """The ops that read the value of the variable that an op changes, through views too."""
+        handle = self.handle(name).name
+        found = []
+        stack = [n for n in self.consumers[handle] if self.nodes[n].op == "ReadVariableOp"]
+        while stack:
+            found.extend(readers := self.consumers.get(stack.pop(), []))
+            stack.extend(n for n in readers if self.nodes[n].op in VIEWS)
+        return found
 
 
 if __name__ == "__main__":
