@@ -147,7 +147,6 @@ def _anneal_rounds(
             program,
             now,
             float(problem.budget_bytes),
-            problem.most_computations,
             problem.keep_order,
             (seed + number) % 2**32,
             steps,
@@ -179,9 +178,17 @@ def to_program(problem: RematerialisationProblem) -> Program:
     for node, sources in enumerate(inputs):
         for source in sources:
             readers[source].append(node)
+    most = np.full(len(problem.bytes), problem.most_computations, np.int64)
+    most[list(problem.once)] = 1
+    first, again = problem.beside("first_bytes"), problem.beside("again_bytes")
+    between = [problem.beside("between_bytes")[node] for node in problem.order]
     return Program(
         np.array(problem.seconds, np.float64),
         np.array(problem.bytes, np.float64),
         *ragged(inputs),
         *ragged(readers),
+        most,
+        np.array(first, np.float64),
+        np.array([*between, 0], np.float64),
+        np.array(again, np.float64),
     )
