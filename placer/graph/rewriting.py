@@ -144,6 +144,9 @@ class Rewriting:
         )
 
 
+NO_REWRITING = Rewriting()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
     """What an op of the type ``op_type`` reads (tensors with the number of the output) and waits

@@ -11,6 +11,7 @@ from cost_models.byte_sizes import format_bytes
 from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
 from placer import __version__
 from placer.graph.program_source import Warning_
+from placer.graph.rewriting import NO_REWRITING
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.hints import hint_warnings, hints_apart
 from placer.pipeline.left_over import left_over_warnings
@@ -50,6 +51,7 @@ def assemble_plan(
         warnings=tuple(_warnings(formulation, solution, predicted)),
         conflict=solution.conflict,
         control_edges=predicted.control_edges if predicted else (),
+        rewriting=predicted.rewriting if predicted else NO_REWRITING,
         followers=followers,
         hints_apart=len(hints_apart(formulation.graph, placement)) if placement else 0,
         tensorflow_version=extraction.tensorflow_version,

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from placer.graph.rewriting import Rewriting
 from placer.plan.plan import Plan
 from placer.plan.rows import (
     GateVerdict,
@@ -129,6 +130,8 @@ def _quality(plan: Plan) -> RenderableType:
         ]
     if plan.followers:
         rows.append(("followers", followers_text(plan)))
+    if plan.rewriting:
+        rows.append(("rewritten", rewriting_text(plan.rewriting)))
     if plan.control_edges:
         rows.append(("order", format_count(len(plan.control_edges), "control edge")))
     rows.append(("search", _search_line(solver)))
@@ -148,6 +151,20 @@ def followers_text(plan: Plan) -> str:
         f"{count} with a GPU kernel on {plan.placement[plan.followers[0]]} beside its ops: that "
         "sends less and takes no longer; not spilled"
     )
+
+
+def rewriting_text(rewriting: Rewriting) -> str:
+    """What the step does otherwise: ``"60 ops computed twice, 1 tensor swapped"``."""
+    parts = []
+    if rewriting.clones:
+        parts.append(f"{format_count(len(rewriting.clones), 'op')} computed twice")
+    if rewriting.swaps:
+        count = format_count(len(rewriting.swaps), "tensor")
+        parts.append(f"{count} swapped to the host and back")
+    if rewriting.released:
+        count = format_count(len(rewriting.released), "join")
+        parts.append(f"gradients released early ({count} read through)")
+    return ", ".join(parts)
 
 
 def quality_text(solver: SolverAnswer) -> str:
