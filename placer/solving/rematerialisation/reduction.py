@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from placer.graph.control_edges import joinable_ops
-from placer.graph.op_graph import Op, OpGraph
+from placer.graph.op_graph import OpGraph
+from placer.graph.rewriting import recomputable_ops
 from placer.prediction.memory.buffers import Buffer
 from placer.prediction.memory.lifetimes import Simulation
 from placer.prediction.memory.roles import find_roles, is_update_type
@@ -35,27 +35,6 @@ _MOST_NODES = 250
 
 _HILL = 0.01
 """A stage ends where more than this share of the budget more is held beside the nodes."""
-
-_STATEFUL = ("Random", "Stateful", "CudnnRNN", "Multinomial", "TruncatedNormal", "Print", "Assert")
-_STATEFUL_TYPES = frozenset(
-    {"PyFunc", "PyFuncStateless", "EagerPyFunc", "ParameterizedTruncatedNormal", "Timestamp"}
-    | {"DebugIdentity", "CheckNumerics", "XlaLaunch", "NcclAllReduce", "CollectiveReduceV2"}
-)
-_NO_VALUES = frozenset({"resource", "variant", "string"})
-
-
-def is_repeatable(op: Op) -> bool:
-    """Whether a second execution of ``op`` gives the same values and does nothing else.
-
-    >>> from cost_models.op_info import OpInfo
-    >>> is_repeatable(Op(name="mask", info=OpInfo(op="RandomUniform")))
-    False
-    """
-    if op.bodies or not op.inputs or op.op_type in _STATEFUL_TYPES or is_update_type(op.op_type):
-        return False
-    if op.op_type.startswith(_STATEFUL):
-        return False
-    return not any(tensor.dtype in _NO_VALUES for tensor in (*op.info.inputs, *op.info.outputs))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,17 +80,17 @@ class StepReduction:
         for place, op in enumerate(order):
             self.place[op] = place
         gradients = graph.ask_once(find_roles).gradients
-        joinable = joinable_ops(graph)
+        allowed = recomputable_ops(graph)
         ops = list(graph.ops.values())
         self.is_forward = [
             op.name not in gradients and not is_update_type(op.op_type) for op in ops
         ]
         self.is_repeatable = [
             self.is_forward[n]
-            and op.name in joinable
+            and op.name in allowed
+            and bool(op.inputs)
             and layout.effects[n] == Effect.PLAIN
             and layout.devices[n] == device
-            and is_repeatable(op)
             for n, op in enumerate(ops)
         ]
         self.roots = _find_roots(layout)
@@ -250,7 +229,7 @@ class StepReduction:
         for place, op in enumerate(self.order):
             now, reads, beside = stages[-1], reads_of.get(op, set()), held.beside[place]
             if op in self.nodes:
-                chain, sources = self.chain_of(op)
+                chain, sources = self.chain_of(op) if self.is_repeatable[op] else ((), set())
                 stages.append(Stage(owner=op, start=place, chain=chain, reads=reads | sources))
             elif now.owner < 0 and reads <= now.reads:
                 if not reads and now.reads and beside > now.beside + _HILL * budget:
