@@ -216,9 +216,7 @@ def _insert(
 
 
 @compiled_part
-def _held_past(
-    program: Program, sequence: Ints, at: int, count: Ints, work: Work
-) -> int:
+def _held_past(program: Program, sequence: Ints, at: int, count: Ints, work: Work) -> int:
     """Of some nodes that are held past ``at`` mostly the largest; -1 if none was met."""
     best, node = -1.0, -1
     for _ in range(_TRIES):
@@ -252,7 +250,9 @@ def _put_chain(
         gone = -1
         for k in range(program.input_start[node], program.input_start[node + 1]):
             source = program.inputs[k]
-            if count[source] < program.most[source] and not _is_held(program, sequence, place, source):
+            if count[source] < program.most[source] and not _is_held(
+                program, sequence, place, source
+            ):
                 gone = source
                 break
         if gone < 0:
