@@ -36,7 +36,7 @@ def fit_warnings(workload: Workload, fitted: FittedPlacement | None) -> Iterator
     if fitted is None or fitted.step.fits:
         return
     over = ", ".join(f"{n} by {format_bytes(size)}" for n, size in fitted.step.over_bytes.items())
-    limit = workload.wanted.max_slowdown
+    limit = workload.wanted.most_slowdown
     within = "" if limit is None else f" within {limit:.0%} more time"
     message = f"--fit {workload.wanted.fit} is not enough{within}: the nearest step is over {over}"
     yield "fit_not_enough", message, ()

@@ -101,7 +101,7 @@ def _fit(formulation: Formulation, solution: Solution, seconds: float) -> Fitted
     request = FitRequest(
         means=workload.wanted.fit_means,
         seconds=seconds,
-        most_slowdown=workload.wanted.max_slowdown,
+        most_slowdown=workload.wanted.most_slowdown,
         seed=workload.wanted.seed,
     )
     step = fit_step(workload.graph, workload.costs, placement, workload.cluster, request)

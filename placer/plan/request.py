@@ -138,12 +138,16 @@ class Options:
             object.__setattr__(self, name, index(value))  # of numpy's, too, a plan keeps an int
         if not 0 < self.time_limit < math.inf:
             raise UsageError(f"time_limit is {self.time_limit!r}; give seconds above zero")
-        object.__setattr__(self, "max_slowdown", read_share(self.max_slowdown))
         self._check_fit()
         for name in ("outputs", "keep_together"):
             value = getattr(self, name)
             if isinstance(value, str):
                 raise UsageError(f"{name} is a tuple of names; give ({value!r},)")
+
+    @property
+    def most_slowdown(self) -> float | None:
+        """``max_slowdown`` as a share; ``None`` if there is no limit."""
+        return read_share(self.max_slowdown)
 
     @property
     def fit_means(self) -> tuple[str, ...]:
@@ -159,7 +163,7 @@ class Options:
                 f"fit has {unknown[0]!r}; give some of {', '.join(FIT_MEANS)} with commas between "
                 "them, or auto"
             )
-        if self.max_slowdown is not None and not self.fit:
+        if self.most_slowdown is not None and not self.fit:
             raise UsageError("max_slowdown is about what --fit does: give fit, too")
         if self.fit and self.strategy:
             raise UsageError("a step that is divided (strategy) is not rewritten: leave out fit")

@@ -41,10 +41,10 @@ class FitSchedule:
 
     most_budgets: int = 6
     solve_seconds: float = 8.0  # of one budget, at most
-    share_of_time: float = 0.35  # of what is left, for one budget
+    share_of_time: float = 0.2  # of what is left, for one budget
     least_seconds: float = 1.0  # below that nothing is solved any more
     least_step: float = 0.01  # by which a budget falls when its plan does not fit
-    floors: tuple[float, ...] = (0.9, 0.7)  # of the caps: edges only where more is in use
+    floors: tuple[float, ...] = (0.8,)  # of the caps: edges only where more is in use, on CPUs
 
 
 _SCHEDULE = FitSchedule()
@@ -148,6 +148,8 @@ class _Fitting:
         self.accelerated = uses_accelerator(self.names)
         self.free_seconds = predict_step_seconds(graph, costs, placement, cluster)
         self.best = FittedStep()
+        self.known: dict[tuple[str, tuple[int, ...]], list[tuple[int, ...]]] = {}
+        self.padding = dict.fromkeys(self.names, 1.0)
 
     def run(self) -> FittedStep:
         """Tries what costs least first."""
@@ -159,9 +161,11 @@ class _Fitting:
             return self.best
         if ORDER in self.request.means:
             for base in bases:
-                names = base.step.layout.names
-                if self._hold(base.rewriting, [names[op] for op in base.order]).fits:
-                    return self.best
+                names = [base.step.layout.names[op] for op in base.order]
+                along = base.step.peaks(names)
+                if all(along[name] <= self.caps[name] for name in self.names):
+                    if self._hold(base.rewriting, names).fits:
+                        return self.best
         if RECOMPUTE in self.request.means:
             base = min(bases, key=self._low_excess)
             self._recompute(base)
@@ -218,6 +222,10 @@ class _Fitting:
             name: max(metrics.peaks[name].high_bytes, metrics.needs[name].need.high_bytes)
             for name in self.names
         }
+        for name in self.names:  # what the allocator takes beyond what is in use
+            resident = metrics.timelines[name].resident_bytes
+            in_use = max(metrics.peaks[name].high_bytes - resident, 1)
+            self.padding[name] = max((high[name] - resident) / in_use, 1.0)
         return FittedStep(
             rewriting=rewriting,
             control_edges=tuple(edges),
@@ -243,7 +251,7 @@ class _Fitting:
         step = self._step(rewrite_graph(self.graph, rewriting), rewriting)
         best = self._judge(rewriting, edges_along(step, order, dict.fromkeys(self.caps, 0)), bound)
         self._keep(best)
-        for floor in _SCHEDULE.floors if best.fits else ():
+        for floor in _SCHEDULE.floors if best.fits and not self.accelerated else ():
             if clock.monotonic() > self.deadline:
                 break
             floors = {name: floor * cap for name, cap in self.caps.items()}
@@ -269,7 +277,10 @@ class _Fitting:
         full = [name for name in self.names if peaks[name] > self.caps[name]] or [
             name for name in self.names if name in self.best.over_bytes
         ]
-        budgets = {name: self.caps[name] - base.step.resident_bytes(name) for name in full}
+        budgets = {
+            name: int((self.caps[name] - base.step.resident_bytes(name)) / self.padding[name])
+            for name in full
+        }
         if min(budgets.values()) <= 0:
             return
 
@@ -310,11 +321,16 @@ class _Fitting:
             reduced = reduction.reduce(budgets[name])
             if reduced is None:
                 continue
-            answer = solve_rematerialisation(reduced.problem, parameters)
+            known = reduction.device, reduction.order
+            hints = self.known.get(known, [])
+            answer = solve_rematerialisation(reduced.problem, parameters, hints)
             _LOG.info("%s: %s", name, answer.status)
             if answer.sequence is None:
                 return None
+            self.known[known] = [answer.sequence]
             planner.add(reduced, answer.sequence)
             bound += max((answer.lower_bound or 0.0) - reduced.problem.least_seconds, 0.0)
         planned = planner.finish(base.rewriting.released)
-        return self._hold(planned.rewriting, planned.order, bound)
+        found = self._hold(planned.rewriting, planned.order, bound)
+        _LOG.info("with %s: over by %s", dict(budgets), dict(found.over_bytes))
+        return found

@@ -102,11 +102,11 @@ class RematerialisationProblem:
         for step, end in enumerate(last):
             change[step] += self.bytes[sequence[step]]
             change[end + 1] -= self.bytes[sequence[step]]
-        beside = self._beside_along(sequence)
+        beside = self.beside_along(sequence)
         held = accumulate(change[:-1])
         return max(map(add, held, beside), default=0)
 
-    def _beside_along(self, sequence: Sequence[int]) -> list[int]:
+    def beside_along(self, sequence: Sequence[int]) -> list[int]:
         """What is held beside the outputs at every step."""
         first, again = self.beside("first_bytes"), self.beside("again_bytes")
         between = [self.beside("between_bytes")[node] for node in self.order] + [0]
