@@ -39,4 +39,11 @@ def fit_warnings(workload: Workload, fitted: FittedPlacement | None) -> Iterator
     limit = workload.wanted.most_slowdown
     within = "" if limit is None else f" within {limit:.0%} more time"
     message = f"--fit {workload.wanted.fit} is not enough{within}: the nearest step is over {over}"
-    yield "fit_not_enough", message, ()
+    floors = {
+        name: floor
+        for name, floor in fitted.step.floors.items()
+        if floor.bytes > workload.cluster.device(name).usable_bytes
+    }
+    for name, floor in floors.items():
+        message += f"; {floor.op} alone needs {format_bytes(floor.bytes)} of {name}"
+    yield "fit_not_enough", message, tuple(floor.op for floor in floors.values())

@@ -23,6 +23,7 @@ from placer.rendering.quantities import (
     format_cap,
     format_count,
     format_seconds,
+    format_share,
     known,
     share_of_cap,
 )

@@ -30,8 +30,8 @@ _JUMP = 9
 class Program(NamedTuple):
     """Node v takes ``seconds[v]`` and its output ``bytes[v]``; it reads
     ``inputs[input_start[v]:input_start[v + 1]]`` and is read by ``readers[...]`` alike; it may be
-    computed ``most[v]`` times.  Beside the outputs, ``first[v]`` is held while it is first computed,
-    ``again[v]`` and ``between[k]`` while it is computed again when k nodes have been."""
+    computed ``most[v]`` times.  Beside the outputs, ``first[v]`` is held while it is first
+    computed, ``again[v]`` and ``between[k]`` while it is computed again when k nodes have been."""
 
     seconds: Floats
     bytes: Floats
@@ -47,7 +47,8 @@ class Program(NamedTuple):
 
 class Work(NamedTuple):
     """What judging a sequence fills in: per node the position of its latest computation, per
-    position that of the last reader of its copy, and the bytes held, ``beside`` those that are no outputs."""
+    position that of the last reader of its copy, and the bytes held; ``beside`` has those of them
+    that are no outputs."""
 
     latest: Ints
     last: Ints
@@ -117,8 +118,8 @@ def anneal_sequence(
     """The fewest seconds within ``budget`` with their sequence, the fewest of all that is over, and
     the last sequence: (seconds, or inf, peak, best, last).
 
-    With ``fixed`` the first computations stay in order.  The energy is the seconds and ``weight`` times the mean excess; temperatures are in
-    seconds and fall geometrically.
+    With ``fixed`` the first computations stay in order.  The energy is the seconds and ``weight``
+    times the mean excess; temperatures are in seconds and fall geometrically.
     """
     np.random.seed(seed)
     nodes = program.bytes.shape[0]

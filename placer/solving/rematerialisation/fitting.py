@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cost_models.byte_sizes import format_bytes
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from cost_models.roofline import op_seconds
@@ -23,7 +24,7 @@ from placer.prediction.step.executor import prepare
 from placer.solving.orders.list_scheduling import find_low_order
 from placer.solving.orders.sequence_edges import edges_along
 from placer.solving.process import clock
-from placer.solving.rematerialisation.reduction import StepReduction
+from placer.solving.rematerialisation.reduction import StepReduction, working_sets
 from placer.solving.rematerialisation.rewriting import RewritingPlanner
 from placer.solving.rematerialisation.solver import solve_rematerialisation
 from placer.solving.solution import SolverParameters
@@ -63,12 +64,21 @@ class FitRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """The op that needs most at once, what is resident included: no step is below ``bytes``."""
+
+    op: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FittedStep:
     """What a step becomes, and what that is predicted to take.
 
     ``over_bytes`` is what the devices need beyond their caps, of those that do.  ``step_seconds``
     and ``free_seconds`` are those of the step and of the original one; no sequence of the same
-    order computes again in less than ``least_extra_seconds``, where that is known.
+    order computes again in less than ``least_extra_seconds``, where that is known.  ``floors`` has
+    what no rewriting gets below, by device.
     """
 
     rewriting: Rewriting = NO_REWRITING
@@ -77,6 +87,7 @@ class FittedStep:
     free_seconds: float = 0.0
     step_seconds: float = 0.0
     least_extra_seconds: float | None = None
+    floors: Mapping[str, Floor] = field(default_factory=dict)
 
     @property
     def fits(self) -> bool:
@@ -156,25 +167,43 @@ class _Fitting:
         self.best = self._judge(NO_REWRITING, ())
         if self.best.fits:
             return self.best
+        self._relieve()
+        return replace(self.best, floors=self._floors())
+
+    def _relieve(self) -> None:
         bases = list(self._bases())
         if self.best.fits:
-            return self.best
+            return
         if ORDER in self.request.means:
             for base in bases:
                 names = [base.step.layout.names[op] for op in base.order]
                 along = base.step.peaks(names)
-                if all(along[name] <= self.caps[name] for name in self.names):
-                    if self._hold(base.rewriting, names).fits:
-                        return self.best
+                low = all(along[name] <= self.caps[name] for name in self.names)
+                if low and self._hold(base.rewriting, names).fits:
+                    return
         if RECOMPUTE in self.request.means:
             base = min(bases, key=self._low_excess)
             self._recompute(base)
-        return self.best
+
+    def _floors(self) -> dict[str, Floor]:
+        """What no rewriting gets below."""
+        released = tuple(self._joins()) if RELEASE in self.request.means else ()
+        rewriting = Rewriting(released=released)
+        step = self._step(rewrite_graph(self.graph, rewriting), rewriting)
+        found: dict[str, Floor] = {}
+        for name, (op, size) in working_sets(step.layout).items():
+            if name in self.caps:
+                found[name] = Floor(op=op, bytes=size + step.resident_bytes(name))
+        return found
+
+    def _joins(self) -> list[str]:
+        """The joins of gradients."""
+        return [op.name for op in self.graph.ops.values() if op.op_type == _JOIN]
 
     def _bases(self) -> Iterator[_Base]:
         """The graph as it is, and with its joins of gradients released."""
         rewritings = [NO_REWRITING]
-        joins = tuple(op.name for op in self.graph.ops.values() if op.op_type == _JOIN)
+        joins = tuple(self._joins())
         if RELEASE in self.request.means and joins:
             rewritings.append(Rewriting(released=joins))
             if self._keep(self._judge(rewritings[1], ())):
@@ -305,7 +334,7 @@ class _Fitting:
     def _solve(
         self, base: _Base, reductions: Mapping[str, StepReduction], budgets: Mapping[str, int]
     ) -> FittedStep | None:
-        """The step for the ``budgets`` as the reduced problem sees it; ``None`` if none is found."""
+        """The step that the reduced problem finds for the ``budgets``; ``None`` if none is found."""
         left = self.deadline - clock.monotonic()
         if left < _SCHEDULE.least_seconds:
             return None
@@ -324,7 +353,6 @@ class _Fitting:
             known = reduction.device, reduction.order
             hints = self.known.get(known, [])
             answer = solve_rematerialisation(reduced.problem, parameters, hints)
-            _LOG.info("%s: %s", name, answer.status)
             if answer.sequence is None:
                 return None
             self.known[known] = [answer.sequence]
@@ -332,5 +360,6 @@ class _Fitting:
             bound += max((answer.lower_bound or 0.0) - reduced.problem.least_seconds, 0.0)
         planned = planner.finish(base.rewriting.released)
         found = self._hold(planned.rewriting, planned.order, bound)
-        _LOG.info("with %s: over by %s", dict(budgets), dict(found.over_bytes))
+        over = {name: format_bytes(size) for name, size in found.over_bytes.items()}
+        _LOG.info("computing again to fit: over by %s", over or "nothing")
         return found

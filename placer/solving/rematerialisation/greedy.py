@@ -1,4 +1,4 @@
-"""A first sequence within the budget: what frees most for its seconds is computed again, one by one.
+"""A first sequence within the budget: what frees most for its seconds is computed again, in turn.
 
 Where most is held, some node that waits there is dropped and computed again right before it is
 read next, with what it reads itself if that is gone by then or without.
@@ -78,10 +78,10 @@ def _changes(
     waiting = []
     for step, node in enumerate(sequence[:fullest]):
         reads = now.readers[step]
-        if count[node] < problem.most_computations and reads and reads[-1] > fullest:
-            if fullest not in reads:
-                reader = next(read for read in reads if read > fullest)
-                waiting.append((problem.bytes[node], node, reader))
+        waits = reads and reads[-1] > fullest and fullest not in reads
+        if waits and count[node] < problem.most_computations:
+            reader = next(read for read in reads if read > fullest)
+            waiting.append((problem.bytes[node], node, reader))
     waiting.sort(reverse=True)
     for _, node, reader in waiting[:_MOST_CANDIDATES]:
         yield [*sequence[:reader], node, *sequence[reader:]]

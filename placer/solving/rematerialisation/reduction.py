@@ -15,7 +15,7 @@ All else that is in memory, gradients and old values of variables, say, is what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -334,6 +334,21 @@ def _least_size(sizes: list[int]) -> int:
     return 1
 
 
-def node_of_op(stages: Sequence[Stage]) -> Mapping[int, int]:
-    """The node of every owner."""
-    return {stage.owner: index for index, stage in enumerate(stages) if stage.owner >= 0}
+def working_sets(layout: StepLayout) -> dict[str, tuple[str, int]]:
+    """By device, the op that needs most at once and those bytes, without what is resident: what it
+    reads and writes, and its workspace.  What may be written over an input does not count."""
+    roots, found = _find_roots(layout), dict[str, tuple[str, int]]()
+    lasting = (Effect.RESIDENT, Effect.READ_VARIABLE)
+    for op, inputs in enumerate(layout.inputs):
+        device = layout.devices[op]
+        values = {roots[value] for value in inputs}
+        values |= {v for v in layout.outputs[op] if roots[v] == v and not layout.overwritten.get(v)}
+        size = layout.temporary_bytes[op] + sum(
+            layout.bytes[value]
+            for value in values
+            if layout.memory[value] == device
+            and layout.effects[layout.producer[value]] not in lasting
+        )
+        if size > found.get(device, ("", -1))[1]:
+            found[device] = layout.names[op], size
+    return found

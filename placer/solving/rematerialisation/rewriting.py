@@ -51,7 +51,7 @@ class RewritingPlanner:
         self.before: dict[int, list[int]] = {}
 
     def add(self, reduced: ReducedStep, sequence: Sequence[int]) -> None:
-        """Computes again what ``sequence`` has twice, each time before the stage that comes next."""
+        """Computes again what ``sequence`` has twice, before the stage that comes next there."""
         done: set[int] = set()
         for node in sequence:
             if node in done:

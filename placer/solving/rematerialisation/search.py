@@ -146,9 +146,10 @@ def _anneal_rounds(
     scale = mean / (10.0 * max(1.0, float(program.bytes.mean())))
     fresh = start_of(problem)
     weight, now, number = schedule.weight, start, 0
-    fits = problem.is_feasible([*map(int, start)])
+    begun = [int(node) for node in start]
+    fits = problem.is_feasible(begun)
     own: Ints | None = start if fits else None
-    least = problem.value(start) if fits else math.inf
+    least = problem.value(begun) if fits else math.inf
     while time.time() < deadline and (rounds is None or number < rounds):
         hot = schedule.hot[number % len(schedule.hot)] * mean
         value, _, sequence, last = anneal_sequence(
