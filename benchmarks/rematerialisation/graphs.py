@@ -1,4 +1,4 @@
-"""Training steps made to fit: peak against extra time, predicted, recorded, served by the allocator.
+"""Training steps made to fit: peak against extra time, predicted, recorded and served.
 
     python benchmarks/rematerialisation/graphs.py FOLDER [NAME ...] [--shares 0.8,0.6,0.5,0.4,0.3]
 

@@ -18,7 +18,9 @@ from placer.pipeline.fitted_placement import FittedPlacement
 from placer.pipeline.formulation import Formulation, formulate
 from placer.pipeline.placement import find_placement, predict_solution
 from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
+from placer.pipeline.solved_plan import assemble_plan
 from placer.pipeline.workload import Workload
+from placer.plan.plan import Plan
 from placer.solving.process import clock
 from placer.solving.rematerialisation.fitting import FitRequest, FittedStep, fit_step
 from placer.solving.solution import Solution
@@ -59,6 +61,13 @@ def fit_workload(workload: Workload) -> FittedPlacement | None:
         if found.step.fits:
             break
     return best
+
+
+def fitted_plan(fitted: FittedPlacement | None) -> Plan | None:
+    """The plan, if the step fits."""
+    if fitted is None or not fitted.step.fits:
+        return None
+    return assemble_plan(fitted.formulation, fitted.solution, fitted.predicted, fitted)
 
 
 def _relieved(workload: Workload) -> Iterator[Cluster]:

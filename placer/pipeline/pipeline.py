@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from placer.errors import UsageError
-from placer.pipeline.fitting import fit_workload
+from placer.pipeline.fitting import fit_workload, fitted_plan
 from placer.pipeline.fixes import with_fixes
 from placer.pipeline.formulation import formulate
 from placer.pipeline.model_report import analyse, predict_together, with_placement
 from placer.pipeline.optimised import with_optimised
 from placer.pipeline.placement import find_placement, predict_solution, with_conflict
-from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.pipeline.preparation import decide_strategy, needs_trials, place_in_parts, prepare
 from placer.pipeline.solved_plan import assemble_plan
 from placer.pipeline.undivided import warn_if_slower
@@ -54,15 +53,13 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
     workload = prepare(source, devices, wanted)  # the flat graph, its costs, the cluster
     deadline = clock.monotonic() + wanted.time_limit
     fitted = fit_workload(workload) if wanted.fit else None  # the step rewritten if it must be
-    if fitted is not None and fitted.step.fits:
-        formulation, solution = fitted.formulation, fitted.solution
-        predicted: PredictedPlacement | None = fitted.predicted
-    else:
+    plan = fitted_plan(fitted)
+    if plan is None:
         formulation = formulate(workload)  # constraints, and the problem in numbers
         solution = find_placement(formulation)
         predicted = predict_solution(formulation, solution)  # transfers, memory, times
-    plan = assemble_plan(formulation, solution, predicted, fitted)
-    plan = with_conflict(plan, solution, deadline)
+        plan = assemble_plan(formulation, solution, predicted, fitted)
+        plan = with_conflict(plan, solution, deadline)
     plan = with_fixes(plan, workload, devices, deadline)
     plan = warn_if_slower(plan, source, devices, wanted)
     if wanted.optimised:

@@ -334,7 +334,7 @@ class _Fitting:
     def _solve(
         self, base: _Base, reductions: Mapping[str, StepReduction], budgets: Mapping[str, int]
     ) -> FittedStep | None:
-        """The step that the reduced problem finds for the ``budgets``; ``None`` if none is found."""
+        """The step that the reduced problem finds for ``budgets``; ``None`` if none is found."""
         left = self.deadline - clock.monotonic()
         if left < _SCHEDULE.least_seconds:
             return None
