@@ -102,7 +102,7 @@ def _tables(path: Path) -> Table:
         raise ValueError(f"there is no cluster file {path}") from error
     except OSError as error:
         raise ValueError(f"the cluster file {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
     _check_keys(tables, {"device", "link", "task", *_SINGLE}, str(path))
     for name in _SINGLE & set(tables):

@@ -28,7 +28,7 @@ def test_a_fork_and_the_real_command_agree(warm_process, tmp_path):
         folder = tmp_path / runner.__name__
         folder.mkdir()
         case = FORMATS["graph"].case(0, 3, folder)
-        outcomes.append(runner(case.arguments, folder))
+        outcomes.append(runner(case.commands[0], folder))
         assert not outcomes[-1].defects(case.allowed)
     assert outcomes[0].status == outcomes[1].status
     assert outcomes[0].stderr == outcomes[1].stderr

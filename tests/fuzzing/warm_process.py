@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -80,7 +81,7 @@ class WarmChild(processes.Child):
 def run_case(arguments: list[str], folder: Path) -> Outcome:
     """The outcome of one command line in a fork of this process."""
     child = ForkedChild(lambda: _command(arguments, folder))
-    (folder / "stderr").touch()
+    (folder / "stderr").write_bytes(b"")
     outcome = watch(child.pid, folder)
     orphans = _reap()
     return (
@@ -98,6 +99,7 @@ def _command(arguments: list[str], folder: Path) -> None:
     os.environ["TMPDIR"] = tempfile.tempdir
     limit_address_space()
     status = main(arguments)
+    weakref.finalize._exitfunc()  # what the end of the interpreter clears away
     sys.stderr.flush()
     os._exit(status)
 
