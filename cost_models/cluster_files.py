@@ -133,6 +133,9 @@ def _toml_device(row: Table, path: Path) -> DeviceDraft:
     _check_keys(row, others | rates, where)
     if "name" not in row:
         raise ValueError(f"{path}: a [[device]] has no name; add one such as GPU:0")
+    for key in {"name", "type", "model"} & set(row):
+        if not isinstance(row[key], str):
+            raise ValueError(f"{where}: {key} is a text, got {row[key]!r}")
     name = device_names.canonical(row["name"])
     named_type = device_names.parse(name).type or ""
     known = preset(row["model"]) if row.get("model") else preset(row.get("type", named_type))

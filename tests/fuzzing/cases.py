@@ -138,12 +138,12 @@ def _left_files(folder: Path, status: int | None) -> list[str]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """What every file in ``folder`` holds, but what the run itself keeps there."""
-    files = (path for path in folder.rglob("*") if path.is_file())
-    named = {str(path.relative_to(folder)): path for path in files}
-    own = ("stderr", "stdout", "temporary")
+    """What every file in ``folder`` holds, but what the run itself keeps there; folders nothing."""
+    named = {str(path.relative_to(folder)): path for path in folder.rglob("*")}
     return {
-        name: path.read_bytes() for name, path in named.items() if name.split("/")[0] not in own
+        name: path.read_bytes() if path.is_file() else b""
+        for name, path in named.items()
+        if name.split("/")[0] not in ("stderr", "temporary")
     }
 
 
