@@ -3,9 +3,9 @@
     python -m fuzzing.full_disk [--most 40]
 
 A file system in memory, with room for one page more each time, or for one file more, holds the
-output and the folder for temporary files.  It is mounted in a name space of its own, for which Linux
-asks no privilege (where containers forbid that, this says so).  The command ends with a message that
-names the disk, the result of before is there, and nothing is left over.
+output and the folder for temporary files.  It is mounted in a name space of its own, for which
+Linux asks no privilege (where containers forbid that, this says so).  The command ends with a
+message that names the disk, the result of before is there, and nothing is left over.
 """
 
 from __future__ import annotations

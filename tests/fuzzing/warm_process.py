@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -98,6 +99,7 @@ def _command(arguments: list[str], folder: Path) -> None:
     tempfile.tempdir = str(folder / "temporary")
     os.environ["TMPDIR"] = tempfile.tempdir
     limit_address_space()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     status = main(arguments)
     weakref.finalize._exitfunc()  # what the end of the interpreter clears away
     sys.stderr.flush()
@@ -131,6 +133,7 @@ def _reap() -> list[str]:
 def serve() -> None:
     """Answers command lines until the input ends."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a command line is run
     answers = os.fdopen(os.dup(1), "w")
     _send_to((1, 2), Path(os.devnull))
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
