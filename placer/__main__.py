@@ -104,6 +104,10 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise Terminated
 
+    def send(number: signal.Signals) -> None:
+        if running:
+            os.kill(os.getpid(), number)
+
     def repeat(ignored: sys.UnraisableHookArgs) -> None:
         if not isinstance(ignored.exc_value, KeyboardInterrupt):
             show(ignored)
@@ -112,7 +116,7 @@ def terminable() -> Iterator[None]:
         if isinstance(ignored.exc_value, Terminated):
             number = signal.SIGTERM
             signal.signal(number, stop)
-        threading.Timer(0.01, lambda: running and os.kill(os.getpid(), number)).start()
+        threading.Timer(0.01, send, (number,)).start()
 
     if threading.current_thread() is not threading.main_thread():
         yield

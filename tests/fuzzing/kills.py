@@ -84,8 +84,17 @@ def _has_ended(process: int) -> bool:
         return True
 
 
+def usual_seconds(warm: WarmProcess, name: str) -> float:
+    """What the command takes if nothing is killed, once what it searches with is compiled."""
+    for _ in range(2):
+        with tempfile.TemporaryDirectory(prefix="fuzz-kill-") as folder:
+            arguments = [*COMMANDS[name](Path(folder)), "-o", f"{folder}/result"]
+            outcome = warm.run(arguments, Path(folder))
+    return min(outcome.seconds * 1.1, LONGEST_SECONDS)
+
+
 def run(
-    warm: WarmProcess, name: str, random: Random, usual_seconds: float, keep: Path | None = None
+    warm: WarmProcess, name: str, random: Random, seconds: float, keep: Path | None = None
 ) -> tuple[Outcome, Kill, list[str]]:
     """How a command ended of which a process was killed, and the defects."""
     with tempfile.TemporaryDirectory(prefix="fuzz-kill-") as temporary:
@@ -101,7 +110,7 @@ def run(
         kill = Kill(
             warm=warm,
             victim="the command" if command else "a child",
-            seconds=random.uniform(0, usual_seconds),
+            seconds=random.uniform(0, seconds),
             signal=random.choice((signal.SIGTERM, signal.SIGINT)) if command else signal.SIGKILL,
         )
         files = contents(folder)
@@ -110,8 +119,9 @@ def run(
         outcome = warm.run(arguments, folder)
         kill.ended = True
         thread.join()
-        if outcome.status is not None and outcome.status < 0 and kill.victim == "the command":
-            outcome = replace(outcome, status=128 - outcome.status)  # before Python could hear it
+        if outcome.status == -kill.signal and kill.victim == "the command":
+            # before Python could hear it: then a shell says the same, and the command nothing
+            outcome = replace(outcome, status=128 + kill.signal, stderr=kill.signal.name)
         defects = outcome.defects(ALLOWED[kill.victim])
         defects += _losses(name, folder, files, before, outcome)
         if defects and keep is not None:
@@ -152,15 +162,15 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, default=Path("fuzz-failures"))
     arguments = parser.parse_args()
     random, warm = Random(arguments.seed), WarmProcess()
-    usual: dict[str, float] = {}
+    names = arguments.commands.split(",")
+    usual = {name: usual_seconds(warm, name) for name in dict.fromkeys(names)}
     hits: Counter[str] = Counter()
     ends: Counter[str] = Counter()
     failures = 0
     while hits.total() < arguments.count:
-        name = random.choice(arguments.commands.split(","))
-        outcome, kill, defects = run(warm, name, random, usual.get(name, 5.0), arguments.keep)
+        name = random.choice(names)
+        outcome, kill, defects = run(warm, name, random, usual[name], arguments.keep)
         if not kill.hit:  # it was over sooner
-            usual[name] = min(outcome.seconds * 1.1, LONGEST_SECONDS)
             continue
         hits[f"{name}: {kill.victim}"] += 1
         ends[f"exit {outcome.status}"] += 1
