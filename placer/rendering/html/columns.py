@@ -12,6 +12,8 @@ from typing import Any
 from placer.graph.name_scopes import ScopeTree, build_scope_tree
 from placer.graph.tensor_names import split_tensor
 from placer.prediction.predicted_step import KINDS, PredictedStep
+from placer.rendering.html.layer_tree import build_layer_tree
+from placer.rendering.html.passes import find_passes
 
 _PICOSECONDS = 1e12
 
@@ -52,6 +54,7 @@ def step_columns(step: PredictedStep) -> dict[str, object]:
         "reads": [edge.producer for edges in step.edges for edge in edges],
         "read_bytes": _read_bytes(step),
         "order": list(step.order),
+        "layers": _layers(step, strings),
         "buffers": {
             "op": [buffer.op for buffer in step.buffers],
             "device": [buffer.device for buffer in step.buffers],
@@ -85,6 +88,24 @@ def _names(tree: ScopeTree, strings: _Strings) -> dict[str, list[int]]:
         "scope_parent": list(tree.parents),
         "scope": list(tree.scope_of),
         "leaf": strings.column(tree.leaves),
+    }
+
+
+def _layers(step: PredictedStep, strings: _Strings) -> dict[str, object]:
+    """The layers of the model in the order of its depth.
+
+    ``op`` are the ops that have a place of their own, ``group`` where each of them is; by op
+    ``anchor`` is how far behind it the op stands that it is shown with, and ``pass`` a digit.
+    """
+    passes = find_passes(step)
+    tree = build_layer_tree(step, passes)
+    return {
+        "group_name": strings.column(tree.names),
+        "group_parent": list(tree.parents),
+        "op": list(tree.ops),
+        "group": list(tree.group_of),
+        "anchor": [at - op for op, at in enumerate(passes.anchor)],
+        "pass": "".join(map(str, passes.pass_of)),
     }
 
 

@@ -35,6 +35,7 @@ _SCRIPTS = (
     "memory",
     "treemap",
     "layers",
+    "viewport",
     "placement",
     "schedule",
     "tables",
@@ -96,7 +97,7 @@ def _render(document: dict[str, Any], step: PredictedStep | None) -> str:
         flops=quantities.format_flops,
         shape=quantities.format_shape,
     )
-    script = "".join(_read(f"static/{name}.js") for name in _SCRIPTS)
+    script = _library() + "".join(_read(f"static/{name}.js") for name in _SCRIPTS)
     script = f'(() => {{\n"use strict";\n{script}}})();\n'
     style = _read("static/page.css")
     plan = document.get("plan")
@@ -134,6 +135,12 @@ def _op_counts(plan: Mapping[str, Any] | None, step: PredictedStep | None) -> di
 
 def _read(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _library() -> str:
+    """The script that lays out graphs, with its licence, without the address of its source map."""
+    text = _read("static/dagre/dagre.min.js").partition("//# sourceMappingURL")[0]
+    return f"/*! dagre {_read('static/dagre/VERSION').strip()}\n{_read('static/dagre/LICENSE')}*/\n{text}\n"
 
 
 def _hash(text: str) -> str:
