@@ -23,6 +23,7 @@ MOST_CHILDREN = 24
 _MANY_CHILDREN = 12
 """Of more than these, runs on one device are shown as one."""
 
+_MOST_OF_ALL, _LEAST_OF_ALL = 0.9, 0.01
 _LEAST_STRETCHES = 3
 _WORD = re.compile(r"[^_]+_?")
 
@@ -44,7 +45,7 @@ class LayerTree:
 @dataclass(slots=True, eq=False)
 class _Part:
     """An op of the forward pass or a group of parts; ``depth`` is the mean of the ops in it, and
-    ``device`` that of most.  ``before`` are parts beside it that it reads; a ``stretch`` is in order."""
+    ``device`` that of nearly all.  ``before`` are parts beside it that it reads; a ``stretch`` is in order."""
 
     name: str
     op: int | None = None
@@ -54,7 +55,7 @@ class _Part:
     ops: list[int] = field(default_factory=list)
     before: set[_Part] = field(default_factory=set)
     depth: float = 0.0
-    device: int = 0
+    device: int | None = None
     stretch: bool = False
 
 
@@ -63,6 +64,7 @@ def build_layer_tree(step: PredictedStep, passes: Passes) -> LayerTree:
     root = _by_scope(step, passes)
     parts = _measure(root, step, passes)
     _connect(parts, step, passes)
+    _note_crossings(parts, step, passes)
     dividing = _Dividing(step, passes)
     names, parents, ops, group_of = [""], [-1], [], []
     pending = [(root, 0)]
@@ -129,7 +131,8 @@ def _measure(root: _Part, step: PredictedStep, passes: Passes) -> dict[int, _Par
         own = [op for op in part.ops if passes.pass_of[op] == FORWARD] or part.ops
         if own:
             part.depth = sum(passes.depth[op] for op in own) / len(own)
-            part.device = Counter(step.device_of[op] for op in own).most_common(1)[0][0]
+            (device, count), *_ = Counter(step.device_of[op] for op in own).most_common(1)
+            part.device = device if count > _MOST_OF_ALL * len(own) else None
     return found
 
 
@@ -142,15 +145,35 @@ def _connect(parts: dict[int, _Part], step: PredictedStep, passes: Passes) -> No
         for edge in edges:
             if edge.index < 0 or passes.pass_of[edge.producer] != FORWARD:
                 continue
-            one, other = parts[passes.anchor[edge.producer]], reader
-            while one.level > other.level:
-                one = cast(_Part, one.outer)
-            while other.level > one.level:
-                other = cast(_Part, other.outer)
-            while one.outer is not other.outer:
-                one, other = cast(_Part, one.outer), cast(_Part, other.outer)
+            one, other = _beside(parts[passes.anchor[edge.producer]], reader)
             if one is not other:
                 other.before.add(one)
+
+
+def _note_crossings(parts: dict[int, _Part], step: PredictedStep, passes: Passes) -> None:
+    """What holds both ends of a large transfer is on several devices, however little of it."""
+    sizes = [row.transfer.bytes or 0 for row in step.sent]
+    least = _LEAST_OF_ALL * sum(sizes)
+    for row, size in zip(step.sent, sizes, strict=True):
+        if size < least or not size:
+            continue
+        for reader in row.readers:
+            one, other = _beside(parts[passes.anchor[row.op]], parts[passes.anchor[reader]])
+            part = one if one is other else one.outer
+            while part is not None:
+                part.device = None
+                part = part.outer
+
+
+def _beside(one: _Part, other: _Part) -> tuple[_Part, _Part]:
+    """What holds the two of them in the innermost group that holds both."""
+    while one.level > other.level:
+        one = cast(_Part, one.outer)
+    while other.level > one.level:
+        other = cast(_Part, other.outer)
+    while one.outer is not other.outer:
+        one, other = cast(_Part, one.outer), cast(_Part, other.outer)
+    return one, other
 
 
 def _in_order(parts: list[_Part]) -> list[_Part]:
@@ -248,8 +271,13 @@ class _Dividing:
 
 
 def _by_device(parts: list[_Part]) -> list[list[_Part]]:
-    """Runs on one device, if they are few."""
-    runs = [list(run) for _, run in groupby(parts, key=lambda part: part.device)]
+    """Runs on one device, if they are few; what is on several stands alone."""
+    runs: list[list[_Part]] = []
+    for part in parts:
+        if runs and part.device is not None and part.device == runs[-1][-1].device:
+            runs[-1].append(part)
+        else:
+            runs.append([part])
     return runs if 2 <= len(runs) <= min(MOST_CHILDREN, len(parts) / 2) else []
 
 
@@ -259,10 +287,10 @@ def _stretches(runs: list[list[_Part]], words: bool = False) -> list[_Part]:
         run[0]
         if len(run) == 1
         else _Part(
-            name=_run_name([part.name for part in run], words),
+            name=_run_name([part.name.partition("/")[0] for part in run], words),
             inner=run,
             ops=[op for part in run for op in part.ops],
-            device=Counter(part.device for part in run).most_common(1)[0][0],
+            device=run[0].device if len({part.device for part in run}) == 1 else None,
             stretch=True,
         )
         for run in runs

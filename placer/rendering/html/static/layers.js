@@ -54,10 +54,11 @@ const shownOf = (tree, open) => {
   visit(tree.root);
   const home = new Array(opCount);
   for (const node of closed) {
-    Object.assign(node, { inside: 0, insideCount: 0, counts: [0, 1, 2].map(() => devices.map(() => 0)), folds: 0, resident: 0, seconds: 0 });
+    Object.assign(node, { inside: 0, insideCount: 0, counts: [0, 1, 2].map(() => devices.map(() => 0)), written: [0, 1, 2].map(() => devices.map(() => 0)), folds: 0, resident: 0, seconds: 0 });
     for (const op of tree.opsOf(node)) {
       home[op] = node;
       node.counts[tree.passOf[op]][step.device[op]] += 1 - tree.folded[op];
+      node.written[tree.passOf[op]][step.device[op]] += (1 - tree.folded[op]) * (1 + step.output_bytes[op]);
       node.folds += tree.folded[op];
       node.resident += step.persistent_bytes[op];
       node.seconds += step.seconds[op];
@@ -122,7 +123,7 @@ const layOutLayers = (tree, shown, labelOf) => {
     if (!node.shown) {
       const lines = labelOf(node);
       const halves = lines.lanes.length * (16 + Math.max(...lines.lanes.map((text) => measureText(text))));
-      node.width = Math.ceil(Math.max(96, Math.min(280, measureText(lines.title, true) + 20), halves, measureText(lines.inside) + 16));
+      node.width = Math.ceil(Math.max(96, Math.min(340, measureText(lines.title, true) + (lines.device ? measureText(lines.device) + 16 : 0) + 20), halves, measureText(lines.inside) + 16));
       node.height = boxHeight + (lines.inside ? 17 : 0);
       return;
     }
@@ -147,8 +148,11 @@ const layOutLayers = (tree, shown, labelOf) => {
     const sends = new Set(flows.filter((flow) => flow.count).map((flow) => `${flow.from.id} ${flow.to.id}`));
     flows.filter((flow) => flow.count || flow.key === "forward" && flow.from.rank < flow.to.rank && !sends.has(`${flow.from.id} ${flow.to.id}`)).forEach(add);
     flows.filter((flow) => !flow.edge && (!joined.has(flow.from) || !joined.has(flow.to))).forEach(add);
-    // What nothing joins lies behind what is before it.
-    node.shown.forEach((inner, i) => { if (i && !joined.has(inner)) graph.setEdge(node.shown[i - 1].id, inner.id, { weight: 0 }, "order"); });
+    // What nothing joins to the rest lies behind what is before it.
+    for (const part of dagre.graphlib.alg.components(graph)) {
+      const first = Math.min(...part.map(Number));
+      if (first) graph.setEdge(node.shown[first - 1].id, node.shown[first].id, { weight: 0 }, "order");
+    }
     dagre.layout(graph);
     const { width, height } = graph.graph();
     const head = labelOf(node).head;

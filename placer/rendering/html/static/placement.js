@@ -7,7 +7,7 @@ const placementView = () => {
   const { root } = tree;
   const sent = step.sent;
   const mostPairs = 12;
-  const mostNodes = window.innerWidth < 760 ? 40 : 64;
+  const mostNodes = window.innerWidth < 760 ? 30 : 46;
   const canOpen = (node) => node.inner.length > 1;
   const open = new Set([root]);
   let shown = null;
@@ -31,7 +31,7 @@ const placementView = () => {
     const visit = (node) => { if (open.has(node)) node.inner.forEach(visit); else closed.add(node); };
     visit(root);
     while (true) {
-      const next = [...closed].filter((node) => canOpen(node) && size(node) > least && closed.size + node.inner.length <= most).sort((a, b) => size(b) - size(a))[0];
+      const next = [...closed].filter((node) => canOpen(node) && size(node) > least && closed.size + node.inner.length <= most).sort((a, b) => size(b) - size(a) || a.level - b.level)[0];
       if (!next) return;
       open.add(next);
       closed.delete(next);
@@ -41,7 +41,7 @@ const placementView = () => {
   const openAtFirst = () => {
     const whole = crossing.get(root) ?? 0;
     openFirst((node) => crossing.get(node) ?? 0, 0.02 * whole, mostNodes);
-    openFirst((node) => tree.opsOf(node).length, 0.3 * opCount, mostNodes / 2.5);
+    openFirst((node) => tree.opsOf(node).length, 0.3 * opCount, mostNodes / 2);
   };
 
   const own = (node) => {
@@ -56,13 +56,17 @@ const placementView = () => {
     return found;
   }, new Map())).get(scope) > 1 || scope.split("/").pop() === group.name.split("/").pop();
   const sum = (counts) => counts.reduce((a, b) => a + b, 0);
+  const onlyDevice = (node) => {
+    const found = new Set(fillsOf(node).map((part) => part.device));
+    return found.size === 1 ? [...found][0] : -1;
+  };
   const labelOf = (node) => {
     if (node.shown) return { head: measureText(headOf(node), true) + 30 };
     const [forward, backward, update] = node.counts.map(sum);
     const lanes = [];
     if (forward || !backward && !update) lanes.push(node.op !== null && forward <= 1 ? opType(node.op) : `${formatCount(forward)} ${forward === 1 ? "op" : "ops"}`);
     if (backward || update) lanes.push(backward ? `${formatCount(backward + update)} backward` : `${formatCount(update)} update`);
-    return { title: `${canOpen(node) ? "▸ " : ""}${shortenPart(own(node), 38)}`, lanes, inside: node.inside > 0.005 * (crossing.get(root) ?? 0) ? `⇄ ${formatBytes(node.inside)} inside` : "" };
+    return { title: `${canOpen(node) ? "▸ " : ""}${shortenPart(own(node), 38)}`, lanes, device: devices[onlyDevice(node)], inside: node.inside > 0.005 * (crossing.get(root) ?? 0) ? `⇄ ${formatBytes(node.inside)} inside` : "" };
   };
   const headOf = (node) => `▾ ${shortenPart(own(node), 60)}  ${formatCount(tree.opsOf(node).length)} ops`;
   const describe = (node) => [node.name || "everything",
@@ -90,15 +94,16 @@ const placementView = () => {
     },
   });
 
-  // What of a box belongs to which device: forward left, the other passes right.
+  // What of a box belongs to which device, by the bytes that its ops write: forward left, the other
+  // passes right.
   const fillsOf = (node) => {
-    const sides = [node.counts[0], node.counts[1].map((count, d) => count + node.counts[2][d])].filter((counts) => sum(counts));
+    const sides = [node.written[0], node.written[1].map((bytes, d) => bytes + node.written[2][d])].filter((counts) => sum(counts));
     if (!sides.length) sides.push(devices.map((_, d) => tree.opsOf(node).filter((op) => step.device[op] === d).length));
     return sides.flatMap((counts, side) => {
       let from = side / sides.length;
       return counts.flatMap((count, device) => {
-        if (!count) return [];
-        const part = { device, from, share: count / sum(counts) / sides.length };
+        if (count < 0.02 * sum(counts)) return [];
+        const part = { device, from, share: count / sum(counts.filter((other) => other >= 0.02 * sum(counts))) / sides.length };
         from += part.share;
         return [part];
       });
@@ -145,14 +150,13 @@ const placementView = () => {
     const isOpen = Boolean(node.shown);
     const parts = [];
     if (isOpen) {
-      parts.push(element("svg:rect", { x, y, width, height, rx: 8, class: "around" }), element("svg:rect", { x, y, width, height: headHeight, rx: 8, class: "head" }),
-        element("svg:text", { x: x + 12, y: y + 17 }, headOf(node)));
+      parts.push(element("svg:rect", { x, y, width, height: headHeight, rx: 8, class: "head" }), element("svg:text", { x: x + 12, y: y + 17 }, headOf(node)));
     } else {
-      const { title, lanes, inside } = labelOf(node);
+      const { title, lanes, device, inside } = labelOf(node);
       for (const part of fillsOf(node)) parts.push(element("svg:rect", { x: x + part.from * width, y, width: part.share * width, height, class: deviceClass[devices[part.device]] }));
       if (lanes.length > 1) parts.push(element("svg:path", { d: `M${x + width / 2},${y + 22}V${y + boxHeight}`, class: "between" }));
       parts.push(element("svg:rect", { x, y, width, height, rx: 5, class: "outline" }),
-        element("svg:svg", { x, y, width: width - 4, height }, element("svg:text", { x: 8, y: 16 }, title),
+        element("svg:svg", { x, y, width: width - 4, height }, element("svg:text", { x: 8, y: 16 }, title), device ? element("svg:text", { x: width - 12, y: 16, class: "value end" }, device) : null,
           ...lanes.map((text, i) => element("svg:text", { x: 8 + i * width / lanes.length, y: 32, class: "value" }, text)),
           inside ? element("svg:text", { x: 8, y: 49, class: "value" }, inside) : null));
     }
@@ -195,7 +199,8 @@ const placementView = () => {
     shown = shownOf(tree, open);
     const { width, height } = layOutLayers(tree, shown, labelOf);
     const most = Math.max(1, ...shown.ribbons.map((ribbon) => ribbon.bytes));
-    const around = shown.opened.filter((node) => node !== root).sort((a, b) => a.level - b.level).map(drawNode);
+    const opened = shown.opened.filter((node) => node !== root);
+    const around = opened.map(({ x, y, width, height }) => element("svg:rect", { x, y, width, height, rx: 8, class: "around" }));
     const flows = shown.opened.flatMap((node) => node.drawn);
     const lines = flows.filter((flow) => !flow.count).map((flow) => element("svg:path", { d: pathOf(flow), class: `edge ${flow.key}` }));
     const ribbons = shown.ribbons.sort((a, b) => b.bytes - a.bytes).map((ribbon) => element("svg:path", { d: pathOf(ribbon), class: `ribbon stroke-${deviceClass[devices[[...ribbon.targets][0]]]}`, "stroke-width": 2.5 + 11 * Math.sqrt(ribbon.bytes / most), "marker-end": `url(#arrow-${[...ribbon.targets][0]})`,
@@ -205,7 +210,7 @@ const placementView = () => {
       return element("svg:g", { class: "bytes", onpointermove: (event) => showTooltip(tellRibbon(ribbon), event), onpointerleave: hideTooltip },
         element("svg:rect", { x: ribbon.at.x - wide / 2, y: ribbon.at.y - 9, width: wide, height: 18, rx: 9, class: `stroke-${deviceClass[devices[[...ribbon.targets][0]]]}` }), element("svg:text", { x: ribbon.at.x, y: ribbon.at.y + 4 }, ribbon.label));
     });
-    picture.replaceChildren(arrow, ...around, ...lines, ...ribbons, ...shown.closed.map(drawNode), ...labels);
+    picture.replaceChildren(arrow, ...around, ...lines, ...ribbons, ...[...opened, ...shown.closed].sort((a, b) => a.rank - b.rank || a.level - b.level).map(drawNode), ...labels);
     view.resize(width, height);
     const within = shown.closed.reduce((total, node) => total + node.inside, 0);
     caption.textContent = `${formatCount(shown.closed.length)} boxes for ${formatCount(opCount)} ops, in the order of the model's depth; constants and variables lie with their readers. ` + (devices.length < 2 || !sent.op.length ? "Nothing crosses between devices." :

@@ -91,7 +91,7 @@ class Viewport {
     const all = this.width * this.zoom <= frame.clientWidth + 1 && this.height * this.zoom <= frame.clientHeight + 1;
     overview.hidden = all || !frame.clientWidth;
     if (overview.hidden) return;
-    const scale = this.shrunk = Math.min(frame.clientWidth * 0.16 / this.width, (frame.clientHeight - 20) / this.height, 0.5);
+    const scale = this.shrunk = Math.min(Math.min(150, 0.16 * this.node.clientWidth) / this.width, (frame.clientHeight - 20) / this.height, 0.5);
     const ratio = window.devicePixelRatio || 1;
     const [width, height] = [Math.max(24, this.width * scale), this.height * scale];
     Object.assign(overview.style, { width: `${width}px`, height: `${height}px` });
