@@ -134,13 +134,13 @@ const memoryView = () => {
       rows.length > 100 ? element("p", { class: "note" }, `and ${formatCount(rows.length - 100)} smaller ones`) : "");
   };
   const listAlive = (rows, total) => element("div", { class: "scroll short", tabindex: 0, role: "region", "aria-label": "Tensors alive" }, element("table", {},
-    element("thead", {}, element("tr", {}, ...["Written by", "Kind", "Bytes", "Share", "Last needed by"].map((text, i) =>
-      element("th", { scope: "col", class: i === 2 || i === 3 ? "number" : null }, text)))),
+    element("thead", {}, element("tr", {}, ...["Written by", "Bytes", "Share", "Kind", "Last needed by"].map((text, i) =>
+      element("th", { scope: "col", class: i === 1 || i === 2 ? "number" : null }, text)))),
     element("tbody", {}, ...rows.map((i) => element("tr", {},
       element("td", {}, opButton(buffers.op[i], 56)),
-      element("td", {}, element("i", { class: `swatch kind-${step.kinds[buffers.kind[i]]}` }), kindName(step.kinds[buffers.kind[i]])),
       element("td", { class: "number" }, formatBytes(buffers.bytes[i])),
       element("td", { class: "number" }, formatShare(buffers.bytes[i], total)),
+      element("td", {}, element("i", { class: `swatch kind-${step.kinds[buffers.kind[i]]}` }), kindName(step.kinds[buffers.kind[i]])),
       element("td", {}, buffers.first[i] === 0 && buffers.last[i] >= count - 1 ? "kept" : opButton(step.order[buffers.last[i]], 40)))))));
 
   const facts = element("p", { class: "note" });
