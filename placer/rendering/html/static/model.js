@@ -2,6 +2,19 @@
 const data = JSON.parse(byId("data").textContent);
 const plan = data.plan;
 const step = data.step;
+// Places and times are written as differences from what is before them.
+const summed = (steps) => { let sum = 0; return steps.map((step) => sum += step); };
+if (step) {
+  step.start = summed(step.start);
+  step.order = summed(step.order);
+  step.layers.op = summed(step.layers.op);
+  step.layers.group = summed(step.layers.group);
+  step.buffers.op = summed(step.buffers.op);
+  step.buffers.first = summed(step.buffers.first);
+  step.buffers.last = step.buffers.first.map((first, i) => first + step.buffers.length[i]);
+  let edge = 0;
+  step.read_count.forEach((count, op) => { for (const end = edge + count; edge < end; edge += 1) step.reads[edge] = op - step.reads[edge]; });
+}
 const columns = step ?? data.placement;
 const opCount = columns ? columns.leaf.length : 0;
 const devices = columns ? columns.devices : [];

@@ -6,8 +6,9 @@ const placementView = () => {
   const tree = layerTree();
   const { root } = tree;
   const sent = step.sent;
-  const mostPairs = 12;
-  const mostNodes = window.innerWidth < 760 ? 30 : 46;
+  const narrow = window.innerWidth < 760;
+  const mostPairs = narrow ? 5 : 12;
+  const mostNodes = narrow ? 30 : 46;
   const canOpen = (node) => node.inner.length > 1;
   const open = new Set([root]);
   let shown = null;
