@@ -60,16 +60,14 @@ class _Folding:
     def __init__(self, step: PredictedStep) -> None:
         self.step = step
         self.order = step.order
-        read = {edge.producer for edges in step.edges for edge in edges if edge.index >= 0}
-        self.reads = [
-            [edge.producer for edge in edges if edge.index >= 0]
-            or [edge.producer for edge in edges if op not in read]  # it waits, for nobody's sake
-            for op, edges in enumerate(step.edges)
-        ]
+        self.reads = [[edge.producer for edge in edges if edge.index >= 0] for edges in step.edges]
         self.readers: list[list[int]] = [[] for _ in step.ops]
         for op, producers in enumerate(self.reads):
             for producer in producers:
                 self.readers[producer].append(op)
+        for op, edges in enumerate(step.edges):  # what only waits lies behind what it waits for
+            if not self.reads[op] and not self.readers[op]:
+                self.reads[op] = [edge.producer for edge in edges]
         self.source = self._sources()
         self.moving = self._moving()
         self.pass_of = self._passes()
@@ -166,7 +164,10 @@ class _Folding:
         # what only updates read (rates, powers of decay), counters that nothing reads, and what a
         # gradient written by hand computes again
         scopes = {
-            f"{outer}{path}".rpartition("/")[0] for outer, path in names if outer is not None
+            name.rpartition("/")[0]
+            for outer, path in names
+            if outer is not None
+            for name in (f"{outer}{path}", path)
         }
         for op in reversed(self.order):
             if found[op] != FORWARD:
