@@ -19,10 +19,10 @@ from placer.errors import UsageError
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.training_steps import keras_variables
 from placer.graph.tensor_names import source_of
-from placer.strategies.batches import count_examples
 from placer.strategies.gradients import Pairs
 from placer.strategies.parts import DividedStep
 from placer.strategies.pieces import in_pieces
+from placer.strategies.requests import TrainingDivision
 from placer.strategies.towers import side_by_side
 
 MEANS = ("sum_over_batch_size", "mean")
@@ -32,22 +32,17 @@ _SEED = "seed_generator_state"
 """What Keras calls the state of a layer that draws random numbers."""
 
 
-def divided_train_step(
-    model: Any,
-    *,
-    towers: Sequence[Sequence[str]] = (),
-    speeds: Sequence[float] | None = None,
-    pieces: int = 1,
-    in_flight: int = 1,
-) -> Callable[[Any], Any]:
-    """``model.train_step`` in a tower on each group of devices, or in ``pieces``.
+def divided_train_step(model: Any, division: TrainingDivision) -> Callable[[Any], Any]:
+    """``model.train_step`` in the parts that ``division`` says.
 
-    Raises :class:`UsageError` for a model whose loss is no mean over examples.
+    Raises :class:`UsageError` for a model with several optimizers, and when it is traced for one
+    whose loss is no mean over examples, or whose gradients are not applied once.
     """
     step = KerasStep(model)
-    if towers:
-        return side_by_side(step, [list(group) for group in towers], speeds=speeds)
-    return in_pieces(step, pieces, in_flight)
+    if division.towers:
+        groups = [list(group) for group in division.towers]
+        return side_by_side(step, groups, speeds=division.speeds)
+    return in_pieces(step, division.pieces, division.in_flight)
 
 
 class KerasStep(DividedStep):
@@ -203,12 +198,3 @@ def written_state(model: Any, function: Any) -> list[str]:
 def draws_numbers(model: Any) -> bool:
     """Whether a part of a batch draws other random numbers than the whole."""
     return any(v.path.endswith(_SEED) for v in keras_variables(model))
-
-
-def examples_in(data: Any) -> int | None:
-    """How many examples a batch of ``fit`` has; ``None`` where it does not say."""
-    try:
-        found = count_examples(tuple(tf.nest.flatten(data, expand_composites=False)))
-    except UsageError:
-        return None
-    return int(found)
