@@ -49,7 +49,8 @@ def bind_auto(found: AutoResult, model: Any) -> AbstractContextManager[Any]:
         method = None if division is None else partial(divided_train_step, division=division)
         step = BoundStep(method=method, parts=division.parts if division else 1, adapts=True)
     else:
-        parts = (found.plan.model.get("division") or {}).get("parts", 1)
+        divided = found.plan.model.get("division")
+        parts = divided["parts"] if divided else 1
         step = BoundStep(name="predict_step", parts=parts, adapts=True)
     return bind_model(found.plan, model, step=step)
 

@@ -74,8 +74,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise NoSolutionError("no way was found to fit the devices; see above")
     if arguments.output and arguments.format == "text":
         sys.stdout.write(
-            f"\nPlaced program written to {arguments.output}, its plan to {plan_file}; one step ran "
-            "as planned\n"
+            f"\nPlaced program written to {arguments.output}, its plan to {plan_file}; a step "
+            "of it ran as planned\n"
         )
 
 

@@ -24,7 +24,7 @@ from placer.plan.plan import Plan
 from placer.plan.request import Keywords, read_options, takes_options
 from placer.plan.results import Summarised, interactive
 from placer.questions.auto_programs import AutoProgram, Built, open_program
-from placer.questions.auto_ways import AS_IT_IS, Way, Ways
+from placer.questions.auto_ways import AS_IT_IS, PARTS, Way, Ways
 from placer.strategies.requests import TrainingDivision
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ AIMS = ("throughput", "latency", "memory")
 MARGIN = 0.1
 """Of the pairs of ways that were measured in ``benchmarks/strategies``, 68 of the 72 whose steps
 differ by more than this are predicted in the right order."""
+
+DOUBT_SECONDS = 0.4e-3
+"""So far off are, in the median, the predicted steps there of less than 4 ms: launches and messages
+are most of them."""
 
 SEARCH_SECONDS = 5.0
 """Of each search, where nobody says."""
@@ -79,12 +83,13 @@ class AutoResult(Summarised):
     next way that fits it is predicted to be (``None``: there is none).  ``advice`` says what would
     bring a better one.  ``task`` is ``training`` or ``inference``, ``aim`` what was asked for.
 
-    ``plan`` is the plan of the chosen way (of the first one if none fits), ``division`` how its
-    training step is divided.
+    ``name`` is that of a Keras model.  ``plan`` is the plan of the chosen way (of the first one if
+    none fits), ``division`` how its training step is divided.
     """
 
     SCHEMA: ClassVar = "placer.auto/1"
     model: ModelSource
+    name: str
     task: str
     aim: str
     batch_size: int | None
@@ -168,6 +173,7 @@ class _Choice:
         kept = self.built[chosen.name if chosen else AS_IT_IS]
         return AutoResult(
             model=self.program.whole().extraction.model.copy(),
+            name=self.program.name,
             task=self.program.task,
             aim=self.aim,
             batch_size=self.program.size,
@@ -192,15 +198,22 @@ class _Choice:
         best = min(map(_seconds, self._choosable()), default=math.inf)
         if best < math.inf and self.aim == "memory":
             return replace(row, note="not needed: a simpler way fits")
-        if way.limit and way.least_seconds * (1 + self.margin) >= best:
+        if way.limit and self._is_equal(best, way.least_seconds):
             return replace(row, note=f"cannot be faster: {way.limit}")
+        if way.tighter is not None and best < math.inf:
+            row = replace(row, least_seconds=max(way.least_seconds, way.tighter()))
+            if self._is_equal(best, row.least_seconds):
+                return replace(row, note=f"cannot be faster: {PARTS}")
         try:
             built = way.build()
         except PlacerError as error:
             return replace(row, note=str(error))
         self.built[way.name] = built
         if not built.plan.placement:
-            return replace(row, note=f"no placement was found ({built.plan.solver.status})")
+            proven = built.plan.solver.status == "INFEASIBLE"
+            return replace(
+                row, note=f"does not fit{' (proven)' if proven else ', as far as found'}"
+            )
         size, step = self.program.size, built.step_seconds
         return replace(
             row,
@@ -209,6 +222,11 @@ class _Choice:
             need_bytes=built.need_bytes,
             over_bytes=built.over_bytes,
         )
+
+    def _is_equal(self, seconds: float, other: float) -> bool:
+        """Whether a step of so many ``seconds`` is as good as the ``other``, as far as is known."""
+        doubt = DOUBT_SECONDS if self.margin else 0.0
+        return seconds <= max(other * (1 + self.margin), other + doubt)
 
     def _choosable(self) -> list[AutoRow]:
         return [row for row in self.rows if row.fits and (row.is_exact or not self.exact)]
@@ -219,7 +237,7 @@ class _Choice:
         if not found or self.aim == "memory":
             return found[0] if found else None
         best = min(map(_seconds, found))
-        return next(row for row in found if _seconds(row) <= best * (1 + self.margin))
+        return next(row for row in found if self._is_equal(_seconds(row), best))
 
     def _explained(self, row: AutoRow, chosen: AutoRow | None) -> AutoRow:
         """``row`` with the reason why it was not chosen."""
@@ -230,10 +248,10 @@ class _Choice:
         if not row.is_exact and self.exact:
             return replace(row, note=self._inexact())
         ratio = _seconds(row) / _seconds(chosen)
-        if ratio > 1 + self.margin:
+        if not self._is_equal(_seconds(row), _seconds(chosen)):
             return replace(row, note=f"takes {ratio:.2f} times as long")
         told = f"{abs(1 - ratio):.0%} {'faster' if ratio < 1 else 'slower'}"
-        return replace(row, note=f"equal within the margin ({told}), and not as simple")
+        return replace(row, note=f"no surer to be faster ({told}), and not as simple")
 
     def _inexact(self) -> str:
         """Why parts of a batch do not give what the whole gives."""
@@ -248,7 +266,7 @@ class _Choice:
         better = [
             row
             for row in self.rows
-            if row is not chosen and row.step_seconds and _seconds(row) * (1 + self.margin) < step
+            if row is not chosen and row.step_seconds and not self._is_equal(step, _seconds(row))
         ]
         for row in better:
             gain = f" ({step / _seconds(row):.2f} times as fast)" if chosen else ""
@@ -268,17 +286,20 @@ class _Choice:
     def _smaller_batch(self) -> Iterator[str]:
         """About the largest batch that fits the first accelerator as it is; what is named was
         predicted."""
-        low, high = 0, self.program.size or 0
-        for _ in range(5):
-            size = (low + high) // 2
-            if size == low:
-                break
-            if self.program.together(self.ways.cluster.workers[0], size).fits:
-                low = size
-            else:
-                high = size
-        if low:
-            yield f"a batch of {low}: {AS_IT_IS}"
+        size, first = self.program.size or 0, self.ways.cluster.workers[0]
+        if size < 2:
+            return
+        whole, half = (self._need(first, size), self._need(first, size // 2))
+        cap = self.ways.cluster.device(first).usable_bytes
+        slope = (whole - half) / (size - size // 2)
+        found = int(size // 2 + (cap - half) / slope) if slope > 0 else 0
+        for guess in (found, int(0.95 * found), int(0.8 * found)):
+            if 0 < guess < size and self.program.together(first, guess).fits:
+                yield f"a batch of {guess}: {AS_IT_IS}"
+                return
+
+    def _need(self, device: str, size: int) -> int:
+        return self.program.together(device, size).need_bytes[device]
 
     def _faster_links(self, step: float) -> Iterator[str]:
         """The way that would be the fastest of those that fit if links were faster."""
@@ -289,7 +310,7 @@ class _Choice:
             if len(row.need_bytes) == len(cluster.devices)
         }
         name = min(found, key=found.__getitem__, default="")
-        if name and found[name] * (1 + self.margin) < step:
+        if name and not self._is_equal(step, found[name]):
             rate = cluster.default_link.bandwidth / 1e9
             yield f"links of {rate:g} GB/s: {name} ({step / found[name]:.2f} times as fast)"
 

@@ -30,7 +30,7 @@ from placer.strategies.requests import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """A way that was built: its plan, what it is the plan of, and how a training step is divided."""
+    """A way that was built: its plan, what that is of, and how a training step is divided."""
 
     plan: Plan
     workload: Workload
@@ -50,9 +50,7 @@ class Built:
     @property
     def over_bytes(self) -> dict[str, int]:
         """What that is above the caps."""
-        return over_caps(
-            self.need_bytes, {row.name: row.usable_bytes for row in self.plan.devices}
-        )
+        return over_caps(self.need_bytes, {row.name: row.usable_bytes for row in self.plan.devices})
 
     @property
     def fits(self) -> bool:
@@ -76,6 +74,7 @@ class AutoProgram:
     source: Any
     devices: str | Path
     wanted: Options
+    name: str = ""
     task: str = "inference"
     inexact: tuple[str, ...] = ()
     note: str = ""
@@ -114,7 +113,9 @@ class AutoProgram:
     def divided(
         self, asked: StrategyRequest, cluster: Cluster, speeds: tuple[float, ...] | None = None
     ) -> Built:
-        """The batch in parts on some of the devices; ``speeds`` are for training only."""
+        """The batch in parts on some of the devices; those of other than training steps are even,
+        whatever the ``speeds``."""
+        del speeds
         wanted = decide_strategy(self.devices, replace(self.wanted, strategy=str(asked)))
         workload = replace(prepare(self.source, self.devices, wanted), cluster=cluster)
         return self._built(place_workload(workload), workload)
@@ -158,13 +159,14 @@ def open_program(source: Any, devices: str | Path, wanted: Options, data: Any) -
     if decided:
         raise UsageError(f"auto decides what {decided[0]} says: leave it out")
     read_cluster(devices, wanted)  # a wrong device is said before any work
-    known = {"devices": devices, "wanted": wanted}
+    known: dict[str, Any] = {"devices": devices, "wanted": wanted}
     if not _is_keras(source):
         if data is not None:
             raise UsageError("data is a batch of a Keras model; bind others with batch_size")
         return AutoProgram(source=source, **known)
     if wanted.batch_size is None:
         raise UsageError("how large are the batches of the model? give batch_size")
+    known["name"] = source.name
     from placer.extraction.reading.training_steps import batch_specs, model_specs, trace_step
 
     specs = model_specs(source) if data is None else batch_specs(data)

@@ -5,7 +5,7 @@ c its longest chain of ops, these are
 
 - of anything that shares the work among accelerators: 1 / (sum of 1/w), all of them always busy;
 - *one placement*: that, or c if it is longer;
-- *pipeline* of N parts through D stages: that times (N + D - 1) / N, the time to fill it included;
+- *in parts*: each op that works along the batch runs once for each part, with its launches;
 - *micro-batches*, and what only saves memory on one accelerator: s.
 """
 
@@ -17,7 +17,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from cost_models.devices import Cluster
+from cost_models.op_info import Shape
+from cost_models.roofline import op_seconds
 from placer.errors import NoSolutionError
+from placer.graph.op_graph import Op
+from placer.pipeline.workload import Workload
 from placer.questions.auto_programs import AutoProgram, Built
 from placer.strategies.requests import (
     HYBRID,
@@ -35,13 +39,15 @@ AS_IT_IS = "as-it-is"
 
 _ON_ONE = "the whole batch on one accelerator takes as long"
 _SHARED = "all accelerators busy all the time take as long"
+PARTS = "its parts launch more ops, which take as long"
 _CHAIN = "its longest chain of ops takes as long"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
     """A way before it is built: it cannot beat ``least_seconds``, for the reason ``limit``.
-    ``changes`` is what is different for the user."""
+    ``changes`` is what is different for the user.  ``tighter`` gives a step in seconds that it
+    cannot beat either, after some more reading."""
 
     name: str
     changes: str
@@ -49,6 +55,7 @@ class Way:
     limit: str
     build: Callable[[], Built]
     in_parts: bool = False
+    tighter: Callable[[], float] | None = None
 
 
 class Ways:
@@ -94,8 +101,10 @@ class Ways:
             )
 
     def _with_less_memory(self) -> Iterator[Way]:
-        """The whole batch on the fastest accelerator all the same: control edges.  (What
-        recomputes activations belongs here, too.)"""
+        """The whole batch on the fastest accelerator all the same.
+
+        What saves memory there has its way here, the cheapest first.
+        """
         alone = group_alone(self.cluster, [self.fastest])
         yield Way(
             name="order",
@@ -151,32 +160,43 @@ class Ways:
                 break
             pieces *= 2
         raise NoSolutionError(
-            f"does not fit {self.fastest} in any number of pieces: what stays between them, weights "
-            "above all, is too much"
+            f"does not fit {self.fastest} in any number of pieces: what stays between them, "
+            "weights above all, is too much"
         )
 
     def _on_several(self, size: int, count: int) -> Iterator[Way]:
-        yield self._divided(TOWERS, count, "parts of the batch side by side", self.ideal)
+        yield self._divided(TOWERS, count, "parts of the batch side by side")
         pieces = min(PIECES_PER_STAGE * count, size)
         if not self.latency and pieces > count:
-            filled = self.ideal * (pieces + count - 1) / pieces
-            yield self._divided(PIPELINE, pieces, "pieces of the batch through stages", filled)
+            yield self._divided(PIPELINE, pieces, "pieces of the batch through stages")
         for towers in equal_groups(count):
-            yield self._divided(HYBRID, towers, "towers of several devices", self.ideal)
+            yield self._divided(HYBRID, towers, "towers of several devices")
 
-    def _divided(self, kind: str, parts: int, changes: str, least: float) -> Way:
+    def _divided(self, kind: str, parts: int, changes: str) -> Way:
         asked = StrategyRequest(kind=kind, parts=parts)
         uneven = kind == TOWERS and len(self.alone) > 1 and self.program.task == "training"
         return Way(
             name=str(asked),
             changes=changes,
-            least_seconds=least,
+            least_seconds=self.ideal,
             limit=_SHARED,
             build=lambda: self.program.divided(
                 asked, self.cluster, self.speeds if uneven else None
             ),
             in_parts=True,
+            tighter=None if uneven else partial(self._least_in_parts, asked, parts),
         )
+
+    def _least_in_parts(self, asked: StrategyRequest, parts: int) -> float:
+        """The step in seconds that ``parts`` cannot beat, all with their own launches."""
+        count, size = len(self.cluster.workers), self.program.size or 1
+        piece = self.program.whole(math.ceil(size / parts))
+        works = {kind: _work_of_part(built, piece, kind) for kind, built in self.alone.items()}
+        if asked.kind == TOWERS:
+            return max(part for part, _ in works.values())
+        if asked.kind == HYBRID:
+            return min(part for part, _ in works.values()) * parts / count
+        return min(parts * part + rest for part, rest in works.values()) / count
 
 
 def _given(built: Built) -> Built:
@@ -186,6 +206,24 @@ def _given(built: Built) -> Built:
 def _kind(cluster: Cluster, name: str) -> str:
     """What tells devices apart, besides their names."""
     return repr(replace(cluster.device(name), name=""))
+
+
+def _work_of_part(built: Built, piece: Workload, worker: str) -> tuple[float, float]:
+    """The busy seconds of a worker for one part of a batch, and for what the whole batch needs
+    once; ``piece`` is the program with the examples of a part."""
+    device = built.workload.cluster.device(worker)
+    whole, part, rest = built.workload.graph.ops, 0.0, 0.0
+    for name, op in piece.graph.ops.items():
+        if name in whole and built.plan.placement[name] == worker:
+            if _shapes(op) == _shapes(whole[name]):
+                rest += op_seconds(piece.costs[name], device)
+            else:
+                part += op_seconds(piece.costs[name], device)
+    return part / device.parallel_ops, rest / device.parallel_ops
+
+
+def _shapes(op: Op) -> list[Shape]:
+    return [tensor.shape for tensor in (*op.info.inputs, *op.info.outputs)]
 
 
 def _work(built: Built, worker: str) -> float:

@@ -86,7 +86,8 @@ class KerasStep(DividedStep):
     def update(
         self, losses: Sequence[Any], outputs: Sequence[Any], pairs: Pairs, weights: Sequence[Any]
     ) -> Any:
-        """The logs of the whole batch, once the gradients are applied."""
+        """The logs of the whole batch, once the gradients are applied; there are no ``losses``."""
+        del losses
         found = {id(variable): gradient for variable, gradient in pairs}
         known = self.model.trainable_weights
         self.optimizer.apply_gradients([(found.get(id(v)), v) for v in known])

@@ -61,7 +61,9 @@ def model_specs(model: Any) -> Any:
     try:
         inputs, outputs, names = functional.input, functional.output, functional.output_names
     except (AttributeError, ValueError) as error:
-        raise UsageError(f"the inputs of the model are not known before it runs; {advice}") from error
+        raise UsageError(
+            f"the inputs of the model are not known before it runs; {advice}"
+        ) from error
     fed = tf.nest.map_structure(_keras_spec, inputs)
     if not getattr(model, "compiled", False):
         return (fed,)

@@ -14,10 +14,11 @@ from placer.rendering.text.plan_text import FORMAT_WORDS
 
 def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
     """What was chosen and what it gains, every way in a line, and what would be better."""
-    batch = "" if found.batch_size is None else f" · batch {found.batch_size:,}"
-    note = f"{FORMAT_WORDS[found.model['format']]} · {found.task}{batch} · for {found.aim}"
+    batch = "" if found.batch_size is None else f", batches of {found.batch_size:,}"
+    kind = "Keras model" if found.name else FORMAT_WORDS[found.model["format"]]
+    note = f"{kind}: {found.task}{batch}, for {found.aim}"
     blocks: list[RenderableType] = [
-        model_title(found.model["path"], note, width),
+        model_title(found.name or found.model["path"], note, width),
         Text(_verdict(found), style="bold"),
         Facts("Ways", [(row.name, _told(row, found)) for row in found.rows]),
     ]
