@@ -42,12 +42,18 @@ def bind_auto(found: AutoResult, model: Any) -> AbstractContextManager[Any]:
     if found.changes_nothing:
         return nullcontext(model)
     from placer.application.placing.model_binding import BoundStep, bind_model
-    from placer.strategies.keras_steps import divided_train_step
+    from placer.strategies.keras_steps import check_parts, divided_train_step
 
     division = found.division
     if found.task == "training":
-        method = None if division is None else partial(divided_train_step, division=division)
-        step = BoundStep(method=method, parts=division.parts if division else 1, adapts=True)
+        step = BoundStep(adapts=True)
+        if division is not None:
+            step = BoundStep(
+                method=partial(divided_train_step, division=division),
+                parts=division.parts,
+                check=partial(check_parts, division=division) if found.row.is_exact else None,
+                adapts=True,
+            )
     else:
         divided = found.plan.model.get("division")
         parts = divided["parts"] if divided else 1

@@ -262,7 +262,7 @@ class _Choice:
     def _advice(self, chosen: AutoRow | None) -> Iterator[str]:
         """What would bring a better way: memory, leave to change statistics, a smaller batch, or
         other links."""
-        step = _seconds(chosen)
+        step, least = _seconds(chosen), math.inf
         better = [
             row
             for row in self.rows
@@ -270,7 +270,10 @@ class _Choice:
         ]
         for row in better:
             gain = f" ({step / _seconds(row):.2f} times as fast)" if chosen else ""
+            if row.over_bytes and sum(row.over_bytes.values()) >= least:
+                continue  # a simpler way needs no more
             if row.over_bytes:
+                least = sum(row.over_bytes.values())
                 caps = ",".join(f"{name}={row.need_bytes[name]}" for name in row.over_bytes)
                 needs = ", ".join(
                     f"{format_bytes(row.need_bytes[name])} on {name}" for name in row.over_bytes

@@ -9,7 +9,7 @@ the optimizer, see one gradient and one step.  Metrics add up part by part in th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import keras
@@ -19,14 +19,19 @@ from placer.errors import UsageError
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.training_steps import keras_variables
 from placer.graph.tensor_names import source_of
-from placer.strategies.gradients import Pairs
-from placer.strategies.parts import DividedStep
+from placer.strategies.batches import count_examples, split_batch, split_sizes
+from placer.strategies.gradients import Pairs, average_gradients
+from placer.strategies.parts import DividedStep, shares_of
 from placer.strategies.pieces import in_pieces
 from placer.strategies.requests import TrainingDivision
 from placer.strategies.towers import side_by_side
 
 MEANS = ("sum_over_batch_size", "mean")
 """Reductions of Keras whose loss of a batch is the mean of its parts' by examples."""
+
+_MOST_DIFFERENT = 0.02
+"""What rounding in float16 leaves is below this share of a gradient; what parts of another loss
+differ by is of its own order."""
 
 _SEED = "seed_generator_state"
 """What Keras calls the state of a layer that draws random numbers."""
@@ -54,6 +59,7 @@ class KerasStep(DividedStep):
     def __init__(self, model: Any) -> None:
         super().__init__(model.train_step, model.optimizer, None, "mean", None, "mean")
         self.model = model
+        self._means: dict[int, tuple[Any, list[Any]]] = {}
         others = [
             name
             for name, value in vars(model).items()
@@ -69,7 +75,11 @@ class KerasStep(DividedStep):
         """No loss, the logs and the gradients of one part."""
         (data,) = part
         applied: list[Pairs] = []
-        with _recorded(self.optimizer, applied), _means_only(self.model):
+        with (
+            _recorded(self.optimizer, applied),
+            _means_only(self.model),
+            self._means_deferred() as results,
+        ):
             logs = self.model.train_step(data)
         if len(applied) != 1:
             raise UsageError(
@@ -81,7 +91,39 @@ class KerasStep(DividedStep):
                 f"the train_step of {self.model.name!r} gives a {type(logs).__name__}; parts of a "
                 "batch need its logs as a dictionary of names to scalars"
             )
-        return None, logs, applied[0]
+        return None, {k: results.get(id(v), v) for k, v in logs.items()}, applied[0]
+
+    @contextmanager
+    def _means_deferred(self) -> Iterator[dict[int, Any]]:
+        """Means that are told of one number a batch hear of it once, when all parts have run;
+        gives the metrics behind what they seem to be meanwhile, by ``id``."""
+        results: dict[int, Any] = {}
+
+        def defer(stack: ExitStack, metric: Any) -> None:
+            update, result = metric.update_state, metric.result
+
+            def told(values: Any, sample_weight: Any = None) -> None:
+                if sample_weight is not None or tf.convert_to_tensor(values).shape.rank != 0:
+                    update(values, sample_weight)
+                    return
+                self._means.setdefault(id(metric), (metric, []))[1].append(values)
+
+            def seeming() -> Any:
+                found = result()
+                if id(metric) in self._means:
+                    results[id(found)] = metric
+                return found
+
+            stack.enter_context(_replaced(metric, "update_state", told))
+            stack.enter_context(_replaced(metric, "result", seeming))
+
+        with ExitStack() as stack:
+            for metric in self.model.metrics:
+                if isinstance(metric, keras.metrics.Mean) and not isinstance(
+                    metric, keras.metrics.MeanMetricWrapper
+                ):
+                    defer(stack, metric)
+            yield results
 
     def update(
         self, losses: Sequence[Any], outputs: Sequence[Any], pairs: Pairs, weights: Sequence[Any]
@@ -91,6 +133,9 @@ class KerasStep(DividedStep):
         found = {id(variable): gradient for variable, gradient in pairs}
         known = self.model.trainable_weights
         self.optimizer.apply_gradients([(found.get(id(v)), v) for v in known])
+        for metric, values in self._means.values():
+            metric.update_state(_mean(values, weights))
+        self._means.clear()
         return _joined_logs(self.model, outputs, weights)
 
 
@@ -158,13 +203,19 @@ def _joined_logs(
     the mean, weighted by examples."""
     logs = {}
     for name, last in found[-1].items():
-        if _reads_state(model, last):
+        if isinstance(last, keras.metrics.Metric):
+            logs[name] = last.result()
+        elif _reads_state(model, last):
             logs[name] = last
-            continue
-        parts = [tf.convert_to_tensor(part[name]) for part in found]
-        scaled = [value * tf.cast(w, value.dtype) for value, w in zip(parts, weights, strict=True)]
-        logs[name] = tf.add_n(scaled)
+        else:
+            logs[name] = _mean([part[name] for part in found], weights)
     return logs
+
+
+def _mean(parts: Sequence[Any], weights: Sequence[Any]) -> Any:
+    """The mean of numbers of all parts, weighted by examples."""
+    values = [tf.convert_to_tensor(part) for part in parts]
+    return tf.add_n([v * tf.cast(w, v.dtype) for v, w in zip(values, weights, strict=True)])
 
 
 def _reads_state(model: Any, value: Any) -> bool:
@@ -181,6 +232,51 @@ def _reads_state(model: Any, value: Any) -> bool:
             seen.add(id(op))
             waiting += [tensor.op for tensor in op.inputs]
     return False
+
+
+def check_parts(model: Any, data: Any, division: TrainingDivision) -> None:
+    """Nothing, if the gradients of a few examples of ``data`` in parts are those of the whole.
+
+    What tells them apart is a loss of one's own making that is no mean over the examples.  Models
+    that draw random numbers are not checked, as no two of their gradients are alike.  Variables
+    have their old values afterwards.  Raises :class:`UsageError` if they differ by a fiftieth.
+    """
+    size = count_examples(tuple(tf.nest.flatten(data, expand_composites=False)))
+    few = min(int(size), 2 * division.parts + 1)
+    if few < division.parts or draws_numbers(model):
+        return
+    some = next(split_batch((data,), [few]))
+    step = KerasStep(model)
+
+    @tf.autograph.experimental.do_not_convert
+    def both() -> tuple[Any, Any]:
+        _, _, whole = step.backward(some)
+        sizes = split_sizes(few, division.parts)
+        parts = [step.backward(part)[2] for part in split_batch(some, sizes)]
+        averaged = average_gradients(parts, shares_of(sizes))
+        known = {id(variable): gradient for variable, gradient in averaged}
+        pairs = [(g, known.get(id(v))) for v, g in whole if g is not None]
+        norms = [tf.norm(tf.cast(tf.convert_to_tensor(g), tf.float32)) for g, _ in pairs]
+        differences = [
+            tf.norm(tf.cast(tf.convert_to_tensor(g) - tf.convert_to_tensor(other), tf.float32))
+            for g, other in pairs
+            if other is not None
+        ]
+        return tf.norm(tf.stack(norms)), tf.norm(tf.stack(differences))
+
+    state = [*model.non_trainable_variables, *model.metrics_variables]
+    before = [variable.numpy() for variable in state]
+    try:
+        norm, difference = tf.function(both, jit_compile=False, autograph=False)()
+    finally:
+        for variable, value in zip(state, before, strict=True):
+            variable.assign(value)
+    if difference > _MOST_DIFFERENT * norm:
+        raise UsageError(
+            f"the gradients of {model.name!r} for {few} examples differ by "
+            f"{float(difference / norm):.0%} from those of its parts: its loss is no mean over the "
+            "examples.  Bind it without dividing the batch: placer.place(placer.training_step(...))"
+        )
 
 
 def written_state(model: Any, function: Any) -> list[str]:

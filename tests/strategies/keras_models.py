@@ -73,7 +73,7 @@ def own_train_step():
 
 
 def two_inputs():
-    """A dictionary of inputs and two outputs, each with its loss and its weight."""
+    """A dictionary of inputs, two outputs with their losses and weights; two steps add up."""
     left, right = keras.Input((8,), name="left"), keras.Input((12,), name="right")
     joined = layers.Concatenate()([layers.Dense(16)(left), layers.Dense(16)(right)])
     model = keras.Model(
@@ -81,7 +81,8 @@ def two_inputs():
         {"a": layers.Dense(1, name="a")(joined), "b": layers.Dense(4, name="b")(joined)},
     )
     losses = {"a": "mse", "b": keras.losses.SparseCategoricalCrossentropy(from_logits=True)}
-    model.compile("adam", losses, loss_weights={"a": 1.0, "b": 0.5})
+    adam = keras.optimizers.Adam(gradient_accumulation_steps=2)
+    model.compile(adam, losses, loss_weights={"a": 1.0, "b": 0.5})
     return model, {"left": _random(8), "right": _random(12)}, {"a": _random(1), "b": _numbers(4)}
 
 
@@ -116,11 +117,11 @@ def normalised():
 
 
 def embedded():
-    """Tables of which rows are read, and gradients that are rows; accumulated over two steps."""
+    """Tables of which rows are read, and gradients that are rows."""
     users, items = keras.Input((), dtype="int32"), keras.Input((), dtype="int32")
     rows = [layers.Embedding(200, 8)(ids) for ids in (users, items)]
     model = keras.Model([users, items], layers.Dense(1)(layers.Concatenate()(rows)))
-    model.compile(keras.optimizers.Adagrad(0.1, gradient_accumulation_steps=2), "mse")
+    model.compile(keras.optimizers.Adagrad(0.1), "mse")
     return model, [_numbers(200).astype("int32"), _numbers(190).astype("int32")], _random(1)
 
 

@@ -106,7 +106,6 @@ def test_what_is_fastest_is_chosen(clusters):
     model, x, y = fresh(keras_models.transformer)
     assert asked(model, x, y, "equal", clusters).chosen == "towers:2"
     unlike = asked(model, x, y, "unlike", clusters)
-    print(unlike.summary())
     if unlike.chosen == "towers:2":
         assert unlike.division.speeds == pytest.approx((1 / 3, 1.0), rel=0.2)
     assert COUNT % BATCH

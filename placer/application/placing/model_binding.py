@@ -45,13 +45,15 @@ class BoundStep:
     """Which step of a model a plan is of: ``name`` is Keras's (``train_step``, ``predict_step``).
 
     ``method`` gives for the model what runs in its place, the batch in ``parts``; a batch of fewer
-    examples runs undivided.  Where the batches are not quite those that the plan was made for
-    (``adapts``), what the plan does not know runs beside what it reads.
+    examples runs undivided.  ``check`` sees the model and the first batch before anything is
+    updated, and raises where parts are not what the whole is.  Where the batches are not quite
+    those that the plan was made for (``adapts``), what it does not know runs beside what it reads.
     """
 
     name: str = "train_step"
     method: Callable[[Any], Callable[[Any], Any]] | None = None
     parts: int = 1
+    check: Callable[[Any, Any], None] | None = None
     adapts: bool = False
 
 
@@ -143,6 +145,8 @@ class BoundModel:
         is_planned = step == self.step.name and not 0 < size < self.step.parts
         key = step, is_planned, str(tf.nest.map_structure(str, specs))
         if key not in self._known:
+            if is_planned and self.step.check is not None and step not in self.functions:
+                self.step.check(self.model, data)
             self._known[key] = self._place(step, specs, is_planned=is_planned)
             self.functions[step] = self._known[key]
         return self._known[key]
