@@ -58,6 +58,11 @@ _TABLE = """
                       (towers of several devices); placer strategies compares them
 --micro-batches N|auto  as --strategy micro-batches:N; auto: as few as fit the caps
 
+--for {throughput,latency,memory}  the most samples per second, the shortest step, or the simplest
+                      way that fits (throughput)
+--margin SHARE        ways whose steps are within it of the fastest are equal (0.1)
+--inexact             parts of the batch may have batch statistics of their own
+
 --fail-over GPU:0=9GiB,... *  fail if the predicted peak of a device is higher; +5%% with
                       --baseline: if a peak, the transfer or the step is that much more than there
 --baseline PLAN       the plan that --fail-over +5%% is about
