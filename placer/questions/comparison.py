@@ -174,7 +174,7 @@ def _baseline(name: str, problem: PlacementProblem, workload: Workload) -> Compa
     found = _row(name, solution.device_of, problem, workload)
     if found.fits or name in _IGNORES_CAPS:
         return found
-    finder = StepPeaks(workload.graph, workload.costs, problem)
+    finder = StepPeaks(workload.graph, workload.costs, problem, with_needs=True)
     parameters = SolverParameters(time_limit_seconds=BASELINE_SECONDS)
     tightened = solve_under_peaks(problem, finder, parameters, solver=name)
     if tightened.device_of is None:
