@@ -333,3 +333,65 @@ def test_the_accelerator_holds_less_as_predicted(wide, swapped):
     (before, predicted_before), (after, predicted_after) = peaks["plain"], peaks["swapped"]
     assert after < 0.7 * before
     assert abs((before - after) - (predicted_before - predicted_after)) < 0.1 * before
+
+
+def build_first_version():
+    """A training step of TensorFlow 1: reference variables, ``tf.gradients``, initialisers."""
+    v1 = tf.compat.v1
+    x = v1.placeholder(tf.float32, [512, 16], "x")
+    start = np.random.default_rng(0)
+    y, ws = x, []
+    for number in range(4):
+        value = start.normal(0, 0.3, [16, 16]).astype(np.float32)
+        ws.append(v1.get_variable(f"w{number}", initializer=value, use_resource=number % 2 == 0))
+        y = tf.nn.softplus(tf.tanh(tf.matmul(y, ws[-1]))) * tf.sigmoid(y)
+    loss = tf.reduce_mean(tf.square(y), name="loss")
+    gradients = tf.gradients(loss, ws)
+    with tf.control_dependencies(gradients):
+        updates = [v1.assign_sub(w, 0.1 * g) for w, g in zip(ws, gradients, strict=True)]
+    train = tf.group(*updates, name="train")
+    v1.global_variables_initializer()
+    v1.add_to_collection("train_op", train)
+    v1.add_to_collection("losses", loss)
+
+
+@pytest.fixture(scope="module")
+def first_version(tmp_path_factory):
+    path = tmp_path_factory.mktemp("first") / "step.meta"
+    with tf.Graph().as_default() as graph:
+        build_first_version()
+        tf.compat.v1.train.export_meta_graph(str(path), graph=graph)
+    return path
+
+
+def run_in_session(path, steps=20):
+    """The losses of a GraphDef or MetaGraphDef in a session, unoptimised."""
+    v1 = tf.compat.v1
+    config = v1.ConfigProto(allow_soft_placement=True)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = -1
+    message = read_source(path, as_written=True)
+    graph_def = message if message.DESCRIPTOR.name == "GraphDef" else message.graph_def
+    with tf.Graph().as_default(), v1.Session(config=config) as session:
+        tf.import_graph_def(graph_def, name="")
+        session.run("init")
+        x = np.linspace(-1, 1, 512 * 16, dtype=np.float32).reshape(512, 16)
+        return [session.run(["loss:0", "train"], {"x:0": x})[0] for _ in range(steps)], graph_def
+
+
+@pytest.mark.parametrize("suffix", [".meta", ".pb"])
+def test_a_step_of_the_first_version(first_version, suffix, tmp_path):
+    """The whole ``.meta``, initialisers too, and the GraphDef: the clones are in it, 20 losses are
+    equal, and cleared it is the same program."""
+    plan = rewritten(first_version, lambda graph: recompute_cheap_ops(graph, "gradients"))
+    assert len(plan.rewriting.clones) > 8
+    out = apply(first_version, plan, tmp_path / f"placed{suffix}")
+    expected, _ = run_in_session(first_version)
+    found, graph_def = run_in_session(out)
+    names = {node.name for node in graph_def.node}
+    assert plan.rewriting.sources.keys() <= names
+    assert found == expected
+    assert len(set(found)) == 20
+    placer.verify(out, plan).raise_for_mismatch()
+    cleared = clear(out, tmp_path / f"cleared{suffix}")
+    assert plan.rewriting.sources.keys().isdisjoint(n.name for n in run_in_session(cleared)[1].node)
