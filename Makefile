@@ -8,7 +8,7 @@ DEMO_DIR ?= demo-output
 TESTS ?= tests
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-.PHONY: demo check test setup lint types contracts fast-tests tests fuzz versions clean
+.PHONY: demo check test setup lint types contracts fast-tests tests fuzz harm versions clean
 
 setup: $(VENV)/.installed
 
@@ -44,9 +44,15 @@ fast-tests: setup
 tests: setup
 	$(PYTEST)
 
-# A thousand harmed files per format; see tests/fuzzing.  FUZZ="--formats graph --seed 1 --count 50"
+# Ten thousand harmed files of sixteen formats; see tests/fuzzing.  FUZZ="--formats graph --count 50"
 fuzz: setup
 	PYTHONPATH=.:tests $(BIN)/python -m fuzzing $(FUZZ)
+
+# The same, and harm from outside: processes killed, two writers of one output, a full disk
+harm: fuzz
+	PYTHONPATH=.:tests $(BIN)/python -m fuzzing.kills
+	PYTHONPATH=.:tests $(BIN)/python -m fuzzing.two_writers
+	PYTHONPATH=.:tests $(BIN)/python -m fuzzing.full_disk
 
 # The oldest and the newest that setup.cfg allows; see docs/versions.md.  ROWS=py3.12-tf2.20 for one
 versions: setup

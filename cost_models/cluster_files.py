@@ -102,7 +102,7 @@ def _tables(path: Path) -> Table:
         raise ValueError(f"there is no cluster file {path}") from error
     except OSError as error:
         raise ValueError(f"the cluster file {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
     _check_keys(tables, {"device", "link", "task", *_SINGLE}, str(path))
     for name in _SINGLE & set(tables):
@@ -133,6 +133,9 @@ def _toml_device(row: Table, path: Path) -> DeviceDraft:
     _check_keys(row, others | rates, where)
     if "name" not in row:
         raise ValueError(f"{path}: a [[device]] has no name; add one such as GPU:0")
+    for key in {"name", "type", "model"} & set(row):
+        if not isinstance(row[key], str):
+            raise ValueError(f"{where}: {key} is a text, got {row[key]!r}")
     name = device_names.canonical(row["name"])
     named_type = device_names.parse(name).type or ""
     known = preset(row["model"]) if row.get("model") else preset(row.get("type", named_type))

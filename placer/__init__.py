@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from placer.pipeline.pipeline import report as report
     from placer.plan.plan import Plan as Plan
     from placer.problem.placement_problem import PlacementProblem as PlacementProblem
+    from placer.questions.auto import auto as auto
     from placer.questions.batch_sizes import sweep as sweep
     from placer.questions.calibration import calibrate as calibrate
     from placer.questions.comparison import compare as compare
@@ -56,6 +57,7 @@ _HOMES = {
     "Plan": "placer.plan.plan",
     "apply": "placer.application.placing.placed_programs",
     "asynchronous_towers": "placer.strategies.towers",
+    "auto": "placer.questions.auto",
     "calibrate": "placer.questions.calibration",
     "compare": "placer.questions.comparison",
     "compare_strategies": "placer.questions.strategies",

@@ -46,22 +46,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     infeasible, 6 no solution in time, 7 a gate tripped, 8 verification mismatch; 130 interrupted,
     141 nobody reads on, 143 terminated.
     """
-    from placer.commands.parser import build_parser
-    from placer.commands.terminal import logs, native_logs, print_everything
-
-    gc.set_threshold(COLLECTION_THRESHOLD)
-    atexit.register(gc.freeze)  # the end of the process looks for no garbage
-    _open_closed_streams()
-    print_everything()
+    arguments = None
     try:
+        from placer.commands.parser import build_parser
+        from placer.commands.terminal import logs, native_logs, print_everything
+
+        gc.set_threshold(COLLECTION_THRESHOLD)
+        atexit.register(gc.freeze)  # the end of the process looks for no garbage
+        _open_closed_streams()
+        print_everything()
         arguments = build_parser().parse_args(argv)
-    except SystemExit as stop:  # argparse has printed the help or the error
-        return stop.code if isinstance(stop.code, int) else 0
-
-    try:
         with terminable(), native_logs(arguments), logs(arguments):
             arguments.run(arguments)
             sys.stdout.flush()
+    except SystemExit as stop:  # argparse has printed the help or the error
+        return stop.code if isinstance(stop.code, int) else 0
     except PlacerError as error:
         return _fail(str(error), error.exit_code)
     except Terminated:
@@ -94,19 +93,41 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM raises :class:`Terminated` while the block runs; a second one changes nothing."""
+    """SIGTERM raises :class:`Terminated` while the block runs; a second one changes nothing.
+
+    Where Python ignores exceptions, as it does before a fork and in finalizers, that signal and
+    Ctrl-C's are sent again a moment later.
+    """
+    running = True
 
     def stop(*_: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise Terminated
 
+    def send(number: signal.Signals) -> None:
+        if running:
+            os.kill(os.getpid(), number)
+
+    def repeat(ignored: sys.UnraisableHookArgs) -> None:
+        if not isinstance(ignored.exc_value, KeyboardInterrupt):
+            show(ignored)
+            return
+        number = signal.SIGINT
+        if isinstance(ignored.exc_value, Terminated):
+            number = signal.SIGTERM
+            signal.signal(number, stop)
+        threading.Timer(0.01, send, (number,)).start()
+
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, stop)
+    before, show = signal.signal(signal.SIGTERM, stop), sys.unraisablehook
+    sys.unraisablehook = repeat
     try:
         yield
     finally:
+        running = False
+        sys.unraisablehook = show
         signal.signal(signal.SIGTERM, before)
 
 
@@ -120,13 +141,14 @@ def _fail(message: str, exit_code: int) -> int:
     return exit_code
 
 
-def _fail_unexpectedly(error: Exception, arguments: argparse.Namespace) -> int:
+def _fail_unexpectedly(error: Exception, arguments: argparse.Namespace | None) -> int:
     """1, after the traceback (with ``-v``) or a line that says how to see it."""
-    if arguments.verbose:
+    verbose = arguments is None or arguments.verbose
+    if verbose:
         import traceback
 
         traceback.print_exception(error)
-    advice = "" if arguments.verbose else "; run with -v for the traceback"
+    advice = "" if verbose else "; run with -v for the traceback"
     return _fail(f"unexpected error: {type(error).__name__}: {error}{advice}", 1)
 
 

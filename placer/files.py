@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from placer.errors import PlacerError, UsageError
@@ -30,9 +31,15 @@ def check_writable(
     """Nothing, if ``path`` may be written: call it before the work whose result goes there.
 
     Raises ``UsageError`` if ``path`` exists and ``force`` is false, if it is a device, a pipe, or
-    (unless ``may_be_folder``) a folder, or if its folder is missing or may not be written.
+    (unless ``may_be_folder``) a folder, if its folder is missing or may not be written, or if it is
+    no name for a file.
     """
     target = Path(path)
+    try:
+        os.lstat(target)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise UsageError(f"{target} is too long for a name: choose another") from error
     if target.exists() and not target.is_file() and not target.is_dir():
         raise UsageError(f"{target} is a device or a pipe, and not a file: choose another name")
     if target.is_dir() and not may_be_folder:
@@ -65,14 +72,20 @@ def replaced(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[P
     check_writable(target, force=force, may_be_folder=True)
     final = _followed(target)
     parent = final.parent
+    workspace = old = None
     try:
-        workspace = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=parent))
-    except OSError as error:
-        raise UsageError(f"the folder of {target} cannot be written: {error.strerror}") from error
-    try:
-        yield workspace / final.name
-        _check_alike(workspace / final.name, final, target)
-        _put(workspace / final.name, final, workspace / "replaced")
+        workspace = Path(tempfile.mkdtemp(prefix=f".{final.name[:40]}.", dir=parent))
+        new, old = workspace / "new" / final.name, workspace / "old"
+        new.parent.mkdir()
+        yield new
+        with _others_waiting(parent):
+            if os.path.lexists(target) and not force:
+                raise UsageError(
+                    f"{target} was written by something else meanwhile, and is kept: choose "
+                    "another name or add --force"
+                )
+            _check_alike(new, final, target)
+            _put(new, final, old)
     except OSError as error:
         # a folder that is copied fails with one error that quotes those of its files
         if any(os.strerror(number) in str(error) for number in NO_SPACE):
@@ -80,9 +93,30 @@ def replaced(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[P
                 f"{target} was not written, and nothing is left of it: {error}; free space in "
                 f"{parent}, or choose another folder"
             ) from error
+        if workspace is None:
+            told = f"the folder of {target} cannot be written: {error.strerror}"
+            raise UsageError(told) from error
         raise
     finally:
-        shutil.rmtree(workspace, ignore_errors=True)
+        if old is not None and old.exists() and not os.path.lexists(final):
+            old.rename(final)  # an error or an interrupt came between the two steps of _put
+        if workspace is not None:
+            shutil.rmtree(workspace, ignore_errors=True)
+
+
+@contextmanager
+def _others_waiting(folder: Path) -> Iterator[None]:
+    """While the block runs, no other process is in one like it for ``folder`` (where the file
+    system has locks): two commands that write one file do so one after the other."""
+    descriptor = None
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _check_alike(new: Path, old: Path, named: Path) -> None:
@@ -104,16 +138,10 @@ def _check_alike(new: Path, old: Path, named: Path) -> None:
 
 def _put(new: Path, target: Path, old: Path) -> None:
     """Nothing; ``target`` is then ``new``.  A folder cannot be renamed over: it goes to ``old``
-    first, and comes back if the second step fails."""
-    if not target.is_dir():
-        new.replace(target)
-        return
-    target.rename(old)
-    try:
-        new.replace(target)
-    except OSError:
-        old.rename(target)
-        raise
+    first."""
+    if target.is_dir():
+        target.rename(old)
+    new.replace(target)
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, force: bool = False) -> None:

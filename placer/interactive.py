@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from placer.errors import UsageError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from placer.application.placing.model_binding import BoundModel
     from placer.application.running.checkpoints import Progress
+    from placer.questions.auto import AutoResult
 
 
 def bind(plan: Plan, model: Any, *, strict: bool) -> AbstractContextManager[BoundModel]:
@@ -31,6 +33,32 @@ def bind(plan: Plan, model: Any, *, strict: bool) -> AbstractContextManager[Boun
     from placer.application.placing.model_binding import bind_model
 
     return bind_model(plan, model, strict=strict)
+
+
+def bind_auto(found: AutoResult, model: Any) -> AbstractContextManager[Any]:
+    """See :meth:`placer.questions.auto.AutoResult.bind`."""
+    if found.row is None:
+        raise UsageError(f"no way was found to fit: {'; '.join(found.advice) or 'see summary()'}")
+    if found.changes_nothing:
+        return nullcontext(model)
+    from placer.application.placing.model_binding import BoundStep, bind_model
+    from placer.strategies.keras_steps import check_parts, divided_train_step
+
+    division = found.division
+    if found.task == "training":
+        step = BoundStep(adapts=True)
+        if division is not None:
+            step = BoundStep(
+                method=partial(divided_train_step, division=division),
+                parts=division.parts,
+                check=partial(check_parts, division=division) if found.row.is_exact else None,
+                adapts=True,
+            )
+    else:
+        divided = found.plan.model.get("division")
+        parts = divided["parts"] if divided else 1
+        step = BoundStep(name="predict_step", parts=parts, adapts=True)
+    return bind_model(found.plan, model, step=step)
 
 
 def device_function(plan: Plan) -> Callable[[Any], str]:

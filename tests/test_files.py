@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -117,3 +119,77 @@ def test_a_full_disk_leaves_nothing_and_says_what_to_do(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_between_the_two_steps_loses_no_folder(tmp_path, monkeypatch):
+    """Ctrl-C after the old folder has made room and before the new one is there."""
+    path = tmp_path / "replaced"
+    path.mkdir()
+    (path / "graph").write_text("old")
+    monkeypatch.setattr(Path, "replace", _interrupt)
+
+    def write() -> None:
+        with replaced(path, force=True) as temporary:
+            temporary.mkdir()
+            (temporary / "graph").write_text("new")
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert (path / "graph").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    monkeypatch.undo()
+    write()
+    assert (path / "graph").read_text() == "new"
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_what_another_wrote_meanwhile_is_kept(tmp_path):
+    """Without force, also if it was not there when the work began."""
+    path = tmp_path / "plan.json"
+
+    def write_too() -> None:
+        with replaced(path) as temporary:
+            temporary.write_text("mine")
+            path.write_text("another's")
+
+    with pytest.raises(UsageError, match="meanwhile, and is kept"):
+        write_too()
+    assert path.read_text() == "another's"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_writers_of_one_folder_wait_for_one_another(tmp_path):
+    """Eight at once, many times, with force: all succeed, and one of them is there as a whole."""
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "a").write_text("old")
+    failures = []
+
+    def write(name: str) -> None:
+        try:
+            for _ in range(40):
+                with replaced(path, force=True) as temporary:
+                    temporary.mkdir()
+                    for file in "ab":
+                        (temporary / file).write_text(name)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(str(number),)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert (path / "a").read_text() == (path / "b").read_text()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_name_may_be_as_long_as_the_file_system_takes(tmp_path):
+    """And one that is longer is the caller's fault."""
+    write_text(tmp_path / ("n" * 255), "new")
+    with pytest.raises(UsageError, match="too long for a name"):
+        check_writable(tmp_path / ("n" * 256))

@@ -55,4 +55,11 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _is_plan(path: str) -> bool:
-    return path.endswith(".json") and not os.path.isdir(path)
+    """Whether a file is called a plan, or begins as one does, and as no model can."""
+    if path.endswith(".json") or not os.path.isfile(path):
+        return path.endswith(".json") and not os.path.isdir(path)
+    try:
+        with open(path, "rb") as file:
+            return file.read(64).lstrip().startswith(b"{")
+    except OSError:  # the reader of models says why
+        return False

@@ -50,10 +50,18 @@ _TABLE = """
 --seed N              of the search (0)
 --order {free,fit,memory}  control edges that keep memory low: none, where the caps need them, or
                       for the lowest peaks (free)
+--fit MEANS           what may be done to a training step that does not fit, before ops go to the
+                      host: some of release,order,recompute, or auto
+--max-slowdown 30%%   how much longer a step may take for that
 --strategy NAME       micro-batches[:N] (parts take turns), towers[:N] (side by side, one per
                       device), pipeline[:N] (parts follow each other through stages), hybrid[:N]
                       (towers of several devices); placer strategies compares them
 --micro-batches N|auto  as --strategy micro-batches:N; auto: as few as fit the caps
+
+--for {throughput,latency,memory}  the most samples per second, the shortest step, or the simplest
+                      way that fits (throughput)
+--margin SHARE        ways whose steps are within it of the fastest are equal (0.1)
+--inexact             parts of the batch may have batch statistics of their own
 
 --fail-over GPU:0=9GiB,... *  fail if the predicted peak of a device is higher; +5%% with
                       --baseline: if a peak, the transfer or the step is that much more than there

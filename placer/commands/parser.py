@@ -29,6 +29,10 @@ exit codes:
 
 
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "auto": (
+        "placer auto model --devices 2xT4 --batch-size 64 -o placed",
+        "placer auto model --devices 2xT4 --batch-size 64 --for memory",
+    ),
     "report": (
         "placer report model --batch-size 32",
         "placer report model --batch-size 1,8,32,128 --devices 1xT4",

@@ -129,7 +129,7 @@ def read_problem(path: Path, **devices: str | None) -> PlacementProblem | Remate
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except KeyError as error:
         raise UsageError(f"{path} is not a placement problem: it has no {error}") from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path} is not a placement problem: {error}") from error
     return problem
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from placer.errors import ShapeError
 from placer.extraction.building import GraphBuilder
 from placer.extraction.extraction import Extraction
 from placer.extraction.files.sources import file_hash, model_file
+from placer.extraction.graph_defs.fingerprint import fingerprint_of
 from placer.extraction.graph_defs.node_checks import check_dtypes, check_tensors
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
@@ -50,7 +52,8 @@ def analyse_program(
     ``dims`` says which of ``shapes`` share a size, for the record; ``ragged`` are rows and mean
     lengths of ragged and sparse inputs.  ``infer=False`` keeps to the
     shapes that the file states, for the ``reason`` given.
-    ``before_inference`` is called when everything but inference has succeeded.  Raises
+    ``before_inference`` is called when everything but inference has succeeded.  A program without
+    a fingerprint gets one meanwhile.  Raises
     :class:`UsageError` and :class:`ShapeError` for bindings that do not fit.
     """
     from tensorflow.python.framework import versions
@@ -64,7 +67,11 @@ def analyse_program(
     check_tensors((tensor for _, tensor in program.outputs), types)
     # shapes, and the graph with them
     before_inference()
-    found, problems = _find_shapes(program, binding, types, None if infer else reason)
+    with ThreadPoolExecutor(1) as meanwhile:  # importing a graph needs no Python
+        fingerprint = meanwhile.submit(fingerprint_of, program) if not program.fingerprint else None
+        found, problems = _find_shapes(program, binding, types, None if infer else reason)
+    if fingerprint is not None:
+        program = replace(program, fingerprint=fingerprint.result())
     found = replace(found, shapes=settle_reserve_spaces(types, found.shapes))
     builder = GraphBuilder(definitions)
     graph = builder.build(program, found)

@@ -23,9 +23,22 @@ def without_gradients(name: str) -> str:
     >>> without_gradients("gradient_tape/encoder/layer_7/Sum")
     'encoder/layer_7/Sum'
     """
+    return differentiated(name)[1]
+
+
+def differentiated(name: str) -> tuple[str | None, str]:
+    """The scope before those of automatic differentiation (``None`` without these), and the rest.
+
+    >>> differentiated("step/gradient_tape/encoder/MatMul/MatMul_1")
+    ('step/', 'encoder/MatMul/MatMul_1')
+    >>> differentiated("encoder/MatMul")
+    (None, 'encoder/MatMul')
+    """
     parts = name.split("/")
-    first = 1 + max((i for i, p in enumerate(parts[:-1]) if _GRADIENTS.fullmatch(p)), default=-1)
-    return "/".join(part.removesuffix("_grad") for part in parts[first:])
+    found = [i for i, part in enumerate(parts[:-1]) if _GRADIENTS.fullmatch(part)]
+    first = found[-1] + 1 if found else 0
+    rest = "/".join(part.removesuffix("_grad") for part in parts[first:])
+    return ("".join(f"{part}/" for part in parts[: found[0]]) if found else None), rest
 
 
 def numbered_scopes(name: str) -> list[str]:

@@ -9,11 +9,11 @@ from placer.pipeline.formulation import Formulation, formulate
 from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
 from placer.pipeline.solved_plan import assemble_plan
 from placer.pipeline.workload import Workload
-from placer.plan.plan import Plan
+from placer.plan.plan import Plan, over_caps
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.solving.orders.placed_order import edges_of_placement
 from placer.solving.process import clock
-from placer.solving.solution import Solution, SolverParameters
+from placer.solving.solution import Solution, SolverParameters, Status
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,6 +30,22 @@ def place_workload(
     solution = find_placement(formulation)
     plan = assemble_plan(formulation, solution, predict_solution(formulation, solution))
     return with_conflict(plan, solution, deadline) if explains else plan
+
+
+def place_together(workload: Workload) -> Plan:
+    """The plan with every op where it would rather be, without a search: all on the first
+    accelerator, where nothing else is asked for.  Where that breaks caps its status is
+    ``UNKNOWN``, and its figures are what it would take."""
+    formulation = formulate(workload)
+    predicted = predict_placement(workload, formulation.constraints.first_choice)
+    devices = {device.name: number for number, device in enumerate(workload.cluster.devices)}
+    peaks = {name: peak.high_bytes for name, peak in predicted.metrics.peaks.items()}
+    caps = {device.name: device.usable_bytes for device in workload.cluster.devices}
+    solution = Solution(
+        status=Status.UNKNOWN if over_caps(peaks, caps) else Status.FEASIBLE,
+        device_of=tuple(devices[predicted.placement[op]] for op in formulation.problem.op_names),
+    )
+    return assemble_plan(formulation, solution, predicted)
 
 
 def find_placement(formulation: Formulation) -> Solution:

@@ -113,11 +113,12 @@ def require_known_shapes(extraction: Extraction) -> None:
         inputs = ", ".join(item.key for item in extraction.inputs[:5])
         is_bound = extraction.bindings.get("batch_size") is not None
         batch = "" if is_bound else "the batch with --batch-size N, "
-        ragged = [message for code, message, _ in extraction.warnings if code == OPEN]
+        codes = (OPEN, "no_inference")
+        told = [message for code, message, _ in extraction.warnings if code in codes]
         raise ShapeError(
             f"{unknown:,} of {total:,} tensors have an unknown shape; they get lost at "
             f"{', '.join(roots[:3])}; bind {batch}an input ({inputs}) or such an op with --shape "
-            f"NAME:32x128{''.join(f'; {message}' for message in ragged[:2])}"
+            f"NAME:32x128{''.join(f'; {message}' for message in told[:2])}"
         )
 
 

@@ -10,8 +10,9 @@ from placer.errors import UsageError
 
 
 def load_schema(name: str) -> dict[str, object]:
-    """The JSON Schema (draft 2020-12) of ``plan``, ``report``, ``verification``, ``costs``,
-    ``problem``, ``solution``, ``rematerialisation`` or ``rematerialisation-solution``."""
+    """The JSON Schema (draft 2020-12) of ``plan``, ``report``, ``verification``, ``auto``,
+    ``costs``, ``problem``, ``solution``, ``rematerialisation`` or
+    ``rematerialisation-solution``."""
     text = Path(__file__).with_name(f"{name}.schema.json").read_text(encoding="utf-8")
     schema: dict[str, object] = json.loads(text)
     return schema

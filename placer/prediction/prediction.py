@@ -15,7 +15,7 @@ from placer.prediction.orders.execution_orders import (
     typical_order,
     uses_accelerator,
 )
-from placer.prediction.orders.needs import needs_along
+from placer.prediction.orders.needs import needs_along, requests_along
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.step.routes import find_routes
 from placer.prediction.times.schedule import predict_schedule
@@ -51,13 +51,18 @@ def predict(
         orders, concurrent = [checked_order(graph, order)], []
     routes = step.routes if step.graph is graph else find_routes(graph, placement, host)
     transfers = tuple(list_transfers(graph, costs, routes, host))
-    peaks = peaks_along(step, orders)
+    if with_needs:
+        requests = requests_along(step, orders)
+        peaks = [{name: asked.peak_bytes for name, asked in r.items()} for r in requests]
+        needs = needs_along(step, requests, concurrent)
+    else:
+        peaks, needs = peaks_along(step, orders), {}
     return Metrics(
         transfers=largest_first(transfers),
         timelines=step.timelines(typical_order(orders, peaks)),
         peaks=ranges_of_peaks(step, peaks),
         schedule=predict_schedule(graph, costs, routes, transfers, cluster),
-        needs=needs_along(step, orders, concurrent) if with_needs else {},
+        needs=needs,
     )
 
 

@@ -232,7 +232,7 @@ def _kept_rest(graph: DiGraph[Any] | MultiDiGraph[Any]) -> Document:
         rest: Document = dict(json.loads(kept))
         rest["device_names"], rest["host"] = list(rest["device_names"]), int(rest["host"])
         rest["device_names"][rest["host"]]
-    except (TypeError, ValueError, KeyError, IndexError) as error:
+    except (TypeError, ValueError, KeyError, IndexError, RecursionError) as error:
         raise UsageError(f"the graph's {_REST!r} is not what was written: {error}") from error
     return rest
 
@@ -430,7 +430,7 @@ def _number(node: Hashable, value: Any) -> float:
 def _from_json(node: Hashable, name: str, text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _wrong(node, name, text, "JSON") from error
 
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 _TEXTS = {
+    "AutoResult": "auto_text.auto",
     "Calibration": "costs_text.calibration",
     "Comparison": "comparison_text.comparison",
     "Difference": "difference_text.difference",

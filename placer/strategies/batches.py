@@ -61,6 +61,28 @@ def split_sizes(examples: Any, count: int) -> list[Any]:
         return [even + tf.cast(rest > number, tf.int32) for number in range(count)]
 
 
+def sizes_by(examples: Any, speeds: Sequence[float]) -> list[Any]:
+    """The sizes of parts in proportion to ``speeds``, one example each at least.
+
+    Each part ends where the speeds so far say, to the nearest example.  Errors as for
+    :func:`split_sizes`.
+    """
+    count, total, done = len(speeds), sum(speeds), 0.0
+    split_sizes(examples, count)  # says if there are too few examples
+    sizes, start = list[Any](), 0
+    for number, speed in enumerate(speeds):
+        done += speed
+        least, most = start + 1, examples - (count - 1 - number)
+        if isinstance(examples, int):
+            end = min(max(round(examples * done / total), least), most)
+        else:
+            ideal = tf.cast(tf.round(tf.cast(examples, tf.float64) * (done / total)), tf.int32)
+            end = tf.minimum(tf.maximum(ideal, least), most)
+        sizes.append(end - start)
+        start = end
+    return sizes
+
+
 def split_batch(batch: Any, sizes: Sequence[Any]) -> Iterator[Any]:
     """The batch in parts of the given sizes, each with the same structure, one at a time."""
     start: Any = 0

@@ -48,6 +48,15 @@ class DividedStep:
         self.run, self.optimizer, self.variables = converted(function), optimizer, variables
         self.reduction, self.clip, self.outputs = reduction, clip, outputs
 
+    @property
+    def trains(self) -> bool:
+        """Whether parts have gradients, which update once; else they have outputs only."""
+        return self.optimizer is not None
+
+    def backward(self, part: tuple[Any, ...]) -> tuple[Any, Any, Pairs]:
+        """Loss, outputs and gradients of one part; see :func:`run_backward`."""
+        return run_backward(self.run, part, self.variables)
+
     def shares(self, weights: Sequence[Any]) -> Sequence[Any]:
         """What the gradients of each part count for: its share of the examples, ``None`` for
         one."""

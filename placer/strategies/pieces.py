@@ -24,7 +24,6 @@ from placer.strategies.parts import (
     DividedStep,
     Function,
     combine,
-    run_backward,
     shares_of,
     traced,
 )
@@ -59,17 +58,23 @@ def micro_batches(
         raise UsageError(f"{in_flight} pieces cannot be in flight; one or more")
     divided = DividedStep(function, optimizer, variables, reduction, clip, outputs)
 
+    return traced(in_pieces(divided, pieces, in_flight), input_signature)
+
+
+def in_pieces(divided: DividedStep, pieces: int, in_flight: int) -> Function:
+    """The whole step, as it is traced: ``divided`` in so many pieces."""
+
     def step(*batch: Any) -> Any:
         with tf.device(HOST):
             sizes = split_sizes(count_examples(batch), pieces)
             weights = shares_of(sizes)
         parts = split_batch(batch, sizes)
-        if optimizer is None:
+        if not divided.trains:
             found = _forward(divided.run, parts, pieces, in_flight)
-            return combine(outputs, found, weights)
+            return combine(divided.outputs, found, weights)
         return divided.update(*_backward(divided, parts, weights, in_flight), weights)
 
-    return traced(step, input_signature)
+    return step
 
 
 def _forward(
@@ -90,7 +95,7 @@ def _backward(
     losses, outputs, total, ended = list[Any](), list[Any](), Pairs(), list[Any]()
     for share in step.shares(weights):
         with _piece(ended, in_flight):
-            loss, output, pairs = run_backward(step.run, _next(parts), step.variables)
+            loss, output, pairs = step.backward(_next(parts))
             total = average_gradients([total, pairs], [None, share])
         losses.append(loss)
         outputs.append(output)

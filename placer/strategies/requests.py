@@ -41,6 +41,33 @@ class StrategyRequest:
         return self.kind if self.parts is None else f"{self.kind}:{self.parts}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingDivision:
+    """How a training step is divided: towers on groups of devices, with parts of the batch in
+    proportion to ``speeds`` (as even as can be without), or ``pieces``, ``in_flight`` at a time."""
+
+    towers: tuple[tuple[str, ...], ...] = ()
+    speeds: tuple[float, ...] | None = None
+    pieces: int = 1
+    in_flight: int = 1
+
+    @property
+    def parts(self) -> int:
+        """Parts of the batch."""
+        return len(self.towers) or self.pieces
+
+
+def training_division(
+    asked: StrategyRequest, cluster: Cluster, speeds: tuple[float, ...] | None = None
+) -> TrainingDivision:
+    """How ``asked``, which names a number of parts, divides a training step."""
+    if asked.kind in (TOWERS, HYBRID):
+        groups = tuple(tuple(group) for group in tower_groups(asked, cluster))
+        return TrainingDivision(towers=groups, speeds=speeds)
+    in_flight = len(cluster.workers) + 1 if asked.kind == PIPELINE else 1
+    return TrainingDivision(pieces=asked.parts or 1, in_flight=in_flight)
+
+
 def read_strategy(text: str) -> StrategyRequest:
     """The strategy called ``text``.  Raises :class:`UsageError` saying what there is."""
     kind, colon, count = text.partition(":")

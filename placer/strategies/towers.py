@@ -18,12 +18,13 @@ import tensorflow as tf
 from cost_models.device_names import canonical, full_name
 from placer.errors import UsageError
 from placer.graph.op_types import LOOPS
-from placer.strategies.batches import count_examples, split_batch, split_sizes
+from placer.strategies.batches import count_examples, sizes_by, split_batch, split_sizes
 from placer.strategies.gradients import apply_gradients, average_gradients
 from placer.strategies.parts import (
     HOST,
     Clip,
     DividedStep,
+    Function,
     ask_for_one,
     combine,
     converted,
@@ -75,15 +76,30 @@ def data_parallel(
     to be smaller than the number of towers (``tf.errors.InvalidArgumentError`` if that shows when
     the step runs).
     """
-    groups = _known_groups(devices)
     divided = DividedStep(function, optimizer, variables, reduction, clip, outputs)
+    return traced(side_by_side(divided, devices, split=split), input_signature)
+
+
+def side_by_side(
+    divided: DividedStep,
+    devices: Sequence[str | int | Sequence[str | int]],
+    *,
+    split: bool = True,
+    speeds: Sequence[float] | None = None,
+) -> Function:
+    """The whole step, as it is traced: ``divided`` in a tower on every one of ``devices``.
+
+    The parts are in proportion to the ``speeds`` of the towers; without them they are as even as
+    can be.
+    """
+    groups = _known_groups(devices)
 
     def step(*batch: Any) -> Any:
         with variables_free():
-            parts, weights = _parts(batch, len(groups), split=split)
+            parts, weights = _parts(batch, len(groups), speeds, split=split)
             return _run(divided, groups, parts, weights)
 
-    return traced(step, input_signature)
+    return step
 
 
 def asynchronous_towers(
@@ -134,7 +150,7 @@ def _run(
 ) -> Any:
     """The whole step, as it is traced."""
     # inference: every tower runs its part
-    if divided.optimizer is None:
+    if not divided.trains:
         found = []
         for group, part in zip(groups, parts, strict=True):
             with _tower(group):
@@ -144,7 +160,7 @@ def _run(
     losses, outputs, gradients = [], [], []
     for group, part in zip(groups, parts, strict=True):
         with _tower(group):
-            loss, output, pairs = run_backward(divided.run, part, divided.variables)
+            loss, output, pairs = divided.backward(part)
         losses.append(loss)
         outputs.append(output)
         gradients.append(pairs)
@@ -153,12 +169,13 @@ def _run(
 
 
 def _parts(
-    batch: tuple[Any, ...], count: int, *, split: bool
+    batch: tuple[Any, ...], count: int, speeds: Sequence[float] | None, *, split: bool
 ) -> tuple[list[tuple[Any, ...]], list[Any]]:
     """The arguments of every tower, and its share of the examples."""
     with tf.device(HOST):
         if split:
-            sizes = split_sizes(count_examples(batch), count)
+            examples = count_examples(batch)
+            sizes = split_sizes(examples, count) if speeds is None else sizes_by(examples, speeds)
             parts = list(split_batch(batch, sizes))
         else:
             parts = _given_parts(batch, count)

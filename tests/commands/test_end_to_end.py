@@ -68,11 +68,15 @@ def test_the_report_without_a_batch_size_lists_what_is_unknown(saved_model, caps
 
 
 @pytest.mark.parametrize(
-    ("batch", "told"),
-    [(None, "bind the batch with --batch-size N, an input"), (4, "; bind an input (ids)")],
+    ("batch", "warnings", "told"),
+    [
+        (None, (), "bind the batch with --batch-size N, an input"),
+        (4, (), "; bind an input (ids)"),
+        (4, (("no_inference", "its process was ended by signal 9", ()),), "ended by signal 9"),
+    ],
 )
-def test_a_batch_that_is_bound_is_not_asked_for_again(batch, told):
-    """What is left to bind is another dimension."""
+def test_what_stands_in_the_way_of_shapes_is_said(batch, warnings, told):
+    """A batch that is bound is not asked for again; a reader that died is the reason."""
     extraction = SimpleNamespace(
         graph=SimpleNamespace(tensors={}, functions={}),
         unknown=("ids:0",),
@@ -80,7 +84,7 @@ def test_a_batch_that_is_bound_is_not_asked_for_again(batch, told):
         unknown_roots=("ids",),
         inputs=(SimpleNamespace(key="ids"),),
         bindings={"batch_size": batch},
-        warnings=(),
+        warnings=warnings,
     )
     with pytest.raises(ShapeError, match=re.escape(told)):
         require_known_shapes(extraction)

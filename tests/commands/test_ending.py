@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from layered_graphs import layered_graph
 
-from placer.__main__ import TERMINATED, main
+from placer.__main__ import TERMINATED, Terminated, main, terminable
 
 PLACER = [sys.executable, "-m", "placer"]
 
@@ -61,6 +61,30 @@ def test_a_terminated_command_leaves_nothing_behind(tmp_path, seconds):
     while processes_with(str(temporary)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes_with(str(temporary)) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)]
+)
+def test_a_signal_that_comes_where_exceptions_are_ignored_is_not_lost(number, raised, capsys):
+    """In a finalizer, or before a fork: it comes again, and nothing is printed."""
+
+    class Deaf:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), number)
+            time.sleep(0.1)
+
+    def work() -> None:
+        with terminable():
+            Deaf()
+            time.sleep(5.0)
+
+    began = time.monotonic()
+    with pytest.raises(raised):
+        work()
+    assert time.monotonic() - began < 4.0
+    assert capsys.readouterr().err == ""
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 @pytest.mark.slow

@@ -76,6 +76,14 @@ def test_a_plan_against_itself_and_against_a_model(plan_path, saved_model, capsy
     assert "compare two plans or two models" in capsys.readouterr().err
 
 
+def test_a_plan_is_known_by_its_content(plan_path, tmp_path, capsys):
+    """Whatever it is called."""
+    copy = tmp_path / "kept"
+    copy.write_bytes(plan_path.read_bytes())
+    assert main(["diff", str(copy), str(plan_path)]) == 0
+    assert "Nothing differs" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_growth_over_a_baseline_trips_the_gate(saved_model, plan_path, tmp_path, capsys):
     """The same request passes; against a baseline with less transfer it ends with 7."""

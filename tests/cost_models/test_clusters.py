@@ -249,6 +249,9 @@ def test_a_network_is_not_taken_for_a_bus(tmp_path, tables, inside, between):
     ("text", "said"),
     [
         ("[[device]\n", r"not TOML"),
+        ("x = " + "[" * 5000, r"not TOML"),
+        ('[[device]]\nname = "GPU:0"\nmodel = 7.5', r"model is a text, got 7.5"),
+        ("[[device]]\nname = []", r"name is a text"),
         ("", r"no \[\[device\]\] table"),
         ("network_link = 1e9", r"one table, \[network_link\]"),
         ("[[devices]]\n", r"unknown key 'devices'"),

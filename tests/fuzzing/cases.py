@@ -1,4 +1,4 @@
-"""One command line run on one harmed file: what came of it, and whether that is allowed.
+"""Command lines run on one harmed file: what came of them, and whether that is allowed.
 
 :class:`WarmProcess` runs command lines in forks of a process that has TensorFlow imported, so
 that a case takes a tenth of a second instead of two; :func:`run_cold` starts ``placer`` afresh.
@@ -23,6 +23,23 @@ ADDRESS_SPACE_BYTES = 12 * 2**30
 
 ROOT = Path(__file__).parents[2]
 FATAL = ("Traceback (most recent call last)", "Fatal Python error", "unexpected error")
+
+
+REFUSED = (1, 2, 3, 4)
+"""Exit codes of commands that leave nothing; a plan of an infeasible problem is written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Command lines, each run if the one before ended with 0; the exit codes that are allowed."""
+
+    commands: list[list[str]]
+    allowed: frozenset[int]
+
+    @staticmethod
+    def of(arguments: list[str], allowed: frozenset[int]) -> Case:
+        """A single command line."""
+        return Case(commands=[arguments], allowed=allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +67,8 @@ class Outcome:
         if self.peak_bytes > MEMORY_LIMIT_BYTES:
             found.append(f"takes {self.peak_bytes / 2**20:,.0f} MiB")
         found.extend(f"says {words!r}" for words in FATAL if words in self.stderr)
+        if "\x1b" in self.stderr:
+            found.append("sends an escape sequence to the terminal")
         if self.status not in (0, None) and not self.stderr.strip():
             found.append("fails without a word")
         return found
@@ -58,6 +77,7 @@ class Outcome:
 def run_cold(arguments: list[str], folder: Path) -> Outcome:
     """The outcome of ``placer ARGUMENTS`` in a fresh process, run in the empty ``folder``."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(_temporary(folder))}
+    environment |= {"CUDA_VISIBLE_DEVICES": "-1"}
     command = [sys.executable, "-m", "placer", *arguments]
     with (folder / "stderr").open("wb") as stderr:
         process = subprocess.Popen(
@@ -104,23 +124,43 @@ def watch(pid: int, folder: Path) -> Outcome:
 
 def _temporary(folder: Path) -> Path:
     path = folder / "temporary"
-    path.mkdir()
+    path.mkdir(exist_ok=True)
     return path
 
 
 def _left_files(folder: Path, status: int | None) -> list[str]:
-    """Temporary files, and results of a command that failed (plans of infeasible problems aside).
+    """Temporary files that a command left behind.
 
     A killed command cannot clean up: its temporary files do not count.
     """
     temporary = [f"the temporary file {path.name}" for path in (folder / "temporary").iterdir()]
-    partial = [f"the partial file {path.name}" for path in folder.glob(".*")]
-    results = [f"the result {path.name}" for path in folder.glob("result*")]
-    return [
-        *(temporary if status is not None and status >= 0 else []),
-        *partial,
-        *(results if status in (1, 2, 3, 4) else []),
-    ]
+    return temporary if status is not None and status >= 0 else []
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """What every file in ``folder`` holds, but what the run itself keeps there; folders nothing."""
+    named = {str(path.relative_to(folder)): path for path in folder.rglob("*")}
+    return {
+        name: path.read_bytes() if path.is_file() else b""
+        for name, path in named.items()
+        if name.split("/")[0] not in ("stderr", "temporary")
+    }
+
+
+def changes(before: dict[str, bytes], after: dict[str, bytes], status: int | None) -> list[str]:
+    """What a command did to files that it should have left alone.
+
+    It may write what is called ``result``, unless it is refused.
+    """
+    found = []
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) == after.get(name):
+            continue
+        if name.startswith("result") and status not in REFUSED:
+            continue
+        deed = "leaves" if name not in before else "loses" if name not in after else "overwrites"
+        found.append(f"{deed} the file {name!r}")
+    return found
 
 
 class WarmProcess:

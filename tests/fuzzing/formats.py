@@ -7,9 +7,6 @@ harmed too, so the same index names another mutation than without.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,50 +15,37 @@ from random import Random
 from typing import Any
 
 from fuzzing import graph_mutations, keras_formats, mutations, seeds
-from fuzzing.cases import ROOT
+from fuzzing.cases import Case
+from fuzzing.documents import DEVICES, DOCUMENTS
 
 REPORT = frozenset({0, 3})
 PLACE = frozenset({0, 2, 3, 4, 5, 6})
 """``place`` may also find a device string that it cannot follow (and names ``--clear-devices``),
 shapes unknown, a problem infeasible, or no solution in time."""
 
-PROFILE = frozenset({0, 2, 3})
-"""A harmed trace may have become one of another program."""
-
-APPLY = frozenset({0, 2, 3, 5, 6})
-"""A harmed plan is a wrong request, if not a good plan, or one that says it has no placement."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A command line on a harmed file, and the exit codes it may end with."""
-
-    arguments: list[str]
-    allowed: frozenset[int]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """``write`` puts a mutation into a folder and gives the path of the model in it.
-
-    It is ``None`` for plans and traces (``harms`` another file), where the model is unharmed.
-    """
+    """``make`` puts a mutation into a folder and gives what is run on it."""
 
     name: str
-    write: Callable[[Path, Random], Path] | None
-    harms: Callable[[Path, int, Random], Case] | None = None
+    make: Callable[[Path, int, Random], Case]
 
     def case(self, seed: int, index: int, folder: Path) -> Case:
-        """The case number ``index`` of ``seed``, its file written into the empty ``folder``."""
-        random = Random(f"{self.name}:{seed}:{index}")
-        if self.write is None:
-            return (self.harms or _plan_case)(folder, index, random)
-        model = self.write(folder, random)
+        """The case number ``index`` of ``seed``, its files written into the empty ``folder``."""
+        return self.make(folder, index, Random(f"{self.name}:{seed}:{index}"))
+
+
+def _model_case(write: Callable[[Path, Random], Path]) -> Callable[[Path, int, Random], Case]:
+    """``report`` on a harmed model, one time in ten ``place``."""
+
+    def make(folder: Path, index: int, random: Random) -> Case:
+        model = write(folder, random)
         if index % 10 == 9:
-            options = ["--devices", "2xA100-40GB", "--time-limit", "4", "-o", f"{folder}/result"]
-            batch = ["--batch-size", "4"]
-            return Case(arguments=["place", str(model), *options, *batch], allowed=PLACE)
-        return Case(arguments=["report", str(model), "-o", f"{folder}/result"], allowed=REPORT)
+            return Case.of(["place", str(model), *DEVICES, "-o", f"{folder}/result"], PLACE)
+        return Case.of(["report", str(model), "-o", f"{folder}/result"], REPORT)
+
+    return make
 
 
 def _test_data() -> Path | None:
@@ -198,68 +182,6 @@ def _saved_model(name: str, make: Make, plain: Make) -> Callable[[Path, Random],
     return write
 
 
-# --- plans
-
-
-@cache
-def plan_seed() -> tuple[bytes, bytes]:
-    """A graph, and a plan for it that ``placer place`` made."""
-    graph = graph_seeds()[0]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "graph.pb"
-        path.write_bytes(graph)
-        plan = Path(folder) / "plan.json"
-        devices = ["--devices", "2xA100-40GB", "--batch-size", "4"]
-        command = [sys.executable, "-m", "placer", "place", str(path), *devices, "-o", str(plan)]
-        subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
-        return graph, plan.read_bytes()
-
-
-def _plan_case(folder: Path, index: int, random: Random) -> Case:
-    """``apply`` with a harmed plan, in one of twenty cases ``verify``, which runs the model."""
-    graph, plan = plan_seed()
-    model, harmed = folder / "graph.pb", folder / "plan.json"
-    model.write_bytes(graph)
-    harmed.write_bytes(mutations.mutate_json(plan, random))
-    if index % 20 == 19:
-        return Case(arguments=["verify", str(model), str(harmed)], allowed=APPLY | {8})
-    arguments = ["apply", str(model), str(harmed), "-o", f"{folder}/result.pb"]
-    return Case(arguments=arguments, allowed=APPLY)
-
-
-# --- traces
-
-
-def _trace_case(folder: Path, index: int, random: Random) -> Case:
-    """``profile --trace`` with a harmed trace of the drawn layers' ops."""
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2
-    from traces_by_hand import gpu_steps
-
-    model, harmed = folder / "graph.pb", folder / "harmed.xplane.pb"
-    model.write_bytes(_dense_graph())
-    trace = gpu_steps()
-    if index % 3 == 0:
-        harmed.write_bytes(mutations.mutate_bytes(trace, random))
-    else:
-        space = xplane_pb2.XSpace.FromString(trace)
-        mutations.mutate_message(space, random)
-        harmed.write_bytes(space.SerializeToString())
-    arguments = ["profile", str(model), "--trace", str(harmed), "-o", f"{folder}/result"]
-    return Case(arguments=arguments, allowed=PROFILE)
-
-
-def _dense_graph() -> bytes:
-    """The ops of the drawn trace."""
-    import tensorflow as tf
-
-    with tf.Graph().as_default() as graph:
-        x = tf.compat.v1.placeholder(tf.float32, (4, 4))
-        with tf.name_scope("dense"):
-            tf.nn.relu(tf.matmul(x, x, name="MatMul"), name="Relu")
-        tf.shape(x, name="Shape")
-    return bytes(graph.as_graph_def().SerializeToString())
-
-
 _SAVED_MODELS = {
     "saved_model": _saved_model("saved_model.pb", _binary, lambda _, content, __: content),
     "saved_model_text": _saved_model(
@@ -276,7 +198,12 @@ _FILES = {
 _KERAS = {"keras": keras_formats.write_keras, "h5": keras_formats.write_hdf5}
 
 FORMATS = {
-    name: Format(name=name, write=write)
-    for name, write in {**_SAVED_MODELS, **_FILES, **_KERAS, "plan": None}.items()
+    name: Format(name=name, make=make)
+    for name, make in {
+        **{
+            name: _model_case(write)
+            for name, write in {**_SAVED_MODELS, **_FILES, **_KERAS}.items()
+        },
+        **DOCUMENTS,
+    }.items()
 }
-FORMATS["trace"] = Format(name="trace", write=None, harms=_trace_case)

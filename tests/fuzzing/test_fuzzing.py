@@ -1,8 +1,13 @@
 """Harmed files end with a message and a documented exit code; ``make fuzz`` tries thousands."""
 
+import os
+import subprocess
+import sys
+
 import pytest
+from fuzzing import kills, two_writers
 from fuzzing.__main__ import run
-from fuzzing.cases import Outcome, run_cold
+from fuzzing.cases import ROOT, Outcome, WarmProcess, run_cold
 from fuzzing.formats import FORMATS
 
 pytest.importorskip("tensorflow")
@@ -28,7 +33,7 @@ def test_a_fork_and_the_real_command_agree(warm_process, tmp_path):
         folder = tmp_path / runner.__name__
         folder.mkdir()
         case = FORMATS["graph"].case(0, 3, folder)
-        outcomes.append(runner(case.arguments, folder))
+        outcomes.append(runner(case.commands[0], folder))
         assert not outcomes[-1].defects(case.allowed)
     assert outcomes[0].status == outcomes[1].status
     assert outcomes[0].stderr == outcomes[1].stderr
@@ -61,3 +66,37 @@ def test_a_case_is_the_same_every_time(tmp_path):
         FORMATS["graph_text"].case(7, 5, folder)
         contents.append((folder / "graph.pbtxt").read_bytes())
     assert contents[0] == contents[1]
+
+
+def test_processes_killed_lose_and_leave_nothing(monkeypatch):
+    """A few of the five hundred of ``make harm``."""
+    monkeypatch.setattr(sys, "argv", ["kills", "--count", "8", "--seed", "3"])
+    assert kills.main() == 0
+
+
+@pytest.mark.parametrize("name", ["apply", "report"])
+def test_two_commands_write_one_output_one_after_the_other(warm_process, name):
+    """Of two that begin at once; a folder and a file."""
+    other = WarmProcess()
+    try:
+        for force in (False, True):
+            assert two_writers.run((warm_process, other), name, force) == []
+    finally:
+        other.close()
+
+
+def test_a_full_disk_is_named_and_nothing_lost_or_left():
+    """A few of the sizes of ``make harm``, for a file and a folder."""
+    path = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
+    options = ["--most", "5", "--commands", "report,apply"]
+    done = subprocess.run(
+        [sys.executable, "-m", "fuzzing.full_disk", *options],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "not tried" in done.stdout:
+        pytest.skip(done.stdout.strip())
+    assert done.returncode == 0, done.stdout
+    assert "0 failures" in done.stdout

@@ -10,11 +10,13 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -80,7 +82,7 @@ class WarmChild(processes.Child):
 def run_case(arguments: list[str], folder: Path) -> Outcome:
     """The outcome of one command line in a fork of this process."""
     child = ForkedChild(lambda: _command(arguments, folder))
-    (folder / "stderr").touch()
+    (folder / "stderr").write_bytes(b"")
     outcome = watch(child.pid, folder)
     orphans = _reap()
     return (
@@ -97,7 +99,9 @@ def _command(arguments: list[str], folder: Path) -> None:
     tempfile.tempdir = str(folder / "temporary")
     os.environ["TMPDIR"] = tempfile.tempdir
     limit_address_space()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     status = main(arguments)
+    weakref.finalize._exitfunc()  # what the end of the interpreter clears away
     sys.stderr.flush()
     os._exit(status)
 
@@ -129,6 +133,7 @@ def _reap() -> list[str]:
 def serve() -> None:
     """Answers command lines until the input ends."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a command line is run
     answers = os.fdopen(os.dup(1), "w")
     _send_to((1, 2), Path(os.devnull))
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"

@@ -26,6 +26,7 @@ NAMES = (
     "plan",
     "report",
     "verification",
+    "auto",
     "costs",
     "problem",
     "solution",

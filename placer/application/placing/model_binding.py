@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
@@ -27,6 +27,7 @@ from placer.application.placing.placed_function import (
 )
 from placer.application.placing.shared_variables import touched_handles
 from placer.errors import UsageError
+from placer.extraction.division.dividing import planned
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.training_steps import batch_specs, keras_variables, trace_step
@@ -35,22 +36,45 @@ from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
 
+_MOST_UNKNOWN = 0.1
+"""Of the ops of a step a plan may miss so many and still be adapted to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundStep:
+    """Which step of a model a plan is of: ``name`` is Keras's (``train_step``, ``predict_step``).
+
+    ``method`` gives for the model what runs in its place, the batch in ``parts``; a batch of fewer
+    examples runs undivided.  ``check`` sees the model and the first batch before anything is
+    updated, and raises where parts are not what the whole is.  Where the batches are not quite
+    those that the plan was made for (``adapts``), what it does not know runs beside what it reads.
+    """
+
+    name: str = "train_step"
+    method: Callable[[Any], Callable[[Any], Any]] | None = None
+    parts: int = 1
+    check: Callable[[Any, Any], None] | None = None
+    adapts: bool = False
+
 
 @contextmanager
-def bind_model(plan: Plan, model: Any, *, strict: bool = False) -> Iterator[BoundModel]:
+def bind_model(
+    plan: Plan, model: Any, *, strict: bool = False, step: BoundStep = BoundStep()
+) -> Iterator[BoundModel]:
     """The Keras 3 model ``model``, running as ``plan`` says inside of the block.
 
     ``plan`` is one of ``placer.training_step(model, data)``.  ``fit`` and ``train_on_batch`` run
     that step; ``evaluate`` and ``predict`` run their ops where the step has the same ones, and the
     rest on the devices of what it reads.  With ``strict`` TensorFlow may not move ops elsewhere.
     XLA (``jit_compile``) is off inside of the block, with a warning if the model asked for it.
+    ``step`` says what the plan is of, if not of the model's training step as it is.
 
     Raises :class:`UsageError` for a model that is not compiled or runs eagerly, one under a
     ``tf.distribute`` strategy, and, at the first batch, for a plan of another step (it says what
     differs).  A batch larger than the planned one is a warning.
     """
-    _check_model(model)
-    bound = BoundModel(model, plan, strict=strict)
+    _check_model(model, compiled=step.name != "predict_step")
+    bound = BoundModel(model, plan, strict=strict, step=step)
     before = {name: getattr(model, name) for name in bound.runners}
     compiled, model.jit_compile = model.jit_compile, False
     if compiled:
@@ -74,9 +98,11 @@ class BoundModel:
     of the step (``train_step``, ``test_step``, ``predict_step``).  ``runners`` are what Keras calls
     meanwhile, by the name of its attribute."""
 
-    def __init__(self, model: Any, plan: Plan, *, strict: bool) -> None:
+    def __init__(self, model: Any, plan: Plan, *, strict: bool, step: BoundStep) -> None:
         self.model = model
         self.plan = plan
+        self.step = step
+        self._method = step.method(model) if step.method else None
         self.functions: dict[str, PlacedFunction] = {}
         self._strict = strict
         self._mapping = process_mapping(set(plan.placement.values()))
@@ -93,7 +119,8 @@ class BoundModel:
     def start(self) -> None:
         """Moves the variables that the plan names, and puts the placed functions in place."""
         configure_logical_cpus(self._mapping.cpu_count)
-        if not self.model.optimizer.built:
+        optimizer = getattr(self.model, "optimizer", None)
+        if optimizer is not None and not optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
         for variable in keras_variables(self.model):
             device = self.plan.variables.get(variable.path)
@@ -114,32 +141,41 @@ class BoundModel:
     def placed(self, step: str, data: Any) -> PlacedFunction:
         """The placed function of ``step`` for batches like ``data``."""
         specs = batch_specs(data)
-        self._check_batch(data)
-        key = step, str(tf.nest.map_structure(str, specs))
+        size = self._check_batch(data)
+        is_planned = step == self.step.name and not 0 < size < self.step.parts
+        key = step, is_planned, str(tf.nest.map_structure(str, specs))
         if key not in self._known:
-            self._known[key] = self.functions[step] = self._place(step, specs)
+            if is_planned and self.step.check is not None and step not in self.functions:
+                self.step.check(self.model, data)
+            self._known[key] = self._place(step, specs, is_planned=is_planned)
+            self.functions[step] = self._known[key]
         return self._known[key]
 
-    def _check_batch(self, data: Any) -> None:
-        """Warns, once a size, of a batch larger than the one that the plan's peaks are of."""
-        planned = self.plan.bindings.get("batch_size")
+    def _check_batch(self, data: Any) -> int:
+        """The examples of a batch, 0 where it does not say; warns, once a size, of a batch larger
+        than the one that the plan's peaks are of."""
+        most = self.plan.bindings.get("batch_size")
         shapes = [tuple(value.shape) for value in tf.nest.flatten(data) if hasattr(value, "shape")]
         size = max((shape[0] for shape in shapes if shape and shape[0] is not None), default=0)
-        if planned is not None and size > max(planned, self._largest_batch):
+        if most is not None and size > max(most, self._largest_batch):
             self._largest_batch = size
             _LOG.warning(
                 "a batch of %d examples: the plan was made for %d, and its peaks are of so many; "
                 "place the step with batch_size=%d to know whether it fits",
                 size,
-                planned,
+                most,
                 size,
             )
+        return int(size)
 
-    def _place(self, step: str, specs: Any) -> PlacedFunction:
-        function = trace_step(self.model, specs, step)
+    def _place(self, step: str, specs: Any, *, is_planned: bool) -> PlacedFunction:
+        function = trace_step(self.model, specs, step, self._method if is_planned else None)
         program = load_program(function)
         plan = self.plan
-        if step == "train_step":
+        if is_planned:
+            program = planned(program, plan)
+            is_planned = not self._differs(program)
+        if is_planned:
             program = planned_program(program, plan)
         else:
             held = self._held_devices(program, function)
@@ -152,6 +188,22 @@ class BoundModel:
                 self._moved.append((moved.original, moved.copy))
         self._adopt()
         return placed
+
+    def _differs(self, program: FlatProgram) -> bool:
+        """Whether the plan is of nearly ``program``, and may be adapted to it."""
+        if not self.step.adapts or self.plan.model.get("fingerprint") == program.fingerprint:
+            return False
+        ops = {node.name for node in program.graph_def.node}
+        missing = len(ops - self.plan.placement.keys())
+        if missing > _MOST_UNKNOWN * len(ops):
+            return False  # another program; what differs is said where it is refused
+        _LOG.warning(
+            "the batches are not quite those that the plan was made for: %d of %d ops are not in "
+            "it, and run beside what they read",
+            missing,
+            len(ops),
+        )
+        return True
 
     def _held_devices(self, program: FlatProgram, function: Any) -> dict[str, str]:
         """Where the variables are that ``function`` captures, in the plan's names."""
@@ -206,8 +258,9 @@ class BoundModel:
         )
 
 
-def _check_model(model: Any) -> None:
-    if not getattr(model, "compiled", False) or getattr(model, "optimizer", None) is None:
+def _check_model(model: Any, *, compiled: bool) -> None:
+    is_compiled = getattr(model, "compiled", False) and getattr(model, "optimizer", None)
+    if compiled and not is_compiled:
         name = getattr(model, "name", type(model).__name__)
         raise UsageError(f"{name!r} is no compiled Keras 3 model: call model.compile first")
     if model.run_eagerly:

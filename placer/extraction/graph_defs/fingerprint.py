@@ -9,6 +9,7 @@ from typing import Any
 
 from placer.extraction.graph_defs.flat_nodes import Alike
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, functions_of
+from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import FunctionDef, functions_by_name
 from placer.extraction.graph_defs.tensor_types import NOTHING_ALIKE
 from placer.graph.tensor_names import is_control
@@ -32,6 +33,12 @@ def fingerprint_graph(
     library = functions_by_name(graph_def)
     hasher = _Hasher(library, definitions, contents)
     return str(hasher.nodes(graph_def.node).hexdigest())
+
+
+def fingerprint_of(program: FlatProgram) -> str:
+    """The hash of the program's graph."""
+    definitions = OpDefinitions(program.stripped_ops, program.graph_def.library.function)
+    return fingerprint_graph(program.graph_def, definitions, program.contents)
 
 
 class _Hasher:

@@ -84,7 +84,9 @@ def _program(request: ExtractionRequest) -> tuple[FlatProgram, Mapping[str, Tens
     source, division = request.source, request.division
     captures: Mapping[str, TensorState] = {}
     if isinstance(source, FileSource):
-        program = whole = load_program(source.path, **source.choice)
+        fingerprinted = division is not None  # else while shapes are inferred
+        program = load_program(source.path, **source.choice, fingerprinted=fingerprinted)
+        whole = program
     else:
         import_core()
         program, captures = unpack_program(source.program)

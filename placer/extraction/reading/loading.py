@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from placer.extraction.division.division import Division
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.files.sources import read_source
 from placer.extraction.flattening.inlining import InlinedGraph, inline_calls
-from placer.extraction.graph_defs.fingerprint import fingerprint_graph
+from placer.extraction.graph_defs.fingerprint import fingerprint_of
 from placer.extraction.graph_defs.loop_reads import with_reads_before_loops
 from placer.extraction.graph_defs.node_checks import check_nodes
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions, attribute
@@ -43,6 +44,7 @@ def load_program(
     signature: str | None = None,
     outputs: Sequence[str] | None = None,
     division: Division | None = None,
+    fingerprinted: bool = True,
 ) -> FlatProgram:
     """The flat program of a model: calls inlined, only what the outputs need, weights unread.
 
@@ -51,11 +53,13 @@ def load_program(
     ``tag_set`` and ``signature`` choose in a SavedModel (``serve`` and ``serving_default`` if not
     given); ``outputs`` are keys of the signature, ops or tensors.  Without them a MetaGraphDef
     runs what its collections ``train_op`` and ``losses`` hold, if it has a ``train_op``; any other
-    graph its sinks.  With ``division`` its batch is divided.  Raises :class:`ModelError` or
-    :class:`UsageError` saying what exists.
+    graph its sinks.  With ``division`` its batch is divided.  It is ``fingerprinted`` unless
+    :func:`~placer.extraction.flat_program.analyse_program` shall do that meanwhile.  Raises
+    :class:`ModelError` or :class:`UsageError` saying what exists.
     """
     choice = ProgramChoice(tag_set=tag_set, signature=signature, outputs=outputs)
-    return divided(flatten(read_program(source, choice)), division)
+    raw = read_program(source, choice)
+    return divided(flatten(raw, fingerprinted=fingerprinted), division)
 
 
 def read_program(source: Any, choice: ProgramChoice, *, as_written: bool = False) -> RawProgram:
@@ -73,10 +77,10 @@ def read_program(source: Any, choice: ProgramChoice, *, as_written: bool = False
     return raw
 
 
-def flatten(raw: RawProgram) -> FlatProgram:
-    """The flat program of what was found: inlined, pruned, ordered, fingerprinted.
-
-    Loops that ask for devices of their own read variables before they start.
+def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
+    """The flat program of what was found: inlined, pruned, ordered, ``fingerprinted`` unless that
+    is done later.  Loops that ask for devices of their own read variables before
+    they start.
 
     Raises :class:`ModelError` if no op is left.
     """
@@ -128,7 +132,6 @@ def flatten(raw: RawProgram) -> FlatProgram:
         path=raw.path,
         signature=raw.signature,
         tags=raw.tags,
-        fingerprint=fingerprint_graph(inlined.graph_def, definitions, inlined.contents),
         contents=inlined.contents,
         stored_shapes=inlined.stored_shapes,
         stripped_ops=raw.stripped_ops,
@@ -136,7 +139,10 @@ def flatten(raw: RawProgram) -> FlatProgram:
         ops_in_file=len(raw.graph_def.node) + sum(len(f.node_def) for f in library),
         functions_in_file=len(library),
     )
-    return with_reads_before_loops(found, lambda loop: DEVICES_ATTRIBUTE in loop.attr)
+    found = with_reads_before_loops(found, lambda loop: DEVICES_ATTRIBUTE in loop.attr)
+    if found.fingerprint or not fingerprinted:
+        return found
+    return replace(found, fingerprint=fingerprint_of(found))
 
 
 def _left_over(

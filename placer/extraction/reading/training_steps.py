@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,9 +22,12 @@ def training_step(model: Any, data: Any) -> Any:
     return trace_step(model, batch_specs(data), "train_step")
 
 
-def trace_step(model: Any, specs: Any, name: str) -> Any:
+def trace_step(
+    model: Any, specs: Any, name: str, method: Callable[[Any], Any] | None = None
+) -> Any:
     """The ConcreteFunction of the model's method ``train_step``, ``test_step`` or
-    ``predict_step`` on a batch like ``specs``; its state (slots, metrics) is built before."""
+    ``predict_step`` on a batch like ``specs``, or of another ``method`` in its place; its state
+    (slots, metrics) is built before."""
     import tensorflow as tf
 
     if not getattr(model, "compiled", False) and name != "predict_step":
@@ -32,7 +36,7 @@ def trace_step(model: Any, specs: Any, name: str) -> Any:
         )
     if name != "predict_step":
         _build_state(model, specs)
-    step = getattr(model, name)
+    step = method or getattr(model, name)
 
     def run(data: Any) -> Any:
         return step(data)
@@ -40,6 +44,67 @@ def trace_step(model: Any, specs: Any, name: str) -> Any:
     function = tf.function(run, jit_compile=False, autograph=False).get_concrete_function(specs)
     function.model = model  # a trace does not keep its variables alive
     return function
+
+
+def model_specs(model: Any) -> Any:
+    """The specs of a batch of a built Keras 3 model, as far as the model says: its inputs and, if
+    it is compiled, labels as its loss takes them for its outputs.
+
+    Labels of sparse losses are whole numbers (int64, as numpy has them), others are like the
+    outputs.  Raises :class:`UsageError` for a model that does not say, such as a subclass.
+    """
+    import keras
+    import tensorflow as tf
+
+    advice = f"give auto a batch of {model.name!r}, as fit takes it: data=(x, y)"
+    functional = getattr(model, "_functional", None) or model  # a Sequential has one inside
+    try:
+        inputs, outputs, names = functional.input, functional.output, functional.output_names
+    except (AttributeError, ValueError) as error:
+        raise UsageError(
+            f"the inputs of the model are not known before it runs; {advice}"
+        ) from error
+    fed = tf.nest.map_structure(_keras_spec, inputs)
+    if not getattr(model, "compiled", False):
+        return (fed,)
+    if model.loss is None:
+        raise UsageError(f"the labels are not known, as compile was given no loss; {advice}")
+    losses = _losses_by_output(model.loss, names)
+
+    def label(name: str, output: Any) -> Any:
+        shape = output.shape[:-1] if _is_sparse(losses.get(name)) else output.shape
+        dtype = tf.int64 if _is_sparse(losses.get(name)) else keras.config.floatx()
+        return tf.TensorSpec([None, *shape[1:]], dtype)
+
+    flat = tf.nest.flatten(outputs)
+    labels = [label(name, output) for name, output in zip(names, flat, strict=True)]
+    return fed, tf.nest.pack_sequence_as(outputs, labels)
+
+
+def _keras_spec(tensor: Any) -> Any:
+    """The spec of a symbolic input of Keras, its leading dimension open."""
+    import tensorflow as tf
+
+    shape = [None, *tensor.shape[1:]]
+    if getattr(tensor, "sparse", False):
+        return tf.SparseTensorSpec(shape, tensor.dtype)
+    if getattr(tensor, "ragged", False):
+        return tf.RaggedTensorSpec(shape, tensor.dtype, getattr(tensor, "ragged_rank", None) or 1)
+    return tf.TensorSpec(shape, tensor.dtype)
+
+
+def _losses_by_output(loss: Any, names: Sequence[str]) -> dict[str, Any]:
+    if isinstance(loss, Mapping):
+        return dict(loss)
+    if isinstance(loss, list | tuple):
+        return dict(zip(names, loss, strict=False))
+    return dict.fromkeys(names, loss)
+
+
+def _is_sparse(loss: Any) -> bool:
+    """Whether the labels of ``loss`` are numbers of classes."""
+    name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
+    return "sparse" in name.lower()
 
 
 def _build_state(model: Any, specs: Any) -> None:

@@ -14,12 +14,11 @@ for: TensorFlow reads them where the caller (NumPy) has them; their copies on GP
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from placer.prediction.memory.buffers import Buffer
-from placer.prediction.memory.lifetimes import Simulation
-from placer.prediction.memory.timelines import StepMemory
+from placer.prediction.memory.timelines import Changes, StepMemory
 from placer.prediction.step.step_layout import StepLayout
 
 
@@ -30,7 +29,7 @@ class Allocations:
     A chunk is a number: ``sizes`` has the bytes that were asked for, ``events`` the chunks of the
     step in order, ``~chunk`` where one is freed.  ``kept`` were asked for before the first step;
     ``moved`` are those of them that end a step as another chunk.  ``temporaries`` are what kernels
-    take for themselves.
+    take for themselves.  ``peak_bytes`` is that of :meth:`StepMemory.peaks` along the same order.
     """
 
     kept: list[int] = field(default_factory=list)
@@ -38,6 +37,7 @@ class Allocations:
     events: list[int] = field(default_factory=list)
     moved: dict[int, int] = field(default_factory=dict)
     temporaries: set[int] = field(default_factory=set)
+    peak_bytes: int = 0
 
 
 def find_allocations(
@@ -51,10 +51,13 @@ def find_allocations(
     layout = step.layout if sample is None else step.layout.sampled(sample)
     simulation = _Requests(layout, step.numbers(order), step.resident, step.device_names, lasts)
     simulation.run()
-    return simulation.finished()
+    found = simulation.finished()
+    for name, peak_bytes in step.peaks_of(simulation).items():
+        found[name].peak_bytes = peak_bytes
+    return found
 
 
-class _Requests(Simulation):
+class _Requests(Changes):
     """The simulation of a step that writes down every request; ``chunk_of`` has the chunk that
     every variable is in, ``kept`` where it was before the step."""
 
@@ -63,10 +66,10 @@ class _Requests(Simulation):
         layout: StepLayout,
         order: Sequence[int],
         resident: Mapping[str, Mapping[str, int]],
-        devices: Iterable[str],
+        devices: Sequence[str],
         lasts: Sequence[int] | None = None,
     ) -> None:
-        super().__init__(layout, order, lasts=lasts)
+        super().__init__(layout, order, devices, lasts)
         self.found = {name: Allocations() for name in devices}
         self.count = 0
         self.device_of: dict[str, str] = {}
@@ -112,7 +115,8 @@ class _Requests(Simulation):
             buffer.chunk = self._ask(buffer.device, buffer.bytes)
         return buffer
 
-    def _record(self, buffer: Buffer, last: int) -> None:  # noqa: ARG002 (frees are in order)
+    def _record(self, buffer: Buffer, last: int) -> None:
+        super()._record(buffer, last)
         if buffer.chunk >= 0:
             self.found[buffer.device].events.append(~buffer.chunk)
             buffer.chunk = -1
@@ -132,6 +136,7 @@ class _Requests(Simulation):
     ) -> Buffer:
         """The chunk stays where it is, under another name."""
         if old.bytes == self.layout.bytes[value]:
+            super()._record(old, self.now - 1)
             old.owner, old.kind, old.first = self.layout.names[op], "activation", self.now
         return old
 

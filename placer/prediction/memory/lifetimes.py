@@ -15,7 +15,6 @@ for itself until it is done, while others start.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
@@ -92,9 +91,12 @@ class Simulation:
         for op in layout.feeds:
             for value in layout.outputs[op]:
                 self.held[value] = self._new(op, value, "feed", holders=1)
-        for op in itertools.compress(self.order, [layout.idle[op] for op in self.order]):
-            for value in layout.outputs[op]:
-                self.held[value] = self._new(op, value, "weights", resident=True)
+        alike: dict[tuple[str, int], Buffer] = {}
+        for value in layout.lasting:
+            key = layout.memory[value], layout.bytes[value]
+            if self.with_reads or key not in alike:  # nobody asks which of them it is
+                alike[key] = self._new(layout.producer[value], value, "weights", resident=True)
+            self.held[value] = alike[key]
 
     def held_bytes(self, values: Sequence[int]) -> list[int]:
         """What each of the values holds in the end, elements of lists included; what several of
@@ -195,7 +197,7 @@ class Simulation:
         taken = effect == Effect.TAKE_ITEM and bool(old.items)
         if taken and value != layout.outputs[op][0]:
             return old.items[-1]
-        if old.holders == 1 or not old.items:
+        if old.holders == 1 or not (old.items or old.resident):
             return old
         return self._list_of(op, value, old.items[:-1] if taken else old.items, old.capacity)
 

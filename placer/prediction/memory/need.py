@@ -64,9 +64,10 @@ class Need:
         return self.need_bytes - asked_for - self.padding_bytes
 
 
-def find_need(allocations: Allocations, *, growth: bool) -> Need:
-    """The need of a device whose allocator grows, or else takes one region."""
-    unlimited = _Unlimited(allocations, growth=growth)
+def find_need(allocations: Allocations, *, growth: bool, kept: KeptChunks | None = None) -> Need:
+    """The need of a device whose allocator grows, or else takes one region; ``kept`` is what it
+    keeps from step to step, if that is known from another order."""
+    unlimited = _Unlimited(allocations, kept or KeptChunks(allocations, growth=growth))
     need_bytes, limited = _least_that_serves(unlimited)
     tensors, workspace = _asked_for_by(allocations, limited.peak_request)
     return Need(
@@ -78,9 +79,9 @@ def find_need(allocations: Allocations, *, growth: bool) -> Need:
     )
 
 
-def peak_in_use(allocations: Allocations, *, growth: bool) -> int:
+def peak_in_use(allocations: Allocations, kept: KeptChunks) -> int:
     """The most bytes in use without a limit, whole chunks counted."""
-    state = _State(Allocator(growth=growth))
+    state = kept.state.copy(UNLIMITED_BYTES)
     state.run(allocations)
     return state.allocator.peak_bytes
 
@@ -159,14 +160,14 @@ class _State:
         return _State(allocator, dict(self.address), self.step, self.index, self.before)
 
     def run(
-        self, allocations: Allocations, watch: Callable[[int, int], None] | None = None
+        self, allocations: Allocations, watch: _Watch | None = None, steps: int = _MOST_STEPS
     ) -> bool:
         """Runs to the end, if memory suffices; ``watch`` is called with the number of each event
         that asks for a chunk, and with the size."""
         allocate, free = self.allocator.allocate, self.allocator.free
         address, sizes = self.address, allocations.sizes
         try:
-            while self.step < _MOST_STEPS:
+            while self.step < steps:
                 events = allocations.events if self.step >= 0 else allocations.kept
                 for index in range(self.index, len(events)):
                     event = events[index]
@@ -192,17 +193,35 @@ class _State:
         return self.step > 0 and not allocations.moved and last == self.before
 
 
+class KeptChunks:
+    """An allocator without a limit that has what a device keeps from step to step, the same along
+    all orders; until then no limit from ``indifferent_bytes`` on makes a difference."""
+
+    def __init__(self, allocations: Allocations, *, growth: bool) -> None:
+        self.state = _State(Allocator(growth=growth))
+        self.indifferent_bytes = 0
+        self.state.run(allocations, self._watch, steps=0)
+
+    def _watch(self, _index: int, size: int) -> None:
+        limit = _indifferent_bytes(self.state.allocator, size)
+        self.indifferent_bytes = max(self.indifferent_bytes, limit)
+
+
 class _Unlimited:
     """The steps without a limit, and ``snapshots`` of them: (limit, state) says that until then no
     limit from there on makes a difference; from ``indifferent_bytes`` on none does at all."""
 
-    def __init__(self, allocations: Allocations, *, growth: bool) -> None:
+    def __init__(self, allocations: Allocations, kept: KeptChunks) -> None:
         self.allocations = allocations
         self.least_bytes = least_bytes(allocations)
-        self.state = _State(Allocator(growth=growth))
-        self.snapshots = [(0, self.state.copy(UNLIMITED_BYTES))]
+        growth = kept.state.allocator.growth
+        self.indifferent_bytes = kept.indifferent_bytes
+        self.state = kept.state.copy(UNLIMITED_BYTES)
+        self.snapshots = [
+            (0, _State(Allocator(growth=growth))),
+            (kept.indifferent_bytes, kept.state),
+        ]
         self.apart = 0 if growth else int(_SNAPSHOT_SHARE * self.least_bytes)
-        self.indifferent_bytes = 0
         self.state.run(allocations, self._watch)
 
     def under(self, limit_bytes: int) -> Allocator | None:
@@ -215,7 +234,7 @@ class _Unlimited:
         return limited.allocator if limited.run(self.allocations) else None
 
     def _watch(self, index: int, size: int) -> None:
-        limit = self._indifferent(size)
+        limit = _indifferent_bytes(self.state.allocator, size)
         if limit <= self.indifferent_bytes:
             return
         if limit > max(self.least_bytes, self.snapshots[-1][0] + self.apart):
@@ -223,15 +242,15 @@ class _Unlimited:
             self.snapshots.append((self.indifferent_bytes, self.state.copy(UNLIMITED_BYTES)))
         self.indifferent_bytes = limit
 
-    def _indifferent(self, size: int) -> int:
-        """The limit from which on none makes a difference to this request."""
-        allocator = self.state.allocator
-        wanted, free_chunks = rounded_bytes(size), allocator.free_chunks
-        index = bisect_left(free_chunks, wanted << ADDRESS_BITS)
-        if allocator.growth:
-            added = allocator.pool_bytes + allocator.next_region(wanted)
-            return 0 if index < len(free_chunks) else added
-        end = free_chunks[-1] & ADDRESS if free_chunks else 0
-        if index < len(free_chunks) - 1:
-            return end + (free_chunks[index] >> ADDRESS_BITS)
-        return end + min(2 * wanted, wanted + MOST_PADDING_BYTES)
+
+def _indifferent_bytes(allocator: Allocator, size: int) -> int:
+    """The limit from which on none makes a difference to a request."""
+    wanted, free_chunks = rounded_bytes(size), allocator.free_chunks
+    index = bisect_left(free_chunks, wanted << ADDRESS_BITS)
+    if allocator.growth:
+        added = allocator.pool_bytes + allocator.next_region(wanted)
+        return 0 if index < len(free_chunks) else added
+    end = free_chunks[-1] & ADDRESS if free_chunks else 0
+    if index < len(free_chunks) - 1:
+        return end + (free_chunks[index] >> ADDRESS_BITS)
+    return end + min(2 * wanted, wanted + MOST_PADDING_BYTES)

@@ -93,8 +93,12 @@ class StepMemory:
         of ops whose temporary bytes differ from one to the next, ``None`` is the median.  ``lasts``
         say which ops run at once (:class:`~placer.prediction.memory.lifetimes.Simulation`)."""
         layout = self.layout if sample is None else self.layout.sampled(sample)
-        simulation = _Changes(layout, self.numbers(order), self.device_names, lasts)
+        simulation = Changes(layout, self.numbers(order), self.device_names, lasts)
         simulation.run()
+        return self.peaks_of(simulation)
+
+    def peaks_of(self, simulation: Changes) -> dict[str, int]:
+        """The peak bytes of every device in a step that has run."""
         return {
             name: self.resident_bytes(name) + max(accumulate(change))
             for name, change in simulation.changes.items()
@@ -109,7 +113,7 @@ class StepMemory:
         return [self.number[name] for name in order]
 
 
-class _Changes(Simulation):
+class Changes(Simulation):
     """By how much what every device holds changes with each op of the order: what is left of the
     lifetimes where nobody asks whose they are."""
 

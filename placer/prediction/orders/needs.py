@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 from statistics import median_low
 
-from placer.prediction.memory.allocations import find_allocations
+from placer.prediction.memory.allocations import Allocations, find_allocations
 from placer.prediction.memory.allocator import rounded_bytes
-from placer.prediction.memory.need import Need, find_need, peak_in_use
+from placer.prediction.memory.need import KeptChunks, Need, find_need, peak_in_use
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import MemoryNeed
 from placer.prediction.orders.execution_orders import range_of
@@ -25,29 +25,38 @@ _UNKNOWN_IN_ONE_REGION = 0.01
 that is added is not split for what fills more than half of it."""
 
 
+def requests_along(
+    step: StepMemory, orders: Iterable[Sequence[str]]
+) -> list[dict[str, Allocations]]:
+    """What the allocator of every device is asked for along each order, each a step of its own."""
+    return [find_allocations(step, order, sample) for sample, order in enumerate(orders)]
+
+
 def needs_along(
     step: StepMemory,
-    orders: Sequence[Sequence[str]],
+    requests: Sequence[Mapping[str, Allocations]],
     concurrent: Sequence[ConcurrentOrder] = (),
 ) -> dict[str, MemoryNeed]:
-    """What the allocator of every device needs over ``orders``, each a step of its own.
+    """What the allocator of every device needs for the ``requests`` along each order.
 
     That of a CPU grows, that of a GPU takes one region: what TensorFlow does unless told otherwise.
     More is in use where ops run at once, as in ``concurrent``.  Not all of it is needed, since an
     op waits until another has given back (``AllocatorRetry``), but what two ops hold that both wait
     is: what they need along a typical one of these orders is one of those that may be.
     """
-    found: dict[str, list[Need]] = {name: [] for name in step.device_names}
-    at_once: dict[str, list[Need]] = {name: [] for name in step.device_names}
-    in_use: dict[str, list[int]] = {name: [] for name in step.device_names}
+    kept = {name: KeptChunks(found, growth=is_cpu(name)) for name, found in requests[0].items()}
+    found: dict[str, list[Need]] = {name: [] for name in kept}
+    at_once: dict[str, list[Need]] = {name: [] for name in kept}
+    in_use: dict[str, list[int]] = {name: [] for name in kept}
     for sample, (names, lasts) in enumerate(concurrent):
         for name, allocations in find_allocations(step, names, sample, lasts).items():
-            in_use[name].append(peak_in_use(allocations, growth=is_cpu(name)))
+            in_use[name].append(peak_in_use(allocations, kept[name]))
             if sample < _TYPICAL:
-                at_once[name].append(find_need(allocations, growth=is_cpu(name)))
-    for sample, order in enumerate(orders):
-        for name, allocations in find_allocations(step, order, sample).items():
-            found[name].append(find_need(allocations, growth=is_cpu(name)))
+                need = find_need(allocations, growth=is_cpu(name), kept=kept[name])
+                at_once[name].append(need)
+    for along in requests:
+        for name, allocations in along.items():
+            found[name].append(find_need(allocations, growth=is_cpu(name), kept=kept[name]))
     for name, needs in at_once.items():
         found[name] += sorted(needs, key=lambda need: need.need_bytes)[len(needs) // 2 :][:1]
     return {

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cache
-from itertools import accumulate, chain
+from itertools import accumulate, chain, compress
 
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import Op, OpGraph
@@ -77,7 +77,7 @@ class StepLayout:
     - ``items``: the value that it puts into a list; ``item_counts``: into how many it cuts one.
     - ``temporary_samples``: what it takes in several executions, where they differ.
     - ``idle``: it only says where something lasting is: a constant, a handle, a variable that
-      nobody changes.
+      nobody changes; ``lasting`` are its outputs.
 
     By value:
 
@@ -109,6 +109,7 @@ class StepLayout:
     copies: dict[int, list[int]] = field(default_factory=dict)
     fetched: frozenset[int] = frozenset()
     idle: list[bool] = field(default_factory=list)
+    lasting: tuple[int, ...] = ()
 
     def sampled(self, number: int) -> StepLayout:
         """The layout with sample ``number`` of every op's temporary bytes."""
@@ -166,6 +167,7 @@ def lay_out_step(
     _add_readers(layout, graph, routes, memory_of, home, host)
     _add_effects(layout, graph)
     layout.idle = _find_idle(layout, graph)
+    layout.lasting = tuple(chain.from_iterable(compress(layout.outputs, layout.idle)))
     return layout
 
 

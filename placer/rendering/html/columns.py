@@ -1,17 +1,22 @@
 """A predicted step as columns of numbers, as small as JSON gets without packing.
 
 Names are told once: an op is its scope and the last part of its name, both numbers.  Times are
-whole picoseconds.  ``static/model.js`` reads what is written here.
+whole picoseconds.  Long
+columns of places and times are told as differences (:func:`_steps`), which are shorter.
+``static/model.js`` reads what is written here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain, pairwise
 from typing import Any
 
 from placer.graph.name_scopes import ScopeTree, build_scope_tree
 from placer.graph.tensor_names import split_tensor
 from placer.prediction.predicted_step import KINDS, PredictedStep
+from placer.rendering.html.layer_tree import build_layer_tree
+from placer.rendering.html.passes import find_passes
 
 _PICOSECONDS = 1e12
 
@@ -43,22 +48,23 @@ def step_columns(step: PredictedStep) -> dict[str, object]:
         "output_bytes": [sum(size or 0 for size in sizes) for sizes in step.output_bytes],
         "persistent_bytes": list(step.persistent_bytes),
         "temporary_bytes": list(step.temporary_bytes),
-        "start": _times(step.start_seconds),
+        "start": _steps(_times(step.start_seconds)),
         "seconds": _times(
             finish - start
             for start, finish in zip(step.start_seconds, step.finish_seconds, strict=True)
         ),
         "read_count": [len(edges) for edges in step.edges],
-        "reads": [edge.producer for edges in step.edges for edge in edges],
+        "reads": [op - edge.producer for op, edges in enumerate(step.edges) for edge in edges],
         "read_bytes": _read_bytes(step),
-        "order": list(step.order),
+        "order": _steps(step.order),
+        "layers": _layers(step, strings),
         "buffers": {
-            "op": [buffer.op for buffer in step.buffers],
+            "op": _steps(buffer.op for buffer in step.buffers),
             "device": [buffer.device for buffer in step.buffers],
             "bytes": [buffer.bytes for buffer in step.buffers],
             "kind": [KINDS.index(buffer.kind) for buffer in step.buffers],
-            "first": [buffer.first for buffer in step.buffers],
-            "last": [buffer.last for buffer in step.buffers],
+            "first": _steps(buffer.first for buffer in step.buffers),
+            "length": [buffer.last - buffer.first for buffer in step.buffers],
         },
         "sent": _sent(step),
         "step": round(step.step_seconds * _PICOSECONDS),
@@ -86,6 +92,33 @@ def _names(tree: ScopeTree, strings: _Strings) -> dict[str, list[int]]:
         "scope": list(tree.scope_of),
         "leaf": strings.column(tree.leaves),
     }
+
+
+def _layers(step: PredictedStep, strings: _Strings) -> dict[str, object]:
+    """The layers of the model in the order of its depth.
+
+    ``op`` are the ops that have a place of their own, ``group`` where each of them is; by op
+    ``anchor`` is how far behind it the op stands that it is shown with, and ``pass`` a digit.
+    """
+    passes = find_passes(step)
+    tree = build_layer_tree(step, passes)
+    return {
+        "group_name": strings.column(tree.names),
+        "group_parent": list(tree.parents),
+        "op": _steps(tree.ops),
+        "group": _steps(tree.group_of),
+        "anchor": [at - op for op, at in enumerate(passes.anchor)],
+        "pass": "".join(map(str, passes.pass_of)),
+    }
+
+
+def _steps(numbers: Iterable[int]) -> list[int]:
+    """Every number less the one before.
+
+    >>> _steps([7, 8, 5])
+    [7, 1, -3]
+    """
+    return [later - earlier for earlier, later in pairwise(chain([0], numbers))]
 
 
 def _times(seconds: Iterable[float]) -> list[int]:

@@ -14,6 +14,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ _SCRIPTS = (
     "memory",
     "treemap",
     "layers",
+    "viewport",
     "placement",
     "schedule",
     "tables",
@@ -92,11 +94,12 @@ def _render(document: dict[str, Any], step: PredictedStep | None) -> str:
         conflict=Conflict.from_json,
         conflict_sentences=conflict_text.conflict_sentences,
         fix_line=conflict_text.fix_line,
+        memory_parts=_memory_parts,
         seconds=quantities.format_seconds,
         flops=quantities.format_flops,
         shape=quantities.format_shape,
     )
-    script = "".join(_read(f"static/{name}.js") for name in _SCRIPTS)
+    script = _library() + "".join(_read(f"static/{name}.js") for name in _SCRIPTS)
     script = f'(() => {{\n"use strict";\n{script}}})();\n'
     style = _read("static/page.css")
     plan = document.get("plan")
@@ -126,6 +129,26 @@ def json_in_script(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
 
 
+def _memory_parts(device: Mapping[str, Any]) -> dict[str, Any]:
+    """What the need of a device is made of, and its bars in hundredths of what is usable."""
+    peak, usable = device["peak_memory_bytes"], device["usable_bytes"]
+    need, in_use = device.get("need_bytes"), device.get("in_use_peak_bytes")
+    resident = min(device.get("resident_bytes") or 0, peak or 0)
+    in_use = min(max(in_use or 0, peak or 0), need or peak or 0)
+    found: dict[str, Any] = {"need": need, "padding": max(0, in_use - (peak or 0))}
+    found["fragmentation"] = max(0, (need or 0) - in_use)
+    known = peak is not None and usable and usable != AMPLE_BYTES
+    found["share"] = max(need or 0, peak) / usable if known else None
+    ends = [0, resident, peak or 0, max(need or 0, peak or 0)]
+    shares = [min(100.0, 100 * end / usable) if known else 0.0 for end in ends]
+    kinds = ("resident", "step", "padding")
+    found["bars"] = [
+        {"kind": kind, "x": start, "width": end - start}
+        for kind, (start, end) in zip(kinds, pairwise(shares), strict=True)
+    ]
+    return found
+
+
 def _op_counts(plan: Mapping[str, Any] | None, step: PredictedStep | None) -> dict[str, int]:
     if plan:
         return Counter(plan["placement"].values())
@@ -134,6 +157,12 @@ def _op_counts(plan: Mapping[str, Any] | None, step: PredictedStep | None) -> di
 
 def _read(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _library() -> str:
+    """The script that lays out graphs, with its licence, without the address of its source map."""
+    text = _read("static/dagre/dagre.min.js").partition("//# sourceMappingURL")[0]
+    return f"/*! dagre {_read('static/dagre/VERSION').strip()}\n{_read('static/dagre/LICENSE')}*/\n{text}\n"
 
 
 def _hash(text: str) -> str:

@@ -23,6 +23,7 @@ from placer.rendering.quantities import (
     format_cap,
     format_count,
     format_seconds,
+    format_share,
     known,
     share_of_cap,
 )
@@ -132,6 +133,8 @@ def _quality(plan: Plan) -> RenderableType:
         rows.append(("followers", followers_text(plan)))
     if plan.rewriting:
         rows.append(("rewritten", rewriting_text(plan.rewriting)))
+    if metrics.fit_extra_seconds is not None:
+        rows.append(("made to fit", _fit_line(metrics)))
     if plan.control_edges:
         rows.append(("order", format_count(len(plan.control_edges), "control edge")))
     rows.append(("search", _search_line(solver)))
@@ -142,6 +145,18 @@ def _search_line(solver: SolverAnswer) -> str:
     """How long it took, and whether another run may find something else."""
     line = f"{format_seconds(solver.seconds)}, seed {solver.seed}"
     return f"{line}; {CUT}" if solver.cut_by_time else line
+
+
+def _fit_line(metrics: PlanMetrics) -> str:
+    """How much longer a step takes that was made to fit."""
+    extra, step = metrics.fit_extra_seconds or 0.0, metrics.step_seconds or 0.0
+    least = metrics.fit_least_extra_seconds
+    line = (
+        f"{format_seconds(max(extra, 0.0))} more ({format_share(extra, step - extra)}), predicted"
+    )
+    if not least or extra <= 0:
+        return line
+    return f"{line}; at least {format_seconds(least)} in this order (proven for the reduced step)"
 
 
 def followers_text(plan: Plan) -> str:

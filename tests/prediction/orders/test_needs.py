@@ -3,7 +3,7 @@
 from graphs_by_hand import draw, draw_costs
 
 from placer.prediction.memory.timelines import StepMemory
-from placer.prediction.orders.needs import needs_along
+from placer.prediction.orders.needs import needs_along, requests_along
 
 
 def test_gpus_take_one_region_and_cpus_grow():
@@ -13,7 +13,7 @@ def test_gpus_take_one_region_and_cpus_grow():
     found = {}
     for device in ("GPU:0", "CPU:0"):
         step = StepMemory(graph, draw_costs(graph), dict.fromkeys(graph.ops, device), (device,))
-        found[device] = needs_along(step, [tuple(graph.ops)])[device]
+        found[device] = needs_along(step, requests_along(step, [tuple(graph.ops)]))[device]
     on_gpu, on_cpu = found["GPU:0"], found["CPU:0"]
     assert (on_gpu.allocator, on_cpu.allocator) == ("one region", "growth")
     assert on_cpu.need.expected_bytes >= (6 << 20)
@@ -31,6 +31,7 @@ def test_the_range_is_over_the_orders():
     breadth_first = ("x", "a", "b", "a2", "b2", "y")
     placement = dict.fromkeys(graph.ops, "GPU:0")
     step = StepMemory(graph, draw_costs(graph), placement, ("GPU:0", "CPU:0"))
-    need = needs_along(step, [depth_first, breadth_first])["GPU:0"].need
+    requests = requests_along(step, [depth_first, breadth_first])
+    need = needs_along(step, requests)["GPU:0"].need
     assert need.low_bytes < 2 * 4096 <= need.high_bytes
-    assert needs_along(step, [depth_first])["CPU:0"].need.high_bytes == 0
+    assert needs_along(step, requests[:1])["CPU:0"].need.high_bytes == 0

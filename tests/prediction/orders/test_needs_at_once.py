@@ -3,7 +3,7 @@
 import pytest
 from graphs_by_hand import draw, draw_costs
 
-from placer.prediction.orders.needs import needs_along
+from placer.prediction.orders.needs import needs_along, requests_along
 from placer.prediction.orders.possible_steps import PossibleSteps
 
 MIB = 2**20
@@ -19,7 +19,8 @@ def _needs(device):
     costs = draw_costs(graph, temporary_bytes={"a": 40 * MIB, "b": 40 * MIB})
     steps = PossibleSteps(graph, costs, accelerated=device != "CPU:0")
     step = steps.memory(dict.fromkeys(graph.ops, device), (device,))
-    return needs_along(step, steps.orders, steps.concurrent_orders)[device]
+    requests = requests_along(step, steps.orders)
+    return needs_along(step, requests, steps.concurrent_orders)[device]
 
 
 def test_a_cpu_has_the_workspaces_of_two_kernels_in_use_at_once():

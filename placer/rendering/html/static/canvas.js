@@ -1,4 +1,5 @@
-// Drawing with a horizontal axis that can be enlarged: the memory chart and the schedule.
+// Drawing along the time of a step, which can be enlarged: the memory chart and the schedule show the
+// same part of it, one above the other.
 const niceStep = (span, count) => {
   const rough = span / count;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -8,9 +9,9 @@ const niceBytes = (span, count) => 2 ** Math.max(0, Math.ceil(Math.log2(span / c
 
 class Chart {
   // `draw(context, width, height)` paints; `point(x, y)` and `key(event)` are told what is pointed at.
-  constructor({ label, height, extent, least, left, draw, point, key }) {
-    Object.assign(this, { height, extent, least, left, draw, point });
-    this.range = [0, extent];
+  constructor({ label, height, draw, point, key }) {
+    Object.assign(this, { height, draw, point, extent: timeAxis.extent, least: timeAxis.least, left: timeAxis.left });
+    timeAxis.charts.push(this);
     this.canvas = element("canvas", { tabindex: 0, role: "application", "aria-label": label, class: "chart" });
     this.tools = element("div", { class: "tools", role: "group", "aria-label": "Range shown" },
       this.tool("Enlarge", "+", () => this.zoom(0.5)), this.tool("Reduce", "−", () => this.zoom(2)),
@@ -49,14 +50,15 @@ class Chart {
     new ResizeObserver(() => this.paint()).observe(this.canvas);
   }
   tool(label, sign, action) { return element("button", { type: "button", title: label, "aria-label": label, onclick: action }, sign); }
+  get range() { return timeAxis.range; }
   get width() { return Math.max(1, this.canvas.clientWidth - this.left - 8); }
   value(x) { return this.range[0] + Math.min(1, Math.max(0, (x - this.left) / this.width)) * (this.range[1] - this.range[0]); }
   x(value) { return this.left + (value - this.range[0]) / (this.range[1] - this.range[0]) * this.width; }
   show(from, to) {
     const span = Math.min(this.extent, Math.max(to - from, this.least));
     const start = Math.min(Math.max(0, (from + to - span) / 2), this.extent - span);
-    this.range = [start, start + span];
-    this.paint();
+    timeAxis.range = [start, start + span];
+    timeAxis.paint();
   }
   zoom(factor, around = (this.range[0] + this.range[1]) / 2) {
     this.show(around - (around - this.range[0]) * factor, around + (this.range[1] - around) * factor);
@@ -70,7 +72,7 @@ class Chart {
   reveal(value) {
     const [from, to] = this.range;
     if (value < from || value > to) this.show(value - (to - from) / 2, value + (to - from) / 2);
-    else this.paint();
+    else timeAxis.paint();
   }
   paint() {
     const width = this.canvas.clientWidth;
@@ -87,8 +89,17 @@ class Chart {
     context.fillStyle = colour("band");
     context.fillRect(Math.min(this.drag, this.band), 0, Math.abs(this.band - this.drag), this.height);
   }
+  // The moment that is looked at, down to `bottom`.
+  cursor(context, bottom) {
+    const x = Math.round(this.x(timeAxis.cursor)) + 0.5;
+    if (timeAxis.cursor === null || x < this.left || x > this.left + this.width + 1) return;
+    context.strokeStyle = colour("text");
+    context.beginPath(); context.moveTo(x, 2); context.lineTo(x, bottom); context.stroke();
+  }
   // Ticks along the bottom, as many as do not overlap.
-  axis(context, height, step, format) {
+  axis(context, height) {
+    const step = niceStep(this.range[1] - this.range[0], Math.max(2, this.width / 110));
+    const format = timeAxis.format(step);
     context.fillStyle = colour("quiet");
     context.strokeStyle = colour("line");
     context.textBaseline = "top";

@@ -1,4 +1,5 @@
-// Memory over time: per device a stacked area by kind, with the tensors alive at the cursor.
+// Memory over the time of a step: per device a stacked area by kind, with the tensors alive at the
+// cursor. Memory follows the execution order; its positions stand at their time (see `momentOf`).
 const ampleBytes = 2 ** 50;  // the cap of a host whose memory nobody gave
 const memoryView = () => {
   const buffers = step.buffers;
@@ -31,6 +32,14 @@ const memoryView = () => {
     devices.forEach((_, d) => { if (series(d).total[series(d).peak] > series(best).total[series(best).peak]) best = d; });
     return best;
   };
+  // The position with most bytes of those from one time up to before another.
+  const fullestIn = (from, to) => {
+    const { total } = series(device);
+    let best = lastBefore(from);
+    for (let i = best; i >= 0 && momentOf[i] === momentOf[best]; i -= 1) if (total[i] > total[best]) best = i;
+    for (let i = lastBefore(from) + 1; i < count && momentOf[i] < to; i += 1) if (total[i] > total[best]) best = i;
+    return best;
+  };
   let device = fullest();
   let cursor = series(device).peak;
 
@@ -54,11 +63,7 @@ const memoryView = () => {
     const pixels = Math.floor(chart.width);
     const moments = new Int32Array(pixels);
     for (let p = 0; p < pixels; p += 1) {
-      const from = Math.min(count - 1, Math.floor(chart.value(chart.left + p)));
-      const to = Math.max(from + 1, Math.min(count, Math.floor(chart.value(chart.left + p + 1))));
-      let best = from;
-      for (let i = from + 1; i < to; i += 1) if (total[i] > total[best]) best = i;
-      moments[p] = best;
+      moments[p] = fullestIn(chart.value(chart.left + p), chart.value(chart.left + p + 1));
     }
     const below = new Float64Array(pixels);
     kinds.forEach((line, kind) => {
@@ -79,26 +84,22 @@ const memoryView = () => {
       context.fillStyle = colour("alarm"); context.textAlign = "right"; context.textBaseline = "bottom";
       context.fillText(`usable ${formatBytes(cap)}`, width - 10, y(cap) - 2);
     }
-    chart.axis(context, height, Math.max(1, niceStep(chart.range[1] - chart.range[0], Math.max(2, chart.width / 110))), (i) => formatCount(Math.round(i)));
-    const x = chart.x(cursor + 0.5);
-    if (x >= chart.left && x <= chart.left + chart.width) {
-      context.strokeStyle = colour("text");
-      context.beginPath(); context.moveTo(Math.round(x) + 0.5, 4); context.lineTo(Math.round(x) + 0.5, bottom); context.stroke();
-    }
+    chart.axis(context, height);
+    chart.cursor(context, bottom);
   };
-  const clamp = (position) => Math.min(count - 1, Math.max(0, Math.floor(position)));
   const moveTo = (position) => {
-    cursor = clamp(position);
-    chart.reveal(cursor);
+    cursor = Math.min(count - 1, Math.max(0, position));
+    timeAxis.cursor = momentOf[cursor] ?? null;
+    chart.reveal(timeAxis.cursor ?? 0);
     told();
   };
   const chart = new Chart({
     label: "Memory over time. Left and right arrows move the cursor, Home goes to the peak, plus and minus change the range.",
-    height: 260, extent: count, least: Math.min(10, count), left: 66, draw,
+    height: 260, draw,
     point: (value, _, click, event) => {
       if (value === null) { hideTooltip(); return; }
-      if (click) moveTo(value);
-      const at = clamp(value);
+      const at = fullestIn(value, value + (chart.range[1] - chart.range[0]) / chart.width);
+      if (click) moveTo(at);
       const { kinds, total } = series(device);
       showTooltip([formatBytes(total[at]), step.order.length ? shorten(opName(step.order[at]), 60) : "",
         ...kinds.flatMap((line, kind) => line?.[at] ? [`${kindName(step.kinds[kind])} ${formatBytes(line[at])}`] : [])], event);
@@ -133,13 +134,13 @@ const memoryView = () => {
       rows.length > 100 ? element("p", { class: "note" }, `and ${formatCount(rows.length - 100)} smaller ones`) : "");
   };
   const listAlive = (rows, total) => element("div", { class: "scroll short", tabindex: 0, role: "region", "aria-label": "Tensors alive" }, element("table", {},
-    element("thead", {}, element("tr", {}, ...["Written by", "Kind", "Bytes", "Share", "Last needed by"].map((text, i) =>
-      element("th", { scope: "col", class: i === 2 || i === 3 ? "number" : null }, text)))),
+    element("thead", {}, element("tr", {}, ...["Written by", "Bytes", "Share", "Kind", "Last needed by"].map((text, i) =>
+      element("th", { scope: "col", class: i === 1 || i === 2 ? "number" : null }, text)))),
     element("tbody", {}, ...rows.map((i) => element("tr", {},
       element("td", {}, opButton(buffers.op[i], 56)),
-      element("td", {}, element("i", { class: `swatch kind-${step.kinds[buffers.kind[i]]}` }), kindName(step.kinds[buffers.kind[i]])),
       element("td", { class: "number" }, formatBytes(buffers.bytes[i])),
       element("td", { class: "number" }, formatShare(buffers.bytes[i], total)),
+      element("td", {}, element("i", { class: `swatch kind-${step.kinds[buffers.kind[i]]}` }), kindName(step.kinds[buffers.kind[i]])),
       element("td", {}, buffers.first[i] === 0 && buffers.last[i] >= count - 1 ? "kept" : opButton(step.order[buffers.last[i]], 40)))))));
 
   const facts = element("p", { class: "note" });
@@ -153,10 +154,11 @@ const memoryView = () => {
   };
   const choose = element("div", { class: "choice", role: "radiogroup", "aria-label": "Device" }, ...devices.map((name, d) =>
     element("label", {}, element("input", { type: "radio", name: "memory-device", value: name, checked: d === device, onchange: () => {
-      device = d; cursor = series(d).peak; chart.show(0, count); told(); tellFacts();
+      device = d; moveTo(series(d).peak); tellFacts();
     } }), element("i", { class: `swatch ${deviceClass[name]}` }), name)));
-  bodyOf("memory").append(element("div", { class: "row" }, choose, chart.tools), facts, chart.canvas,
-    element("p", { class: "axis" }, "op number in the execution order; drag to enlarge, click to move the cursor"), legend, moment, alive);
+  bodyOf("memory").append(element("div", { class: "row" }, choose, chart.tools), facts, chart.canvas, legend);
+  byId("cursor").append(moment, alive);
+  timeAxis.cursor = momentOf[cursor] ?? null;
   told();
   tellFacts();
   chart.paint();

@@ -1,234 +1,259 @@
-// The placement as layers of the graph: scopes that open and close, coloured by device.
-// A part is a scope, an op (-1 - op), or a run of siblings where a scope has very many.
+// The placement as the layers of the model, in the order of its depth: forward on the left, backward
+// and updates on the right of every box, coloured by device; ribbons are what crosses between devices.
 const placementView = () => {
-  if (!opCount) { bodyOf("placement").append(element("p", { class: "note" }, "There are no ops.")); return { paint: () => {}, reveal: () => {} }; }
-  const mostChildren = 24;
-  const mostParts = 44;
-  const parts = new Map();
-  const makePart = (key, name, members, parent) => {
-    if (parts.has(key)) return parts.get(key);
-    const part = { key, name, members, parent, inner: null };
-    parts.set(key, part);
-    return part;
-  };
-  // Ops below a scope, in graph order, counted once.
-  const opsOf = (part) => {
-    if (part.ops) return part.ops;
-    const found = [];
-    const visit = (child) => { if (child < 0) found.push(-1 - child); else for (const c of scopeChildren[child]) visit(c); };
-    part.members.forEach(visit);
-    part.ops = Int32Array.from(found.sort((a, b) => a - b));
-    return part.ops;
-  };
-  const alone = (child) => { while (child >= 0 && scopeChildren[child].length === 1) child = scopeChildren[child][0]; return child; };
-  const partOf = (outer, parent) => {
-    const child = alone(outer);
-    return makePart(`${child}`, child < 0 ? opName(-1 - child) : scopePath(child), [child], parent);
-  };
-  const short = (name) => name.split("/").pop();
-  const label = ({ name, members }) => {
-    if (members.length > 1 && name.includes(" … ")) return `${shortenPart(name.split(" … ")[0], 17)} +${formatCount(members.length - 1)}`;
-    return short(name).length > 13 ? shortenPart(short(name), 23) : shorten(name, 24);
-  };
-  const innerParts = (part) => {
-    if (part.inner) return part.inner;
-    const members = part.members.length === 1 && part.members[0] >= 0 ? scopeChildren[part.members[0]] : part.members;
-    const single = members.filter((child) => child < 0);
-    const scopes = members.filter((child) => child >= 0);
-    if (part.members.length === 1 && part.members[0] < 0) part.inner = [];
-    else if (members.length <= mostChildren) part.inner = members.map((child) => partOf(child, part));
-    else if (scopes.length && single.length > 6) {
-      part.inner = [makePart(`${part.key}:ops`, `${formatCount(single.length)} single ops`, single, part),
-        ...(scopes.length <= mostChildren ? scopes.map((child) => partOf(child, part)) : [makePart(`${part.key}:scopes`, `${formatCount(scopes.length)} scopes`, scopes, part)])];
-    } else {
-      const size = Math.ceil(members.length / Math.max(2, Math.min(mostChildren - 4, Math.ceil(members.length / 12))));
-      part.inner = [];
-      for (let i = 0; i < members.length; i += size) {
-        const run = members.slice(i, i + size);
-        const [first, last] = [run[0], run[run.length - 1]].map((c) => short(c < 0 ? opName(-1 - c) : scopePath(c)));
-        part.inner.push(run.length === 1 ? partOf(run[0], part) : makePart(`${part.key}:${i}:${size}`, `${first} … ${last}`, run, part));
-      }
-    }
-    return part.inner;
-  };
-  const root = makePart("root", "everything", [alone(0)], null);
+  const body = bodyOf("placement");
+  if (!opCount) { body.append(element("p", { class: "note" }, "There are no ops.")); return { paint: () => {}, reveal: () => {} }; }
+  const tree = layerTree();
+  const { root } = tree;
+  const sent = step.sent;
+  const narrow = window.innerWidth < 760;
+  const mostPairs = narrow ? 5 : 12;
+  const mostNodes = narrow ? 30 : 46;
+  const canOpen = (node) => node.inner.length > 1;
   const open = new Set([root]);
-  const canOpen = (part) => innerParts(part).length > 1;
-  const visible = () => {
-    const found = [];
-    const visit = (part) => { if (open.has(part) && innerParts(part).length) innerParts(part).forEach(visit); else found.push(part); };
-    visit(root);
-    return found;
-  };
-  // To begin with, the scopes in which most bytes cross are opened while it stays readable, then
-  // those that take most of the time.
-  const crossing = (part) => {
-    if (part.crossing !== undefined) return part.crossing;
-    const inside = new Uint8Array(opCount);
-    for (const op of opsOf(part)) inside[op] = 1;
-    const { op, readers: readBy, bytes } = step.sent;
-    part.crossing = 0;
-    for (let row = 0; row < op.length; row += 1) if (inside[op[row]] && readBy[row].some((reader) => inside[reader])) part.crossing += bytes[row] ?? 0;
-    return part.crossing;
-  };
-  const seconds = (part) => part.seconds ??= opsOf(part).reduce((sum, op) => sum + step.seconds[op], 0);
-  const openLargest = (size, least, limit) => {
-    while (true) {
-      const shown = visible();
-      const next = shown.filter((part) => canOpen(part) && size(part) > least * size(root) && shown.length + innerParts(part).length <= mostParts).sort((a, b) => size(b) - size(a))[0];
-      if (!next || shown.length > limit) return;
-      open.add(next);
-    }
-  };
-  openLargest(crossing, 0.05, mostParts);
-  openLargest(seconds, 0.05, mostParts / 3);
+  let shown = null;
   let chosen = null;
-  let zoom = 1;
 
-  const collect = () => {
-    const shown = visible();
-    const home = new Int32Array(opCount).fill(-1);
-    shown.forEach((part, i) => { for (const op of opsOf(part)) home[op] = i; });
-    const nodes = shown.map((part) => {
-      const ops = opsOf(part);
-      const counts = devices.map(() => 0);
-      let rank = 0;
-      for (const op of ops) { counts[step.device[op]] += 1; rank += positionOf[op] / ops.length; }
-      return { part, counts, rank, count: ops.length };
+  // To begin with, groups are opened where bytes cross in them, then those with most of the model, as
+  // long as it stays readable.
+  const crossing = new Map();
+  const countCrossings = () => {
+    for (let row = 0; row < sent.op.length; row += 1) {
+      if (sent.kind[row] === "control" || !sent.readers[row].length) continue;
+      const above = new Set();
+      for (let node = tree.nodeOf[sent.op[row]]; node; node = node.parent) above.add(node);
+      let node = tree.nodeOf[sent.readers[row][0]];
+      while (!above.has(node)) node = node.parent;
+      for (; node; node = node.parent) crossing.set(node, (crossing.get(node) ?? 0) + (sent.bytes[row] ?? 0));
+    }
+  };
+  const openFirst = (size, least, most) => {
+    const closed = new Set();
+    const visit = (node) => { if (open.has(node)) node.inner.forEach(visit); else closed.add(node); };
+    visit(root);
+    while (true) {
+      const next = [...closed].filter((node) => canOpen(node) && size(node) > least && closed.size + node.inner.length <= most).sort((a, b) => size(b) - size(a) || a.level - b.level)[0];
+      if (!next) return;
+      open.add(next);
+      closed.delete(next);
+      next.inner.forEach((inner) => closed.add(inner));
+    }
+  };
+  const openAtFirst = () => {
+    const whole = crossing.get(root) ?? 0;
+    openFirst((node) => crossing.get(node) ?? 0, 0.02 * whole, mostNodes);
+    openFirst((node) => tree.opsOf(node).length, 0.3 * opCount, mostNodes / 2);
+  };
+
+  const own = (node) => {
+    if (node.op === null) return node.name;
+    const outer = node.parent.op === null ? node.name.slice(0, -1 - opName(node.op).split("/").pop().length) : "";
+    const kept = outer && !groupHas(node.parent, outer) ? outer.split("/").pop() : node.name.split("/").pop();
+    return kept;
+  };
+  // An op that lies alone in a scope of its own is called as that scope.
+  const groupHas = (group, scope) => (group.scopes ??= group.inner.reduce((found, inner) => {
+    if (inner.op !== null) { const path = inner.name.slice(0, Math.max(0, inner.name.lastIndexOf("/"))); found.set(path, (found.get(path) ?? 0) + 1); }
+    return found;
+  }, new Map())).get(scope) > 1 || scope.split("/").pop() === group.name.split("/").pop();
+  const sum = (counts) => counts.reduce((a, b) => a + b, 0);
+  const onlyDevice = (node) => {
+    const found = new Set(fillsOf(node).map((part) => part.device));
+    return found.size === 1 ? [...found][0] : -1;
+  };
+  const labelOf = (node) => {
+    if (node.shown) return { head: measureText(headOf(node), true) + 30 };
+    const [forward, backward, update] = node.counts.map(sum);
+    const lanes = [];
+    if (forward || !backward && !update) lanes.push(node.op !== null && forward <= 1 ? opType(node.op) : `${formatCount(forward)} ${forward === 1 ? "op" : "ops"}`);
+    if (backward || update) lanes.push(backward ? `${formatCount(backward + update)} backward` : `${formatCount(update)} update`);
+    return { title: `${canOpen(node) ? "▸ " : ""}${shortenPart(own(node), 38)}`, lanes, device: devices[onlyDevice(node)], inside: node.inside > 0.005 * (crossing.get(root) ?? 0) ? `⇄ ${formatBytes(node.inside)} inside` : "" };
+  };
+  const headOf = (node) => `▾ ${shortenPart(own(node), 60)}  ${formatCount(tree.opsOf(node).length)} ops`;
+  const describe = (node) => [node.name || "everything",
+    ...["forward", "backward", "update"].flatMap((name, pass) => node.counts?.[pass].some(Boolean) ? [`${name}: ${devices.flatMap((device, d) => node.counts[pass][d] ? [`${formatCount(node.counts[pass][d])} on ${device}`] : []).join(", ")}`] : []),
+    ...(node.folds ? [`${formatCount(node.folds)} constants and variables${node.resident ? `, ${formatBytes(node.resident)} kept` : ""}`] : []),
+    ...(node.seconds ? [`busy for ${formatTime(node.seconds)}`] : []),
+    ...(node.inside ? [`${formatBytes(node.inside)} cross inside`] : []),
+    node.shown ? "Enter closes it" : canOpen(node) ? "Enter opens it" : "Enter shows the op"];
+
+  const picture = element("svg:svg", { class: "layers", role: "group", "aria-label": "Layers of the model" });
+  const view = new Viewport(picture, {
+    label: "Layers of the model. Arrow keys go from layer to layer, Enter opens and closes, Backspace closes what is around, plus, minus and 0 change the size.",
+    paintOverview: (context, scale) => {
+      for (const node of shown.closed) {
+        const { x, y, width, height } = node;
+        for (const part of fillsOf(node)) { context.fillStyle = deviceColour(part.device); context.fillRect((x + part.from * width) * scale, y * scale, Math.max(1, part.share * width * scale), Math.max(1.5, height * scale)); }
+      }
+      context.strokeStyle = colour("text");
+      for (const ribbon of shown.ribbons) {
+        context.lineWidth = 1.2;
+        context.beginPath();
+        for (const point of ribbon.points) context.lineTo(point.x * scale, point.y * scale);
+        context.stroke();
+      }
+    },
+  });
+
+  // What of a box belongs to which device, by the bytes that its ops write: forward left, the other
+  // passes right.
+  const fillsOf = (node) => {
+    const sides = [node.written[0], node.written[1].map((bytes, d) => bytes + node.written[2][d])].filter((counts) => sum(counts));
+    if (!sides.length) sides.push(devices.map((_, d) => tree.opsOf(node).filter((op) => step.device[op] === d).length));
+    return sides.flatMap((counts, side) => {
+      let from = side / sides.length;
+      return counts.flatMap((count, device) => {
+        if (count < 0.02 * sum(counts)) return [];
+        const part = { device, from, share: count / sum(counts.filter((other) => other >= 0.02 * sum(counts))) / sides.length };
+        from += part.share;
+        return [part];
+      });
     });
-    // Edges between what is shown; bytes that change device are the transfers.
-    const edges = new Map();
-    const edge = (from, to) => {
-      const key = from * nodes.length + to;
-      if (!edges.has(key)) edges.set(key, { from: nodes[from], to: nodes[to], bytes: 0, sent: 0, count: 0, targets: new Set() });
-      return edges.get(key);
-    };
-    for (let op = 0; op < opCount; op += 1) {
-      for (let i = readOffset[op]; i < readOffset[op + 1]; i += 1) {
-        const from = home[step.reads[i]], to = home[op];
-        if (from !== to && step.read_bytes[i] >= 0) edge(from, to).bytes += step.read_bytes[i];
-      }
-    }
-    const rows = step.sent;
-    let within = 0;
-    for (let row = 0; row < rows.op.length; row += 1) {
-      if (rows.kind[row] === "control") continue;
-      const from = home[rows.op[row]];
-      const to = new Set(rows.readers[row].map((reader) => home[reader]));
-      to.delete(from);
-      if (!to.size) { within += rows.kind[row] === "fetch" ? 0 : rows.bytes[row] ?? 0; continue; }
-      for (const target of to) {
-        const found = edge(from, target);
-        found.sent += rows.bytes[row] ?? 0; found.count += 1; found.targets.add(rows.target[row]);
-      }
-    }
-    return { nodes, edges: [...edges.values()], within };
   };
-
-  const picture = element("svg:svg", { class: "layers", role: "group", "aria-label": "Layers of the graph" });
-  const frame = element("div", { class: "frame" }, picture);
-  const trail = element("div", { class: "crumbs" });
-  const caption = element("p", { class: "note" });
-  const boxWidth = 182, boxHeight = 40, gapX = 18, gapY = 44;
-
-  const describe = (node) => [node.part.name || "everything", `${formatCount(node.count)} ${node.count === 1 ? "op" : "ops"}`,
-    ...devices.flatMap((name, d) => node.counts[d] ? [`${name}: ${formatCount(node.counts[d])}`] : []),
-    node.count === 1 ? "Enter shows the op" : "Enter or click opens it, Backspace closes its scope"];
-  const toggle = (part) => {
-    if (opsOf(part).length === 1) { selectOp(opsOf(part)[0]); return; }
-    if (!canOpen(part)) return;
-    open.add(part); chosen = innerParts(part)[0]; paint(true);
+  const act = (node) => {
+    if (node.shown) { open.delete(node); chosen = node; paint(true); }
+    else if (canOpen(node)) { open.add(node); chosen = node.inner[0]; paint(true); }
+    else selectOp(node.op);
   };
-  const close = (part) => {
-    if (!part || part === root) return;
-    for (const other of [...open]) for (let p = other; p; p = p.parent) if (p === part) { open.delete(other); break; }
-    chosen = part; paint(true);
+  const close = (node) => { if (!node?.parent) return; open.delete(node); chosen = node; paint(true); };
+  const step_ = (node, dx, dy) => {
+    const middle = (other) => [other.x + other.width / 2, other.y + (other.shown ? headHeight / 2 : other.height / 2)];
+    const [x, y] = middle(node);
+    const near = [...shown.closed, ...shown.opened.filter((other) => other !== root)].map((other) => {
+      const [ox, oy] = middle(other);
+      const along = (ox - x) * dx + (oy - y) * dy, across = Math.abs((ox - x) * dy) + Math.abs((oy - y) * dx);
+      return { other, along, cost: along + (dy ? 0.35 : 3) * across };
+    }).filter((found) => found.along > 4).sort((a, b) => a.cost - b.cost)[0];
+    if (near) choose(near.other);
+  };
+  const choose = (node) => {
+    if (chosen?.element) { chosen.element.classList.remove("chosen"); chosen.element.setAttribute("tabindex", -1); }
+    chosen = node;
+    node.element.classList.add("chosen");
+    node.element.setAttribute("tabindex", 0);
+    node.element.focus({ preventScroll: true });
+    const { frame, zoom } = view;
+    const [left, top] = [node.x * zoom, node.y * zoom];
+    if (left < frame.scrollLeft || top < frame.scrollTop || left + node.width * zoom > frame.scrollLeft + frame.clientWidth || top + boxHeight * zoom > frame.scrollTop + frame.clientHeight) view.show(node.x + node.width / 2, node.y + Math.min(node.height, 100) / 2);
+  };
+  const onKey = (node, event) => {
+    const moves = { ArrowDown: [0, 1], ArrowUp: [0, -1], ArrowRight: [1, 0], ArrowLeft: [-1, 0] };
+    const others = { Enter: () => act(node), " ": () => act(node), Backspace: () => close(node.parent), "+": () => view.scale(1.25), "=": () => view.scale(1.25), "-": () => view.scale(0.8), "0": () => view.fit(),
+      Home: () => choose(shown.closed[0]), End: () => choose(shown.closed[shown.closed.length - 1]) };
+    if (moves[event.key]) step_(node, ...moves[event.key]);
+    else if (others[event.key]) others[event.key]();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
   };
   const drawNode = (node) => {
-    const bar = [];
-    let x = node.x;
-    devices.forEach((name, d) => {
-      const width = boxWidth * node.counts[d] / node.count;
-      if (width) bar.push(element("svg:rect", { x, y: node.y, width, height: boxHeight, class: `fill ${deviceClass[name]}` }));
-      x += width;
-    });
-    const group = element("svg:g", { class: `part${node.part === chosen ? " chosen" : ""}${canOpen(node.part) ? " closed" : ""}`, tabindex: 0, role: "button", "aria-label": describe(node).join(", "),
-      onclick: () => toggle(node.part), onpointermove: (event) => showTooltip(describe(node), event), onpointerleave: hideTooltip,
-      onkeydown: (event) => {
-        if (event.key === "Enter" || event.key === " " || event.key === "ArrowRight") toggle(node.part);
-        else if (event.key === "Backspace" || event.key === "ArrowLeft") close(node.part.parent);
-        else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-          const all = [...picture.querySelectorAll(".part")];
-          all[(all.indexOf(group) + (event.key === "ArrowDown" ? 1 : all.length - 1)) % all.length].focus();
-        } else return;
-        event.preventDefault();
-      } },
-    ...bar, element("svg:rect", { x: node.x, y: node.y, width: boxWidth, height: boxHeight, rx: 3, class: "outline" }),
-    element("svg:svg", { x: node.x, y: node.y, width: boxWidth - 4, height: boxHeight },
-      element("svg:text", { x: 8, y: 17 }, label(node.part)),
-      element("svg:text", { x: 8, y: 32, class: "value" }, node.count === 1 ? opType(opsOf(node.part)[0]) : `${canOpen(node.part) ? "▸ " : ""}${formatCount(node.count)} ops`)));
-    node.element = group;
-    return group;
-  };
-  const paint = (focus) => {
-    hideTooltip();
-    const { nodes, edges, within } = collect();
-    const rows = layOut(nodes, edges).flatMap((layer) => {
-      const wide = Math.max(4, Math.floor((frame.clientWidth - 20) / (boxWidth + gapX)));
-      const found = [];
-      for (let i = 0; i < layer.length; i += wide) found.push(layer.slice(i, i + wide));
-      return found.length ? found : [];
-    });
-    const widest = Math.max(...rows.map((row) => row.length));
-    const width = Math.max(widest * (boxWidth + gapX) + 40, (frame.clientWidth - 2) / zoom);
-    rows.forEach((row, i) => row.forEach((node, j) => {
-      node.x = width / 2 + (j - row.length / 2) * (boxWidth + gapX) + gapX / 2;
-      node.y = 12 + i * (boxHeight + gapY);
-    }));
-    const height = rows.length * (boxHeight + gapY) + 10;
-    const most = Math.max(1, ...edges.map((edge) => edge.sent));
-    const curve = (edge) => {
-      const x1 = edge.from.x + boxWidth / 2, x2 = edge.to.x + boxWidth / 2;
-      const down = edge.from.y < edge.to.y;
-      const y1 = edge.from.y + (down ? boxHeight : 0), y2 = edge.to.y + (down ? 0 : boxHeight);
-      const bend = Math.max(24, Math.abs(y2 - y1) * 0.45) * (down ? 1 : -1);
-      return `M${x1},${y1}C${x1},${y1 + bend} ${x2},${y2 - bend} ${x2},${y2}`;
-    };
-    const lines = edges.filter((edge) => !edge.count).map((edge) => element("svg:path", { d: curve(edge), class: "edge" }));
-    const ribbons = edges.filter((edge) => edge.count).sort((a, b) => b.sent - a.sent).map((edge) => element("svg:path", {
-      d: curve(edge), class: `ribbon stroke-${deviceClass[devices[[...edge.targets][0]]]}`, "stroke-width": 2 + 16 * Math.sqrt(edge.sent / most),
-      onpointermove: (event) => showTooltip([`${formatBytes(edge.sent)} in ${formatCount(edge.count)} ${edge.count === 1 ? "transfer" : "transfers"}`, `${shorten(edge.from.part.name, 50)} → ${shorten(edge.to.part.name, 50)}`, `to ${[...edge.targets].map((d) => devices[d]).join(", ")}`], event), onpointerleave: hideTooltip }));
-    picture.replaceChildren(...lines, ...ribbons, ...nodes.sort((a, b) => a.y - b.y || a.x - b.x).map(drawNode));
-    picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    picture.setAttribute("width", width * zoom);
-    picture.setAttribute("height", height * zoom);
-    const opened = [...open].filter((part) => part !== root);
-    trail.replaceChildren("Open: ", ...(opened.length ? opened.slice(-12).flatMap((part) => [element("button", { type: "button", title: `Close ${part.name}`, onclick: () => close(part) }, `${label(part)} ✕`), " "]) : ["the whole graph"]));
-    const sentNow = edges.reduce((sum, edge) => sum + edge.count, 0);
-    caption.textContent = `${formatCount(nodes.length)} parts of ${formatCount(opCount)} ops. ` + (devices.length < 2 || !step.sent.op.length ? "Nothing crosses between devices." :
-      sentNow ? `Ribbons are transfers, as wide as the root of their bytes (widest ${formatBytes(most)}), coloured by where they go.` + (within ? ` ${formatBytes(within)} more cross inside closed parts.` : "") : `${formatBytes(within)} cross inside closed parts: open them to see where.`);
-    if (focus) {
-      const node = nodes.find((other) => other.part === chosen);
-      node?.element.focus({ preventScroll: true });
-      if (node) frame.scrollTo({ left: node.x * zoom - frame.clientWidth / 2 + boxWidth / 2, top: node.y * zoom - frame.clientHeight / 2, behavior: "instant" });
-    } else frame.scrollLeft = (width * zoom - frame.clientWidth) / 2;
-  };
-  const scaleTo = (factor) => { zoom = Math.min(2, Math.max(0.3, zoom * factor)); paint(false); };
-  const tools = element("div", { class: "tools", role: "group", "aria-label": "Size" },
-    element("button", { type: "button", "aria-label": "Enlarge", onclick: () => scaleTo(1.25) }, "+"), element("button", { type: "button", "aria-label": "Reduce", onclick: () => scaleTo(0.8) }, "−"),
-    element("button", { type: "button", onclick: () => { open.clear(); open.add(root); chosen = null; paint(false); } }, "Close all"));
-  const legend = element("ul", { class: "legend" }, ...devices.map((name) => element("li", {}, element("i", { class: `swatch ${deviceClass[name]}` }), name)));
-  bodyOf("placement").append(element("div", { class: "row" }, trail, tools), frame, legend, caption);
-  paint(false);
-  const reveal = (op) => {
-    let part = root;
-    while (opsOf(part).length > 1 && canOpen(part)) {
-      open.add(part);
-      part = innerParts(part).find((inner) => opsOf(inner).includes(op));
+    const { x, y, width, height } = node;
+    const isOpen = Boolean(node.shown);
+    const parts = [];
+    if (isOpen) {
+      parts.push(element("svg:rect", { x, y, width, height: headHeight, rx: 8, class: "head" }), element("svg:text", { x: x + 12, y: y + 17 }, headOf(node)));
+    } else {
+      const { title, lanes, device, inside } = labelOf(node);
+      for (const part of fillsOf(node)) parts.push(element("svg:rect", { x: x + part.from * width, y, width: part.share * width, height, class: deviceClass[devices[part.device]] }));
+      if (lanes.length > 1) parts.push(element("svg:path", { d: `M${x + width / 2},${y + 22}V${y + boxHeight}`, class: "between" }));
+      parts.push(element("svg:rect", { x, y, width, height, rx: 5, class: "outline" }),
+        element("svg:svg", { x, y, width: width - 4, height }, element("svg:text", { x: 8, y: 16 }, title), device ? element("svg:text", { x: width - 12, y: 16, class: "value end" }, device) : null,
+          ...lanes.map((text, i) => element("svg:text", { x: 8 + i * width / lanes.length, y: 32, class: "value" }, text)),
+          inside ? element("svg:text", { x: 8, y: 49, class: "value" }, inside) : null));
     }
-    chosen = part;
+    node.element = element("svg:g", { class: `part${isOpen ? " opened" : canOpen(node) ? " closed" : ""}${node === chosen ? " chosen" : ""}`, tabindex: -1, role: "button", "data-name": node.name,
+      "aria-expanded": isOpen || canOpen(node) ? String(isOpen) : null, "aria-label": describe(node).join(", "),
+      onclick: (event) => { event.stopPropagation(); act(node); }, onkeydown: (event) => onKey(node, event),
+      onpointermove: (event) => { if (!event.buttons) showTooltip(describe(node), event); }, onpointerleave: hideTooltip }, ...parts);
+    return node.element;
+  };
+  // Forward flows leave and enter on the left half of a box, backward ones on the right.
+  const twoSided = step.layers.pass.includes("1");
+  const port = (node, back) => {
+    const middle = node.x + node.width / 2;
+    if (!twoSided) return middle;
+    if (node.shown) return middle + (back ? 10 : -10);
+    const [forward, ...others] = node.counts.map(sum);
+    return forward && (others[0] || others[1]) ? middle + (back ? 0.25 : -0.25) * node.width : middle;
+  };
+  const curve = (points) => points.reduce((path, { x, y }, i) => {
+    if (!i) return `M${x},${y}`;
+    const middle = (points[i - 1].y + y) / 2;
+    return `${path}C${points[i - 1].x},${middle} ${x},${middle} ${x},${y}`;
+  }, "");
+  const pathOf = (flow) => {
+    const [upper, lower] = flow.reversed ? [flow.to, flow.from] : [flow.from, flow.to];
+    const back = flow.reversed || flow.key === "back";
+    const inner = flow.points.length > 3 || flow.at ? flow.points.slice(1, -1) : [];
+    const ends = flow.ends.length === 1 ? (flow.reversed ? [...flow.ends[0]].reverse() : flow.ends[0]) : [upper, lower];
+    const points = [{ x: port(upper, back), y: upper.y + upper.height }, ...inner, { x: port(lower, back), y: lower.y }];
+    if (ends[0] !== upper) points.unshift({ x: port(ends[0], back), y: ends[0].y + ends[0].height });
+    if (ends[1] !== lower) points.push({ x: port(ends[1], back), y: ends[1].y });
+    return curve(flow.reversed ? points.reverse() : points);
+  };
+  const arrow = element("svg:defs", {}, ...devices.map((name, d) => element("svg:marker", { id: `arrow-${d}`, viewBox: "0 0 10 10", refX: 8, refY: 5, markerWidth: 11, markerHeight: 11, markerUnits: "userSpaceOnUse", orient: "auto" }, element("svg:path", { d: "M0,0L10,5L0,10z", class: deviceClass[name] }))));
+  const tellRibbon = (ribbon) => [`${formatBytes(ribbon.bytes)} in ${formatCount(ribbon.count)} ${ribbon.count === 1 ? "transfer" : "transfers"}`,
+    ...ribbon.ends.slice(0, 6).map(([from, to]) => `${shorten(from.name, 44)} → ${shorten(to.name, 44)}`), ribbon.ends.length > 6 ? `and ${ribbon.ends.length - 6} more` : null, `to ${[...ribbon.targets].map((d) => devices[d]).join(", ")}`].filter(Boolean);
+  const caption = element("p", { class: "note" });
+  const paint = (focus = false) => {
+    hideTooltip();
+    shown = shownOf(tree, open);
+    const { width, height } = layOutLayers(tree, shown, labelOf);
+    const most = Math.max(1, ...shown.ribbons.map((ribbon) => ribbon.bytes));
+    const opened = shown.opened.filter((node) => node !== root);
+    const around = opened.map(({ x, y, width, height }) => element("svg:rect", { x, y, width, height, rx: 8, class: "around" }));
+    const flows = shown.opened.flatMap((node) => node.drawn);
+    const lines = flows.filter((flow) => !flow.count).map((flow) => element("svg:path", { d: pathOf(flow), class: `edge ${flow.key}` }));
+    const ribbons = shown.ribbons.sort((a, b) => b.bytes - a.bytes).map((ribbon) => element("svg:path", { d: pathOf(ribbon), class: `ribbon stroke-${deviceClass[devices[[...ribbon.targets][0]]]}`, "stroke-width": 2.5 + 11 * Math.sqrt(ribbon.bytes / most), "marker-end": `url(#arrow-${[...ribbon.targets][0]})`,
+      onpointermove: (event) => showTooltip(tellRibbon(ribbon), event), onpointerleave: hideTooltip }));
+    const labels = shown.ribbons.filter((ribbon) => ribbon.at).map((ribbon) => {
+      const wide = measureText(ribbon.label, true) + 12;
+      return element("svg:g", { class: "bytes", onpointermove: (event) => showTooltip(tellRibbon(ribbon), event), onpointerleave: hideTooltip },
+        element("svg:rect", { x: ribbon.at.x - wide / 2, y: ribbon.at.y - 9, width: wide, height: 18, rx: 9, class: `stroke-${deviceClass[devices[[...ribbon.targets][0]]]}` }), element("svg:text", { x: ribbon.at.x, y: ribbon.at.y + 4 }, ribbon.label));
+    });
+    picture.replaceChildren(arrow, ...around, ...lines, ...ribbons, ...[...opened, ...shown.closed].sort((a, b) => a.rank - b.rank || a.level - b.level).map(drawNode), ...labels);
+    view.resize(width, height);
+    const within = shown.closed.reduce((total, node) => total + node.inside, 0);
+    caption.textContent = `${formatCount(shown.closed.length)} boxes for ${formatCount(opCount)} ops, in the order of the model's depth; constants and variables lie with their readers. ` + (devices.length < 2 || !sent.op.length ? "Nothing crosses between devices." :
+      `Ribbons are what crosses between devices, coloured by where it goes${within ? `; ${formatBytes(within)} more cross inside closed boxes (⇄)` : ""}.`);
+    const first = chosen?.element?.isConnected ? chosen : shown.closed[0];
+    first?.element.setAttribute("tabindex", 0);
+    if (focus && first) choose(first);
+  };
+  const look = () => view.fitReadable(shown.ribbons.filter((ribbon) => ribbon.at).map((ribbon) => ({ ...ribbon.at, weight: ribbon.bytes })));
+  const fill = () => { open.clear(); open.add(root); openAtFirst(); };
+
+  // The cut in words: what goes from which device to which.
+  const pairs = new Map();
+  for (let row = 0; row < sent.op.length; row += 1) {
+    if (sent.kind[row] === "control") continue;
+    const key = `${devices[sent.source[row]]} → ${devices[sent.target[row]]}`;
+    if (!pairs.has(key)) pairs.set(key, { key, source: sent.source[row], target: sent.target[row], bytes: 0, rows: [] });
+    const pair = pairs.get(key);
+    pair.bytes += sent.bytes[row] ?? 0;
+    pair.rows.push(row);
+  }
+  const showRow = (row) => { reveal(sent.op[row]); };
+  const cut = element("ul", { class: "cut", "aria-label": "What crosses between devices" }, ...[...pairs.values()].sort((a, b) => b.bytes - a.bytes).slice(0, mostPairs).map((pair) => {
+    const largest = pair.rows.reduce((a, b) => (sent.bytes[b] ?? 0) > (sent.bytes[a] ?? 0) ? b : a);
+    return element("li", {}, element("button", { type: "button", title: `Show the largest: ${sentName(largest)}`, onclick: () => showRow(largest) },
+      element("i", { class: `swatch ${deviceClass[devices[pair.source]]}` }), `${devices[pair.source]} → `, element("i", { class: `swatch ${deviceClass[devices[pair.target]]}` }), `${devices[pair.target]} `,
+      element("b", {}, formatBytes(pair.bytes)), element("small", {}, ` ${formatCount(pair.rows.length)} ${pair.rows.length === 1 ? "tensor" : "tensors"}`)));
+  }));
+  if (pairs.size > mostPairs) cut.append(element("li", { class: "note" }, `and ${formatCount(pairs.size - mostPairs)} more pairs of devices`));
+  view.tools.append(view.tool("Open what crosses, as at first", "Cut", () => { chosen = null; fill(); paint(); look(); }), view.tool("Close everything", "Close all", () => { open.clear(); open.add(root); chosen = null; paint(); look(); }));
+  const legend = element("ul", { class: "legend" }, ...devices.map((name) => element("li", {}, element("i", { class: `swatch ${deviceClass[name]}` }), name)));
+  body.append(element("div", { class: "row" }, cut.childElementCount ? cut : legend, view.tools), view.node, ...(cut.childElementCount ? [legend] : []), caption);
+  countCrossings();
+  fill();
+  paint();
+  look();
+  const reveal = (op) => {
+    for (let node = tree.nodeOf[op].parent; node; node = node.parent) open.add(node);
+    chosen = tree.nodeOf[op];
     paint(true);
+    view.show(chosen.x + chosen.width / 2, chosen.y + chosen.height / 2);
     byId("placement").scrollIntoView({ block: "start" });
   };
-  return { paint: () => paint(false), reveal };
+  return { paint: () => paint(), reveal };
 };

@@ -39,11 +39,6 @@ const scheduleView = () => {
     while (low < high) { const middle = (low + high) >> 1; if (spans[middle][0] + spans[middle][1] < time) low = middle + 1; else high = middle; }
     return low;
   };
-  const tickText = (stepSize) => {
-    const [unit, size] = [["s", 1e12], ["ms", 1e9], ["µs", 1e6], ["ns", 1e3]].find(([, s]) => stepSize >= s / 2) ?? ["ps", 1];
-    const digits = Math.max(0, -Math.floor(Math.log10(stepSize / size) + 1e-9));
-    return (time) => `${(time / size).toFixed(digits)} ${unit}`;
-  };
   const draw = (context, width, height) => {
     const textWidth = chart.left - 10;
     rows.forEach((row, r) => {
@@ -52,7 +47,7 @@ const scheduleView = () => {
       if (row.label) context.fillText(row.label, textWidth, y + rowHeight / 2 - 1, textWidth);
       context.fillStyle = colour("trough");
       context.fillRect(chart.left, y, chart.width, rowHeight - 4);
-      const fills = [colour(row.style), colour(`${row.style}-soft`)];
+      const fill = colour(row.style);
       let until = -1;
       for (let i = firstAfter(row.spans, chart.range[0]); i < row.spans.length && row.spans[i][0] <= chart.range[1]; i += 1) {
         const [start, seconds, item] = row.spans[i];
@@ -60,8 +55,10 @@ const scheduleView = () => {
         const end = Math.min(chart.left + chart.width, chart.x(start + seconds));
         if (end - until < 0.5) continue;
         const from = Math.max(x, until);
-        context.fillStyle = fills[i % 2];
+        context.fillStyle = fill;
+        context.globalAlpha = i % 2 ? 0.78 : 1;  // neighbours stay apart
         context.fillRect(from, y, Math.max(0.6, end - from), rowHeight - 4);
+        context.globalAlpha = 1;
         until = Math.max(until, from + Math.max(0.6, end - from));
         if (end - x > 44) {
           context.save(); context.beginPath(); context.rect(x, y, end - x - 3, rowHeight - 4); context.clip();
@@ -72,8 +69,8 @@ const scheduleView = () => {
         if (row.ops && item === marked) { context.strokeStyle = colour("text"); context.lineWidth = 2; context.strokeRect(x - 1, y - 1, Math.max(4, end - x + 2), rowHeight - 2); context.lineWidth = 1; }
       }
     });
-    const tick = niceStep(chart.range[1] - chart.range[0], Math.max(2, chart.width / 110));
-    chart.axis(context, height, tick, tickText(tick));
+    chart.axis(context, height);
+    chart.cursor(context, height - 18);
   };
   const tell = (row, span) => row.ops
     ? [opName(span[2]), opType(span[2]), `${formatTime(span[1])} from ${formatTime(span[0])}`, `${formatFlops(step.flops[span[2]])}, ${formatBytes(step.bytes_accessed[span[2]])} accessed`]
@@ -86,10 +83,9 @@ const scheduleView = () => {
     spoken.replaceChildren(...(row.ops ? [opButton(span[2]), ` ${opType(span[2])}, ${formatTime(span[1])} from ${formatTime(span[0])} on ${devices[step.device[span[2]]]}`] : [tell(row, span).join(", ")]));
     chart.reveal(span[0]);
   };
-  const longest = Math.max(...rows.map((row) => row.label.length));
   const chart = new Chart({
     label: "Predicted schedule. Up and down choose a row, left and right an op, Enter shows it, plus and minus change the range.",
-    height: 4 + rows.length * rowHeight + 20, extent: step.step, least: Math.max(1000, step.step / 1e6), left: Math.min(150, 20 + longest * 6.4), draw,
+    height: 4 + rows.length * rowHeight + 20, draw,
     point: (value, y, click, event) => {
       const r = y === null ? -1 : Math.floor((y - 4) / rowHeight);
       const row = rows[r];
@@ -116,7 +112,7 @@ const scheduleView = () => {
   });
   const busy = devices.map((_, d) => { let sum = 0; for (let op = 0; op < opCount; op += 1) if (step.device[op] === d) sum += step.seconds[op]; return sum; });
   const facts = `One step takes ${formatTime(step.step)}. ` + devices.flatMap((name, d) => busy[d] ? [`${name} computes for ${formatTime(busy[d])}`] : []).join(", ") + ".";
-  body.append(element("div", { class: "row" }, element("p", { class: "note" }, facts), chart.tools), chart.canvas, element("p", { class: "axis" }, "time from the start of the step; drag to enlarge"), spoken);
+  body.append(element("p", { class: "note" }, facts), chart.canvas, element("p", { class: "axis" }, "time from the start of the step, for memory and schedule; drag to enlarge, click to move the cursor"), spoken);
   chart.paint();
   onSelect((op) => {
     marked = op;

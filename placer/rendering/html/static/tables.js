@@ -46,17 +46,17 @@ const opTable = () => {
   const rows = Array.from({ length: opCount }, (_, op) => op);
   const heads = [{ head: "Op", text: opName, cell: (op) => step ? opButton(op, 60) : element("span", { title: opName(op) }, shorten(opName(op), 80)) }];
   const numberHead = (head, column, format, first) => ({ head, number: true, first, text: (op) => format(column[op]), sort: (op) => column[op] });
-  if (step) heads.push({ head: "Type", text: opType });
+  if (step) heads.push(numberHead("Time", step.seconds, formatTime, true));
   heads.push({ head: "Device", text: (op) => devices[columns.device[op]], cell: (op) => deviceCell(columns.device[op]) });
-  if (step) heads.push(numberHead("Time", step.seconds, formatTime, true), numberHead("FLOPs", step.flops, formatFlops), numberHead("Accessed", step.bytes_accessed, formatBytes),
+  if (step) heads.push({ head: "Type", text: opType }, numberHead("FLOPs", step.flops, formatFlops), numberHead("Accessed", step.bytes_accessed, formatBytes),
     numberHead("Output", step.output_bytes, formatBytes), numberHead("Resident", step.persistent_bytes, formatBytes), numberHead("Start", step.start, formatTime));
   return lazyTable("Ops", heads, rows, { filterText: (op) => `${opName(op)} ${opType(op)} ${devices[columns.device[op]]}`, choices: devices.map((name, d) => ({ name, keep: (op) => columns.device[op] === d })) });
 };
 const transferTable = () => {
   const sent = plan.transfers;
   const heads = [{ head: "Tensor", text: (i) => sent[i].tensor, cell: (i) => element("span", { title: sent[i].tensor }, shorten(sent[i].tensor, 60)) },
-    { head: "From", text: (i) => sent[i].from }, { head: "To", text: (i) => sent[i].to }, { head: "Kind", text: (i) => sent[i].kind }, { head: "Arrives in", text: (i) => `${sent[i].memory} memory` },
-    { head: "Bytes", number: true, first: true, text: (i) => formatBytes(sent[i].bytes), sort: (i) => sent[i].bytes ?? -1 }];
+    { head: "Bytes", number: true, first: true, text: (i) => formatBytes(sent[i].bytes), sort: (i) => sent[i].bytes ?? -1 },
+    { head: "From", text: (i) => sent[i].from }, { head: "To", text: (i) => sent[i].to }, { head: "Kind", text: (i) => sent[i].kind }, { head: "Arrives in", text: (i) => `${sent[i].memory} memory` }];
   const kinds = [...new Set(sent.map((row) => row.kind))];
   return lazyTable("Transfers", heads, sent.map((_, i) => i), { filterText: (i) => `${sent[i].tensor} ${sent[i].from} ${sent[i].to} ${sent[i].kind}`, choices: kinds.map((kind) => ({ name: kind, keep: (i) => sent[i].kind === kind })) });
 };
@@ -68,7 +68,7 @@ const sumTable = (label, names, groupOf, choices) => {
   }
   const whole = sums.reduce((all, sum) => all + sum.seconds, 0);
   const numberHead = (head, key, format, first) => ({ head, number: true, first, text: (i) => format(sums[i][key]), sort: (i) => sums[i][key] });
-  const heads = [{ head: label, text: (i) => names[i], cell: (i) => element("span", { title: names[i] }, shorten(names[i], 60)) }, numberHead("Ops", "ops", formatCount), numberHead("Time", "seconds", formatTime, true),
+  const heads = [{ head: label, text: (i) => names[i], cell: (i) => element("span", { title: names[i] }, shorten(names[i], 60)) }, numberHead("Time", "seconds", formatTime, true), numberHead("Ops", "ops", formatCount),
     { head: "Share", number: true, text: (i) => formatShare(sums[i].seconds, whole), sort: (i) => sums[i].seconds }, numberHead("FLOPs", "flops", formatFlops), numberHead("Accessed", "accessed", formatBytes), numberHead("Resident", "resident", formatBytes)];
   return lazyTable(`${label}s`, heads, names.map((_, i) => i).filter((i) => sums[i].ops), { filterText: (i) => names[i], choices });
 };

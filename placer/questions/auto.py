@@ -1,0 +1,340 @@
+"""One call: put this program on these devices.
+
+Every way to run it that the library can build is tried, the simplest first, and the fastest that
+fits is taken.  A way is left out as soon as it cannot be chosen any more, because of what it cannot
+beat (:mod:`placer.questions.auto_ways`).
+
+Predictions are wrong by some per cent (``benchmarks/strategies``, ``benchmarks/time_accuracy``).
+Ways that differ by less than a margin are taken for equal, and the simplest of them is chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+
+from cost_models.byte_sizes import format_bytes
+from cost_models.devices import Cluster, Link
+from placer.errors import PlacerError, UsageError
+from placer.graph.program_source import ModelSource
+from placer.plan.plan import Plan
+from placer.plan.request import Keywords, read_options, takes_options
+from placer.plan.results import Summarised, interactive
+from placer.questions.auto_programs import AutoProgram, Built, open_program
+from placer.questions.auto_ways import AS_IT_IS, PARTS, Way, Ways
+from placer.strategies.requests import TrainingDivision
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+AIMS = ("throughput", "latency", "memory")
+
+MARGIN = 0.1
+"""Of the pairs of ways that were measured in ``benchmarks/strategies``, 68 of the 72 whose steps
+differ by more than this are predicted in the right order."""
+
+DOUBT_SECONDS = 0.4e-3
+"""So far off are, in the median, the predicted steps there of less than 4 ms: launches and messages
+are most of them."""
+
+SEARCH_SECONDS = 5.0
+"""Of each search, where nobody says."""
+
+_LINKS = 4.0
+"""Links of so many times the bandwidth are what advice is about: NVLink instead of PCIe."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoRow:
+    """One way to run the program, the simplest first in a result.
+
+    ``changes`` is what is different for the user.  ``step_seconds`` and ``need_bytes`` (by device,
+    the highest over the orders of a step, allocator included) are predicted of what was built, and
+    missing where nothing was; ``least_seconds`` is the step that it cannot beat.  ``over_bytes`` is
+    what the caps lack.  With ``is_exact`` false the results are not those of the whole batch.
+    ``note`` says why it was not chosen.
+    """
+
+    IN_JSON: ClassVar = ("fits",)
+    name: str
+    changes: str
+    least_seconds: float
+    step_seconds: float | None = None
+    samples_per_second: float | None = None
+    need_bytes: Mapping[str, int] = field(default_factory=dict)
+    over_bytes: Mapping[str, int] = field(default_factory=dict)
+    is_exact: bool = True
+    note: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """It was built, and no device needs more than its cap."""
+        return self.step_seconds is not None and not self.over_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoResult(Summarised):
+    """What was chosen, and why each other way was not.
+
+    ``chosen`` is the name of a row, ``None`` if no way fits; ``gain`` how many times as fast as the
+    next way that fits it is predicted to be (``None``: there is none).  ``advice`` says what would
+    bring a better one.  ``task`` is ``training`` or ``inference``, ``aim`` what was asked for.
+
+    ``name`` is that of a Keras model.  ``plan`` is the plan of the chosen way (of the first one if
+    none fits), ``division`` how its training step is divided.
+    """
+
+    SCHEMA: ClassVar = "placer.auto/1"
+    model: ModelSource
+    name: str
+    task: str
+    aim: str
+    batch_size: int | None
+    margin: float
+    caps: Mapping[str, int]
+    rows: tuple[AutoRow, ...]
+    chosen: str | None
+    gain: float | None
+    advice: tuple[str, ...]
+    plan: Plan = field(repr=False, metadata={"in_file": False})
+    division: TrainingDivision | None = field(default=None, metadata={"in_file": False})
+
+    @property
+    def row(self) -> AutoRow | None:
+        """The row that was chosen."""
+        return next((row for row in self.rows if row.name == self.chosen), None)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether the program runs best as it is, on the device that TensorFlow takes anyway."""
+        return self.chosen == AS_IT_IS
+
+    def bind(self, model: Any) -> AbstractContextManager[Any]:
+        """A context in which a Keras model trains, evaluates and predicts in the chosen way; see
+        :func:`placer.application.placing.model_binding.bind_model`.  As it is, nothing is changed.
+
+        Raises :class:`UsageError` if no way fits, or for a model that was not asked about.
+        """
+        found: AbstractContextManager[Any] = interactive().bind_auto(self, model)
+        return found
+
+
+@takes_options
+def auto(
+    source: Any,
+    devices: str | Path,
+    *,
+    for_: str = "throughput",
+    margin: float = MARGIN,
+    exact: bool = True,
+    data: Any = None,
+    **options: Unpack[Keywords],
+) -> AutoResult:
+    """The best way to run ``source`` on ``devices`` of all that can be built.
+
+    ``source`` is a Keras model (a compiled one trains) or what :func:`placer.place` takes; ``data``
+    is a batch as ``fit`` takes it, for a model that does not say what it takes (a subclass).
+    ``for_`` is ``"throughput"`` (the most samples per second), ``"latency"`` (the shortest step, a
+    pipeline aside, whose parts wait for each other) or ``"memory"`` (the simplest way that fits).
+    Ways predicted to be within ``margin`` of the fastest are equal.  With ``exact`` false a way may
+    be chosen whose parts of a batch have statistics of their own (batch normalisation).
+
+    ``options`` as for :func:`placer.place`, ``time_limit`` of each search (5 seconds).  Raises
+    :class:`UsageError` for a wrong request, and what ``place`` raises.
+    """
+    if for_ not in AIMS:
+        raise UsageError(f"auto for {for_!r}: there are {', '.join(AIMS)}")
+    if not 0 <= margin < 1:
+        raise UsageError(f"the margin is {margin!r}; give a share from 0 to below 1, such as 0.1")
+    wanted = read_options({"time_limit": SEARCH_SECONDS, **options})
+    program = open_program(source, devices, wanted, data)
+    return _Choice(program, for_, margin, exact=exact).result()
+
+
+class _Choice:
+    """Tries one way after the other, and decides.  ``rows`` are in the order of simplicity."""
+
+    def __init__(self, program: AutoProgram, aim: str, margin: float, *, exact: bool) -> None:
+        self.program, self.aim, self.margin, self.exact = program, aim, margin, exact
+        self.ways = Ways(program, latency=aim == "latency")
+        self.rows: list[AutoRow] = []
+        self.built: dict[str, Built] = {}
+
+    def result(self) -> AutoResult:
+        """Everything that was found, once every way is tried or known to lose."""
+        for way in self.ways:
+            self.rows.append(self._tried(way))
+        chosen = self._chosen()
+        step = _seconds(chosen)
+        following = min((_seconds(r) for r in self._choosable() if r is not chosen), default=None)
+        kept = self.built[chosen.name if chosen else AS_IT_IS]
+        return AutoResult(
+            model=self.program.whole().extraction.model.copy(),
+            name=self.program.name,
+            task=self.program.task,
+            aim=self.aim,
+            batch_size=self.program.size,
+            margin=self.margin,
+            caps={device.name: device.usable_bytes for device in self.ways.cluster.devices},
+            rows=tuple(self._explained(row, chosen) for row in self.rows),
+            chosen=chosen.name if chosen else None,
+            gain=following / step if chosen and following and step else None,
+            advice=tuple(self._advice(chosen)),
+            plan=kept.plan,
+            division=kept.division,
+        )
+
+    def _tried(self, way: Way) -> AutoRow:
+        """The row of a way, which is built if it may be chosen."""
+        row = AutoRow(
+            name=way.name,
+            changes=way.changes,
+            least_seconds=way.least_seconds,
+            is_exact=not (way.in_parts and self.program.inexact),
+        )
+        best = min(map(_seconds, self._choosable()), default=math.inf)
+        if best < math.inf and self.aim == "memory":
+            return replace(row, note="not needed: a simpler way fits")
+        if way.limit and self._is_equal(best, way.least_seconds):
+            return replace(row, note=f"cannot be faster: {way.limit}")
+        if way.tighter is not None and best < math.inf:
+            row = replace(row, least_seconds=max(way.least_seconds, way.tighter()))
+            if self._is_equal(best, row.least_seconds):
+                return replace(row, note=f"cannot be faster: {PARTS}")
+        try:
+            built = way.build()
+        except PlacerError as error:
+            return replace(row, note=str(error))
+        self.built[way.name] = built
+        if not built.plan.placement:
+            proven = built.plan.solver.status == "INFEASIBLE"
+            return replace(
+                row, note=f"does not fit{' (proven)' if proven else ', as far as found'}"
+            )
+        size, step = self.program.size, built.step_seconds
+        return replace(
+            row,
+            step_seconds=step,
+            samples_per_second=size / step if size and step else None,
+            need_bytes=built.need_bytes,
+            over_bytes=built.over_bytes,
+        )
+
+    def _is_equal(self, seconds: float, other: float) -> bool:
+        """Whether a step of so many ``seconds`` is as good as the ``other``, as far as is known."""
+        doubt = DOUBT_SECONDS if self.margin else 0.0
+        return seconds <= max(other * (1 + self.margin), other + doubt)
+
+    def _choosable(self) -> list[AutoRow]:
+        return [row for row in self.rows if row.fits and (row.is_exact or not self.exact)]
+
+    def _chosen(self) -> AutoRow | None:
+        """The simplest of those that are as good as equal to the fastest."""
+        found = self._choosable()
+        if not found or self.aim == "memory":
+            return found[0] if found else None
+        best = min(map(_seconds, found))
+        return next(row for row in found if self._is_equal(_seconds(row), best))
+
+    def _explained(self, row: AutoRow, chosen: AutoRow | None) -> AutoRow:
+        """``row`` with the reason why it was not chosen."""
+        if row is chosen or row.note:
+            return row
+        if row.over_bytes:
+            return replace(row, note=f"does not fit: {_overruns(row)}")
+        if not row.is_exact and self.exact:
+            return replace(row, note=self._inexact())
+        ratio = _seconds(row) / _seconds(chosen)
+        if not self._is_equal(_seconds(row), _seconds(chosen)):
+            return replace(row, note=f"takes {ratio:.2f} times as long")
+        told = f"{abs(1 - ratio):.0%} {'faster' if ratio < 1 else 'slower'}"
+        return replace(row, note=f"no surer to be faster ({told}), and not as simple")
+
+    def _inexact(self) -> str:
+        """Why parts of a batch do not give what the whole gives."""
+        state = self.program.inexact
+        more = f" and {len(state) - 1} more" if len(state) > 1 else ""
+        return f"its parts would have batch statistics of their own ({state[0]}{more})"
+
+    def _advice(self, chosen: AutoRow | None) -> Iterator[str]:
+        """What would bring a better way: memory, leave to change statistics, a smaller batch, or
+        other links."""
+        step, least = _seconds(chosen), math.inf
+        better = [
+            row
+            for row in self.rows
+            if row is not chosen and row.step_seconds and not self._is_equal(step, _seconds(row))
+        ]
+        for row in better:
+            gain = f" ({step / _seconds(row):.2f} times as fast)" if chosen else ""
+            if row.over_bytes and sum(row.over_bytes.values()) >= least:
+                continue  # a simpler way needs no more
+            if row.over_bytes:
+                least = sum(row.over_bytes.values())
+                caps = ",".join(f"{name}={row.need_bytes[name]}" for name in row.over_bytes)
+                needs = ", ".join(
+                    f"{format_bytes(row.need_bytes[name])} on {name}" for name in row.over_bytes
+                )
+                yield f"{needs}: {row.name}{gain}, --max-memory {caps}"
+            elif not row.is_exact and self.exact:
+                yield f"exact=False (--inexact): {row.name}{gain}"
+        if any(row.name == AS_IT_IS and row.over_bytes for row in self.rows):
+            yield from self._smaller_batch()
+        if chosen is not None and self.aim != "memory":
+            yield from self._faster_links(step)
+
+    def _smaller_batch(self) -> Iterator[str]:
+        """About the largest batch that fits the first accelerator as it is; what is named was
+        predicted."""
+        size, first = self.program.size or 0, self.ways.cluster.workers[0]
+        if size < 2:
+            return
+        whole, half = (self._need(first, size), self._need(first, size // 2))
+        cap = self.ways.cluster.device(first).usable_bytes
+        slope = (whole - half) / (size - size // 2)
+        found = int(size // 2 + (cap - half) / slope) if slope > 0 else 0
+        for guess in (found, int(0.95 * found), int(0.8 * found)):
+            if 0 < guess < size and self.program.together(first, guess).fits:
+                yield f"a batch of {guess}: {AS_IT_IS}"
+                return
+
+    def _need(self, device: str, size: int) -> int:
+        return self.program.together(device, size).need_bytes[device]
+
+    def _faster_links(self, step: float) -> Iterator[str]:
+        """The way that would be the fastest of those that fit if links were faster."""
+        cluster = _faster(self.ways.cluster)
+        found = {
+            row.name: self.built[row.name].seconds_on(cluster)
+            for row in self._choosable()
+            if len(row.need_bytes) == len(cluster.devices)
+        }
+        name = min(found, key=found.__getitem__, default="")
+        if name and not self._is_equal(step, found[name]):
+            rate = cluster.default_link.bandwidth / 1e9
+            yield f"links of {rate:g} GB/s: {name} ({step / found[name]:.2f} times as fast)"
+
+
+def _seconds(row: AutoRow | None) -> float:
+    """The step of a way that was built."""
+    return math.inf if row is None or row.step_seconds is None else row.step_seconds
+
+
+def _overruns(row: AutoRow) -> str:
+    return "; ".join(
+        f"{name} needs {format_bytes(row.need_bytes[name])}, {format_bytes(more)} too much"
+        for name, more in row.over_bytes.items()
+    )
+
+
+def _faster(cluster: Cluster) -> Cluster:
+    """The cluster with faster links."""
+
+    def faster(link: Link) -> Link:
+        return replace(link, bandwidth=_LINKS * link.bandwidth)
+
+    links = {pair: faster(link) for pair, link in cluster.links.items()}
+    return replace(cluster, default_link=faster(cluster.default_link), links=links)

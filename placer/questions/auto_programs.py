@@ -1,0 +1,219 @@
+"""The program that is to run, whole and in parts: where ``placer.auto`` gets its plans from.
+
+A training step of a Keras model is divided when it is traced, any other program when its graph is
+read; here both are asked in the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cost_models.devices import Cluster
+from placer.errors import UsageError
+from placer.graph.control_edges import add_control_edges
+from placer.pipeline.placement import place_together, place_workload
+from placer.pipeline.preparation import decide_strategy, prepare
+from placer.pipeline.workload import Workload, read_cluster
+from placer.plan.plan import Plan, over_caps
+from placer.plan.request import Options, describe_request
+from placer.prediction.prediction import predict_step_seconds
+from placer.strategies.requests import (
+    PIPELINE,
+    StrategyRequest,
+    TrainingDivision,
+    group_alone,
+    training_division,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """A way that was built: its plan, what that is of, and how a training step is divided."""
+
+    plan: Plan
+    workload: Workload
+    division: TrainingDivision | None = None
+
+    @property
+    def step_seconds(self) -> float:
+        """Of a predicted step."""
+        return self.plan.metrics.step_seconds or 0.0
+
+    @property
+    def need_bytes(self) -> dict[str, int]:
+        """What each device needs: its allocator, over the orders that a step may run in."""
+        rows = self.plan.devices
+        return {row.name: max(row.need_bytes or 0, row.peak_memory_bytes or 0) for row in rows}
+
+    @property
+    def over_bytes(self) -> dict[str, int]:
+        """What that is above the caps."""
+        return over_caps(self.need_bytes, {row.name: row.usable_bytes for row in self.plan.devices})
+
+    @property
+    def fits(self) -> bool:
+        """Everything is placed within the caps."""
+        return bool(self.plan.placement) and not self.over_bytes
+
+    def seconds_on(self, cluster: Cluster) -> float:
+        """The predicted step on other links or devices of the same names."""
+        graph = add_control_edges(self.workload.graph, self.plan.control_edges)
+        return predict_step_seconds(graph, self.workload.costs, self.plan.placement, cluster)
+
+
+@dataclass(kw_only=True)
+class AutoProgram:
+    """A program on some devices: a file, or a function.
+
+    ``source`` is what :func:`placer.place` takes.  ``inexact`` are variables that parts of a batch
+    would give other values than the whole; ``note`` is what a reader should know of the parts.
+    """
+
+    source: Any
+    devices: str | Path
+    wanted: Options
+    name: str = ""
+    task: str = "inference"
+    inexact: tuple[str, ...] = ()
+    note: str = ""
+    known: dict[int | None, Workload] = field(default_factory=dict)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The devices."""
+        return self.whole().cluster
+
+    @property
+    def size(self) -> int | None:
+        """The examples of a batch; ``None`` where there is none to divide."""
+        return self.wanted.batch_size
+
+    def whole(self, size: int | None = None) -> Workload:
+        """The undivided program with a batch of ``size``, by default the one asked for."""
+        size = size or self.size
+        if size not in self.known:
+            wanted = replace(self.wanted, batch_size=size)
+            self.known[size] = prepare(self.source, self.devices, wanted)
+        return self.known[size]
+
+    def together(self, device: str, size: int | None = None) -> Built:
+        """Everything on one accelerator, fits or not."""
+        whole = self.whole(size)
+        alone = replace(whole, cluster=group_alone(whole.cluster, [device]))
+        return self._built(place_together(alone), alone)
+
+    def place(self, cluster: Cluster, **changes: Any) -> Built:
+        """What a search finds for some of the devices, with options changed.
+
+        Where tensors fit and the allocator's chunks do not, it searches again below the caps.
+        """
+        whole = self.whole()
+        changed = replace(whole, cluster=cluster, wanted=replace(self.wanted, **changes))
+        found = self._built(place_workload(changed), changed)
+        if not found.plan.fits or not found.over_bytes:
+            return found
+        lower = place_workload(replace(changed, cluster=_lower(cluster, found.over_bytes)))
+        kept = {row.name: row for row in found.plan.devices}
+        caps = ("memory_limit_bytes", "usable_bytes")
+        rows = [
+            replace(row, **{cap: getattr(kept[row.name], cap) for cap in caps})
+            for row in lower.devices
+        ]
+        again = self._built(replace(lower, devices=tuple(rows)), changed)
+        return again if again.fits else found
+
+    def divided(
+        self, asked: StrategyRequest, cluster: Cluster, speeds: tuple[float, ...] | None = None
+    ) -> Built:
+        """The batch in parts on some of the devices; those of other than training steps are even,
+        whatever the ``speeds``."""
+        del speeds
+        wanted = decide_strategy(self.devices, replace(self.wanted, strategy=str(asked)))
+        workload = replace(prepare(self.source, self.devices, wanted), cluster=cluster)
+        return self._built(place_workload(workload), workload)
+
+    def _built(self, plan: Plan, workload: Workload) -> Built:
+        request = describe_request(self.devices, workload.wanted)
+        return Built(plan=replace(plan, request=request), workload=workload)
+
+
+def _lower(cluster: Cluster, over_bytes: Mapping[str, int]) -> Cluster:
+    """The cluster with caps lowered by twice what devices need beyond them."""
+    devices = [
+        replace(d, memory_limit_bytes=max(1, d.memory_limit_bytes - 2 * over_bytes.get(d.name, 0)))
+        for d in cluster.devices
+    ]
+    return replace(cluster, devices=tuple(devices))
+
+
+@dataclass(kw_only=True)
+class TrainingProgram(AutoProgram):
+    """The training step of a compiled Keras model; ``specs`` are those of its batches."""
+
+    model: Any
+    specs: Any
+
+    def divided(
+        self, asked: StrategyRequest, cluster: Cluster, speeds: tuple[float, ...] | None = None
+    ) -> Built:
+        """As of any program; the step is traced again, in its parts."""
+        from placer.extraction.reading.training_steps import trace_step
+        from placer.strategies.keras_steps import divided_train_step
+
+        division = training_division(asked, cluster, speeds)
+        method = divided_train_step(self.model, division)
+        function = trace_step(self.model, self.specs, "train_step", method)
+        objective = "throughput" if asked.kind == PIPELINE else "transfer"
+        wanted = replace(self.wanted, objective=objective)
+        workload = replace(prepare(function, self.devices, wanted), cluster=cluster)
+        return replace(self._built(place_workload(workload), workload), division=division)
+
+
+def open_program(source: Any, devices: str | Path, wanted: Options, data: Any) -> AutoProgram:
+    """``source`` on ``devices``: a compiled Keras model trains, any other program runs as it is.
+
+    ``data`` is a batch as ``fit`` takes it, for a Keras model that does not say what it takes.
+    Raises :class:`UsageError` for a Keras model without a batch size, and for options that
+    ``auto`` decides itself.
+    """
+    decided = [name for name in ("strategy", "optimised") if getattr(wanted, name)]
+    if decided:
+        raise UsageError(f"auto decides what {decided[0]} says: leave it out")
+    read_cluster(devices, wanted)  # a wrong device is said before any work
+    known: dict[str, Any] = {"devices": devices, "wanted": wanted}
+    if not _is_keras(source):
+        if data is not None:
+            raise UsageError("data is a batch of a Keras model; bind others with batch_size")
+        return AutoProgram(source=source, **known)
+    if wanted.batch_size is None:
+        raise UsageError("how large are the batches of the model? give batch_size")
+    known["name"] = source.name
+    from placer.extraction.reading.training_steps import batch_specs, model_specs, trace_step
+
+    specs = model_specs(source) if data is None else batch_specs(data)
+    if not getattr(source, "compiled", False):
+        specs = (specs if isinstance(specs, tuple) else (specs,))[:1]
+        return AutoProgram(source=trace_step(source, specs, "predict_step"), **known)
+    from placer.strategies.keras_steps import draws_numbers, written_state
+
+    function = trace_step(source, specs, "train_step")
+    return TrainingProgram(
+        source=function,
+        task="training",
+        model=source,
+        specs=specs,
+        inexact=tuple(written_state(source, function)),
+        note="parts draw other random numbers than the whole" if draws_numbers(source) else "",
+        **known,
+    )
+
+
+def _is_keras(source: Any) -> bool:
+    if isinstance(source, str | Path):
+        return False
+    from placer.extraction.reading.live import is_keras_model
+
+    return is_keras_model(source)

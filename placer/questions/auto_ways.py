@@ -1,0 +1,232 @@
+"""All ways to run a program, the simplest first, each with a step that it cannot beat.
+
+With s the predicted step of the whole batch on one accelerator, w its work there (busy seconds) and
+c its longest chain of ops, these are
+
+- of anything that shares the work among accelerators: 1 / (sum of 1/w), all of them always busy;
+- *one placement*: that, or c if it is longer;
+- *in parts*: each op that works along the batch runs once for each part, with its launches;
+- *micro-batches*, and what only saves memory on one accelerator: s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from cost_models.devices import Cluster
+from cost_models.op_info import Shape
+from cost_models.roofline import op_seconds
+from placer.errors import NoSolutionError
+from placer.graph.op_graph import Op
+from placer.pipeline.workload import Workload
+from placer.questions.auto_programs import AutoProgram, Built
+from placer.strategies.requests import (
+    HYBRID,
+    MICRO_BATCHES,
+    MOST_PARTS,
+    PIECES_PER_STAGE,
+    PIPELINE,
+    TOWERS,
+    StrategyRequest,
+    equal_groups,
+    group_alone,
+)
+
+AS_IT_IS = "as-it-is"
+
+_ON_ONE = "the whole batch on one accelerator takes as long"
+_SHARED = "all accelerators busy all the time take as long"
+PARTS = "its parts launch more ops, which take as long"
+_CHAIN = "its longest chain of ops takes as long"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A way before it is built: it cannot beat ``least_seconds``, for the reason ``limit``.
+    ``changes`` is what is different for the user.  ``tighter`` gives a step in seconds that it
+    cannot beat either, after some more reading."""
+
+    name: str
+    changes: str
+    least_seconds: float
+    limit: str
+    build: Callable[[], Built]
+    in_parts: bool = False
+    tighter: Callable[[], float] | None = None
+
+
+class Ways:
+    """The ways of a program.  Each kind of accelerator runs the whole batch alone, by prediction,
+    before any of them is built: ``alone`` has the first one of each kind."""
+
+    def __init__(self, program: AutoProgram, *, latency: bool) -> None:
+        self.program, self.latency = program, latency
+        self.cluster = cluster = program.cluster
+        self.alone: dict[str, Built] = {}
+        like, kinds = dict[str, str](), dict[str, str]()
+        for name in cluster.workers:
+            like[name] = kinds.setdefault(_kind(cluster, name), name)
+            if like[name] not in self.alone:
+                self.alone[name] = program.together(name)
+        works = {name: _work(self.alone[kind], kind) for name, kind in like.items()}
+        self.ideal = 1 / sum(1 / work for work in works.values())
+        least = min(works.values())
+        self.speeds = tuple(least / work for work in works.values())
+        self.fastest = like[min(works, key=works.__getitem__)]
+        self.whole = self.alone[self.fastest]
+
+    def __iter__(self) -> Iterator[Way]:
+        yield from self._as_it_is()
+        if not self.whole.fits:
+            yield from self._with_less_memory()
+        yield self._one_placement()
+        size, count = self.program.size or 1, len(self.cluster.workers)
+        if size > 1 and not self.whole.fits:
+            yield self._micro_batches(size)
+        if 1 < count <= size:
+            yield from self._on_several(size, count)
+
+    def _as_it_is(self) -> Iterator[Way]:
+        first = self.cluster.workers[0]
+        for name, built in self.alone.items():
+            yield Way(
+                name=AS_IT_IS if name == first else f"on-{name}",
+                changes="nothing" if name == first else "the device",
+                least_seconds=built.step_seconds,
+                limit="",
+                build=partial(_given, built),
+            )
+
+    def _with_less_memory(self) -> Iterator[Way]:
+        """The whole batch on the fastest accelerator all the same.
+
+        What saves memory there has its way here, the cheapest first.
+        """
+        alone = group_alone(self.cluster, [self.fastest])
+        yield Way(
+            name="order",
+            changes="control edges",
+            least_seconds=self.whole.step_seconds,
+            limit=_ON_ONE,
+            build=lambda: self.program.place(alone, order="fit", spill="never"),
+        )
+
+    def _one_placement(self) -> Way:
+        several = len(self.cluster.workers) > 1
+        chain = self.whole.plan.metrics.critical_path_seconds or 0.0
+        shared = max(chain, self.ideal) if several else self.whole.step_seconds
+        limit = (_CHAIN if chain > self.ideal else _SHARED) if several else _ON_ONE
+        return Way(
+            name="one-placement",
+            changes="the devices of ops",
+            least_seconds=shared,
+            limit=limit,
+            build=self._placed,
+        )
+
+    def _placed(self) -> Built:
+        """The shortest step; the least transfer where no such placement is found to fit."""
+        found = self.program.place(self.cluster, objective="step-time")
+        return found if found.fits else self.program.place(self.cluster, objective="transfer")
+
+    def _micro_batches(self, size: int) -> Way:
+        return Way(
+            name=MICRO_BATCHES,
+            changes="pieces of the batch in turn",
+            least_seconds=self.whole.step_seconds,
+            limit=_ON_ONE,
+            build=lambda: self._in_pieces(size),
+            in_parts=True,
+        )
+
+    def _in_pieces(self, size: int) -> Built:
+        """The fewest pieces, a power of two, that fit the fastest accelerator.
+
+        Those of which one does not fit alone are not built.  Raises :class:`NoSolutionError` if no
+        number fits.
+        """
+        alone, pieces = group_alone(self.cluster, [self.fastest]), 2
+        while pieces <= min(size, MOST_PARTS):
+            piece = self.program.together(self.fastest, math.ceil(size / pieces))
+            if piece.fits:
+                asked = StrategyRequest(kind=MICRO_BATCHES, parts=pieces)
+                found = self.program.divided(asked, alone)
+                if found.fits:
+                    return found
+            elif any((row.resident_bytes or 0) > row.usable_bytes for row in piece.plan.devices):
+                break
+            pieces *= 2
+        raise NoSolutionError(
+            f"does not fit {self.fastest} in any number of pieces: what stays between them, "
+            "weights above all, is too much"
+        )
+
+    def _on_several(self, size: int, count: int) -> Iterator[Way]:
+        yield self._divided(TOWERS, count, "parts of the batch side by side")
+        pieces = min(PIECES_PER_STAGE * count, size)
+        if not self.latency and pieces > count:
+            yield self._divided(PIPELINE, pieces, "pieces of the batch through stages")
+        for towers in equal_groups(count):
+            yield self._divided(HYBRID, towers, "towers of several devices")
+
+    def _divided(self, kind: str, parts: int, changes: str) -> Way:
+        asked = StrategyRequest(kind=kind, parts=parts)
+        uneven = kind == TOWERS and len(self.alone) > 1 and self.program.task == "training"
+        return Way(
+            name=str(asked),
+            changes=changes,
+            least_seconds=self.ideal,
+            limit=_SHARED,
+            build=lambda: self.program.divided(
+                asked, self.cluster, self.speeds if uneven else None
+            ),
+            in_parts=True,
+            tighter=None if uneven else partial(self._least_in_parts, asked, parts),
+        )
+
+    def _least_in_parts(self, asked: StrategyRequest, parts: int) -> float:
+        """The step in seconds that ``parts`` cannot beat, all with their own launches."""
+        count, size = len(self.cluster.workers), self.program.size or 1
+        piece = self.program.whole(math.ceil(size / parts))
+        works = {kind: _work_of_part(built, piece, kind) for kind, built in self.alone.items()}
+        if asked.kind == TOWERS:
+            return max(part for part, _ in works.values())
+        if asked.kind == HYBRID:
+            return min(part for part, _ in works.values()) * parts / count
+        return min(parts * part + rest for part, rest in works.values()) / count
+
+
+def _given(built: Built) -> Built:
+    return built
+
+
+def _kind(cluster: Cluster, name: str) -> str:
+    """What tells devices apart, besides their names."""
+    return repr(replace(cluster.device(name), name=""))
+
+
+def _work_of_part(built: Built, piece: Workload, worker: str) -> tuple[float, float]:
+    """The busy seconds of a worker for one part of a batch, and for what the whole batch needs
+    once; ``piece`` is the program with the examples of a part."""
+    device = built.workload.cluster.device(worker)
+    whole, part, rest = built.workload.graph.ops, 0.0, 0.0
+    for name, op in piece.graph.ops.items():
+        if name in whole and built.plan.placement[name] == worker:
+            if _shapes(op) == _shapes(whole[name]):
+                rest += op_seconds(piece.costs[name], device)
+            else:
+                part += op_seconds(piece.costs[name], device)
+    return part / device.parallel_ops, rest / device.parallel_ops
+
+
+def _shapes(op: Op) -> list[Shape]:
+    return [tensor.shape for tensor in (*op.info.inputs, *op.info.outputs)]
+
+
+def _work(built: Built, worker: str) -> float:
+    """The busy seconds of a step on a worker that has all of it, never quite zero."""
+    busy = next(row.busy_seconds for row in built.plan.devices if row.name == worker)
+    return max((busy or 0.0) / built.workload.cluster.device(worker).parallel_ops, 1e-12)

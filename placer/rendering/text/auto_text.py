@@ -1,0 +1,62 @@
+"""The best way to run a program on some devices, and why it is, as text and CSV."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from placer.questions.auto import AutoResult, AutoRow
+from placer.rendering.quantities import format_seconds, share_of_cap
+from placer.rendering.text.formats import figures_csv
+from placer.rendering.text.layout import Facts, model_title
+from placer.rendering.text.plan_text import FORMAT_WORDS
+
+
+def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
+    """What was chosen and what it gains, every way in a line, and what would be better."""
+    batch = "" if found.batch_size is None else f", batches of {found.batch_size:,}"
+    kind = "Keras model" if found.name else FORMAT_WORDS[found.model["format"]]
+    note = f"{kind}: {found.task}{batch}, for {found.aim}"
+    blocks: list[RenderableType] = [
+        model_title(found.name or found.model["path"], note, width),
+        Text(_verdict(found), style="bold"),
+        Facts("Ways", [(row.name, _told(row, found)) for row in found.rows]),
+    ]
+    if found.advice:
+        blocks.append(Facts("Better with", [("", advice) for advice in found.advice]))
+    return blocks
+
+
+def auto_csv(found: AutoResult) -> str:
+    """One row per way; bytes and seconds are plain numbers."""
+    keys = ("name", "changes", "fits", "is_exact", "step_seconds", "samples_per_second")
+    return figures_csv((*keys, "least_seconds", "note"), found.rows, found.caps)
+
+
+def _verdict(found: AutoResult) -> str:
+    row = found.row
+    if row is None:
+        return "Nothing that was built fits."
+    figures = _speed(row)
+    if found.changes_nothing:
+        return f"It fits as it is: change nothing ({figures})."
+    gain = "" if found.gain is None else f", {found.gain:.2f} times as fast as the next that fits"
+    return f"Chosen: {row.name} ({figures}{gain}); it changes {row.changes}."
+
+
+def _speed(row: AutoRow) -> str:
+    rate = "" if row.samples_per_second is None else f"{row.samples_per_second:,.0f} samples/s, "
+    return f"{rate}{format_seconds(row.step_seconds)} a step"
+
+
+def _told(row: AutoRow, found: AutoResult) -> Text:
+    told = []
+    if row.step_seconds is not None:
+        shares = [
+            f"{name} {share_of_cap(need, found.caps[name])}"
+            for name, need in row.need_bytes.items()
+            if name in found.caps
+        ]
+        told = [_speed(row), ", ".join(shares)]
+    reason = "chosen" if row.name == found.chosen else row.note
+    return Text("; ".join([*told, reason]))

@@ -1,0 +1,297 @@
+"""A Keras model's own training step in parts: towers side by side, or pieces in turn.
+
+Every part runs ``model.train_step`` on its examples, whatever that does, but for the optimizer:
+what a part would apply is recorded, the gradients are averaged, weighted by examples, and applied
+once.  So loss scale, clipping, accumulation, averages of weights and schedules, which all live in
+the optimizer, see one gradient and one step.  Metrics add up part by part in their variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from placer.errors import UsageError
+from placer.extraction.reading.loading import load_program
+from placer.extraction.reading.training_steps import keras_variables
+from placer.graph.tensor_names import source_of
+from placer.strategies.batches import count_examples, split_batch, split_sizes
+from placer.strategies.gradients import Pairs, average_gradients
+from placer.strategies.parts import DividedStep, shares_of
+from placer.strategies.pieces import in_pieces
+from placer.strategies.requests import TrainingDivision
+from placer.strategies.towers import side_by_side
+
+MEANS = ("sum_over_batch_size", "mean")
+"""Reductions of Keras whose loss of a batch is the mean of its parts' by examples."""
+
+_MOST_DIFFERENT = 0.02
+"""What rounding in float16 leaves is below this share of a gradient; what parts of another loss
+differ by is of its own order."""
+
+_SEED = "seed_generator_state"
+"""What Keras calls the state of a layer that draws random numbers."""
+
+
+def divided_train_step(model: Any, division: TrainingDivision) -> Callable[[Any], Any]:
+    """``model.train_step`` in the parts that ``division`` says.
+
+    Raises :class:`UsageError` for a model with several optimizers, and when it is traced for one
+    whose loss is no mean over examples, or whose gradients are not applied once.
+    """
+    step = KerasStep(model)
+    if division.towers:
+        groups = [list(group) for group in division.towers]
+        return side_by_side(step, groups, speeds=division.speeds)
+    return in_pieces(step, division.pieces, division.in_flight)
+
+
+class KerasStep(DividedStep):
+    """What every part of a batch runs of a Keras model, and how the parts become one step.
+
+    Raises :class:`UsageError` for a model with several optimizers.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model.train_step, model.optimizer, None, "mean", None, "mean")
+        self.model = model
+        self._means: dict[int, tuple[Any, list[Any]]] = {}
+        others = [
+            name
+            for name, value in vars(model).items()
+            if isinstance(value, keras.optimizers.Optimizer) and value is not model.optimizer
+        ]
+        if others:
+            raise UsageError(
+                f"{model.name!r} has an optimizer of its own besides the compiled one "
+                f"({others[0]}), and parts of a batch update once, at the end"
+            )
+
+    def backward(self, part: tuple[Any, ...]) -> tuple[Any, Any, Pairs]:
+        """No loss, the logs and the gradients of one part."""
+        (data,) = part
+        applied: list[Pairs] = []
+        with (
+            _recorded(self.optimizer, applied),
+            _means_only(self.model),
+            self._means_deferred() as results,
+        ):
+            logs = self.model.train_step(data)
+        if len(applied) != 1:
+            raise UsageError(
+                f"the train_step of {self.model.name!r} applies gradients {len(applied)} times, "
+                "and parts of a batch update once, at the end"
+            )
+        if not isinstance(logs, Mapping):
+            raise UsageError(
+                f"the train_step of {self.model.name!r} gives a {type(logs).__name__}; parts of a "
+                "batch need its logs as a dictionary of names to scalars"
+            )
+        return None, {k: results.get(id(v), v) for k, v in logs.items()}, applied[0]
+
+    @contextmanager
+    def _means_deferred(self) -> Iterator[dict[int, Any]]:
+        """Means that are told of one number a batch hear of it once, when all parts have run;
+        gives the metrics behind what they seem to be meanwhile, by ``id``."""
+        results: dict[int, Any] = {}
+
+        def defer(stack: ExitStack, metric: Any) -> None:
+            update, result = metric.update_state, metric.result
+
+            def told(values: Any, sample_weight: Any = None) -> None:
+                if sample_weight is not None or tf.convert_to_tensor(values).shape.rank != 0:
+                    update(values, sample_weight)
+                    return
+                self._means.setdefault(id(metric), (metric, []))[1].append(values)
+
+            def seeming() -> Any:
+                found = result()
+                if id(metric) in self._means:
+                    results[id(found)] = metric
+                return found
+
+            stack.enter_context(_replaced(metric, "update_state", told))
+            stack.enter_context(_replaced(metric, "result", seeming))
+
+        with ExitStack() as stack:
+            for metric in self.model.metrics:
+                if isinstance(metric, keras.metrics.Mean) and not isinstance(
+                    metric, keras.metrics.MeanMetricWrapper
+                ):
+                    defer(stack, metric)
+            yield results
+
+    def update(
+        self, losses: Sequence[Any], outputs: Sequence[Any], pairs: Pairs, weights: Sequence[Any]
+    ) -> Any:
+        """The logs of the whole batch, once the gradients are applied; there are no ``losses``."""
+        del losses
+        found = {id(variable): gradient for variable, gradient in pairs}
+        known = self.model.trainable_weights
+        self.optimizer.apply_gradients([(found.get(id(v)), v) for v in known])
+        for metric, values in self._means.values():
+            metric.update_state(_mean(values, weights))
+        self._means.clear()
+        return _joined_logs(self.model, outputs, weights)
+
+
+@contextmanager
+def _recorded(optimizer: Any, applied: list[Pairs]) -> Iterator[None]:
+    """What ``optimizer`` would apply goes to ``applied`` instead."""
+
+    def record(grads: Any, trainable_variables: Any = None) -> None:
+        variables = optimizer._trainable_variables
+        variables = variables if trainable_variables is None else trainable_variables
+        applied.append(list(zip(variables, grads, strict=True)))
+
+    with _replaced(optimizer, "apply", record):
+        yield
+
+
+@contextmanager
+def _means_only(model: Any) -> Iterator[None]:
+    """Refuses a loss of which the parts' mean, weighted by examples, is not that of the whole."""
+    compute = model.compute_loss
+
+    def checked(
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        found = compute(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
+        if any(getattr(v, "_keras_mask", None) is not None for v in tf.nest.flatten(y_pred)):
+            raise UsageError(
+                f"the loss of {model.name!r} is a mean over what its mask leaves, which differs "
+                "from part to part of a batch"
+            )
+        for loss in getattr(model._compile_loss, "_flat_losses", None) or ():
+            if loss.loss.reduction not in MEANS:
+                raise UsageError(
+                    f"the loss {loss.name!r} of {model.name!r} has reduction="
+                    f"{loss.loss.reduction!r}; parts of a batch need a mean over the examples"
+                )
+        return found
+
+    with _replaced(model, "compute_loss", checked):
+        yield
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """``owner`` with another method meanwhile, whatever it does when attributes are set."""
+    before = vars(owner).get(name)
+    vars(owner)[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del vars(owner)[name]
+        else:
+            vars(owner)[name] = before
+
+
+def _joined_logs(
+    model: Any, found: Sequence[Mapping[str, Any]], weights: Sequence[Any]
+) -> dict[str, Any]:
+    """The logs of all parts as one: of a metric, which has seen all parts by then, the last; else
+    the mean, weighted by examples."""
+    logs = {}
+    for name, last in found[-1].items():
+        if isinstance(last, keras.metrics.Metric):
+            logs[name] = last.result()
+        elif _reads_state(model, last):
+            logs[name] = last
+        else:
+            logs[name] = _mean([part[name] for part in found], weights)
+    return logs
+
+
+def _mean(parts: Sequence[Any], weights: Sequence[Any]) -> Any:
+    """The mean of numbers of all parts, weighted by examples."""
+    values = [tf.convert_to_tensor(part) for part in parts]
+    return tf.add_n([v * tf.cast(w, v.dtype) for v, w in zip(values, weights, strict=True)])
+
+
+def _reads_state(model: Any, value: Any) -> bool:
+    """Whether ``value`` depends on what a metric of ``model`` holds."""
+    handles = {id(variable._value.handle) for variable in model.metrics_variables}
+    graph = tf.compat.v1.get_default_graph()
+    inner = {id(inside.op) for outside, inside in graph.captures if id(outside) in handles}
+    waiting, seen = [tf.convert_to_tensor(value).op], set[int]()
+    while waiting:
+        op = waiting.pop()
+        if id(op) in inner:
+            return True
+        if id(op) not in seen:
+            seen.add(id(op))
+            waiting += [tensor.op for tensor in op.inputs]
+    return False
+
+
+def check_parts(model: Any, data: Any, division: TrainingDivision) -> None:
+    """Nothing, if the gradients of a few examples of ``data`` in parts are those of the whole.
+
+    What tells them apart is a loss of one's own making that is no mean over the examples.  Models
+    that draw random numbers are not checked, as no two of their gradients are alike.  Variables
+    have their old values afterwards.  Raises :class:`UsageError` if they differ by a fiftieth.
+    """
+    size = count_examples(tuple(tf.nest.flatten(data, expand_composites=False)))
+    few = min(int(size), 2 * division.parts + 1)
+    if few < division.parts or draws_numbers(model):
+        return
+    some = next(split_batch((data,), [few]))
+    step = KerasStep(model)
+
+    @tf.autograph.experimental.do_not_convert
+    def both() -> tuple[Any, Any]:
+        _, _, whole = step.backward(some)
+        sizes = split_sizes(few, division.parts)
+        parts = [step.backward(part)[2] for part in split_batch(some, sizes)]
+        averaged = average_gradients(parts, shares_of(sizes))
+        known = {id(variable): gradient for variable, gradient in averaged}
+        pairs = [(g, known.get(id(v))) for v, g in whole if g is not None]
+        norms = [tf.norm(tf.cast(tf.convert_to_tensor(g), tf.float32)) for g, _ in pairs]
+        differences = [
+            tf.norm(tf.cast(tf.convert_to_tensor(g) - tf.convert_to_tensor(other), tf.float32))
+            for g, other in pairs
+            if other is not None
+        ]
+        return tf.norm(tf.stack(norms)), tf.norm(tf.stack(differences))
+
+    state = [*model.non_trainable_variables, *model.metrics_variables]
+    before = [variable.numpy() for variable in state]
+    try:
+        norm, difference = tf.function(both, jit_compile=False, autograph=False)()
+    finally:
+        for variable, value in zip(state, before, strict=True):
+            variable.assign(value)
+    if difference > _MOST_DIFFERENT * norm:
+        raise UsageError(
+            f"the gradients of {model.name!r} for {few} examples differ by "
+            f"{float(difference / norm):.0%} from those of its parts: its loss is no mean over the "
+            "examples.  Bind it without dividing the batch: placer.place(placer.training_step(...))"
+        )
+
+
+def written_state(model: Any, function: Any) -> list[str]:
+    """The paths of the variables that a training step changes besides what the optimizer and the
+    metrics do: statistics of the batch, which parts of it have of their own."""
+    kept = {id(v._value.handle): v.path for v in model.non_trainable_variables}
+    for variable in (*model.metrics_variables, *model.optimizer.variables):
+        kept.pop(id(variable._value.handle), None)
+    program = load_program(function)
+    paths = {name: kept.get(id(handle)) for name, handle in program.captures.items()}
+    nodes = [node for node in program.graph_def.node if node.op.startswith("Assign")]
+    found = {paths.get(source_of(node.input[0])) for node in nodes if node.input}
+    return sorted(path for path in found if path and not path.endswith(_SEED))
+
+
+def draws_numbers(model: Any) -> bool:
+    """Whether a part of a batch draws other random numbers than the whole."""
+    return any(v.path.endswith(_SEED) for v in keras_variables(model))

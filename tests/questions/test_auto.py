@@ -1,0 +1,148 @@
+"""What ``placer auto`` decides, held against building every way; and the command."""
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import placer
+from placer.__main__ import main
+from placer.errors import PlacerError, UsageError
+from placer.plan.plan import Plan
+from placer.plan.request import read_options
+from placer.plan.schemas import load_schema
+from placer.questions.auto import DOUBT_SECONDS
+from placer.questions.auto_programs import open_program
+from placer.questions.auto_ways import AS_IT_IS, Ways
+from placer.strategies.requests import MICRO_BATCHES, StrategyRequest
+
+WORK = {"work_limit": 20, "time_limit": 60.0}
+"""Searches that end alike every time."""
+
+SLOW_GPU = """
+[[device]]
+name = "GPU:{number}"
+type = "GPU"
+memory = "{memory}"
+peak_flops = {flops}
+memory_bandwidth = 1e9
+launch_seconds = 2e-6
+"""
+
+
+def cluster(folder, *, memory="1GiB", flops=(1e9, 1e9)):
+    """A file that describes slow GPUs, on which a small model is worth dividing."""
+    path = folder / "cluster.toml"
+    rows = [SLOW_GPU.format(number=n, memory=memory, flops=each) for n, each in enumerate(flops)]
+    path.write_text("".join(rows))
+    return path
+
+
+def test_what_fits_one_device_is_left_as_it_is(saved_model):
+    """One accelerator, or a step too short to share: nothing is built, and nothing to change."""
+    for devices in ("1xT4", "2xT4"):
+        found = placer.auto(str(saved_model), devices, batch_size=32)
+        assert found.changes_nothing
+        assert [row.name for row in found.rows if row.step_seconds] == [AS_IT_IS]
+        assert all("cannot be faster" in row.note for row in found.rows[1:])
+        assert "It fits as it is: change nothing" in found.summary()
+
+
+CASES = [
+    (64, "1GiB", (1e9, 1e9)),
+    (1024, "1GiB", (1e9, 1e9)),
+    (1024, "1GiB", (1e9, 3e9)),
+    (4096, "4MiB", (1e9, 1e9)),
+    (4096, "4MiB", (1e9,)),
+    (256, "400KiB", (1e9, 1e9)),
+    (4096, "8MiB", (1e9, 1e9, 1e9, 1e9)),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "memory", "flops"), CASES)
+def test_no_way_that_is_left_out_is_faster(saved_model, tmp_path, size, memory, flops):
+    """Every way is built, whatever it cannot beat: without a margin the choice is within 3% of the
+    fastest of them, with one within the margin; and no way beats what it was said not to."""
+    devices = cluster(tmp_path, memory=memory, flops=flops)
+    program = open_program(
+        str(saved_model), devices, read_options({"batch_size": size, **WORK}), None
+    )
+    ways = Ways(program, latency=False)
+    steps = {}
+    for way in ways:
+        try:
+            built = way.build()
+        except PlacerError:
+            continue
+        least = max(way.least_seconds, way.tighter() if way.tighter else 0.0)
+        assert built.step_seconds >= 0.999 * least, way.name
+        if built.fits:
+            steps[way.name] = built.step_seconds
+    for pieces in (2, 4):
+        asked = StrategyRequest(kind=MICRO_BATCHES, parts=pieces)
+        built = program.divided(asked, program.cluster)
+        if built.fits:
+            steps[str(asked)] = built.step_seconds
+    for margin in (0.0, 0.1):
+        found = placer.auto(str(saved_model), devices, batch_size=size, margin=margin, **WORK)
+        assert (found.row is None) == (not steps)
+        if steps:
+            best = min(steps.values())
+            allowed = max(1.1 * best, best + DOUBT_SECONDS) if margin else 1.03 * best
+            assert found.row.step_seconds <= allowed, (found.summary(), steps)
+
+
+def test_what_is_divided_fits_and_says_why_the_rest_does_not(saved_model, tmp_path):
+    """Two slow GPUs: towers, and the file that is written runs as planned."""
+    devices, out = cluster(tmp_path), tmp_path / "placed"
+    words = ["auto", str(saved_model), "--devices", str(devices), "--batch-size", "1024"]
+    assert main([*words, "-o", str(out)]) == 0
+    assert (out / "saved_model.pb").is_file()
+    plan = Plan.load(f"{out}.plan.json")
+    assert plan.request["strategy"] == "towers:2"
+    assert main([*words, "-o", str(out)]) == 2  # it is there
+
+
+def test_the_json_fits_its_schema_and_csv_has_a_row_per_way(saved_model, capsys):
+    """What ``--format`` prints."""
+    words = ["auto", str(saved_model), "--devices", "1xGPU:100KiB", "--batch-size", "8"]
+    assert main([*words, "--spill", "never", "--format", "json"]) == 6
+    found = json.loads(capsys.readouterr().out)
+    Draft202012Validator(load_schema("auto")).validate(found)
+    assert found["chosen"] is None
+    assert "does not fit" in found["rows"][0]["note"]
+    assert main([*words, "--format", "csv"]) in (0, 6)
+    assert len(capsys.readouterr().out.splitlines()) == len(found["rows"]) + 1
+
+
+def test_for_memory_the_simplest_way_that_fits_is_taken(saved_model, tmp_path):
+    """Though others are faster."""
+    found = placer.auto(str(saved_model), cluster(tmp_path), batch_size=1024, for_="memory")
+    assert found.changes_nothing
+    assert all(row.note == "not needed: a simpler way fits" for row in found.rows[1:])
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"for_": "speed"}, "there are throughput, latency, memory"),
+        ({"margin": 1.5}, "margin"),
+        ({"strategy": "towers"}, "auto decides"),
+        ({"batch": 3}, "no option 'batch'"),
+        ({"data": 1}, "Keras model"),
+    ],
+)
+def test_wrong_requests_are_said(saved_model, settings, told):
+    """Before any work."""
+    with pytest.raises(UsageError, match=told):
+        placer.auto(str(saved_model), "2xT4", batch_size=8, **settings)
+
+
+def test_a_program_without_a_batch_has_fewer_ways(saved_model: Path):
+    """Its size is in its shapes; nothing is divided then."""
+    found = placer.auto(str(saved_model), "2xT4", shapes={"x": (16, 64)})
+    assert {row.name for row in found.rows} == {AS_IT_IS, "one-placement"}
+    assert found.row is not None
+    assert found.row.samples_per_second is None

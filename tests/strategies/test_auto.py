@@ -1,0 +1,111 @@
+"""Eight Keras models on three lists of devices: the choice of ``placer.auto`` trains as Keras does.
+
+The devices are slow, so that small models are worth dividing.
+"""
+
+import keras
+import keras_models
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras_models import BATCH, COUNT, MODELS, fresh
+
+import placer
+
+SLOW = """
+[[device]]
+name = "GPU:{number}"
+type = "GPU"
+memory = "1GiB"
+peak_flops = {flops}
+memory_bandwidth = {bandwidth}
+launch_seconds = 1e-6
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unoptimised():
+    """Graph optimisation fuses ops that share a device, which rounds otherwise: off, for bits."""
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    yield
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
+
+
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory):
+    """Files that describe two equal devices, and two of which one is three times as fast."""
+    folder = tmp_path_factory.mktemp("clusters")
+    for name, factors in (("equal", (1, 1)), ("unlike", (1, 3))):
+        text = "".join(
+            SLOW.format(number=n, flops=2e7 * factor, bandwidth=2e7 * factor)
+            for n, factor in enumerate(factors)
+        )
+        (folder / f"{name}.toml").write_text(text)
+    return folder
+
+
+def asked(model, x, y, devices, clusters):
+    """What auto answers for one of the lists of devices."""
+    data = (x, y) if not getattr(model, "inputs", None) else None
+    settings = {"batch_size": BATCH, "data": data, "time_limit": 2}
+    if devices != "small":
+        return placer.auto(model, clusters / f"{devices}.toml", **settings)
+    whole = placer.auto(model, "1xT4", **settings)
+    assert whole.changes_nothing
+    need = whole.row.need_bytes["GPU:0"]
+    return placer.auto(model, "1xT4", max_memory={0: int(0.9 * need)}, **settings)
+
+
+def trained(model, x, y, calls):
+    """The history of three epochs, with what Keras calls callbacks for."""
+    record = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, _: calls.append(("epoch", epoch)),
+        on_train_batch_end=lambda batch, logs: calls.append(("batch", batch, sorted(logs))),
+        on_test_end=lambda logs: calls.append(("tested", sorted(logs))),
+    )
+    settings = {"batch_size": BATCH, "epochs": 3, "shuffle": False, "verbose": 0}
+    return model.fit(x, y, validation_data=(x, y), callbacks=[record], **settings).history
+
+
+@pytest.mark.parametrize("devices", ["small", "equal", "unlike"])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_choice_trains_as_keras_does(name, devices, clusters, tmp_path):
+    """Three epochs: history, callbacks and weights are those of plain Keras, and the file that
+    is saved loads without placer."""
+    plain, x, y = fresh(MODELS[name])
+    expected_calls, calls = [], []
+    expected = trained(plain, x, y, expected_calls)
+    model, x, y = fresh(MODELS[name])
+    auto = asked(model, x, y, devices, clusters)
+    assert auto.row is not None, auto.summary()
+    if devices == "unlike":
+        assert not auto.changes_nothing, auto.summary()
+    with auto.bind(model):
+        found = trained(model, x, y, calls)
+        model.save(tmp_path / "inside.keras")
+    assert calls == expected_calls
+    assert found.keys() == expected.keys()
+    is_whole = auto.division is None
+    for key, values in expected.items():
+        assert found[key] == (values if is_whole else pytest.approx(values, rel=1e-4, abs=1e-4)), (
+            key
+        )
+    for ours, theirs in zip(model.weights, plain.weights, strict=True):
+        assert np.allclose(ours.numpy(), theirs.numpy(), rtol=1e-3, atol=1e-4), ours.path
+    loaded = keras.models.load_model(tmp_path / "inside.keras")
+    assert np.allclose(first(loaded.predict(x, verbose=0)), first(model.predict(x, verbose=0)))
+
+
+def first(outputs):
+    """One of several outputs."""
+    return tf.nest.flatten(outputs)[0]
+
+
+def test_what_is_fastest_is_chosen(clusters):
+    """Of the lists above: towers on equal devices; parts in proportion on unlike ones."""
+    model, x, y = fresh(keras_models.transformer)
+    assert asked(model, x, y, "equal", clusters).chosen == "towers:2"
+    unlike = asked(model, x, y, "unlike", clusters)
+    if unlike.chosen == "towers:2":
+        assert unlike.division.speeds == pytest.approx((1 / 3, 1.0), rel=0.2)
+    assert COUNT % BATCH
