@@ -31,8 +31,8 @@ from placer.graph.op_types import REF_VARIABLES
 from placer.graph.order import order_by_sources
 from placer.graph.tensor_names import op_of, split_tensor
 
-_CLONED = "/recomputed"
-_SWAPPED = "/swapped"
+RECOMPUTED = "recomputed"
+SWAPPED = "swapped"
 _JOIN = "IdentityN"
 _HANDLES = frozenset({"resource", "variant"})
 
@@ -52,7 +52,7 @@ class Clone:
     @property
     def name(self) -> str:
         """The op that computes it again."""
-        return self.op + _CLONED
+        return f"{self.op}/{RECOMPUTED}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Swap:
     def name(self) -> str:
         """The op on the host."""
         op, index = split_tensor(self.tensor)
-        return op + _SWAPPED + (f"_{index}" if index else "")
+        return f"{op}/{SWAPPED}" + (f"_{index}" if index else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +145,15 @@ class Rewriting:
 
 
 NO_REWRITING = Rewriting()
+
+
+def is_clone(added: str) -> bool:
+    """Whether an op that a rewriting added is a clone.
+
+    >>> is_clone("relu/recomputed"), is_clone("relu/swapped_1")
+    (True, False)
+    """
+    return added.endswith(f"/{RECOMPUTED}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ def with_optimised(plan: Plan, workload: Workload) -> Plan:
         workload.cluster,
         plan.placement,
         plan.control_edges,
+        plan.rewriting,
         allow_unsafe_keras=wanted.allow_unsafe_keras,
     )
     with tempfile.TemporaryDirectory(prefix="placer-optimised-") as folder:

@@ -23,6 +23,7 @@ from placer.extraction import Extraction
 from placer.extraction.extraction import ProgramChoice, choice_of
 from placer.extraction.process.local_models import local_model
 from placer.graph.program_source import Bindings
+from placer.graph.rewriting import NO_REWRITING, Rewriting
 from placer.processes import Ending, Tell, run_task
 
 _FUSED_PREFIX = "_Fused"
@@ -61,6 +62,7 @@ class OptimiseRequest:
     bindings: Bindings
     placement: Mapping[str, str]
     control_edges: Sequence[tuple[str, str]]
+    rewriting: Rewriting
     devices: Sequence[tuple[str, str, float, float, int]]
 
 
@@ -70,11 +72,13 @@ def optimise(
     cluster: Cluster,
     placement: Mapping[str, str],
     control_edges: Sequence[tuple[str, str]] = (),
+    rewriting: Rewriting = NO_REWRITING,
     *,
     allow_unsafe_keras: bool = False,
     time_limit_seconds: float = 600.0,
 ) -> OptimisedGraph:
-    """What TensorFlow makes of the program in ``source``, placed by ``placement`` on ``cluster``.
+    """What TensorFlow makes of the program in ``source``, rewritten, with ``control_edges``, and
+    placed by ``placement`` on ``cluster``.
 
     Raises :class:`UsageError` for a live program (it must be in a file) or one in parts,
     :class:`PlacerError` if this TensorFlow has no Grappler or Grappler refuses the graph.
@@ -92,6 +96,7 @@ def optimise(
             bindings=extraction.bindings,
             placement=placement,
             control_edges=control_edges,
+            rewriting=rewriting,
             devices=[
                 (full_name(d.name), d.type, d.peak_flops, d.memory_bandwidth, d.usable_bytes)
                 for d in cluster.devices
@@ -107,13 +112,18 @@ def optimise(
 
 def answer(request: OptimiseRequest, _: Tell) -> OptimisedGraph:
     """The optimised graph of a request, in this process."""
-    from placer.application.placing.graph_placement import order_program, place_graph_def
+    from placer.application.placing.graph_placement import (
+        order_program,
+        place_graph_def,
+        rewrite_program,
+    )
     from placer.application.running.generated_inputs import bound_shapes
     from placer.extraction.graph_defs.protobufs import fill_shape
     from placer.extraction.reading.loading import load_program
 
     program = load_program(request.path, **request.choice)
-    ordered = order_program(program, request.control_edges)
+    rewritten = rewrite_program(program, request.rewriting)
+    ordered = order_program(rewritten, request.control_edges)
     placed = place_graph_def(ordered, request.placement)
     ends = [*program.output_ops, *program.targets]
     optimised = optimise_graph(placed, ends, request.devices)

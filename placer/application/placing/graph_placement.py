@@ -59,27 +59,29 @@ def planned_alike(whole: FlatProgram, program: FlatProgram) -> FlatProgram:
 
 
 def rewrite_program(program: FlatProgram, rewriting: Rewriting) -> FlatProgram:
-    """``program`` rewritten; a join that is released is in it, marked, and does not run.
+    """``program`` rewritten; itself if it is so already.
 
     Raises :class:`UsageError` as :func:`placer.extraction.graph_defs.rewritten_nodes.rewrite_nodes`
     does, and for a program that is divided.
     """
-    if not rewriting:
+    if program.rewriting == rewriting:
         return program
     if program.division is not None:
         raise UsageError("the plan rewrites a step whose batch is divided, which is not supported")
     graph_def = type(program.graph_def)(versions=program.graph_def.versions)
     library = program.graph_def.library
     definitions = OpDefinitions(program.stripped_ops, library.function)
-    graph_def.node.extend(rewrite_nodes(program.graph_def.node, rewriting, definitions))
+    ends = (*program.output_ops, *program.targets)
+    graph_def.node.extend(rewrite_nodes(program.graph_def.node, rewriting, ends, definitions))
     graph_def.library.CopyFrom(library)
-    sources = rewriting.sources.items()
+    added = rewriting.sources
+    names = {node.name: added.get(node.name, node.name) for node in graph_def.node}
     return replace(
         program,
         graph_def=graph_def,
         contents={},
-        origins={**program.origins, **{name: program.origins[op] for name, op in sources}},
-        call_path={**program.call_path, **{name: program.call_path[op] for name, op in sources}},
+        origins={name: program.origins[source] for name, source in names.items()},
+        call_path={name: program.call_path[source] for name, source in names.items()},
         rewriting=rewriting,
         whole=program,
     )
@@ -119,7 +121,8 @@ def check_fingerprint(program: FlatProgram, plan: Any) -> None:
         raise UsageError(
             f"the plan was made for another program: {describe_mismatch(program, plan)}"
         )
-    plan.check_ops([node.name for node in program.graph_def.node])
+    given = program.whole if program.rewriting else program
+    plan.check_ops([node.name for node in (given or program).graph_def.node])
 
 
 def place_graph_def(program: FlatProgram, placement: Mapping[str, str]) -> Any:

@@ -45,7 +45,7 @@ from placer.extraction.graph_defs.protobufs import (
     file_content,
     functions_by_name,
 )
-from placer.extraction.graph_defs.rewritten_nodes import adopt_rewriting, is_released
+from placer.extraction.graph_defs.rewritten_nodes import adopt_rewriting
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.saved_functions import exported_function
 from placer.extraction.reading.signatures import choose_meta_graph
@@ -261,7 +261,6 @@ def _flatten_call(
     }
     read = {source_of(name) for node in nodes for name in node.input}
     read |= set(map(op_of, outputs.values()))
-    read |= {n.name for n in nodes if is_released(n)}  # which is not to run
     sinks = [n.name for n in nodes if n.name in set(program.targets) or n.name not in read]
     flatten_function(function, call, nodes, outputs, sinks, definitions)
     call.device = ""

@@ -17,7 +17,7 @@ from placer.errors import ModelError
 from placer.extraction.graph_defs.added_control import added_control, rename_added_control
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
 from placer.extraction.graph_defs.protobufs import copied
-from placer.extraction.graph_defs.rewritten_nodes import rename_marks
+from placer.extraction.graph_defs.rewritten_nodes import released_joins, rename_marks
 from placer.graph.tensor_names import split_tensor
 
 
@@ -37,7 +37,7 @@ def flatten_function(
     """
     prefix = f"{call.name}/"
     arguments: dict[str, str] = dict(zip(call.input, argument_names(function, call), strict=False))
-    references = _body_references(nodes, definitions)
+    references = _body_references([*nodes, *released_joins(nodes)], definitions)
 
     def inner(tensor: str) -> str:
         bare = tensor.removeprefix("^")

@@ -291,7 +291,8 @@ def run_steps(request: StepsRequest, _: Tell) -> StepsRun:
             tf.Graph().as_default() as graph,
             v1.Session(target, config=_config(addresses, request)) as session,
         ):
-            tf.graph_util.import_graph_def(read_source(Path(request.graph)), name="")
+            graph_def = read_source(Path(request.graph), as_written=True)
+            tf.graph_util.import_graph_def(graph_def, name="")
             starts = _starts(graph, request)
             steps, out_of_memory = 0, _attempt(lambda: session.run(starts), devices, graph)
             devices.reset()

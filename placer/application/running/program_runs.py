@@ -255,7 +255,7 @@ def run_session(request: RunRequest, which: int) -> Run:
     wanted = [tensor for _, tensor in fetches], list(request.targets[which])
     with tf.Graph().as_default(), v1.Session(target, config=config) as session:
         if request.kind == "graph":
-            tf.graph_util.import_graph_def(read_source(path), name="")
+            tf.graph_util.import_graph_def(read_source(path, as_written=True), name="")
         else:
             v1.saved_model.load(session, list(request.tags), str(path))
         stored = request.kind != "graph" and _has_weights(path)

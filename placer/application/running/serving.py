@@ -44,7 +44,7 @@ def load_placed(
     """
     # on the devices that the file names
     source = Path(path)
-    saved_model = read_source(source)
+    saved_model = read_source(source, as_written=True)
     if saved_model.DESCRIPTOR.name != "SavedModel":
         raise ModelError(f"{str(source)!r} is a {saved_model.DESCRIPTOR.name}, not a SavedModel")
     mapping = process_mapping(devices_in(saved_model), on_hardware=on_hardware)

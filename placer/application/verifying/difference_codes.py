@@ -20,7 +20,9 @@ from placer.application.verifying.verification_result import (
     TransferRow,
 )
 from placer.extraction.graph_defs.program import FlatProgram
+from placer.extraction.graph_defs.rewritten_nodes import is_added
 from placer.graph.op_types import CONTROL_FLOW
+from placer.graph.rewriting import RECOMPUTED, SWAPPED, is_clone
 from placer.graph.tensor_names import is_control, source_of
 from placer.plan.rows import PlannedTransfer
 
@@ -102,7 +104,9 @@ def compare_ops(run: PlannedRun) -> tuple[OpRow, ...]:
         actual = _actual_device(run, node, requested)
         same = actual == requested or (actual and not requested)
         code = "" if same else _op_code(run, node, handles.get(node.name, ()), actual)
-        rows.append(OpRow(op=node.name, requested=requested, actual=actual, code=code))
+        added = "" if not is_added(node) else RECOMPUTED if is_clone(node.name) else SWAPPED
+        row = OpRow(op=node.name, requested=requested, actual=actual, code=code, added=added)
+        rows.append(row)
     return tuple(rows)
 
 

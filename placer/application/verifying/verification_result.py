@@ -46,12 +46,15 @@ TRANSFER_CODES = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpRow:
     """One op: where it was asked to run and where it ran (``""``: not seen), with a code of
-    ``OP_CODES`` where the two differ.  Devices are the plan's."""
+    ``OP_CODES`` where the two differ.  Devices are the plan's.  ``added`` is ``recomputed`` for an
+    op that a plan added to compute another's value again, ``swapped`` for one that holds a tensor
+    on the host meanwhile."""
 
     op: str
     requested: str
     actual: str
     code: str = ""
+    added: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

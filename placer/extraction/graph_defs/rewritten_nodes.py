@@ -1,8 +1,9 @@
 """NodeDefs that a plan rewrote: they are marked, to be known again.
 
-Added ops are marked, ops that read something else than they did keep the names of what that was,
-and a join that is released stays, although nothing reads it and it does not run.  Extraction takes
-all of it back, so that a program keeps its fingerprint when a plan is applied.
+Added ops are marked, and ops that read something else than they did keep the names of that.  A join
+that is released would run in a function although nothing reads it: it goes, and the first that read
+it keeps it as bytes.  Extraction takes all of this back, so that a program keeps its fingerprint
+when a plan is applied.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from placer.graph.tensor_names import (
     data_inputs,
     full_tensor,
     is_control,
+    op_of,
     short_tensor,
     split_tensor,
 )
@@ -30,14 +32,15 @@ ADDED = "_placer_rewritten_source"
 INPUTS = "_placer_rewritten_inputs"
 """The attribute of an op that reads other tensors than it did, with those that it read."""
 
-RELEASED = "_placer_rewritten_join"
-"""The attribute of a join of gradients that is read through."""
+JOINS = "_placer_rewritten_joins"
+"""The attribute of an op with the joins of gradients that it read, as NodeDefs in bytes."""
 
 
 def rewrite_nodes(
-    nodes: Iterable[Any], rewriting: Rewriting, definitions: OpDefinitions
+    nodes: Iterable[Any], rewriting: Rewriting, kept: Collection[str], definitions: OpDefinitions
 ) -> list[Any]:
-    """The rewritten nodes, producers first; those that differ from ``nodes`` are copies.
+    """The rewritten nodes, producers first; those that differ from ``nodes`` are copies.  A join
+    that is released stays where it is ``kept`` or waited for.
 
     Raises :class:`UsageError` as :func:`placer.graph.rewriting.rewire`, and for a clone of an op
     with state.
@@ -57,21 +60,22 @@ def rewrite_nodes(
             raise UsageError(
                 f"the plan computes {clone.op} ({given[clone.op].op}) twice, which has state"
             )
-    found = rewire(wirings, rewriting, kept=rewriting.released)
-    return [
-        given[name]
-        if wiring is wirings.get(name) and name not in rewriting.released
-        else _rewritten(given, name, wiring, rewriting.released, definitions)
+    found = rewire(wirings, rewriting, kept)
+    rewritten = {
+        name: given[name]
+        if wiring is wirings.get(name)
+        else _rewritten(given, name, wiring, definitions)
         for name, wiring in found.items()
-    ]
+    }
+    for name in rewriting.released:
+        if name not in rewritten:
+            reader = next(n for n, op in wirings.items() if name in map(op_of, op.inputs))
+            rewritten[reader].attr[JOINS].list.s.append(given[name].SerializeToString())
+    return list(rewritten.values())
 
 
 def _rewritten(
-    given: Mapping[str, Any],
-    name: str,
-    wiring: Wiring,
-    released: Collection[str],
-    definitions: OpDefinitions,
+    given: Mapping[str, Any], name: str, wiring: Wiring, definitions: OpDefinitions
 ) -> Any:
     source = given[wiring.source or name]
     inputs = [short_tensor(*split_tensor(tensor)) for tensor in wiring.inputs]
@@ -84,10 +88,7 @@ def _rewritten(
         node.attr.pop("_class", None)
         node.attr[ADDED].s = wiring.source.encode()
     else:
-        if name in released:
-            node.attr[RELEASED].b = True
-        if inputs != data_inputs(source.input):
-            mark_inputs(node, data_inputs(source.input))
+        mark_inputs(node, data_inputs(source.input))
     node.input[:] = [*inputs, *(f"^{op}" for op in wiring.control_inputs)]
     return node
 
@@ -118,9 +119,14 @@ def is_added(node: Any) -> bool:
     return ADDED in node.attr
 
 
-def is_released(node: Any) -> bool:
-    """Whether a node is a join that is released: it is there and does not run."""
-    return RELEASED in node.attr
+def released_joins(nodes: Iterable[Any]) -> list[Any]:
+    """The joins that ``nodes`` keep."""
+    return [
+        type(node).FromString(content)
+        for node in nodes
+        if JOINS in node.attr
+        for content in node.attr[JOINS].list.s
+    ]
 
 
 def rename_marks(node: Any, inner: Callable[[str], str]) -> None:
@@ -129,18 +135,23 @@ def rename_marks(node: Any, inner: Callable[[str], str]) -> None:
         mark_inputs(node, map(inner, inputs_before(node)))
     if ADDED in node.attr:
         node.attr[ADDED].s = inner(f"^{node.attr[ADDED].s.decode()}")[1:].encode()
+    if JOINS in node.attr:
+        joins = released_joins([node])
+        for join in joins:
+            join.name = inner(f"^{join.name}")[1:]
+            join.input[:] = map(inner, join.input)
+        node.attr[JOINS].list.s[:] = [join.SerializeToString() for join in joins]
 
 
 def adopt_rewriting(node: Any, new: Any) -> None:
     """Makes a node of the main graph read what its flat copy ``new`` reads since it was rewritten:
     of what calls give, the two have different names."""
-    if is_released(new):
-        node.attr[RELEASED].b = True
     before = inputs_before(new)
     if not before:
         return
-    inputs = data_inputs(node.input)
-    mark_inputs(node, inputs)
+    if JOINS in new.attr:
+        node.attr[JOINS].CopyFrom(new.attr[JOINS])
+    mark_inputs(node, data_inputs(node.input))
     for slot, (old, late) in enumerate(zip(before, data_inputs(new.input), strict=True)):
         if late != old:
             node.input[slot] = late
@@ -157,8 +168,10 @@ def remove_rewriting(graph_def: Any) -> None:
             if before := inputs_before(node):
                 node.input[: len(before)] = before
                 del node.attr[INPUTS]
-            if is_released(node):
-                del node.attr[RELEASED]
+        names = {node.name for node in nodes}  # of a main graph, joins are still there
+        nodes.extend([join for join in released_joins(nodes) if join.name not in names])
+        for node in nodes:
+            node.attr.pop(JOINS, None)
 
 
 def is_rewritten(graph_def: Any) -> bool:

@@ -14,6 +14,7 @@ from placer.application.verifying.verification_result import (
     TransferRow,
     Verification,
 )
+from placer.graph.rewriting import RECOMPUTED, SWAPPED
 from placer.rendering.quantities import (
     format_bytes,
     format_cap,
@@ -75,6 +76,7 @@ def _fact_rows(found: Verification) -> list[tuple[str, RenderableType]]:
     summary = found.counts
     return [
         ("ops", _ops_line(summary)),
+        *_added_rows(found.ops),
         ("transfers", _transfer_line(found, summary)),
         ("variables", _variable_line(summary)),
         ("outputs", _output_line(found, summary)),
@@ -86,6 +88,21 @@ def _ops_line(summary: Counts) -> str:
     line = f"{summary['matched_ops']:,} of {summary['ops']:,} ran where they were asked to"
     codes = ", ".join(f"{count:,} {_words(code)}" for code, count in summary["off_device"].items())
     return f"{line}; {codes}" if codes else line
+
+
+def _added_rows(ops: Sequence[OpRow]) -> list[tuple[str, RenderableType]]:
+    """How many of the ops that the plan added ran: what is computed twice, what is swapped."""
+    found: list[tuple[str, RenderableType]] = []
+    for kind, what in ((RECOMPUTED, "clone"), (SWAPPED, "tensor")):
+        rows = [row for row in ops if row.added == kind]
+        if rows:
+            ran = sum(bool(row.actual) for row in rows)
+            line = f"{ran:,} of {format_count(len(rows), what)}"
+            if kind == RECOMPUTED:
+                found.append(("recomputed", f"{line} ran"))
+            else:
+                found.append(("swapped", f"{line} held on {rows[0].requested} and sent back"))
+    return found
 
 
 def _transfer_line(found: Verification, summary: Counts) -> str:
