@@ -41,7 +41,7 @@ class FitSchedule:
     """How budgets are tried."""
 
     most_budgets: int = 8
-    solve_seconds: float = 8.0  # of one budget, at most
+    solve_seconds: float = 5.0  # of one budget, at most
     share_of_time: float = 0.2  # of what is left, for one budget
     least_seconds: float = 1.0  # below that nothing is solved any more
     least_step: float = 0.01  # by which a budget falls when its plan does not fit
