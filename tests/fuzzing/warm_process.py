@@ -81,8 +81,8 @@ class WarmChild(processes.Child):
 
 def run_case(arguments: list[str], folder: Path) -> Outcome:
     """The outcome of one command line in a fork of this process."""
-    child = ForkedChild(lambda: _command(arguments, folder))
     (folder / "stderr").write_bytes(b"")
+    child = ForkedChild(lambda: _command(arguments, folder))
     outcome = watch(child.pid, folder)
     orphans = _reap()
     return (
