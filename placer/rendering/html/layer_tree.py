@@ -45,7 +45,8 @@ class LayerTree:
 @dataclass(slots=True, eq=False)
 class _Part:
     """An op of the forward pass or a group of parts; ``depth`` is the mean of the ops in it, and
-    ``device`` that of nearly all.  ``before`` are parts beside it that it reads; a ``stretch`` is in order."""
+    ``device`` that of nearly all.  ``before`` are parts beside it that it reads; a ``stretch`` is in
+    order already."""
 
     name: str
     op: int | None = None
@@ -188,7 +189,8 @@ def _in_order(parts: list[_Part]) -> list[_Part]:
             readers[read].append(part)
     ready = [place[part] for part in parts if not waits[part]]
     heapify(ready)
-    left, found = 0, []
+    left = 0
+    found: list[_Part] = []
     done = set()
     while len(found) < len(parts):
         while not ready and by_depth[left] in done:

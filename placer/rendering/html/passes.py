@@ -137,9 +137,11 @@ class _Folding:
             found[op] = bool(self.readers[op]) and (
                 kind in _SOURCES
                 or captured
-                or bool(reads)
-                and kind in _HANDED_ON
-                and all(found[producer] for producer in reads)
+                or (
+                    bool(reads)
+                    and kind in _HANDED_ON
+                    and all(found[producer] for producer in reads)
+                )
             )
         return found
 
@@ -173,7 +175,7 @@ class _Folding:
             if found[op] != FORWARD:
                 continue
             readers = {found[reader] for reader in self.readers[op]}
-            if readers == {UPDATE} or not readers and self._updates_alone(op):
+            if readers == {UPDATE} or (not readers and self._updates_alone(op)):
                 found[op] = UPDATE
             elif scopes and readers and FORWARD not in readers:
                 name = step.ops[op]
@@ -265,7 +267,5 @@ class _Folding:
 
     def _anchors(self, ops: Iterable[int], only: Sequence[bool] | None = None) -> set[int]:
         return {
-            at
-            for op in ops
-            if (only is None or only[op]) and (at := self.anchor[op]) is not None
+            at for op in ops if (only is None or only[op]) and (at := self.anchor[op]) is not None
         }
