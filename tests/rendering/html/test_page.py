@@ -19,7 +19,7 @@ from steps_by_hand import drawn_plan, drawn_step
 import placer.rendering.html
 from placer.errors import UsageError
 from placer.prediction.predicted_step import KINDS
-from placer.rendering.html.page import json_in_script, render_page
+from placer.rendering.html.page import _render, json_in_script, render_page
 from placer.rendering.results import render_result
 
 STATIC = Path(placer.rendering.html.__file__).parent / "static"
@@ -208,6 +208,19 @@ def test_the_need_of_a_device_is_told_in_parts():
         ("step", 20.0, 30.0),
         ("padding", 50.0, 25.0),
     ]
+
+
+def test_clones_and_swaps_have_their_place():
+    """What a plan's file says is computed again, kept on the host or released, name by name."""
+    plan = json.loads(small_plan().to_json())
+    assert "Clones and swaps" not in _render({"plan": plan}, None)
+    plan["rewriting"] = {
+        "clones": [{"op": "net/<relu>", "after": ["net/late"]}],
+        "released": ["train/join"],
+    }
+    page = _render({"plan": plan}, None)
+    assert '<td>computed again</td><td class="wrap">net/&lt;relu&gt;</td>' in page
+    assert '<td>released</td><td class="wrap">train/join</td>' in page
 
 
 def test_colours_of_devices_and_of_kinds_do_not_overlap():

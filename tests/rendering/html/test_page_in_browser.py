@@ -451,7 +451,8 @@ def test_tables_show_figures_on_a_phone(driver, show, report):
         page = show(render_page(report))
         rights = page.execute_script(
             """const cells = '#tables .number, .devices td, #cursor .number';
-            return [...document.querySelectorAll(cells)].filter((cell) => cell.cellIndex < 3 || cell.closest('.devices'))
+            return [...document.querySelectorAll(cells)]
+              .filter((cell) => cell.cellIndex < 3 || cell.closest('.devices'))
               .map((cell) => cell.getBoundingClientRect()).filter((box) => box.width && box.x < 400)
               .map((box) => box.right)"""
         )
