@@ -330,6 +330,15 @@ GRAPHS: tuple[BenchmarkGraph, ...] = (
 )  # fmt: skip
 
 
+NAMED: tuple[BenchmarkGraph, ...] = (
+    BenchmarkGraph(
+        name="densenet121_sgd", kind="convolutional training",
+        build=application("DenseNet121", 64), inputs=image(64), batches=(4, 16), optimizer="SGD",
+    ),
+)  # fmt: skip
+"""Built only where they are asked for by name."""
+
+
 def build_apart(folder: Path, names: Sequence[str]) -> list[Path]:
     """The files of the graphs called ``names`` (of all, if none is), built by a process of its
     own: this one does without TensorFlow."""
@@ -433,8 +442,8 @@ def _flat_program(function: Any) -> tuple[Any, list[str]]:
 
 def chosen(names: list[str]) -> Iterator[tuple[BenchmarkGraph, int]]:
     """Every graph (or those named) with each of its batch sizes."""
-    known: Mapping[str, BenchmarkGraph] = {graph.name: graph for graph in GRAPHS}
-    for name in names or known:
+    known: Mapping[str, BenchmarkGraph] = {graph.name: graph for graph in (*GRAPHS, *NAMED)}
+    for name in names or [graph.name for graph in GRAPHS]:
         if name not in known:
             raise SystemExit(f"there is no graph {name!r}; known are {', '.join(known)}")
         for batch in known[name].batches:

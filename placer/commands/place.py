@@ -27,6 +27,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     options.add_device_options(parser, required=True)
     options.add_search_options(parser)
     options.add(parser, "--order")
+    options.add(parser, "--fit", default="")
+    options.add(parser, "--max-slowdown")
     help_text = "also predict the graph that TensorFlow's graph optimiser makes of the placed one"
     options.add(parser, "--optimised", help=help_text)
     options.add_strategy_options(parser)
@@ -56,7 +58,12 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.pipeline.pipeline import place
 
     with progress(f"placing {arguments.model}", arguments):
-        mine = {"order": arguments.order, "optimised": arguments.optimised}
+        mine = {
+            "order": arguments.order,
+            "fit": arguments.fit,
+            "max_slowdown": arguments.max_slowdown,
+            "optimised": arguments.optimised,
+        }
         wanted = {**options.all_options(arguments), **mine}
         plan = place(arguments.model, arguments.devices, **wanted)
         if asked.are_asked:

@@ -56,8 +56,17 @@ class GraphBuilder:
             variables=program.variables,
             colocation_groups=groups,
             colocation_hints=find_colocation_hints(program.graph_def, groups),
+            stateful_types=frozenset(
+                filter(self._is_stateful, {op.op_type for op in ops.values()})
+            ),
             fingerprint=program.fingerprint,
         )
+
+    def _is_stateful(self, op_type: str) -> bool:
+        definition = self.definitions.find(op_type)
+        if definition is None or definition.is_stateful:
+            return True
+        return any(argument.is_ref for argument in definition.input_arg)
 
     def _body_name(self, analysed: BodyShapes) -> str:
         """The key of a body in ``OpGraph.functions``; a second set of shapes adds ``#2``."""

@@ -56,7 +56,7 @@ FILE_FORMATS = (
 """In the order in which they are tried: a GraphDef may pass for one of the others."""
 
 LIVE_FORMATS = (
-    InputFormat("a GraphDef", "bare_graphs:is_graph_def", "bare_graphs:read_graph_def"),
+    InputFormat("a GraphDef", "bare_graphs:is_graph_def", "bare_graphs:read_live_graph_def"),
     InputFormat("a tf.Graph", "bare_graphs:is_graph", "bare_graphs:read_graph"),
     InputFormat("a Keras model", "live:is_keras_model", "live:read_keras_model"),
     InputFormat("a ConcreteFunction", "live:is_function", "live:read_function"),

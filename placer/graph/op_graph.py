@@ -99,6 +99,8 @@ class OpGraph:
     the flat bodies of functional control flow; there ``feeds`` are all arguments and ``fetches``
     all results of the function, in order.  ``colocation_groups`` are ops that must share a device
     by what they are, ``colocation_hints`` pairs of ops that the graph alone asks to (``_class``).
+    ``stateful_types`` are the op types in it that TensorFlow registers as stateful or as writing
+    references, or does not know.
     """
 
     ops: Mapping[str, Op]
@@ -109,6 +111,7 @@ class OpGraph:
     variables: tuple[Variable, ...] = ()
     colocation_groups: tuple[ColocationGroup, ...] = ()
     colocation_hints: tuple[ColocationGroup, ...] = ()
+    stateful_types: frozenset[str] = frozenset()
     fingerprint: str = ""
 
     def ask_once(self, function: Callable[[OpGraph], Answer]) -> Answer:

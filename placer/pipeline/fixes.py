@@ -17,15 +17,18 @@ from cost_models.byte_sizes import format_bytes, parse_reserve
 from cost_models.clusters import parse_cluster
 from cost_models.devices import presets
 from placer.errors import PlacerError
+from placer.pipeline.fitting import fit_workload, fitted_plan
 from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.plan.request import Options
+from placer.prediction.memory.roles import find_roles
 from placer.problem.conflict import Conflict, Fix
 from placer.problem.constraints import pin_request
 from placer.problem.grouping import GRADIENTS, HINTS, together_request
 from placer.problem.placement_problem import NEVER_SPILL
+from placer.solving.orders.placed_order import FREE
 from placer.solving.process import clock
 
 _LOG = logging.getLogger(__name__)
@@ -38,6 +41,9 @@ LEAST_STEP = 1.02
 
 _MOST_TRIAL_SECONDS = 6.0
 _LEAST_TRIAL_SECONDS = 3.0
+_FIT_SHARE = 0.5
+"""Of the time that is left: rewriting a step takes several predictions."""
+
 _TRIALS = 8
 """Of this many the time is thought to be, if each finds a placement and improves it to the end."""
 
@@ -69,7 +75,8 @@ def with_fixes(plan: Plan, workload: Workload, devices: str | Path, deadline: fl
     _LOG.info("searching what would fit")
     until = min(deadline, clock.monotonic() + CHANGES_SECONDS)
     attempt = placements_of(workload)
-    found = placed_fixes(attempt, devices, workload.wanted, plan.conflict, until)
+    trains = bool(find_roles(workload.graph).gradients)
+    found = placed_fixes(attempt, devices, workload.wanted, plan.conflict, until, trains=trains)
     fixes = tuple(fix.row for fix in found)
     return replace(plan, conflict=replace(plan.conflict, fixes=fixes))
 
@@ -80,7 +87,9 @@ def placements_of(workload: Workload) -> Attempt:
 
     def attempt(devices: str | Path, wanted: Options) -> Plan:
         if wanted.batch_size == workload.wanted.batch_size:
-            return place_workload(workload.on(devices, wanted))
+            here = workload.on(devices, wanted)
+            fitted = fitted_plan(fit_workload(here)) if wanted.fit else None
+            return fitted or place_workload(here)
         return place_workload(prepare(workload.source, devices, wanted))
 
     return attempt
@@ -92,16 +101,24 @@ def placed_fixes(
     wanted: Options,
     conflict: Conflict | None,
     deadline: float,
+    *,
+    trains: bool = False,
 ) -> list[PlacedFix]:
     """What was found until ``deadline`` (``clock.monotonic()``): each single request (to spill, a
-    pin less) that is enough to drop, or the fewest; the least cap of one device, and of all in
-    conflict; the next larger devices; the largest batch.
+    pin less) that is enough to drop, or the fewest; the step of a program that ``trains``
+    rewritten; the least cap of one device, and of all in conflict; the next larger devices; the
+    largest batch.
 
     ``conflict`` is that of the problem, if it is proven infeasible: what cannot help is not tried.
     """
     trials = _Trials(attempt, devices, wanted, deadline)
     conflict = conflict or Conflict()
-    steps = (trials.requests(conflict), trials.caps(conflict), trials.larger_devices())
+    steps = (
+        trials.requests(conflict),
+        trials.fitted() if trains else (),
+        trials.caps(conflict),
+        trials.larger_devices(),
+    )
     return [*(fix for step in steps for fix in step), *trials.batch()]
 
 
@@ -123,16 +140,32 @@ class _Trials:
     def is_over(self) -> bool:
         return clock.monotonic() > self.deadline
 
-    def place(self, wanted: Options, devices: str | Path | None = None) -> Plan | None:
+    def place(
+        self,
+        wanted: Options,
+        devices: str | Path | None = None,
+        seconds: float | None = None,
+    ) -> Plan | None:
         """A placement that fits; ``None`` if there was none in a short time."""
         if self.is_over:
             return None
-        limited = replace(wanted, time_limit=min(wanted.time_limit, self.trial_seconds))
+        limit = min(wanted.time_limit, seconds or self.trial_seconds)
+        limited = replace(wanted, time_limit=limit)
         try:
             plan = self.attempt(devices or self.devices, limited)
         except PlacerError:
             return None
         return plan if plan.fits else None
+
+    def fitted(self) -> Iterator[PlacedFix]:
+        """The step rewritten: gradients released, ops in order, tensors computed again."""
+        wanted = self.wanted
+        if wanted.fit or wanted.strategy or wanted.order != FREE or self.is_over:
+            return
+        seconds = max(self.trial_seconds, _FIT_SHARE * (self.deadline - clock.monotonic()))
+        plan = self.place(replace(wanted, fit="auto"), seconds=seconds)
+        if plan is not None:
+            yield PlacedFix(kind="fit", change="--fit auto", note=fit_note(plan), plan=plan)
 
     def requests(self, conflict: Conflict) -> Iterator[PlacedFix]:
         """What could be enough as far as the problem tells; if none of it is, each request in
@@ -286,6 +319,20 @@ class _Trials:
         if best is not None:
             note = f"no placement was found for {high}" if high < given else f"{given} has none"
             yield PlacedFix(kind="batch", change=f"--batch-size {low}", note=note, plan=best)
+
+
+def fit_note(plan: Plan) -> str:
+    """What was done so that the step of ``plan`` fits, and what that takes (predicted)."""
+    extra, step = plan.metrics.fit_extra_seconds or 0.0, plan.metrics.step_seconds or 0.0
+    done = []
+    if plan.rewriting.released:
+        done.append("releasing gradients after their updates")
+    if plan.rewriting.clones:
+        done.append(f"computing {len(plan.rewriting.clones):,} ops twice")
+    if plan.control_edges:
+        done.append(f"{len(plan.control_edges):,} control edges")
+    share = max(extra, 0.0) / max(step - extra, 1e-12)
+    return f"{share:.0%} more time (predicted): {', '.join(done)}"
 
 
 def _less(pins: Mapping[str, str], flag: str, dropped: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from placer.errors import UsageError
+from placer.pipeline.fitting import fit_workload, fitted_plan
 from placer.pipeline.fixes import with_fixes
 from placer.pipeline.formulation import formulate
 from placer.pipeline.model_report import analyse, predict_together, with_placement
@@ -51,11 +52,14 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
     begin_compiling(TRANSFER, PEAKS)  # once per user, while the model is read
     workload = prepare(source, devices, wanted)  # the flat graph, its costs, the cluster
     deadline = clock.monotonic() + wanted.time_limit
-    formulation = formulate(workload)  # constraints, and the problem in numbers
-    solution = find_placement(formulation)
-    predicted = predict_solution(formulation, solution)  # transfers, memory, times
-    plan = assemble_plan(formulation, solution, predicted)
-    plan = with_conflict(plan, solution, deadline)
+    fitted = fit_workload(workload) if wanted.fit else None  # the step rewritten if it must be
+    plan = fitted_plan(fitted)
+    if plan is None:
+        formulation = formulate(workload)  # constraints, and the problem in numbers
+        solution = find_placement(formulation)
+        predicted = predict_solution(formulation, solution)  # transfers, memory, times
+        plan = assemble_plan(formulation, solution, predicted, fitted)
+        plan = with_conflict(plan, solution, deadline)
     plan = with_fixes(plan, workload, devices, deadline)
     plan = warn_if_slower(plan, source, devices, wanted)
     if wanted.optimised:

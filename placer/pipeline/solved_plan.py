@@ -11,6 +11,8 @@ from cost_models.byte_sizes import format_bytes
 from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
 from placer import __version__
 from placer.graph.program_source import Warning_
+from placer.graph.rewriting import NO_REWRITING
+from placer.pipeline.fitted_placement import FittedPlacement, fit_warnings
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.hints import hint_warnings, hints_apart
 from placer.pipeline.left_over import left_over_warnings
@@ -25,10 +27,13 @@ _OPS_PER_WARNING = 20
 
 
 def assemble_plan(
-    formulation: Formulation, solution: Solution, predicted: PredictedPlacement | None
+    formulation: Formulation,
+    solution: Solution,
+    predicted: PredictedPlacement | None,
+    fitted: FittedPlacement | None = None,
 ) -> Plan:
     """The plan for ``solution``; without a placement (``predicted is None``) its tables are
-    empty."""
+    empty.  ``fitted`` is what came of rewriting the step."""
     workload, extraction = formulation.workload, formulation.workload.extraction
     ops = workload.graph.ops.values()
     placement, metrics = (predicted.placement, predicted.metrics) if predicted else ({}, None)
@@ -44,12 +49,13 @@ def assemble_plan(
         transfers=tuple(PlannedTransfer(**asdict(row)) for row in metrics.transfers)
         if metrics
         else (),
-        metrics=plan_metrics(metrics) if metrics else PlanMetrics(),
+        metrics=plan_metrics(metrics, fitted) if metrics else PlanMetrics(),
         solver=_answer(formulation, solution),
         unmodelled=dict(Counter(op.op_type for op in ops if workload.costs[op.name].unmodelled)),
-        warnings=tuple(_warnings(formulation, solution, predicted)),
+        warnings=tuple(_warnings(formulation, solution, predicted, fitted)),
         conflict=solution.conflict,
         control_edges=predicted.control_edges if predicted else (),
+        rewriting=predicted.rewriting if predicted else NO_REWRITING,
         followers=followers,
         hints_apart=len(hints_apart(formulation.graph, placement)) if placement else 0,
         tensorflow_version=extraction.tensorflow_version,
@@ -131,9 +137,12 @@ def _spilled_bytes(
     )
 
 
-def plan_metrics(metrics: Metrics) -> PlanMetrics:
-    """What a step takes."""
+def plan_metrics(metrics: Metrics, fitted: FittedPlacement | None = None) -> PlanMetrics:
+    """What a step takes; of one that was rewritten to fit, how much longer that is."""
+    rewritten = fitted is not None and fitted.step.fits and fitted.step.is_rewritten
     return PlanMetrics(
+        fit_extra_seconds=fitted.step.extra_seconds if fitted and rewritten else None,
+        fit_least_extra_seconds=fitted.step.least_extra_seconds if fitted and rewritten else None,
         transfer_bytes=metrics.bytes_of("data", "feed"),
         transfer_count=sum(t.kind in ("data", "feed") for t in metrics.transfers),
         fetch_bytes=metrics.bytes_of("fetch"),
@@ -188,7 +197,10 @@ def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
 
 
 def _warnings(
-    formulation: Formulation, solution: Solution, predicted: PredictedPlacement | None
+    formulation: Formulation,
+    solution: Solution,
+    predicted: PredictedPlacement | None,
+    fitted: FittedPlacement | None,
 ) -> Iterator[PlanWarning]:
     extraction = formulation.workload.extraction
     found = [*extraction.warnings, *formulation.constraints.warnings]
@@ -199,6 +211,8 @@ def _warnings(
     if extraction.unknown:
         message = "the shapes of these tensors are unknown; their bytes are not counted"
         found.append(("unknown_shape", message, extraction.unknown))
+    if formulation.workload.wanted.fit:
+        found += fit_warnings(formulation.workload, fitted)
     found += _caps_over_cards(formulation.workload.cluster)
     found += [(code, message, ()) for code, message in solution.warnings]
     if predicted and "peak_over_cap" not in dict(solution.warnings):

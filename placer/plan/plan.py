@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from placer.errors import InfeasibleError, UsageError
 from placer.files import rebased, write_text
 from placer.graph.program_source import Bindings, ModelSource
+from placer.graph.rewriting import NO_REWRITING, Rewriting
 from placer.plan.results import Page, interactive
 from placer.plan.rows import (
     GateVerdict,
@@ -41,7 +42,9 @@ class Plan(Page):
 
     ``placement`` maps every op of the flat graph to a device name, ``variables`` every variable.
     ``control_edges`` are pairs of ops, the second of which waits for the first: they keep memory
-    low, or the pieces of a batch in a pipeline (:mod:`placer.solving.orders`).
+    low, or the pieces of a batch in a pipeline (:mod:`placer.solving.orders`).  ``rewriting`` is
+    what is computed twice, swapped and released before that (:mod:`placer.graph.rewriting`); the
+    ops that it adds are placed too.
     ``followers`` are the ops that are on the host beside its ops, and are not spilled
     (:mod:`placer.solving.following`).  ``hints_apart`` counts the colocation hints (``_class``) of
     the graph that the placement does not follow.  ``gate`` is the verdict of the gates that were
@@ -62,6 +65,7 @@ class Plan(Page):
     warnings: tuple[PlanWarning, ...] = ()
     conflict: Conflict | None = None
     control_edges: tuple[tuple[str, str], ...] = ()
+    rewriting: Rewriting = NO_REWRITING
     followers: tuple[str, ...] = ()
     hints_apart: int = 0
     request: Mapping[str, Any] = field(default_factory=dict)
@@ -148,6 +152,7 @@ class Plan(Page):
         }
         if self.conflict is not None:
             data["conflict"] = self.conflict.to_json()
+        data["rewriting"] = self.rewriting.to_json()
         text = json.dumps(
             {"schema": SCHEMA, **data}, sort_keys=True, indent=1, allow_nan=False, default=dict
         )
@@ -176,6 +181,7 @@ class Plan(Page):
             data["optimised"] = OptimisedFacts.read(data["optimised"])
         edges = data.get("control_edges", ())
         data["control_edges"] = tuple((before, after) for before, after in edges)
+        data["rewriting"] = Rewriting.from_json(data.get("rewriting", {}))
         data["followers"] = tuple(data.get("followers", ()))
         plan = cls(**data)
         plan._check_devices(source)
@@ -194,10 +200,11 @@ class Plan(Page):
                 )
 
     def check_ops(self, ops: Collection[str]) -> None:
-        """Raises ``UsageError`` with near names unless the plan places exactly the ``ops``."""
-        known = set(ops)
-        unknown = [name for name in self.placement if name not in known]
-        missing = [name for name in ops if name not in self.placement]
+        """Raises ``UsageError`` with near names unless the plan places exactly the ``ops``, and
+        those that it adds."""
+        known, added = set(ops), self.rewriting.sources
+        unknown = [name for name in self.placement if name not in known and name not in added]
+        missing = [name for name in (*ops, *added) if name not in self.placement]
         if unknown:
             near = get_close_matches(unknown[0], missing or ops, n=2, cutoff=0.6)
             raise UsageError(

@@ -17,6 +17,9 @@ from placer.plan.measured_costs import Costs
 
 Sizes = tuple[int | str | None, ...]
 
+FIT_MEANS = ("release", "order", "recompute")
+"""What may be done to a training step that does not fit."""
+
 DeviceFunction = Callable[[Op], str]
 """From an op of the flat graph to a device string; ``""`` leaves it free."""
 
@@ -37,6 +40,8 @@ class Keywords(TypedDict, total=False):
     spill: Literal["auto", "never"]
     objective: Literal["transfer", "step-time", "throughput"]
     order: Literal["free", "fit", "memory"]
+    fit: str
+    max_slowdown: float | str | None
     pins: Mapping[str, str]
     pin_types: Mapping[str, str]
     keep_together: tuple[str, ...]
@@ -86,6 +91,11 @@ class Options:
     """What is least: bytes sent, ``"step-time"``, or ``"throughput"`` (the busiest device)."""
     order: str = "free"
     """Control edges: none, where the caps need them (``"fit"``), for low peaks (``"memory"``)."""
+    fit: str = ""
+    """What may be done to a training step that does not fit, before ops are spilled: some of
+    ``"release,order,recompute"``, or ``"auto"``."""
+    max_slowdown: float | str | None = None
+    """By how much longer a step may take for that: ``"30%"``, or a share such as 0.3."""
     pins: Mapping[str, str] = field(default_factory=dict)
     """Devices by glob of op names."""
     pin_types: Mapping[str, str] = field(default_factory=dict)
@@ -128,10 +138,55 @@ class Options:
             object.__setattr__(self, name, index(value))  # of numpy's, too, a plan keeps an int
         if not 0 < self.time_limit < math.inf:
             raise UsageError(f"time_limit is {self.time_limit!r}; give seconds above zero")
+        self._check_fit()
         for name in ("outputs", "keep_together"):
             value = getattr(self, name)
             if isinstance(value, str):
                 raise UsageError(f"{name} is a tuple of names; give ({value!r},)")
+
+    @property
+    def most_slowdown(self) -> float | None:
+        """``max_slowdown`` as a share; ``None`` if there is no limit."""
+        return read_share(self.max_slowdown)
+
+    @property
+    def fit_means(self) -> tuple[str, ...]:
+        """What may be done to a step that does not fit, one by one."""
+        if self.fit == "auto":
+            return FIT_MEANS
+        return tuple(part.strip() for part in self.fit.split(",") if part.strip())
+
+    def _check_fit(self) -> None:
+        unknown = [means for means in self.fit_means if means not in FIT_MEANS]
+        if unknown:
+            raise UsageError(
+                f"fit has {unknown[0]!r}; give some of {', '.join(FIT_MEANS)} with commas between "
+                "them, or auto"
+            )
+        if self.most_slowdown is not None and not self.fit:
+            raise UsageError("max_slowdown is about what --fit does: give fit, too")
+        if self.fit and self.strategy:
+            raise UsageError("a step that is divided (strategy) is not rewritten: leave out fit")
+        if self.fit and self.order != "free":
+            raise UsageError('fit finds an order of its own: leave out order, or give fit="order"')
+
+
+def read_share(given: float | str | None) -> float | None:
+    """A share from what was given: ``"30%"`` or 0.3.  Raises ``UsageError`` if it is none.
+
+    >>> read_share("30%"), read_share(0.3)
+    (0.3, 0.3)
+    """
+    if given is None:
+        return None
+    try:
+        text = str(given).strip()
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < math.inf:
+        raise UsageError(f"max_slowdown is {given!r}; give a share from zero on, such as 30%")
+    return share
 
 
 Asking = TypeVar("Asking", bound=Callable[..., Any])

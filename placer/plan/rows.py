@@ -87,11 +87,18 @@ class PlannedTransfer(Row):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlanMetrics(Row):
-    """What a step takes, all ``None`` where nothing is placed: unknown is not zero."""
+    """What a step takes, all ``None`` where nothing is placed: unknown is not zero.
+
+    ``fit_extra_seconds`` of ``step_seconds`` are what it takes longer because it was made to fit,
+    ``None`` if it was not; in its order no recomputation takes less than
+    ``fit_least_extra_seconds``, ``None`` if that is not known.
+    """
 
     bottleneck_seconds: float | None = None
     critical_path_seconds: float | None = None
     fetch_bytes: int | None = None
+    fit_extra_seconds: float | None = None
+    fit_least_extra_seconds: float | None = None
     step_seconds: float | None = None
     transfer_bytes: int | None = None
     transfer_count: int | None = None

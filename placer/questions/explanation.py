@@ -193,6 +193,7 @@ def reopen(plan: Plan, source: Any = None, **changes: Any) -> Workload:
         )
     if plan.placement:
         plan.check_ops(workload.graph.ops)
+    workload = workload.rewritten(plan.rewriting)
     return workload.with_graph(add_control_edges(workload.graph, plan.control_edges))
 
 

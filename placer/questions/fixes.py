@@ -15,6 +15,7 @@ from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import try_placing
 from placer.plan.plan import Plan
 from placer.plan.request import Keywords, read_options, takes_options
+from placer.prediction.memory.roles import find_roles
 from placer.questions.explanation import reopen
 from placer.solving.process import clock
 from placer.strategies.requests import fewest_parts
@@ -35,7 +36,8 @@ def find_fixes(
     if plan.solver.status == "INFEASIBLE":  # what the solver knows beyond what a plan keeps
         conflict = place_workload(workload, explains=True).conflict
     devices, attempt = plan.request["devices"], placements_of(workload)
-    return placed_fixes(attempt, devices, workload.wanted, conflict, deadline)
+    trains = bool(find_roles(workload.graph).gradients)
+    return placed_fixes(attempt, devices, workload.wanted, conflict, deadline, trains=trains)
 
 
 @takes_options

@@ -46,7 +46,9 @@ def predict_now(plan: Plan, source: Any, devices: str | Path, **options: Any) ->
     names = {device.name for device in workload.cluster.devices}
     if workload.graph.fingerprint != plan.model["fingerprint"] or names != set(plan.peak_bytes):
         return None
-    metrics = predict_placement(workload, plan.placement, plan.control_edges).metrics
+    metrics = predict_placement(
+        workload, plan.placement, plan.control_edges, plan.rewriting
+    ).metrics
     rows = [replace(row, **step_memory(metrics, row.name)) for row in plan.devices]
     return replace(plan, devices=tuple(rows), metrics=plan_metrics(metrics))
 

@@ -163,7 +163,7 @@ def compile_sequences(folder: str, _tell: Tell) -> None:
                 budget_bytes=3,
             )
             program, start = to_program(problem), start_of(problem)
-            anneal_sequence(program, start, 3.0, 2, False, 0, _CYCLES, (1.0, 0.1), 1.0)
+            anneal_sequence(program, start, 3.0, False, 0, _CYCLES, (1.0, 0.1), 1.0)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from placer.application.devices.node_kernels import has_kernel
 from placer.application.placing.shared_variables import touched_handles
 from placer.extraction.graph_defs.op_definitions import called_functions
+from placer.graph.rewriting import NO_REWRITING
 from placer.plan.plan import Plan
 from placer.plan.rows import PlannedTransfer
 
@@ -79,10 +80,13 @@ def plan_for(program, placement, **bindings):
     """As much of a plan as application reads."""
     return SimpleNamespace(
         placement=placement,
-        check_ops=partial(Plan.check_ops, SimpleNamespace(placement=placement)),
+        check_ops=partial(
+            Plan.check_ops, SimpleNamespace(placement=placement, rewriting=NO_REWRITING)
+        ),
         variables={variable.name: placement[variable.handle] for variable in program.variables},
         transfers=expected_transfers(program, placement),
         model={"fingerprint": program.fingerprint, "signature": program.signature},
         bindings=bindings,
         control_edges=(),
+        rewriting=NO_REWRITING,
     )

@@ -17,6 +17,7 @@ from tensorflow.python.ops import handle_data_util
 from placer.extraction.graph_defs.op_definitions import called_functions
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import Captures
+from placer.extraction.graph_defs.rewritten_nodes import is_released
 from placer.graph.tensor_names import source_of
 
 
@@ -36,7 +37,8 @@ def find_ends(program: FlatProgram) -> FunctionEnds:
     """
     read = {source_of(name) for node in program.graph_def.node for name in node.input}
     read |= {*program.output_ops, *program.fed_ops, *program.captures}
-    unread = [node.name for node in program.graph_def.node if node.name not in read]
+    nodes = program.graph_def.node
+    unread = [n.name for n in nodes if n.name not in read and not is_released(n)]
     return FunctionEnds(
         inputs=tuple(item.tensor for item in program.inputs),
         outputs=tuple(tensor for _, tensor in program.outputs),

@@ -13,7 +13,7 @@ from placer.application.placing.class_hints import release_hints
 from placer.application.placing.control_flow_placement import BodyPlacer, input_anchors
 from placer.application.placing.mismatch import describe_mismatch
 from placer.errors import UsageError
-from placer.extraction.graph_defs.added_control import add_control
+from placer.extraction.graph_defs.added_control import add_control, added_control
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import (
@@ -22,8 +22,10 @@ from placer.extraction.graph_defs.protobufs import (
     file_content,
     functions_by_name,
 )
+from placer.extraction.graph_defs.rewritten_nodes import rewrite_nodes
 from placer.files import replaced
 from placer.graph.op_types import CONTROL_FLOW
+from placer.graph.rewriting import Rewriting
 
 
 def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str, str]:
@@ -42,12 +44,45 @@ def full_devices(program: FlatProgram, placement: Mapping[str, str]) -> dict[str
 
 
 def planned_program(program: FlatProgram, plan: Any) -> FlatProgram:
-    """``program`` with the control edges of ``plan``.
+    """``program`` as ``plan`` rewrites it, with its control edges.
 
     Raises :class:`UsageError` unless ``plan`` was made for ``program`` and places it.
     """
     check_fingerprint(program, plan)
-    return order_program(program, plan.control_edges)
+    return order_program(rewrite_program(program, plan.rewriting), plan.control_edges)
+
+
+def planned_alike(whole: FlatProgram, program: FlatProgram) -> FlatProgram:
+    """``whole``, of which ``program`` is a part, rewritten as that is, with its control edges."""
+    edges = [(before, n.name) for n in program.graph_def.node for before in added_control(n)]
+    return order_program(rewrite_program(whole, program.rewriting), edges)
+
+
+def rewrite_program(program: FlatProgram, rewriting: Rewriting) -> FlatProgram:
+    """``program`` rewritten; a join that is released is in it, marked, and does not run.
+
+    Raises :class:`UsageError` as :func:`placer.extraction.graph_defs.rewritten_nodes.rewrite_nodes`
+    does, and for a program that is divided.
+    """
+    if not rewriting:
+        return program
+    if program.division is not None:
+        raise UsageError("the plan rewrites a step whose batch is divided, which is not supported")
+    graph_def = type(program.graph_def)(versions=program.graph_def.versions)
+    library = program.graph_def.library
+    definitions = OpDefinitions(program.stripped_ops, library.function)
+    graph_def.node.extend(rewrite_nodes(program.graph_def.node, rewriting, definitions))
+    graph_def.library.CopyFrom(library)
+    sources = rewriting.sources.items()
+    return replace(
+        program,
+        graph_def=graph_def,
+        contents={},
+        origins={**program.origins, **{name: program.origins[op] for name, op in sources}},
+        call_path={**program.call_path, **{name: program.call_path[op] for name, op in sources}},
+        rewriting=rewriting,
+        whole=program,
+    )
 
 
 def order_program(program: FlatProgram, edges: Iterable[Sequence[str]]) -> FlatProgram:

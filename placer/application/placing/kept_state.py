@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from placer.application.devices.device_mapping import HOST
-from placer.application.placing.graph_placement import order_program
+from placer.application.placing.graph_placement import planned_alike
 from placer.application.placing.shared_variables import touched_handles
 from placer.extraction.division.dividing import divided
 from placer.extraction.extraction import ProgramChoice
 from placer.extraction.files.sources import read_source
-from placer.extraction.graph_defs.added_control import added_control
 from placer.extraction.graph_defs.call_scopes import name_nodes
 from placer.extraction.graph_defs.flat_nodes import hinted_ops
 from placer.extraction.graph_defs.program import FlatProgram
@@ -59,8 +58,7 @@ def with_state(
     for name, node in nodes.items():
         devices = [complete[owner] for owner in hinted_ops(node) if owner in complete]
         complete.setdefault(name, devices[0] if devices else HOST)
-    edges = [(before, n.name) for n in program.graph_def.node for before in added_control(n)]
-    return order_program(whole, edges), complete
+    return planned_alike(whole, program), complete
 
 
 def _named_ops(source: Any, graph: Dependencies) -> list[str]:

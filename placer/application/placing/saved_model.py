@@ -21,8 +21,8 @@ from placer.application.placing.control_flow_placement import CLONE_MARK, BodyPl
 from placer.application.placing.graph_placement import (
     full_devices,
     map_graph_devices,
-    order_program,
     placed_nodes,
+    planned_alike,
 )
 from placer.application.placing.shared_variables import follow_variables, touched_handles
 from placer.application.placing.signature_flattening import flatten_function
@@ -45,6 +45,7 @@ from placer.extraction.graph_defs.protobufs import (
     file_content,
     functions_by_name,
 )
+from placer.extraction.graph_defs.rewritten_nodes import adopt_rewriting, is_released
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.saved_functions import exported_function
 from placer.extraction.reading.signatures import choose_meta_graph
@@ -132,8 +133,7 @@ def complete_program(
     for node in whole.graph_def.node:
         devices = [complete[name] for name in map(source_of, node.input) if name in complete]
         complete.setdefault(node.name, devices[0] if devices else HOST)
-    edges = [(before, n.name) for n in program.graph_def.node for before in added_control(n)]
-    return order_program(whole, edges), complete
+    return planned_alike(whole, program), complete
 
 
 def write_saved_model(
@@ -261,6 +261,7 @@ def _flatten_call(
     }
     read = {source_of(name) for node in nodes for name in node.input}
     read |= set(map(op_of, outputs.values()))
+    read |= {n.name for n in nodes if is_released(n)}  # which is not to run
     sinks = [n.name for n in nodes if n.name in set(program.targets) or n.name not in read]
     flatten_function(function, call, nodes, outputs, sinks, definitions)
     call.device = ""
@@ -276,6 +277,7 @@ def _place_main_graph(graph_def: Any, placed: list[Any], joined: set[str]) -> No
         new = by_name.pop(node.name, None)
         if new is not None:
             node.device = new.device
+            adopt_rewriting(node, new)
             add_control(node, added_control(new))
         if new is not None and new.name in joined:
             node.CopyFrom(new)

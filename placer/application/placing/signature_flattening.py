@@ -17,6 +17,7 @@ from placer.errors import ModelError
 from placer.extraction.graph_defs.added_control import added_control, rename_added_control
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
 from placer.extraction.graph_defs.protobufs import copied
+from placer.extraction.graph_defs.rewritten_nodes import rename_marks
 from placer.graph.tensor_names import split_tensor
 
 
@@ -86,6 +87,7 @@ def _body_node(node: Any, prefix: str, inner: Any, arguments: Mapping[str, str])
     copy.name = node.name.removeprefix(prefix)
     copy.input[:] = [inner(name) for name in node.input]
     rename_added_control(copy, [inner(f"^{name}")[1:] for name in added_control(node)])
+    rename_marks(copy, inner)
     if "_class" in copy.attr:
         entries = [entry.decode().removeprefix("loc:@") for entry in copy.attr["_class"].list.s]
         kept = [

@@ -14,6 +14,7 @@ from placer.application.placing.graph_placement import (
     order_program,
     place_graph_def,
     planned_program,
+    rewrite_program,
 )
 from placer.application.placing.saved_model import (
     complete_program,
@@ -31,6 +32,7 @@ from placer.extraction.extraction import ProgramChoice
 from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.protobufs import all_nodes, copied
+from placer.extraction.graph_defs.rewritten_nodes import is_rewritten
 from placer.extraction.reading.loading import flatten, read_program
 from placer.extraction.reading.signatures import choose_meta_graph
 from placer.graph.tensor_names import data_inputs, full_tensor, op_of
@@ -41,20 +43,23 @@ _SEEDS = ("seed", "seed2")
 class ModelFile:
     """A SavedModel or GraphDef and the plan to hold it against (``None``: its own devices).
 
-    ``seeded`` random ops had no seed and run with one here.
+    ``seeded`` random ops had no seed and run with one here.  With a plan, ``raw`` and ``message``
+    are the model before a plan rewrote it, ``written`` is its message as it is.
     Raises :class:`UsageError` if the plan was made for another model.
     """
 
     def __init__(self, path: Path, plan: Any, choice: ProgramChoice) -> None:
         self.path = path
         self.plan = plan
-        self.raw = read_program(path, choice)
+        self.raw = read_program(path, choice, as_written=plan is None)
         self.program = planned(flatten(self.raw), plan)
-        if plan is not None:
-            self.program = planned_program(self.program, plan)
-        self.message = read_source(path)
         is_placed = all(node.device for node in self.program.graph_def.node)
         self.applied = plan is not None and not is_placed
+        if plan is not None:
+            self.program = planned_program(self.program, plan)
+        self.message = read_source(path, as_written=plan is None)
+        written = read_source(path, as_written=True)
+        self.written = written if is_rewritten(self._graph_def(written)) else self.message
         self.seeded = self._seed_random_ops()
 
     def _seed_random_ops(self) -> int:
@@ -63,11 +68,18 @@ class ModelFile:
         if count:
             seeded = divided(flatten(self.raw), self.program.division)
             if self.plan is not None:
+                seeded = rewrite_program(seeded, self.plan.rewriting)
                 seeded = order_program(seeded, self.plan.control_edges)
             self.program = replace(seeded, fingerprint=self.program.fingerprint)
-            if self.is_saved_model:
-                seed_random_ops(self._meta_graph(self.message).graph_def)
+            for message in (self.message, self.written):
+                seed_random_ops(self._graph_def(message))
         return count
+
+    def _graph_def(self, message: Any) -> Any:
+        """The graph in a message of the model file, which is a part of it."""
+        if self.is_saved_model:
+            return self._meta_graph(message).graph_def
+        return message if message.DESCRIPTOR.name == "GraphDef" else message.graph_def
 
     @property
     def subject(self) -> Subject:
@@ -101,15 +113,18 @@ class ModelFile:
 
     def write_unplaced(self, target: Path, device: str) -> None:
         """A copy in which every op asks for ``device``; ``""`` leaves all to TensorFlow."""
-        self._write(target, lambda _: device, place=False)
+        self._write(target, self.message, lambda _: device, place=False)
 
     def write_placed(self, target: Path, mapping: DeviceMapping) -> None:
         """A copy that is placed on the devices of this process."""
-        self._write(target, mapping.stand_in, place=self.applied)
+        written = self.message if self.applied else self.written
+        self._write(target, written, mapping.stand_in, place=self.applied)
 
-    def _write(self, target: Path, translate: Callable[[str], str], *, place: bool) -> None:
+    def _write(
+        self, target: Path, written: Any, translate: Callable[[str], str], *, place: bool
+    ) -> None:
         if self.is_saved_model:
-            message = copied(self.message)
+            message = copied(written)
             meta_graph = self._meta_graph(message)
             if place:
                 place_meta_graph(meta_graph, *complete_program(self.program, self.plan.placement))
@@ -119,7 +134,8 @@ class ModelFile:
         if place:
             graph_def = place_graph_def(self.program, self.plan.placement)
         else:
-            graph_def = copied(self.raw.graph_def)
+            is_raw = written is self.message
+            graph_def = copied(self.raw.graph_def if is_raw else self._graph_def(written))
         map_graph_devices(graph_def, translate)
         target.write_bytes(graph_def.SerializeToString())
 

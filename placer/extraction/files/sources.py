@@ -11,18 +11,20 @@ from typing import Any
 
 from placer.errors import ModelError
 from placer.extraction.files.keras_files import is_keras_file
+from placer.extraction.graph_defs.rewritten_nodes import INPUTS, remove_rewriting
 from placer.extraction.input_formats import FILE_FORMATS
 
 _CHECKPOINT_PART = re.compile(r"\.(index|data-\d{5}-of-\d{5})\Z")
 _LATEST = re.compile(r'model_checkpoint_path: *"([^"]*)"')
 
 
-def read_source(path: Path) -> Any:
+def read_source(path: Path, *, as_written: bool = False) -> Any:
     """The message in a model file or folder: SavedModel, MetaGraphDef or GraphDef.
 
     The content decides, not the name: binary is tried before text.  Of a checkpoint the ``.meta``
-    with the same prefix is read.  Raises :class:`ModelError` if the path does not exist or holds
-    none of these.
+    with the same prefix is read.  What a plan rewrote is what it was before, unless the file is
+    wanted ``as_written``.  Raises :class:`ModelError` if the path does not exist or holds none of
+    these.
     """
     path = model_file(path)
     if is_keras_file(path):
@@ -35,7 +37,18 @@ def read_source(path: Path) -> Any:
             f"{str(path)!r} ({len(content):,} bytes) is neither a {', a '.join(names)} nor a "
             f"{last}, in binary or in text, or it has no ops"
         )
+    if not as_written and INPUTS.encode() in content:
+        for graph_def in _graph_defs(message):
+            remove_rewriting(graph_def)
     return message
+
+
+def _graph_defs(message: Any) -> list[Any]:
+    """The GraphDefs in the message of a model file, which are parts of it."""
+    kind = message.DESCRIPTOR.name
+    if kind == "SavedModel":
+        return [meta_graph.graph_def for meta_graph in message.meta_graphs]
+    return [message.graph_def if kind == "MetaGraphDef" else message]
 
 
 def model_file(path: Path) -> Path:

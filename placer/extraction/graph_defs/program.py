@@ -10,6 +10,7 @@ from cost_models.op_info import Shape
 from placer.extraction.graph_defs.protobufs import Captures, StoredShapes
 from placer.graph.op_graph import Variable
 from placer.graph.program_source import Warning_
+from placer.graph.rewriting import NO_REWRITING, Rewriting
 from placer.graph.tensor_names import op_of
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class FlatProgram(Program):
     program made out of another one has none.  ``stored_shapes`` keeps the ``_output_shapes`` that
     the file had (TensorShapeProtos by flat name).  ``ops_in_file`` and ``functions_in_file``
     count what is there, reached or not.  ``division`` is how the batch of the program ``whole``
-    was divided.
+    was divided, ``rewriting`` how that was rewritten.
     """
 
     origins: Mapping[str, tuple[str, str]]
@@ -132,6 +133,7 @@ class FlatProgram(Program):
     ops_in_file: int = 0
     functions_in_file: int = 0
     division: Division | None = None
+    rewriting: Rewriting = NO_REWRITING
     whole: FlatProgram | None = None
     left_over: Mapping[str, str] = field(default_factory=dict)
 

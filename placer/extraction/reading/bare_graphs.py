@@ -13,6 +13,8 @@ from placer.extraction.graph_defs.call_scopes import name_nodes
 from placer.extraction.graph_defs.node_checks import check_references
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.program import RawProgram
+from placer.extraction.graph_defs.protobufs import copied
+from placer.extraction.graph_defs.rewritten_nodes import is_rewritten, remove_rewriting
 from placer.extraction.graph_defs.tensorflow_core import import_core
 from placer.extraction.reading.signatures import choose_outputs, read_meta_graph
 from placer.extraction.reading.sinks import (
@@ -99,6 +101,16 @@ def is_graph(source: Any) -> bool:
     return isinstance(source, ops.Graph) and not isinstance(source, func_graph.FuncGraph)
 
 
+def read_live_graph_def(
+    graph_def: Any, outputs: Sequence[str] | None, source_format: str = "graph_def"
+) -> RawProgram:
+    """As :func:`read_graph_def`, of what a GraphDef was before a plan rewrote it."""
+    if is_rewritten(graph_def):
+        graph_def = copied(graph_def)
+        remove_rewriting(graph_def)
+    return read_graph_def(graph_def, outputs, source_format)
+
+
 def read_graph(graph: Any, outputs: Sequence[str] | None) -> RawProgram:
     """The program of a ``tf.Graph``: what ``outputs`` need, by default all sinks."""
-    return read_graph_def(graph.as_graph_def(), outputs, source_format="graph")
+    return read_live_graph_def(graph.as_graph_def(), outputs, source_format="graph")

@@ -58,13 +58,16 @@ def load_program(
     return divided(flatten(read_program(source, choice)), division)
 
 
-def read_program(source: Any, choice: ProgramChoice) -> RawProgram:
-    """The program as it was found; see :func:`load_program`."""
+def read_program(source: Any, choice: ProgramChoice, *, as_written: bool = False) -> RawProgram:
+    """The program as it was found; see :func:`load_program`.
+
+    Unless a file is wanted ``as_written``, what a plan rewrote in it is what it was before.
+    """
     if not isinstance(source, str | os.PathLike):
         live: RawProgram = read_live(source, choice["outputs"])
         return live
     path = Path(source)
-    message = read_source(path)
+    message = read_source(path, as_written=as_written)
     reader = next(f for f in FILE_FORMATS if f.name.endswith(f":{message.DESCRIPTOR.name}"))
     raw: RawProgram = reader.read(message, path, choice)
     return raw

@@ -31,6 +31,7 @@ _APPLY = re.compile("(Resource)?(Sparse)?Apply")
 _UPDATE = re.compile("(Resource)?(Sparse)?(Apply|Assign|Scatter|StridedSliceAssign)")
 _ADDS = re.compile("(Resource)?(Assign|Scatter|ScatterNd)Add")
 _GRADIENT = re.compile(r".*(Backprop.*|Grad(V\d)?|(?<!Stop)(?<!Prevent)Gradient)")
+_FORWARD = frozenset({"Conv2DBackpropInput", "Conv2DBackpropInputV2", "Conv3DBackpropInputV2"})
 _SUMS = frozenset({"Add", "AddV2"})
 _SHAPES_ONLY = frozenset({"VarIsInitializedOp", "VariableShape", "IsVariableInitialized"})
 _CONSTANTS = frozenset({"Const", "NoOp"})
@@ -88,7 +89,7 @@ def find_roles(graph: OpGraph) -> Roles:
     if not accesses.written:
         return plain
     updates = accesses.written.keys()
-    differentiated = {op.name for op in graph.ops.values() if _is_gradient(op)}
+    differentiated = _gradients(graph)
     # the forward pass, and what is computed from gradients
     forward = _before(differentiated, graph) if differentiated else accesses.before_fetches()
     if not forward:
@@ -113,12 +114,22 @@ def find_roles(graph: OpGraph) -> Roles:
     )
 
 
-def _is_gradient(op: Op) -> bool:
-    """Whether it computes gradients.  What automatic differentiation adds to a forward loop, lists
-    and stacks that keep values for the backward one, does not."""
-    if not op.inputs or not (is_gradient_type(op.op_type) or is_gradient_name(op.name)):
-        return False
-    return all(output.dtype not in ("variant", "resource") for output in op.info.outputs)
+def _gradients(graph: OpGraph) -> set[str]:
+    """The ops that compute gradients: by name where automatic differentiation gave some, and by
+    type; a transposed convolution of the forward pass has the type of a gradient.  What is added
+    to a forward loop, lists and stacks that keep values for the backward one, does not."""
+    ops = [op for op in graph.ops.values() if op.inputs]
+    named = {op.name for op in ops if is_gradient_name(op.name)}
+    typed = (
+        op for op in ops if is_gradient_type(op.op_type) and not (named and op.op_type in _FORWARD)
+    )
+    return {
+        name
+        for name in (*named, *(op.name for op in typed))
+        if all(
+            output.dtype not in ("variant", "resource") for output in graph.ops[name].info.outputs
+        )
+    }
 
 
 class _Accesses:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from placer.graph.rewriting import Rewriting
 from placer.plan.plan import Plan
 from placer.plan.rows import (
     GateVerdict,
@@ -22,6 +23,7 @@ from placer.rendering.quantities import (
     format_cap,
     format_count,
     format_seconds,
+    format_share,
     known,
     share_of_cap,
 )
@@ -129,6 +131,10 @@ def _quality(plan: Plan) -> RenderableType:
         ]
     if plan.followers:
         rows.append(("followers", followers_text(plan)))
+    if plan.rewriting:
+        rows.append(("rewritten", rewriting_text(plan.rewriting)))
+    if metrics.fit_extra_seconds is not None:
+        rows.append(("made to fit", _fit_line(metrics)))
     if plan.control_edges:
         rows.append(("order", format_count(len(plan.control_edges), "control edge")))
     rows.append(("search", _search_line(solver)))
@@ -141,6 +147,18 @@ def _search_line(solver: SolverAnswer) -> str:
     return f"{line}; {CUT}" if solver.cut_by_time else line
 
 
+def _fit_line(metrics: PlanMetrics) -> str:
+    """How much longer a step takes that was made to fit."""
+    extra, step = metrics.fit_extra_seconds or 0.0, metrics.step_seconds or 0.0
+    least = metrics.fit_least_extra_seconds
+    line = (
+        f"{format_seconds(max(extra, 0.0))} more ({format_share(extra, step - extra)}), predicted"
+    )
+    if not least or extra <= 0:
+        return line
+    return f"{line}; at least {format_seconds(least)} in this order (proven for the reduced step)"
+
+
 def followers_text(plan: Plan) -> str:
     """How many ops follow their neighbours to the host, and what that means."""
     count = format_count(len(plan.followers), "op")
@@ -148,6 +166,20 @@ def followers_text(plan: Plan) -> str:
         f"{count} with a GPU kernel on {plan.placement[plan.followers[0]]} beside its ops: that "
         "sends less and takes no longer; not spilled"
     )
+
+
+def rewriting_text(rewriting: Rewriting) -> str:
+    """What the step does otherwise: ``"60 ops computed twice, 1 tensor swapped"``."""
+    parts = []
+    if rewriting.clones:
+        parts.append(f"{format_count(len(rewriting.clones), 'op')} computed twice")
+    if rewriting.swaps:
+        count = format_count(len(rewriting.swaps), "tensor")
+        parts.append(f"{count} swapped to the host and back")
+    if rewriting.released:
+        count = format_count(len(rewriting.released), "join")
+        parts.append(f"gradients released early ({count} read through)")
+    return ", ".join(parts)
 
 
 def quality_text(solver: SolverAnswer) -> str:

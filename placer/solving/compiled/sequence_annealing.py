@@ -29,7 +29,9 @@ _JUMP = 9
 
 class Program(NamedTuple):
     """Node v takes ``seconds[v]`` and its output ``bytes[v]``; it reads
-    ``inputs[input_start[v]:input_start[v + 1]]`` and is read by ``readers[...]`` alike."""
+    ``inputs[input_start[v]:input_start[v + 1]]`` and is read by ``readers[...]`` alike; it may be
+    computed ``most[v]`` times.  Beside the outputs, ``first[v]`` is held while it is first
+    computed, ``again[v]`` and ``between[k]`` while it is computed again when k nodes have been."""
 
     seconds: Floats
     bytes: Floats
@@ -37,21 +39,32 @@ class Program(NamedTuple):
     inputs: Ints
     reader_start: Ints
     readers: Ints
+    most: Ints
+    first: Floats
+    between: Floats
+    again: Floats
 
 
 class Work(NamedTuple):
     """What judging a sequence fills in: per node the position of its latest computation, per
-    position that of the last reader of its copy, and the bytes held."""
+    position that of the last reader of its copy, and the bytes held; ``beside`` has those of them
+    that are no outputs."""
 
     latest: Ints
     last: Ints
     held: Floats
+    beside: Floats
 
 
 @compiled_part
 def new_work(nodes: int, longest: int) -> Work:
     """Room for sequences of up to ``longest`` computations."""
-    return Work(np.zeros(nodes, np.int64), np.zeros(longest, np.int64), np.zeros(longest + 1))
+    return Work(
+        np.zeros(nodes, np.int64),
+        np.zeros(longest, np.int64),
+        np.zeros(longest + 1),
+        np.zeros(longest + 1),
+    )
 
 
 @compiled_part
@@ -63,9 +76,16 @@ def judge(
     A copy is held from its computation to the last one that reads it; a reader reads the latest.
     """
     seconds = 0.0
+    done = 0
     work.held[: length + 1] = 0.0
+    work.latest[:] = -1
     for position in range(length):
         node = sequence[position]
+        if work.latest[node] < 0:
+            work.beside[position] = program.first[node]
+            done += 1
+        else:
+            work.beside[position] = program.between[done] + program.again[node]
         for k in range(program.input_start[node], program.input_start[node + 1]):
             work.last[work.latest[program.inputs[k]]] = position
         work.latest[node] = position
@@ -78,9 +98,9 @@ def judge(
     held = peak = over = 0.0
     for position in range(length):
         held += work.held[position]
-        work.held[position] = held
-        peak = max(peak, held)
-        over += max(0.0, held - budget)
+        work.held[position] = held + work.beside[position]
+        peak = max(peak, work.held[position])
+        over += max(0.0, work.held[position] - budget)
     return seconds, peak, over
 
 
@@ -89,7 +109,6 @@ def anneal_sequence(
     program: Program,
     start: Ints,
     budget: float,
-    most: int,
     fixed: bool,
     seed: int,
     steps: int,
@@ -99,13 +118,12 @@ def anneal_sequence(
     """The fewest seconds within ``budget`` with their sequence, the fewest of all that is over, and
     the last sequence: (seconds, or inf, peak, best, last).
 
-    No node is computed more than ``most`` times; with ``fixed`` the first computations stay in
-    order.  The energy is the seconds and ``weight`` times the mean excess; temperatures are in
-    seconds and fall geometrically.
+    With ``fixed`` the first computations stay in order.  The energy is the seconds and ``weight``
+    times the mean excess; temperatures are in seconds and fall geometrically.
     """
     np.random.seed(seed)
     nodes = program.bytes.shape[0]
-    longest = most * nodes
+    longest = program.most.sum()
     now = np.zeros(longest, np.int64)
     length = start.shape[0]
     now[:length] = start
@@ -125,7 +143,7 @@ def anneal_sequence(
     for _ in range(steps):
         heat *= cooling
         trial[:length] = now[:length]
-        changed = _change(program, trial, length, count, most, fixed, budget, work)
+        changed = _change(program, trial, length, count, fixed, budget, work)
         if changed < 0:
             continue
         found, found_peak, found_over = judge(program, trial, changed, budget, work)
@@ -150,7 +168,6 @@ def _change(
     sequence: Ints,
     length: int,
     count: Ints,
-    most: int,
     fixed: bool,
     budget: float,
     work: Work,
@@ -164,7 +181,7 @@ def _change(
         return _remove(sequence, length)
     if share < _ORDER_SHARE + _REMOVE_SHARE + _SHIFT_SHARE:
         return _shift(sequence, length)
-    return _insert(program, sequence, length, count, most, budget, work)
+    return _insert(program, sequence, length, count, budget, work)
 
 
 @compiled_part
@@ -173,7 +190,6 @@ def _insert(
     sequence: Ints,
     length: int,
     count: Ints,
-    most: int,
     budget: float,
     work: Work,
 ) -> int:
@@ -181,13 +197,13 @@ def _insert(
     reader = -1
     if np.random.random() < _FULLEST_SHARE:
         at = _over_position(work, length, budget)
-        node = _held_past(program, sequence, at, count, most, work)
+        node = _held_past(program, sequence, at, count, work)
         if node >= 0:
             reader = _next_reader(program, sequence, length, node, at)
     else:
         reader = np.random.randint(length)
         node = _any_input(program, sequence[reader])
-    if node < 0 or reader < 0 or count[node] >= most:
+    if node < 0 or reader < 0 or count[node] >= program.most[node]:
         return -1
     place = reader
     if np.random.random() < _EARLY_SHARE:
@@ -196,22 +212,21 @@ def _insert(
         return -1
     length = _put(sequence, length, place, node)
     if np.random.random() < _CHAIN_SHARE:
-        length = _put_chain(program, sequence, length, place, node, count, most)
+        length = _put_chain(program, sequence, length, place, node, count)
     return length
 
 
 @compiled_part
-def _held_past(
-    program: Program, sequence: Ints, at: int, count: Ints, most: int, work: Work
-) -> int:
+def _held_past(program: Program, sequence: Ints, at: int, count: Ints, work: Work) -> int:
     """Of some nodes that are held past ``at`` mostly the largest; -1 if none was met."""
     best, node = -1.0, -1
     for _ in range(_TRIES):
         position = np.random.randint(at + 1)
-        if work.last[position] > at and count[sequence[position]] < most:
-            worth = program.bytes[sequence[position]] * np.random.random()
+        held = sequence[position]
+        if work.last[position] > at and count[held] < program.most[held]:
+            worth = program.bytes[held] * np.random.random()
             if worth > best:
-                best, node = worth, sequence[position]
+                best, node = worth, held
     return node
 
 
@@ -230,14 +245,15 @@ def _put_chain(
     place: int,
     node: int,
     count: Ints,
-    most: int,
 ) -> int:
     """Inputs of ``node`` that are gone at ``place`` are computed again before it, and theirs."""
     for _ in range(_LONGEST_CHAIN):
         gone = -1
         for k in range(program.input_start[node], program.input_start[node + 1]):
             source = program.inputs[k]
-            if count[source] < most and not _is_held(program, sequence, place, source):
+            if count[source] < program.most[source] and not _is_held(
+                program, sequence, place, source
+            ):
                 gone = source
                 break
         if gone < 0:

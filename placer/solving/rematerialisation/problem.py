@@ -15,6 +15,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import accumulate
+from operator import add
 from typing import Any
 
 from placer.errors import UsageError
@@ -23,6 +25,8 @@ SCHEMA = "placer.rematerialisation/1"
 
 _LARGEST = 2**48
 """Sums of a few thousand such numbers are still whole in 64 bits."""
+
+_BESIDE = ("first_bytes", "between_bytes", "again_bytes")
 
 _MOST_COMPUTATIONS = 16
 """Of one node: sequences are searched in arrays of that many times the nodes."""
@@ -34,7 +38,12 @@ class RematerialisationProblem:
 
     ``seconds`` are of one computation (any unit, fractions allowed), ``bytes`` of its output;
     ``inputs`` are the nodes that it reads.  ``order`` is a topological order of all nodes; with
-    ``keep_order`` the first computations of the answer come in it.
+    ``keep_order`` the first computations of the answer come in it.  Nodes in ``once`` are not
+    computed again.
+
+    What is held beside the nodes' outputs, by node, nothing if empty: ``first_bytes`` while it is
+    first computed, ``between_bytes`` before that, while others are computed again,
+    ``again_bytes`` in addition while it is computed again itself.
     """
 
     node_names: tuple[str, ...]
@@ -45,6 +54,15 @@ class RematerialisationProblem:
     budget_bytes: int
     keep_order: bool = True
     most_computations: int = 2
+    once: tuple[int, ...] = ()
+    first_bytes: tuple[int, ...] = ()
+    between_bytes: tuple[int, ...] = ()
+    again_bytes: tuple[int, ...] = ()
+
+    def beside(self, name: str) -> tuple[int, ...]:
+        """``first_bytes``, ``between_bytes`` or ``again_bytes``, by node."""
+        found: tuple[int, ...] = getattr(self, name)
+        return found or (0,) * len(self.bytes)
 
     @cached_property
     def least_seconds(self) -> float:
@@ -55,8 +73,10 @@ class RematerialisationProblem:
     def working_set_bytes(self) -> int:
         """The most that one node reads and writes: no sequence holds less at its fullest."""
         sizes = (
-            size + sum(self.bytes[source] for source in set(sources))
-            for size, sources in zip(self.bytes, self.inputs, strict=True)
+            size + beside + sum(self.bytes[source] for source in set(sources))
+            for size, beside, sources in zip(
+                self.bytes, self.beside("first_bytes"), self.inputs, strict=True
+            )
         )
         return max(sizes, default=0)
 
@@ -82,11 +102,20 @@ class RematerialisationProblem:
         for step, end in enumerate(last):
             change[step] += self.bytes[sequence[step]]
             change[end + 1] -= self.bytes[sequence[step]]
-        held = peak = 0
-        for size in change:
-            held += size
-            peak = max(peak, held)
-        return peak
+        beside = self.beside_along(sequence)
+        held = accumulate(change[:-1])
+        return max(map(add, held, beside), default=0)
+
+    def beside_along(self, sequence: Sequence[int]) -> list[int]:
+        """What is held beside the outputs at every step."""
+        first, again = self.beside("first_bytes"), self.beside("again_bytes")
+        between = [self.beside("between_bytes")[node] for node in self.order] + [0]
+        seen: set[int] = set()
+        found = []
+        for node in sequence:
+            found.append(between[len(seen)] + again[node] if node in seen else first[node])
+            seen.add(node)
+        return found
 
     def is_feasible(self, sequence: Sequence[int]) -> bool:
         """Whether ``sequence`` is one of this problem and keeps the budget."""
@@ -99,6 +128,8 @@ class RematerialisationProblem:
             if counts[node] == 1:
                 first.append(node)
         if min(counts, default=1) < 1 or max(counts, default=1) > self.most_computations:
+            return False
+        if any(counts[node] > 1 for node in self.once):
             return False
         if self.keep_order and tuple(first) != self.order:
             return False
@@ -120,8 +151,8 @@ def from_document(document: dict[str, Any]) -> RematerialisationProblem:
     ``KeyError`` if it is no such document.
     """
     data = {name: value for name, value in document.items() if name != "schema"}
-    for name in ("node_names", "seconds", "bytes", "order"):
-        data[name] = tuple(data[name])
+    for name in ("node_names", "seconds", "bytes", "order", "once", *_BESIDE):
+        data[name] = tuple(data.get(name, ()))
     data["inputs"] = tuple(tuple(sources) for sources in data["inputs"])
     problem = RematerialisationProblem(**data)
     check(problem)
@@ -135,6 +166,10 @@ def check(problem: RematerialisationProblem) -> None:
     count = len(problem.node_names)
     if sorted(problem.order) != list(range(count)):
         raise UsageError("order does not have every node once")
+    _check_between(problem)
+    unknown = [node for node in problem.once if node >= count]
+    if unknown:
+        raise UsageError(f"once has node {unknown[0]} of {count}")
     place = {node: position for position, node in enumerate(problem.order)}
     for node, sources in enumerate(problem.inputs):
         name = problem.node_names[node]
@@ -148,11 +183,14 @@ def check(problem: RematerialisationProblem) -> None:
 
 def _check_numbers(problem: RematerialisationProblem) -> None:
     count = len(problem.node_names)
-    for name in ("seconds", "bytes", "inputs", "order"):
+    for name in ("seconds", "bytes", "inputs", "order", *_BESIDE):
         found = len(getattr(problem, name))
-        if found != count:
+        if found != count and (found or name not in _BESIDE):
             raise UsageError(f"{name} has {found} entries for {count} nodes")
-    for name, kinds in (("bytes", (int,)), ("order", (int,)), ("seconds", (int, float))):
+    if not problem.keep_order and any(getattr(problem, name) for name in _BESIDE):
+        raise UsageError(f"{', '.join(_BESIDE)} go with an order that is kept: set keep_order")
+    whole = ("bytes", "order", "once", *_BESIDE)
+    for name, kinds in (*((name, (int,)) for name in whole), ("seconds", (int, float))):
         for value in getattr(problem, name):
             if type(value) not in kinds or not 0 <= value < _LARGEST:
                 raise UsageError(f"{name} has {value!r}; it takes numbers from 0 on")
@@ -162,6 +200,18 @@ def _check_numbers(problem: RematerialisationProblem) -> None:
             raise UsageError(f"{name} is {value!r}; it is a whole number from 1 to {most:,}")
     if not isinstance(problem.keep_order, bool):
         raise UsageError(f"keep_order is {problem.keep_order!r}; it is true or false")
+
+
+def _check_between(problem: RematerialisationProblem) -> None:
+    """What is held between two nodes is held at the first of them, too."""
+    if not problem.between_bytes:
+        return
+    first, held = problem.beside("first_bytes"), 0
+    for node in problem.order:
+        if problem.between_bytes[node] > held:
+            name = problem.node_names[node]
+            raise UsageError(f"between_bytes of {name} are more than first_bytes of the one before")
+        held = first[node]
 
 
 def _check_names(names: Sequence[object]) -> None:

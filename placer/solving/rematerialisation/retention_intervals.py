@@ -10,7 +10,8 @@ that of the input: else the bound would not be one.
   a later stage) and when that copy is dropped.
 - Objective: the seconds of what is computed again.
 - Constraints: (1) one computation at a time; (2) a computation of w that reads v lies within a
-  retention interval of v; (3) at no time do the intervals hold more than the budget.
+  retention interval of v; (3) at no time do the intervals hold more than the budget, what is held
+  beside them included.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class RetentionModel:
         """Intervals, the budget, and one computation at a time."""
         problem, model, count = self.problem, self.model, len(self.problem.order)
         readers = {source for sources in problem.inputs for source in sources}
+        first, again_bytes = problem.beside("first_bytes"), problem.beside("again_bytes")
+        between = problem.beside("between_bytes")
         intervals, demands, steps = [], [], []
         for node in problem.order:
             begin = self.first[node]
@@ -64,8 +67,18 @@ class RetentionModel:
             size = model.new_int_var(1, self.horizon, "")
             intervals.append(model.new_interval_var(begin, size, end + 1, ""))
             demands.append(problem.bytes[node])
-            if node not in readers or self.stage[node] + 1 >= count:
+            if first[node]:
+                intervals.append(model.new_fixed_size_interval_var(begin, 1, ""))
+                demands.append(first[node])
+            stage = self.stage[node]
+            if between[node] and stage:
+                before = model.new_fixed_size_interval_var(begin - count, count, "")
+                intervals.append(before)
+                demands.append(between[node])
+            if node not in readers or stage + 1 >= count:
                 model.add(end == begin)
+                continue
+            if node in problem.once:
                 continue
             stages = range(self.stage[node] + 1, count)
             moments = [[k * (count + 1), k * (count + 1) + min(k, count) - 1] for k in stages]
@@ -76,8 +89,12 @@ class RetentionModel:
             longer = model.new_int_var(1, self.horizon, "")
             self.again[node], self.start[node], self._ends[node, 1] = again, start, late
             intervals.append(model.new_optional_interval_var(start, longer, late + 1, again, ""))
-            steps.append(model.new_optional_fixed_size_interval_var(start, 1, again, ""))
             demands.append(problem.bytes[node])
+            step = model.new_optional_fixed_size_interval_var(start, 1, again, "")
+            steps.append(step)
+            if again_bytes[node]:
+                intervals.append(step)
+                demands.append(again_bytes[node])
             model.add(end < start).only_enforce_if(again)
         model.add_cumulative(intervals, demands, problem.budget_bytes)
         model.add_no_overlap(steps)

@@ -14,6 +14,7 @@ import numpy as np
 from placer.solving.compiled.arrays import Ints, ragged
 from placer.solving.compiled.sequence_annealing import Program, anneal_sequence
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
+from placer.solving.rematerialisation.greedy import drop_greedily
 from placer.solving.rematerialisation.problem import RematerialisationProblem
 from placer.solving.solution import Status
 
@@ -57,6 +58,10 @@ def search_sequences(
         found.offer(sequence)
     if found.is_best:
         return
+    starts = [drop_greedily(problem, sequence) for sequence in (problem.order, *hints)]
+    for sequence in starts:
+        found.offer(sequence)
+    start = min(starts, key=lambda s: (not problem.is_feasible(s), problem.peak_bytes(s)))
     if problem.keep_order and problem.most_computations == 1:  # there is no other sequence
         best.prove(Status.INFEASIBLE)
         return
@@ -67,7 +72,7 @@ def search_sequences(
         and len(problem.order) <= _MOST_EXACT_NODES
     )
     until = effort.until(_ANNEALING_SHARE) if exact and not effort.is_counted else effort.deadline
-    anneal(found, effort, until)
+    anneal(found, effort, until, np.array(start, np.int64))
     if exact and not found.is_best:
         from placer.solving.rematerialisation.retention_intervals import prove
 
@@ -100,9 +105,9 @@ class _Found:
                     self.best.prove(Status.OPTIMAL)
 
 
-def anneal(found: _Found, effort: Effort, deadline: float) -> None:
-    """Rounds of annealing until ``deadline``, with as many threads as ``effort`` has, each with its
-    own seed."""
+def anneal(found: _Found, effort: Effort, deadline: float, start: Ints) -> None:
+    """Rounds of annealing from ``start`` until ``deadline``, with as many threads as ``effort``
+    has, each with its own seed."""
     program = to_program(found.problem)
     rounds = None if effort.work_limit is None else effort.work_limit * _SCHEDULE.counted_rounds
     threads = [
@@ -111,6 +116,7 @@ def anneal(found: _Found, effort: Effort, deadline: float) -> None:
             args=(
                 program,
                 found,
+                start,
                 1_000_003 * effort.seed + 10_007 * number,
                 deadline,
                 rounds,
@@ -128,26 +134,28 @@ def anneal(found: _Found, effort: Effort, deadline: float) -> None:
 def _anneal_rounds(
     program: Program,
     found: _Found,
+    start: Ints,
     seed: int,
     deadline: float,
     rounds: int | None,
 ) -> None:
     schedule, problem = _SCHEDULE, found.problem
-    start = start_of(problem)
-    nodes = len(start)
+    nodes = len(problem.order)
     steps = max(schedule.least_steps, schedule.steps_per_node * nodes)
     mean = max(problem.least_seconds, 1e-300) / nodes
     scale = mean / (10.0 * max(1.0, float(program.bytes.mean())))
+    fresh = start_of(problem)
     weight, now, number = schedule.weight, start, 0
-    own: Ints | None = None
-    least = math.inf
+    begun = [int(node) for node in start]
+    fits = problem.is_feasible(begun)
+    own: Ints | None = start if fits else None
+    least = problem.value(begun) if fits else math.inf
     while time.time() < deadline and (rounds is None or number < rounds):
         hot = schedule.hot[number % len(schedule.hot)] * mean
         value, _, sequence, last = anneal_sequence(
             program,
             now,
             float(problem.budget_bytes),
-            problem.most_computations,
             problem.keep_order,
             (seed + number) % 2**32,
             steps,
@@ -163,7 +171,7 @@ def _anneal_rounds(
             found.offer(sequence)
             if found.is_best:
                 return
-        again = start if number % schedule.fresh_rounds == 0 else own
+        again = fresh if number % schedule.fresh_rounds == 0 else own
         now = last if again is None else again
 
 
@@ -179,9 +187,17 @@ def to_program(problem: RematerialisationProblem) -> Program:
     for node, sources in enumerate(inputs):
         for source in sources:
             readers[source].append(node)
+    most = np.full(len(problem.bytes), problem.most_computations, np.int64)
+    most[list(problem.once)] = 1
+    first, again = problem.beside("first_bytes"), problem.beside("again_bytes")
+    between = [problem.beside("between_bytes")[node] for node in problem.order]
     return Program(
         np.array(problem.seconds, np.float64),
         np.array(problem.bytes, np.float64),
         *ragged(inputs),
         *ragged(readers),
+        most,
+        np.array(first, np.float64),
+        np.array([*between, 0], np.float64),
+        np.array(again, np.float64),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placer.solving.process import clock
@@ -31,9 +32,12 @@ class Rematerialisation:
 
 
 def solve_rematerialisation(
-    problem: RematerialisationProblem, parameters: SolverParameters | None = None
+    problem: RematerialisationProblem,
+    parameters: SolverParameters | None = None,
+    hints: Sequence[Sequence[int]] = (),
 ) -> Rematerialisation:
-    """The fewest seconds found in time, in the solver process.
+    """The fewest seconds found in time, in the solver process; ``hints`` are sequences to begin at,
+    which need not keep the budget.
 
     Raises :class:`~placer.errors.UsageError` for a problem that contradicts itself.
     """
@@ -41,7 +45,7 @@ def solve_rematerialisation(
     parameters = parameters or SolverParameters()
     begun = clock.monotonic()
     limit = parameters.time_limit_seconds
-    solution = search_in_child(REMATERIALISATION, problem, [], parameters, limit)
+    solution = search_in_child(REMATERIALISATION, problem, hints, parameters, limit)
     sequence, value = solution.device_of, solution.value
     status, bound = solution.status, solution.lower_bound
     if value is not None and bound is not None and bound >= value:

@@ -51,6 +51,24 @@ def random_problem(seed: int, *, keep_order: bool) -> RematerialisationProblem:
     return replace(problem, budget_bytes=rng.randint(min(least, most), max(least, most)))
 
 
+def beside_problem(seed: int) -> RematerialisationProblem:
+    """A problem of the kind above with more held beside the outputs, and a node computed once."""
+    rng = random.Random(1000 + seed)
+    plain = random_problem(seed, keep_order=True)
+    count = len(plain.order)
+    first = tuple(rng.randint(0, 3) for _ in range(count))
+    between = (0, *(rng.randint(0, held) for held in first[:-1]))
+    problem = replace(
+        plain,
+        once=(rng.randrange(count),),
+        first_bytes=first,
+        between_bytes=between,
+        again_bytes=tuple(rng.randint(0, 2) for _ in range(count)),
+    )
+    most, least = problem.peak_bytes(problem.order), problem.working_set_bytes
+    return replace(problem, budget_bytes=rng.randint(min(least, most), max(least, most)))
+
+
 def least_by_enumeration(problem: RematerialisationProblem) -> float | None:
     """The fewest seconds of all sequences with every node once or twice; ``None`` if none fits."""
     count = len(problem.order)
@@ -63,7 +81,8 @@ def least_by_enumeration(problem: RematerialisationProblem) -> float | None:
         for node in range(count):
             ready = all(done[source] for source in problem.inputs[node])
             next_one = not problem.keep_order or done[node] or node == fresh[0]
-            if done[node] < 2 and ready and next_one:
+            most = 1 if node in problem.once else 2
+            if done[node] < most and ready and next_one:
                 after = tuple(times + (other == node) for other, times in enumerate(done))
                 found += [(node, *rest) for rest in sequences(after)]
         return tuple(found)
@@ -98,6 +117,39 @@ def test_the_fewest_seconds_are_those_of_enumeration(keep_order: bool) -> None:
         assert not keep_order or answer.status is Status.OPTIMAL, seed
     assert costs >= (4 if keep_order else 1)
     assert proven > 10
+
+
+def test_what_is_held_beside_counts_as_in_enumeration() -> None:
+    """In the search and in the exact model; nodes that are computed once stay so."""
+    problems = [beside_problem(seed) for seed in range(25)]
+    answers = search_each(SEARCH, [(problem, []) for problem in problems], seconds=1.5)
+    costs = 0
+    for seed, (problem, answer) in enumerate(zip(problems, answers, strict=True)):
+        best = least_by_enumeration(problem)
+        if best is None:
+            assert answer.device_of is None, seed
+            continue
+        assert answer.device_of is not None, seed
+        assert problem.value(answer.device_of) == best, seed
+        assert answer.status is Status.OPTIMAL, seed
+        costs += best > problem.least_seconds
+    assert costs >= 2
+
+
+def test_what_is_held_beside_is_added_where_it_is_held() -> None:
+    """f0 is computed again between b1 and b0, where 2 are held beside, and takes 3 itself."""
+    beside = replace(
+        chain(budget=20),
+        first_bytes=(1, 0, 0, 0, 4, 0),
+        between_bytes=(0, 0, 0, 0, 0, 2),
+        again_bytes=(3, 0, 0, 0, 0, 0),
+        once=(1,),
+    )
+    check(beside)
+    assert beside.peak_bytes((0, 1, 2, 3, 4, 0, 5)) == 5 + 1 + 2 + 3
+    assert beside.is_feasible((0, 1, 2, 3, 4, 0, 5))
+    assert not beside.is_feasible((0, 1, 2, 1, 3, 4, 5))
+    assert from_document(json.loads(to_json(beside))) == beside
 
 
 def chain(*, budget: int) -> RematerialisationProblem:
@@ -174,6 +226,10 @@ def test_counted_work_gives_the_same_sequence() -> None:
         ({"order": (1, 0, 2, 3, 4, 5)}, "f1 reads f0, which comes no earlier"),
         ({"inputs": ((), (9,), (), (), (), ())}, "f1 reads node 9 of 6"),
         ({"keep_order": 1}, "keep_order is 1"),
+        ({"once": (7,)}, "once has node 7 of 6"),
+        ({"first_bytes": (1,)}, "first_bytes has 1 entries for 6 nodes"),
+        ({"again_bytes": (1,) * 6, "keep_order": False}, "set keep_order"),
+        ({"between_bytes": (0, 1, 0, 0, 0, 0)}, "between_bytes of f1 are more than first_bytes"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(change, told) -> None:

@@ -1,0 +1,122 @@
+"""A placement that fits only once the step is rewritten: gradients released, ops in order, tensors
+computed again.
+
+The ops are placed as if there were more memory than there is, then the step is made to fit where
+they are.  With several accelerators that is tried for a little more memory first: what is moved
+between devices costs time, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+from cost_models.byte_sizes import AMPLE_BYTES
+from cost_models.devices import Cluster
+from placer.pipeline.fitted_placement import FittedPlacement
+from placer.pipeline.formulation import Formulation, formulate
+from placer.pipeline.placement import find_placement, predict_solution
+from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
+from placer.pipeline.solved_plan import assemble_plan
+from placer.pipeline.workload import Workload
+from placer.plan.plan import Plan
+from placer.solving.process import clock
+from placer.solving.rematerialisation.fitting import FitRequest, FittedStep, fit_step
+from placer.solving.solution import Solution
+
+_LOG = logging.getLogger(__name__)
+
+_RELIEFS = (1.25, 1.6, 2.2, 3.2)
+"""How much more memory several accelerators are thought to have, tried in this order."""
+
+
+def fit_workload(workload: Workload) -> FittedPlacement | None:
+    """The first placement that keeps the caps without spilling, the step rewritten if it must be;
+    else the one that comes nearest, ``None`` if there is none at all.
+
+    It takes about the time limit, and once more that for the placements.
+    """
+    wanted = replace(workload.wanted, spill="never", order="free", fit="")
+    deadline = clock.monotonic() + workload.wanted.time_limit
+    best: FittedPlacement | None = None
+    tries = list(_relieved(workload))
+    for number, cluster in enumerate(tries):
+        relieved = replace(workload, wanted=wanted, cluster=cluster)
+        formulation = formulate(relieved)
+        solution = find_placement(formulation)
+        if solution.device_of is None:
+            continue
+        own = replace(formulation, workload=workload)
+        if cluster is workload.cluster:
+            predicted = predict_solution(formulation, solution)
+            if predicted is not None and _keeps_caps(predicted, workload.cluster):
+                return FittedPlacement(
+                    formulation=own, solution=solution, predicted=predicted, step=FittedStep()
+                )
+        left = max(deadline - clock.monotonic(), 2.0) / (len(tries) - number)
+        found = _fit(own, solution, left)
+        if best is None or found.step.rank < best.step.rank:
+            best = found
+        if found.step.fits:
+            break
+    return best
+
+
+def fitted_plan(fitted: FittedPlacement | None) -> Plan | None:
+    """The plan, if the step fits."""
+    if fitted is None or not fitted.step.fits:
+        return None
+    return assemble_plan(fitted.formulation, fitted.solution, fitted.predicted, fitted)
+
+
+def _relieved(workload: Workload) -> Iterator[Cluster]:
+    """The cluster, then with more memory on the devices that compute."""
+    cluster = workload.cluster
+    yield cluster
+    workers = set(cluster.workers)
+    for factor in _RELIEFS if len(workers) > 1 else ():
+        devices = tuple(
+            replace(
+                device,
+                memory_limit_bytes=int(device.usable_bytes * factor) + device.reserve_bytes,
+            )
+            if device.name in workers
+            else device
+            for device in cluster.devices
+        )
+        yield replace(cluster, devices=devices)
+    devices = tuple(
+        replace(device, memory_limit_bytes=AMPLE_BYTES) if device.name in workers else device
+        for device in cluster.devices
+    )
+    yield replace(cluster, devices=devices)
+
+
+def _keeps_caps(predicted: PredictedPlacement, cluster: Cluster) -> bool:
+    metrics = predicted.metrics
+    return all(
+        max(metrics.peaks[d.name].high_bytes, metrics.needs[d.name].need.high_bytes)
+        <= d.usable_bytes
+        for d in cluster.devices
+    )
+
+
+def _fit(formulation: Formulation, solution: Solution, seconds: float) -> FittedPlacement:
+    workload = formulation.workload
+    assert solution.device_of is not None
+    placement = formulation.problem.placement(solution.device_of)
+    _LOG.info("making the step fit", extra={"limit_seconds": seconds})
+    request = FitRequest(
+        means=workload.wanted.fit_means,
+        seconds=seconds,
+        most_slowdown=workload.wanted.most_slowdown,
+        seed=workload.wanted.seed,
+    )
+    step = fit_step(workload.graph, workload.costs, placement, workload.cluster, request)
+    return FittedPlacement(
+        formulation=formulation,
+        solution=solution,
+        predicted=predict_placement(workload, placement, step.control_edges, step.rewriting),
+        step=step,
+    )

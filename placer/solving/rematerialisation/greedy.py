@@ -1,0 +1,115 @@
+"""A first sequence within the budget: what frees most for its seconds is computed again, in turn.
+
+Where most is held, some node that waits there is dropped and computed again right before it is
+read next, with what it reads itself if that is gone by then or without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from placer.solving.rematerialisation.problem import RematerialisationProblem
+
+_MOST_CANDIDATES = 40
+_LEAST_SECONDS_SHARE = 1e-6
+_DEEPEST = 12
+
+
+@dataclass(slots=True, kw_only=True)
+class _Profile:
+    """Of a sequence: what is ``held`` at every step, the step at which the copy made there is read
+    last, and the steps that read it."""
+
+    held: list[int]
+    readers: list[list[int]]
+    over: int
+
+
+def drop_greedily(problem: RematerialisationProblem, start: Sequence[int]) -> list[int]:
+    """The sequence that ``start`` becomes; one that holds too much where nothing helps any more."""
+    sequence = list(start)
+    now = _profile(problem, sequence)
+    while now.over:
+        best: tuple[float, list[int], _Profile] | None = None
+        for changed in _changes(problem, sequence, now):
+            found = _profile(problem, changed)
+            gain = now.over - found.over
+            added = problem.value(changed) - problem.value(sequence)
+            worth = gain / max(added, _LEAST_SECONDS_SHARE * problem.least_seconds)
+            if gain > 0 and (best is None or worth > best[0]):
+                best = worth, changed, found
+        if best is None:
+            break
+        _, sequence, now = best
+    return sequence
+
+
+def _profile(problem: RematerialisationProblem, sequence: Sequence[int]) -> _Profile:
+    latest = [-1] * len(problem.bytes)
+    readers: list[list[int]] = []
+    for step, node in enumerate(sequence):
+        for source in problem.inputs[node]:
+            readers[latest[source]].append(step)
+        latest[node] = step
+        readers.append([])
+    change = [0] * (len(sequence) + 1)
+    for step, reads in enumerate(readers):
+        size = problem.bytes[sequence[step]]
+        change[step] += size
+        change[(reads[-1] if reads else step) + 1] -= size
+    beside = problem.beside_along(sequence)
+    held = [a + b for a, b in zip(accumulate(change[:-1]), beside, strict=True)]
+    over = sum(size - problem.budget_bytes for size in held if size > problem.budget_bytes)
+    return _Profile(held=held, readers=readers, over=over)
+
+
+def _changes(
+    problem: RematerialisationProblem, sequence: Sequence[int], now: _Profile
+) -> Iterator[list[int]]:
+    """Sequences in which one node less waits where most is held."""
+    fullest = max(range(len(sequence)), key=now.held.__getitem__)
+    count = [0] * len(problem.bytes)
+    for node in sequence:
+        count[node] += 1
+    for node in problem.once:
+        count[node] = problem.most_computations
+    waiting = []
+    for step, node in enumerate(sequence[:fullest]):
+        reads = now.readers[step]
+        waits = reads and reads[-1] > fullest and fullest not in reads
+        if waits and count[node] < problem.most_computations:
+            reader = next(read for read in reads if read > fullest)
+            waiting.append((problem.bytes[node], node, reader))
+    waiting.sort(reverse=True)
+    for _, node, reader in waiting[:_MOST_CANDIDATES]:
+        yield [*sequence[:reader], node, *sequence[reader:]]
+        chain = _missing(problem, sequence, now, node, reader, count)
+        if chain:
+            yield [*sequence[:reader], *chain, node, *sequence[reader:]]
+
+
+def _missing(
+    problem: RematerialisationProblem,
+    sequence: Sequence[int],
+    now: _Profile,
+    node: int,
+    reader: int,
+    count: Sequence[int],
+) -> list[int]:
+    """What ``node`` reads, and that reads, that is not held any more right before ``reader``."""
+    latest = {name: step for step, name in enumerate(sequence[:reader])}
+    chain: list[int] = []
+
+    def add(name: int, depth: int) -> None:
+        for source in problem.inputs[name]:
+            reads = now.readers[latest[source]]
+            gone = not reads or reads[-1] < reader
+            if gone and source not in chain and count[source] < problem.most_computations:
+                if depth < _DEEPEST:
+                    add(source, depth + 1)
+                chain.append(source)
+
+    add(node, 0)
+    return chain

@@ -1,0 +1,354 @@
+"""A training step as a rematerialisation problem: its large tensors, along an order of its ops.
+
+Few tensors hold nearly all bytes that wait for the backward pass.  Each op that writes some of them
+is a node; what lies between them and is read by nobody else (*chains*) is computed again with it,
+and what is small is kept.  The rest of the step happens in *stages*, nodes that are computed once
+and write nothing: each begins where a large tensor is read.
+
+    ops     a    b    c    d    e    f    g         a, c: large, read in the backward pass
+            |    '----.    |    |    |    |         b: large, read by c alone: in the chain of c
+    nodes   a         c    s1   s1   s2   s2        s1, s2: stages that read c, then a
+
+All else that is in memory, gradients and old values of variables, say, is what
+:class:`~placer.prediction.memory.lifetimes.Simulation` says of that order: held beside the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from placer.graph.op_graph import OpGraph
+from placer.graph.rewriting import recomputable_ops
+from placer.prediction.memory.buffers import Buffer
+from placer.prediction.memory.lifetimes import Simulation
+from placer.prediction.memory.roles import find_roles, is_update_type
+from placer.prediction.step.step_layout import Effect, StepLayout
+from placer.solving.rematerialisation.problem import RematerialisationProblem
+
+_SHARE = 0.99
+"""Of the bytes that wait for the backward pass: what the nodes have."""
+
+_MOST_NODES = 250
+"""That write something: the smallest tensors are kept where there would be more."""
+
+_HILL = 0.01
+"""A stage ends where more than this share of the budget more is held beside the nodes."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """A node: ``owner`` is the op that writes large tensors, -1 where none does; ``chain`` are the
+    ops that compute them again, ``reads`` the owners that it reads.  It begins at the place
+    ``start`` of the order; ``beside`` is the most that is held beside the nodes meanwhile."""
+
+    owner: int
+    start: int
+    chain: tuple[int, ...] = ()
+    reads: set[int] = field(default_factory=set)
+    beside: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReducedStep:
+    """The ``problem`` of a step and its ``stages``, by node; ``order`` has op numbers, ``roots``
+    the value whose buffer each value is."""
+
+    problem: RematerialisationProblem
+    stages: tuple[Stage, ...]
+    order: tuple[int, ...]
+    roots: tuple[int, ...]
+
+
+class StepReduction:
+    """One step along one order; ``device`` is the memory that is full.
+
+    ``seconds`` are those of each op.
+    """
+
+    def __init__(
+        self,
+        graph: OpGraph,
+        layout: StepLayout,
+        order: Sequence[int],
+        device: str,
+        seconds: Sequence[float],
+    ) -> None:
+        self.layout, self.order, self.device, self.seconds = layout, tuple(order), device, seconds
+        self.place = [0] * len(order)
+        for place, op in enumerate(order):
+            self.place[op] = place
+        gradients = graph.ask_once(find_roles).gradients
+        allowed = recomputable_ops(graph)
+        ops = list(graph.ops.values())
+        self.is_forward = [
+            op.name not in gradients and not is_update_type(op.op_type) for op in ops
+        ]
+        self.is_repeatable = [
+            self.is_forward[n]
+            and op.name in allowed
+            and bool(op.inputs)
+            and layout.effects[n] == Effect.PLAIN
+            and layout.devices[n] == device
+            for n, op in enumerate(ops)
+        ]
+        self.roots = _find_roots(layout)
+        self.readers = self._find_readers()
+        self.large: dict[int, list[int]] = {}
+        self.nodes: set[int] = set()
+        self.folded: set[int] = set()
+        self._choose_nodes()
+
+    def _find_readers(self) -> dict[int, list[int]]:
+        """The ops that read the buffer of each root, through whichever view; views themselves are
+        none.  What is fetched has none, as nothing can be done about it."""
+        found: dict[int, list[int]] = {root: [] for root in self.roots}
+        for op, inputs in enumerate(self.layout.inputs):
+            own = {self.roots[value] for value in self.layout.outputs[op]}
+            for root in dict.fromkeys(self.roots[value] for value in inputs):
+                if own != {root}:
+                    found[root].append(op)
+        for value in self.layout.fetched:
+            found.pop(self.roots[value], None)
+        return found
+
+    def _choose_nodes(self) -> None:
+        """The ops whose outputs are decided about."""
+        layout = self.layout
+        sizes = {
+            root: layout.bytes[root]
+            for root in self.readers
+            if layout.bytes[root]
+            and layout.memory[root] == self.device
+            and layout.effects[layout.producer[root]] == Effect.PLAIN
+            and self.is_forward[layout.producer[root]]
+        }
+        waiting = {
+            root: size
+            for root, size in sizes.items()
+            if self.is_repeatable[layout.producer[root]]
+            and not all(self.is_forward[reader] for reader in self.readers[root])
+        }
+        self.least = _least_size(list(waiting.values()))
+        for root, size in sizes.items():
+            if size >= self.least:
+                self.large.setdefault(layout.producer[root], []).append(root)
+        self.nodes = {layout.producer[root] for root in waiting if waiting[root] >= self.least}
+        self._fold()
+        pinned = {source for op in self.nodes for source in self.chain_of(op)[1]} - self.nodes
+        self.nodes |= pinned
+
+    def _fold(self) -> None:
+        """Puts large outputs that one node alone needs into its chain; those that several need are
+        nodes, too."""
+        needed_by: dict[int, set[int]] = {}
+        for op in sorted(self.large, reverse=True):
+            if op in self.nodes or not self.is_repeatable[op]:
+                continue
+            users: set[int] = set()
+            for root in self.large[op]:
+                for reader in self.readers[root]:
+                    if reader in self.nodes:
+                        users.add(reader)
+                    elif reader in needed_by:
+                        users |= needed_by[reader]
+            if len(users) > 1:
+                self.nodes.add(op)
+            elif users:
+                needed_by[op] = users
+                self.folded.add(op)
+
+    def chain_of(self, op: int) -> tuple[tuple[int, ...], set[int]]:
+        """The ops that compute the outputs of ``op`` again, and the owners that they read."""
+        layout, chain, reads, stack = self.layout, {op}, set(), [op]
+        while stack:
+            for value in layout.inputs[stack.pop()]:
+                root = self.roots[value]
+                source = layout.producer[root]
+                if source in chain or layout.bytes[root] < self.least:
+                    continue
+                if source in self.folded:
+                    chain.add(source)
+                    stack.append(source)
+                elif source in self.large and root in self.large[source]:
+                    reads.add(source)
+        return tuple(sorted(chain, key=self.place.__getitem__)), reads
+
+    def reduce(self, budget_bytes: int) -> ReducedStep | None:
+        """The problem; ``None`` if nothing of the step can be computed again.
+
+        ``budget_bytes`` leave resident bytes aside.
+        """
+        repeatable = [op for op in self.nodes if self.is_repeatable[op]]
+        if not repeatable:
+            return None
+        held = _Held(self)
+        stages = self._stages(held, budget_bytes)
+        number = {stage.owner: index for index, stage in enumerate(stages) if stage.owner >= 0}
+        first = tuple(stage.beside for stage in stages)
+        names = self.layout.names
+        problem = RematerialisationProblem(
+            node_names=tuple(
+                names[stage.owner] if stage.owner >= 0 else f"stage {index}"
+                for index, stage in enumerate(stages)
+            ),
+            seconds=tuple(self._seconds(stages)),
+            bytes=tuple(
+                sum(self.layout.bytes[root] for root in self.large.get(stage.owner, ()))
+                for stage in stages
+            ),
+            inputs=tuple(tuple(sorted(number[op] for op in stage.reads)) for stage in stages),
+            order=tuple(range(len(stages))),
+            budget_bytes=max(budget_bytes, 1),
+            once=tuple(
+                index
+                for index, stage in enumerate(stages)
+                if stage.owner < 0 or not self.is_repeatable[stage.owner]
+            ),
+            first_bytes=first,
+            between_bytes=tuple(
+                min(held.between[stage.start], first[index - 1]) if index else 0
+                for index, stage in enumerate(stages)
+            ),
+            again_bytes=tuple(self._chain_bytes(stage) for stage in stages),
+        )
+        return ReducedStep(
+            problem=problem, stages=tuple(stages), order=self.order, roots=self.roots
+        )
+
+    def _stages(self, held: _Held, budget: int) -> list[Stage]:
+        """The order in stages."""
+        reads_of: dict[int, set[int]] = {}
+        for owner in self.nodes:
+            for root in self.large[owner]:
+                for reader in self.readers[root]:
+                    reads_of.setdefault(reader, set()).add(owner)
+        last_node = max(self.place[op] for op in self.nodes)
+        stages = [Stage(owner=-1, start=0)]
+        for place, op in enumerate(self.order):
+            now, reads, beside = stages[-1], reads_of.get(op, set()), held.beside[place]
+            if op in self.nodes:
+                chain, sources = self.chain_of(op) if self.is_repeatable[op] else ((), set())
+                stages.append(Stage(owner=op, start=place, chain=chain, reads=reads | sources))
+            elif now.owner < 0 and reads <= now.reads:
+                if not reads and now.reads and beside > now.beside + _HILL * budget:
+                    stages.append(Stage(owner=-1, start=place))
+            elif reads and now.owner < 0 and place < last_node:
+                now.reads |= reads
+            elif reads or beside > now.beside + _HILL * budget:
+                stages.append(Stage(owner=-1, start=place, reads=set(reads)))
+            stages[-1].beside = max(stages[-1].beside, beside)
+        return stages
+
+    def _seconds(self, stages: Sequence[Stage]) -> Iterable[float]:
+        """Of each node once, and of all other ops in the stage that they are in."""
+        in_chains = {op for stage in stages for op in stage.chain}
+        ends = [*(stage.start for stage in stages[1:]), len(self.order)]
+        for stage, end in zip(stages, ends, strict=True):
+            others = (op for op in self.order[stage.start : end] if op not in in_chains)
+            yield sum(self.seconds[op] for op in (*stage.chain, *others))
+
+    def _chain_bytes(self, stage: Stage) -> int:
+        """The most that computing again takes beside what it gives out and reads."""
+        layout, chain = self.layout, stage.chain
+        if not chain:
+            return 0
+        inside = {root for op in chain for root in self.large.get(op, ()) if op != stage.owner}
+        last: dict[int, int] = {}
+        for step, op in enumerate(chain):
+            for value in layout.inputs[op]:
+                if self.roots[value] in inside:
+                    last[self.roots[value]] = step
+        alive, peak = 0, 0
+        for step, op in enumerate(chain):
+            own = sum(layout.bytes[v] for v in layout.outputs[op] if self.roots[v] == v)
+            freed = [root for root, end in last.items() if end == step]
+            over = {
+                self.roots[source]
+                for value in layout.outputs[op]
+                for source in layout.overwritten.get(value, ())[:1]
+            }
+            saved = sum(layout.bytes[root] for root in freed if root in over)
+            given = op == stage.owner
+            taken = sum(layout.bytes[root] for root in self.large.get(op, ())) if given else 0
+            peak = max(peak, alive + own - taken - saved + layout.temporary_bytes[op])
+            alive += own - taken - sum(layout.bytes[root] for root in freed)
+        return max(peak, 0)
+
+
+class _Held(Simulation):
+    """What is in the memory of the device beside the outputs of nodes: at every place of the order
+    (``beside``), and before it, when the last op is done (``between``)."""
+
+    def __init__(self, reduction: StepReduction) -> None:
+        super().__init__(reduction.layout, reduction.order)
+        self.device, count = reduction.device, len(reduction.order)
+        self.at, self.across = [0] * (count + 2), [0] * (count + 2)
+        self.run()
+        for op in reduction.nodes:
+            for root in reduction.large[op]:
+                size, first = reduction.layout.bytes[root], reduction.place[op]
+                places = [reduction.place[reader] for reader in reduction.readers[root]]
+                self._count(first, max(places, default=first), -size)
+        self.beside = [max(size, 0) for size in accumulate(self.at[:count])]
+        self.between = [max(size, 0) for size in accumulate(self.across[:count])]
+
+    def _count(self, first: int, last: int, size: int) -> None:
+        self.at[first] += size
+        self.at[last + 1] -= size
+        self.across[first + 1] += size
+        self.across[last + 1] -= size
+
+    def _record(self, buffer: Buffer, last: int) -> None:
+        if buffer.device == self.device and buffer.first <= last:
+            self._count(buffer.first, last, buffer.bytes)
+
+    def _overwrite(self, op: int, source: int, old: Buffer, value: int) -> Buffer:
+        new = super()._overwrite(op, source, old, value)
+        if new is not old and old.device == self.device:  # it is there between the two ops
+            self.across[self.now] += old.bytes
+            self.across[self.now + 1] -= old.bytes
+        return new
+
+
+def _find_roots(layout: StepLayout) -> tuple[int, ...]:
+    """The value whose buffer each value is: its own, unless it is a view."""
+    roots = list(range(len(layout.memory)))
+    for outputs in layout.outputs:
+        for value in outputs:
+            sources = layout.shared.get(value, ())
+            if sources:
+                roots[value] = roots[sources[0]]
+    return tuple(roots)
+
+
+def _least_size(sizes: list[int]) -> int:
+    """The smallest of the large ones."""
+    sizes.sort(reverse=True)
+    total, held = sum(sizes), 0
+    for count, size in enumerate(sizes, 1):
+        held += size
+        if held >= _SHARE * total or count == _MOST_NODES:
+            return size
+    return 1
+
+
+def working_sets(layout: StepLayout) -> dict[str, tuple[str, int]]:
+    """By device, the op that needs most at once and those bytes, without what is resident: what it
+    reads and writes, and its workspace.  What may be written over an input does not count."""
+    roots, found = _find_roots(layout), dict[str, tuple[str, int]]()
+    lasting = (Effect.RESIDENT, Effect.READ_VARIABLE)
+    for op, inputs in enumerate(layout.inputs):
+        device = layout.devices[op]
+        values = {roots[value] for value in inputs}
+        values |= {v for v in layout.outputs[op] if roots[v] == v and not layout.overwritten.get(v)}
+        size = layout.temporary_bytes[op] + sum(
+            layout.bytes[value]
+            for value in values
+            if layout.memory[value] == device
+            and layout.effects[layout.producer[value]] not in lasting
+        )
+        if size > found.get(device, ("", -1))[1]:
+            found[device] = layout.names[op], size
+    return found

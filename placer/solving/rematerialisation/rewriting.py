@@ -1,0 +1,141 @@
+"""From a sequence of computations to what is cloned, who reads it, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from placer.graph.op_graph import OpGraph
+from placer.graph.rewriting import Clone, Rewriting, recomputable_ops
+from placer.graph.tensor_names import op_of
+from placer.prediction.step.step_layout import StepLayout
+from placer.solving.rematerialisation.reduction import ReducedStep
+
+_SMALL_BYTES = 1024
+"""Scalars and shapes: what writes no more says little of how far a step is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStep:
+    """The ``rewriting`` that sequences stand for, and the ``order`` of the rewritten ops."""
+
+    rewriting: Rewriting
+    order: tuple[str, ...]
+
+
+class RewritingPlanner:
+    """Turns sequences of nodes into clones, in the order in which they run; all of one ``order`` of
+    the ops of ``graph`` (numbers), one sequence per device.
+
+    ``is_forward`` tells which ops are of the forward pass.  ``late`` has the ops with a late value
+    and the place from which on it is read; ``before`` the clones that run before a place.
+    """
+
+    def __init__(
+        self,
+        graph: OpGraph,
+        layout: StepLayout,
+        order: Sequence[int],
+        is_forward: Sequence[bool],
+    ) -> None:
+        self.graph, self.layout, self.order = graph, layout, tuple(order)
+        self.is_forward = is_forward
+        self.names = layout.names
+        self.number = {name: index for index, name in enumerate(self.names)}
+        self.place = [0] * len(self.names)
+        for place, op in enumerate(self.order):
+            self.place[op] = place
+        self.allowed = recomputable_ops(graph)
+        self.late: dict[int, int] = {}
+        self.clones: dict[int, Clone] = {}
+        self.before: dict[int, list[int]] = {}
+
+    def add(self, reduced: ReducedStep, sequence: Sequence[int]) -> None:
+        """Computes again what ``sequence`` has twice, before the stage that comes next there."""
+        done: set[int] = set()
+        for node in sequence:
+            if node in done:
+                start = reduced.stages[len(done)].start
+                self._compute_again(reduced.stages[node].chain, start, reduced.roots)
+            done.add(node)
+
+    def _compute_again(self, chain: Sequence[int], start: int, roots: Sequence[int]) -> None:
+        trigger = self._trigger(chain[-1], start, roots)
+        device = self.layout.devices[chain[-1]]
+        for op in chain:
+            reads = self._read_late(op, start, {**self.late, **dict.fromkeys(chain, start)}, device)
+            self._add(op, start, reads, trigger)
+        self.late.update(dict.fromkeys(chain, start))
+
+    def _add(self, op: int, start: int, reads: tuple[str, ...], trigger: str) -> None:
+        after = () if reads or not trigger else (trigger,)
+        self.clones[op] = Clone(op=self.names[op], reads=reads, after=after)
+        self.before.setdefault(start, []).append(op)
+
+    def _read_late(
+        self, op: int, start: int, late: Mapping[int, int], device: str
+    ) -> tuple[str, ...]:
+        """The producers on ``device`` whose late values ``op`` reads at the place ``start``; views
+        on what is late are cloned."""
+        producers = dict.fromkeys(map(op_of, self.graph.ops[self.names[op]].inputs))
+        return tuple(
+            name
+            for name in producers
+            if self.layout.devices[self.number[name]] == device
+            and self._is_late(self.number[name], start, late)
+        )
+
+    def _is_late(self, op: int, start: int, late: Mapping[int, int]) -> bool:
+        """Whether who runs at ``start`` reads a late value of ``op``: a view is cloned for that."""
+        if op in late:
+            return late[op] <= start
+        if self.place[op] >= start or self.names[op] not in self.allowed:
+            return False
+        shared = [self.layout.shared.get(value, ()) for value in self.layout.outputs[op]]
+        if not shared or not all(shared):
+            return False
+        source = self.layout.producer[shared[0][0]]
+        if not self._is_late(source, start, late):
+            return False
+        if op not in self.clones:
+            self._add(op, start, (self.names[source],), "")
+        return True
+
+    def _trigger(self, owner: int, start: int, roots: Sequence[int]) -> str:
+        """What runs late enough: the latest input, of the backward pass, of the op that reads what
+        ``owner`` writes first from ``start`` on; else what ran last before that."""
+        layout = self.layout
+        written = set(layout.outputs[owner])
+        readers = (
+            op
+            for op in self.order[start:]
+            if any(roots[value] in written for value in layout.inputs[op])
+        )
+        first = next(readers, None)
+        inputs = () if first is None else {layout.producer[value] for value in layout.inputs[first]}
+        known = [op for op in inputs if self.place[op] < start and not self.is_forward[op]]
+        known.sort(key=self.place.__getitem__, reverse=True)
+        before = (
+            op
+            for op in reversed(self.order[:start])
+            if any(layout.bytes[value] > _SMALL_BYTES for value in layout.outputs[op])
+        )
+        for op in (*known, *before):
+            if self.names[op] in self.allowed and layout.devices[op] == layout.devices[owner]:
+                return self.names[op]
+        return ""
+
+    def finish(self, released: tuple[str, ...] = ()) -> PlannedStep:
+        """The rewriting, once all is computed again: from then on each op reads what is late."""
+        readers: dict[str, tuple[str, ...]] = {}
+        for place, op in enumerate(self.order):
+            if reads := self._read_late(op, place, self.late, self.layout.devices[op]):
+                readers[self.names[op]] = reads
+        order: list[str] = []
+        for place, op in enumerate(self.order):
+            order += [self.clones[clone].name for clone in self.before.get(place, ())]
+            order.append(self.names[op])
+        rewriting = Rewriting(
+            clones=tuple(self.clones.values()), late_readers=readers, released=released
+        )
+        return PlannedStep(rewriting=rewriting, order=tuple(order))
