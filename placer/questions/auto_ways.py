@@ -113,6 +113,14 @@ class Ways:
             limit=_ON_ONE,
             build=lambda: self.program.place(alone, order="fit", spill="never"),
         )
+        if self.program.task == "training":
+            yield Way(
+                name="recompute",
+                changes="what is computed twice",
+                least_seconds=self.whole.step_seconds,
+                limit=_ON_ONE,
+                build=lambda: self.program.rewritten(alone),
+            )
 
     def _one_placement(self) -> Way:
         several = len(self.cluster.workers) > 1

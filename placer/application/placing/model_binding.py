@@ -197,6 +197,8 @@ class BoundModel:
         missing = len(ops - self.plan.placement.keys())
         if missing > _MOST_UNKNOWN * len(ops):
             return False  # another program; what differs is said where it is refused
+        if self.plan.control_edges or self.plan.rewriting:
+            return False  # what keeps memory low is about the planned ops
         _LOG.warning(
             "the batches are not quite those that the plan was made for: %d of %d ops are not in "
             "it, and run beside what they read",
