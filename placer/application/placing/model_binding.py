@@ -36,7 +36,7 @@ from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
 
-_MOST_UNKNOWN = 0.1
+_MOST_UNKNOWN = 0.3
 """Of the ops of a step a plan may miss so many and still be adapted to it."""
 
 
