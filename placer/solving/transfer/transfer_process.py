@@ -133,23 +133,25 @@ def _bound_by_devices(
     effort: Effort,
     deadline: float,
 ) -> None:
-    """Raises the bound to what follows from how many devices it takes, and from what each may hold,
-    beside the search: it is one core's work."""
+    """Raises the bound to what follows from the sets that devices may hold, and from how many it
+    takes, beside the search: it is one core's work."""
     if known is None:
         return
     steps = SCHEDULE.most_price_steps
     if effort.work_limit is not None:
         steps = min(steps, effort.work_limit)
     began = time.time()
-    share = SCHEDULE.first_devices_share if effort.is_first else SCHEDULE.devices_share
-    until = began + share * (deadline - began)
     with contextlib.suppress(OverflowError):
         counts = DeviceCountBound(problem, problem.value(known), best.raise_bound, effort.seed)
-        counts.run(until, steps)
-        best.note_time(began + PRICES.search_share * (until - began))
-        if not effort.is_first:
-            DeviceSetBound(counts, best.raise_bound).run(deadline, SCHEDULE.set_steps * steps)
-            best.note_time(deadline)
+        if effort.is_first:
+            deadline = began + SCHEDULE.first_devices_share * (deadline - began)
+        else:
+            until = began + SCHEDULE.sets_share * (deadline - began)
+            DeviceSetBound(counts, best.raise_bound).run(until, SCHEDULE.set_steps * steps)
+            best.note_time(until)
+        began = time.time()
+        counts.run(deadline, steps)
+        best.note_time(began + PRICES.search_share * (deadline - began))
 
 
 def _prove_simpler_problems(

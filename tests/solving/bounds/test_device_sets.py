@@ -64,7 +64,8 @@ def test_a_wrong_bound_is_found_out(flaw: str) -> None:
 def mixture(layers: int, experts: int, devices: int, percent: int) -> UnitProblem:
     """Layers that send 1,000 bytes on and 1,000 back, each with a router and as many experts, which
     have all the weight and send and receive 250 bytes each."""
-    nets, weights = [], []
+    nets: list[tuple[int, tuple[int, ...], int]] = []
+    weights: list[int] = []
     for layer in range(layers):
         router = len(weights)
         weights += [0] + [100] * experts
