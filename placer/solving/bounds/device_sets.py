@@ -218,7 +218,8 @@ class _Program:
         self.rows: list[tuple[_Set, pywraplp.Constraint]] = []
         self.tight: set[int] = set()
         self.hub_number = {int(node): number for number, node in enumerate(bound.hubs)}
-        self.solver = pywraplp.Solver.CreateSolver("CLP")  # GLOP often gives up on these
+        # GLOP gives up on many of these
+        self.solver = pywraplp.Solver.CreateSolver("CLP") or pywraplp.Solver.CreateSolver("GLOP")
         most, number = SCHEDULE.most_worth, self.solver.NumVar
         self.region = [number(-most, most, "") for _ in bound.region_weights]
         self.hub = [number(-most, most, "") for _ in bound.hubs]
