@@ -8,7 +8,8 @@ unpacked from the folder ``large`` of ``PLACER_TEST_DATA``) and places each on e
 one with a cap of so many percent of an equal share of what the step peaks at on one device;
 nothing spills.  A row is kept in ``FOLDER/rows.json`` as soon as it is there and is not run again;
 ``--table`` prints what is there and runs nothing.  It fails (exit code 1) if a plan is worse than
-the best of the others by more than 0.1%, or has debris.  Times are those of an idle machine or of no use.
+the best of the others by more than 0.1%, or has debris.  Times are those of an idle machine or of
+no use.
 """
 
 from __future__ import annotations
