@@ -166,7 +166,7 @@ def debris(problem: Any, device_of: list[int], peaks: list[int]) -> int:
     return len(found)
 
 
-def baselines(formulation: Any, names: list[str]) -> dict[str, int | None]:
+def baselines(formulation: Any, names: list[str]) -> dict[str, float | None]:
     """What every baseline transfers, made to fit as ``compare`` does it; ``None``: it does not."""
     from placer.prediction.orders.step_peaks import StepPeaks
     from placer.solving.baselines import BASELINES
