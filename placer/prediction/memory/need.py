@@ -1,8 +1,8 @@
 """The least limit under which an allocator serves the steps of a program.
 
 A limit that serves is no proof that a larger one does, for chunks lie elsewhere then.  So the need
-is the least limit from which on every larger one that was tried serves.  Along a further order those
-about the last need are tried first: most orders differ by less than what is left open anyway.
+is the least limit from which on every larger one that was tried serves.  Along a further order
+those about the last need are tried first: most orders differ by less than what is left open anyway.
 
 Steps are first followed without a limit.  A limit makes no difference to a request as long as
 
