@@ -15,6 +15,7 @@ given) have the last two.
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -143,6 +144,10 @@ def _toml_device(row: Table, path: Path) -> DeviceDraft:
         raise ValueError(f"{where}: its name says {named_type}, its type or model something else")
     given: list[tuple[str, Any]] = [(key, row[key]) for key in sorted(rates & set(row))]
     _check_positive(given, where)
+    if "peak_flops_fp16" in row and known.type != "GPU":
+        raise ValueError(
+            f"{where}: peak_flops_fp16 is a rate of GPUs, no {known.type} has one; leave it out"
+        )
     memory = positive_bytes(row["memory"], where) if "memory" in row else None
     given += _toml_capability(row, known, where)
     if "efficiency" in row:
@@ -179,8 +184,9 @@ def _check_positive(rates: Iterable[tuple[str, object]], where: str) -> None:
             raise ValueError(f"{where}: {key} must be a number above zero, got {value!r}")
 
 
-def _is_positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+def _is_positive(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 < value < math.inf
 
 
 def _toml_links(rows: Iterable[Table], names: set[str], path: Path) -> dict[tuple[str, str], Link]:
@@ -203,7 +209,9 @@ def _toml_link(row: Table, where: str, ends: set[str]) -> Link:
     if missing:
         raise ValueError(f"{where}: {missing[0]!r} is missing")
     latency = row.get("latency", Cluster(devices=()).default_link.latency)
-    if not _is_positive(row["bandwidth"]) or not isinstance(latency, int | float) or latency < 0:
+    if not _is_positive(row["bandwidth"]) or not (
+        isinstance(latency, int | float) and 0 <= latency < math.inf
+    ):
         raise ValueError(f"{where}: bandwidth must be above zero and latency not below it")
     return Link(bandwidth=float(row["bandwidth"]), latency=float(latency))
 

@@ -95,9 +95,11 @@ def _small_constants(
         readers = graph.consumers.get(op.output_name(0), ())
         size = tensor_bytes(op.info.outputs[0]) or SMALL_CONSTANT_BYTES + 1
         if len(readers) == 1 and size <= SMALL_CONSTANT_BYTES:
-            ops = (op.name, readers[0])
-            if restrictions[ops[0]] == restrictions[ops[1]]:
-                found.append(ColocationGroup(ops=ops, reasons=("small_constant",)))
+            own, others = restrictions[op.name], restrictions[readers[0]]
+            if own is others or own == others:
+                found.append(
+                    ColocationGroup(ops=(op.name, readers[0]), reasons=("small_constant",))
+                )
     return found
 
 

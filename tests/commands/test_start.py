@@ -30,3 +30,15 @@ def test_python_m_placer_is_the_same_command():
     assert helped.returncode == 0
     assert all(name in helped.stdout for name in ("report", "place", "apply", "verify", "devices"))
     assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+
+
+def test_who_starts_the_reading_process_loads_no_graphs_first():
+    """That process is what a report waits for; its caller loads the rest meanwhile."""
+    code = (
+        "import sys, placer.extraction.process.child_process as started; started.start_ahead; "
+        "sys.exit(','.join(sorted(n for n in sys.modules if n.startswith('placer.graph'))) or 0)"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr

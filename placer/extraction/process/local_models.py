@@ -64,8 +64,12 @@ def local_model(
     Remote paths (``gs://bucket/model``) are fetched, without ``weights`` only what analysis
     reads; Keras files become SavedModels.  Both happen in a child process.  Raises
     :class:`ModelError` where that fails, and for a Keras file that would run code of its own,
-    unless ``allow_unsafe_keras``.
+    unless ``allow_unsafe_keras``; :class:`UsageError` for a program of this process.
     """
+    if not isinstance(source, str | os.PathLike):
+        raise UsageError(
+            f"this takes the path of a model, got a {type(source).__name__}: save the program first"
+        )
     name = os.fspath(source)
     scheme = scheme_of(name)
     if scheme == "ram":

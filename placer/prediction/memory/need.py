@@ -1,7 +1,8 @@
 """The least limit under which an allocator serves the steps of a program.
 
 A limit that serves is no proof that a larger one does, for chunks lie elsewhere then.  So the need
-is the least limit from which on every larger one that was tried serves.
+is the least limit from which on every larger one that was tried serves.  Along a further order
+those about the last need are tried first: most orders differ by less than what is left open anyway.
 
 Steps are first followed without a limit.  A limit makes no difference to a request as long as
 
@@ -64,11 +65,13 @@ class Need:
         return self.need_bytes - asked_for - self.padding_bytes
 
 
-def find_need(allocations: Allocations, *, growth: bool, kept: KeptChunks | None = None) -> Need:
+def find_need(
+    allocations: Allocations, *, growth: bool, kept: KeptChunks | None = None, near: int = 0
+) -> Need:
     """The need of a device whose allocator grows, or else takes one region; ``kept`` is what it
-    keeps from step to step, if that is known from another order."""
+    keeps from step to step, if that is known from another order, and ``near`` the need there."""
     unlimited = _Unlimited(allocations, kept or KeptChunks(allocations, growth=growth))
-    need_bytes, limited = _least_that_serves(unlimited)
+    need_bytes, limited = _least_that_serves(unlimited, near)
     tensors, workspace = _asked_for_by(allocations, limited.peak_request)
     return Need(
         in_use_bytes=unlimited.state.allocator.peak_bytes,
@@ -91,17 +94,21 @@ def serves(allocations: Allocations, limit_bytes: int, *, growth: bool) -> bool:
     return _State(Allocator(limit_bytes=limit_bytes, growth=growth)).run(allocations)
 
 
-def _least_that_serves(unlimited: _Unlimited) -> tuple[int, Allocator]:
+def _least_that_serves(unlimited: _Unlimited, near: int) -> tuple[int, Allocator]:
     """The least limit, by bisection between what is asked for at once and the limit that makes no
-    difference; with the allocator that served under it."""
+    difference, once the limits about ``near`` were tried; with the allocator that served under it.
+    """
     fails, enough = unlimited.least_bytes, unlimited.indifferent_bytes
     served = unlimited.under(fails)
     if served is not None:
         return fails, served
     served = unlimited.state.allocator
-    open_bytes = max(_RESOLUTION * fails, _FEWEST_BYTES)
+    open_bytes = rounded_bytes(max(int(_RESOLUTION * fails), _FEWEST_BYTES))
+    likely = [near + open_bytes, near - open_bytes, near]
     while enough - fails > open_bytes:
-        limit = rounded_bytes((fails + enough) // 2)
+        limit = likely.pop() if likely else rounded_bytes((fails + enough) // 2)
+        if not fails < limit < enough:
+            continue
         found = unlimited.under(limit)
         if found is None:
             fails = limit

@@ -208,7 +208,7 @@ def _variable_tensors(graph: OpGraph, name_of: Mapping[str, str]) -> dict[str, s
     references = {
         op.output_name(0): op.name for op in graph.ops.values() if op.op_type in REF_VARIABLES
     }
-    handles = find_variables(graph) | references
+    handles = graph.ask_once(find_variables) | references
     return {tensor: name_of[op] for tensor, op in handles.items() if op in name_of}
 
 
@@ -218,7 +218,7 @@ def _written_inputs(op: Op, graph: OpGraph) -> set[int]:
     first = int(op.op_type in BRANCHES)
     for name in (name for names in op.bodies.values() for name in names):
         body = graph.functions[name]
-        variable_of = find_variables(body)
+        variable_of = body.ask_once(find_variables)
         for inner in body.ops.values():
             if is_update_type(inner.op_type):
                 written = {0}
@@ -277,7 +277,7 @@ class _State:
         if variable in self.weights:  # a number that scales the loss divides all gradients too
             apart = [name for name in readers if name not in self.forward]
             return variable in self.scalars and self._reaches(apart, self.trained - self.scalars)
-        if self._reaches(readers, self.trained - {variable}):
+        if self._reaches(readers, self.trained, but=variable):
             return True
         if not self.driven or variable not in accesses.updaters:
             return False
@@ -302,12 +302,13 @@ class _State:
         readers = self.accesses.readers.get(variable, ())
         return value.op_type in _SUMS and any(name in readers for name in value.producers)
 
-    def _reaches(self, readers: Iterable[str], variables: set[str]) -> bool:
-        """Whether what is read by ``readers`` goes into an update of one of ``variables``."""
+    def _reaches(self, readers: Iterable[str], variables: set[str], but: str = "") -> bool:
+        """Whether what is read by ``readers`` goes into an update of another of ``variables``."""
         written = self.accesses.written
         return any(
-            not variables.isdisjoint(written.get(name, ()))
+            variable in variables and variable != but
             for name in _reached(readers, self.graph)
+            for variable in written.get(name, ())
         )
 
 

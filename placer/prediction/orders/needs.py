@@ -60,7 +60,9 @@ def needs_along(
                 at_once[name].append(need)
     for along in requests:
         for name in devices:
-            found[name].append(find_need(along[name], growth=is_cpu(name), kept=kept[name]))
+            near = found[name][-1].need_bytes if found[name] else 0
+            need = find_need(along[name], growth=is_cpu(name), kept=kept[name], near=near)
+            found[name].append(need)
     for name, needs in at_once.items():
         found[name] += sorted(needs, key=lambda need: need.need_bytes)[len(needs) // 2 :][:1]
     return {

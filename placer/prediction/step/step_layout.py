@@ -221,7 +221,7 @@ def _add_readers(
 
 def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
     """What every op does to buffers."""
-    variable_of = find_variables(graph)
+    variable_of = graph.ask_once(find_variables)
     feeds = frozenset(graph.feeds)
     sharing = graph.ask_once(sharing_of)
     for number, op in enumerate(graph.ops.values()):

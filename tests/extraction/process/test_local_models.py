@@ -8,6 +8,7 @@ from placer.errors import ModelError, UsageError  # noqa: E402
 from placer.extraction import extract  # noqa: E402
 from placer.extraction.files.remote_files import fetch_path, scheme_of  # noqa: E402
 from placer.extraction.files.sources import model_file, read_source  # noqa: E402
+from placer.extraction.process.local_models import local_model  # noqa: E402
 
 v1 = tf.compat.v1
 
@@ -83,3 +84,10 @@ def test_what_is_fetched_of_a_folder(tmp_path):
         assert (target / parts[1]).read_text() == parts[1]
     with pytest.raises(ModelError, match="no file or folder 'ram://models/none'"):
         fetch_path("ram://models/none", tmp_path / "none", weights=True)
+
+
+def test_a_program_of_this_process_has_no_path():
+    """Traces, for one, are read for a model in a file; this was a TypeError of Python."""
+    expected = "path of a model, got a GraphDef: save the program first"
+    with pytest.raises(UsageError, match=expected), local_model(tf.compat.v1.GraphDef()):
+        pass
