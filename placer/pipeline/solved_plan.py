@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from cost_models.byte_sizes import format_bytes
-from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
+from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster, DeviceProperties
 from placer import __version__
 from placer.graph.program_source import Warning_
 from placer.graph.rewriting import NO_REWRITING
@@ -20,6 +20,8 @@ from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, PlanWarning, SolverAnswer
 from placer.prediction.metrics import Metrics
+from placer.prediction.orders.step_peaks import LEAST_LIMIT_BYTES
+from placer.problem.status import Status
 from placer.solving.following import followers_of
 from placer.solving.solution import Solution
 
@@ -50,7 +52,7 @@ def assemble_plan(
         if metrics
         else (),
         metrics=plan_metrics(metrics, fitted) if metrics else PlanMetrics(),
-        solver=_answer(formulation, solution),
+        solver=_answer(formulation, solution, metrics),
         unmodelled=dict(Counter(op.op_type for op in ops if workload.costs[op.name].unmodelled)),
         warnings=tuple(_warnings(formulation, solution, predicted, fitted)),
         conflict=solution.conflict,
@@ -152,10 +154,16 @@ def plan_metrics(metrics: Metrics, fitted: FittedPlacement | None = None) -> Pla
     )
 
 
-def _answer(formulation: Formulation, solution: Solution) -> SolverAnswer:
+def _answer(formulation: Formulation, solution: Solution, metrics: Metrics | None) -> SolverAnswer:
+    """What the search says; of a placement whose allocators turn out to need more than caps
+    allow, along orders or with control edges that it did not follow, nothing is known."""
     is_placed = solution.device_of is not None
+    cluster = formulation.workload.cluster
+    is_over = metrics is not None and any(
+        device.usable_bytes >= LEAST_LIMIT_BYTES for device in _over_caps(cluster, metrics)
+    )
     return SolverAnswer(
-        status=solution.status.value,
+        status=Status.UNKNOWN.value if is_over else solution.status.value,
         objective=formulation.problem.objective,
         value=solution.value,
         lower_bound=solution.lower_bound,
@@ -184,16 +192,23 @@ def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
 
 def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
     """Devices whose allocator needs more than it may hand out."""
-    for device in cluster.devices:
+    for device in _over_caps(cluster, metrics):
         found = metrics.needs[device.name]
-        if found.need.high_bytes > device.usable_bytes:
-            message = (
-                f"{device.name} is predicted to need {format_bytes(found.need.high_bytes)} with "
-                f"padding and gaps (allocator: {found.allocator}), above its cap of "
-                f"{format_bytes(device.usable_bytes)}, although its tensors fit: it may run out "
-                f"of memory; --max-memory or --reserve leaves more"
-            )
-            yield "need_over_cap", message, ()
+        message = (
+            f"{device.name} is predicted to need {format_bytes(found.need.high_bytes)} with "
+            f"padding and gaps (allocator: {found.allocator}), above its cap of "
+            f"{format_bytes(device.usable_bytes)}, although its tensors fit: it may run out "
+            f"of memory; --max-memory or --reserve leaves more"
+        )
+        yield "need_over_cap", message, ()
+
+
+def _over_caps(cluster: Cluster, metrics: Metrics) -> list[DeviceProperties]:
+    return [
+        device
+        for device in cluster.devices
+        if metrics.needs[device.name].need.high_bytes > device.usable_bytes
+    ]
 
 
 def _warnings(

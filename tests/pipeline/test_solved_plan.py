@@ -1,10 +1,15 @@
 """What a plan says of a placement."""
 
+from types import SimpleNamespace
+
 from graphs_by_hand import draw, draw_costs
 
 from cost_models.clusters import parse_cluster
-from placer.pipeline.solved_plan import needs_over_caps, step_memory
+from placer.pipeline.solved_plan import _answer, needs_over_caps, step_memory
+from placer.plan.request import Options
 from placer.prediction.prediction import predict
+from placer.problem.status import Status
+from placer.solving.solution import Solution
 
 
 def _metrics(cluster):
@@ -21,6 +26,24 @@ def test_a_need_over_a_cap_is_warned_of_where_the_tensors_fit():
     assert code == "need_over_cap"
     assert "GPU:0 is predicted to need 1.00 KiB" in message
     assert not list(needs_over_caps(parse_cluster("GPU:0:2000"), metrics))
+
+
+def test_a_placement_whose_need_exceeds_a_cap_is_not_proven_best():
+    """Of 1,500 KiB a tensor of 900 gets all, as BFC does not split it, and one of 400 nothing: the
+    search says OPTIMAL of peaks, the plan says that nothing is known."""
+    graph = draw("a -> b -> c", bytes={"a": 900 * 1024, "b": 400 * 1024})
+    solution = Solution(status=Status.OPTIMAL, device_of=(0, 0, 0), value=0.0)
+    told = {}
+    for kib in (1500, 1900):
+        cluster = parse_cluster(f"GPU:0:{kib}KiB")
+        metrics = predict(graph, draw_costs(graph), dict.fromkeys(graph.ops, "GPU:0"), cluster)
+        assert metrics.peaks["GPU:0"].high_bytes < 1500 * 1024
+        formulation = SimpleNamespace(
+            workload=SimpleNamespace(cluster=cluster, wanted=Options()),
+            problem=SimpleNamespace(objective="transfer"),
+        )
+        told[kib] = _answer(formulation, solution, metrics).status
+    assert told == {1500: "UNKNOWN", 1900: "OPTIMAL"}
 
 
 def test_the_rows_of_a_plan_have_peaks_and_needs():

@@ -90,6 +90,7 @@ def rehearse_memory(
                 cap_bytes=rows[name].memory_limit_bytes,
                 limit_bytes=limit.held_bytes,
                 predicted_bytes=rows[name].peak_memory_bytes,
+                need_bytes=rows[name].need_bytes,
                 held_bytes=used.now_bytes,
                 peak_bytes=used.peak_bytes,
             )

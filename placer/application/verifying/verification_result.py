@@ -94,13 +94,15 @@ class OutputRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMemory:
-    """One device in bytes: the plan's cap, the limit that its allocator had (the cap in whole MiB),
-    the peak that the plan predicts, what was in use between steps and at most."""
+    """One device in bytes: the plan's cap, the limit that its allocator had (the cap, in whole MiB
+    unless it takes one region), the peak and the need that the plan predicts, what was in use
+    between steps and at most (all of it, where a chunk at its end is not split)."""
 
     device: str
     cap_bytes: int
     limit_bytes: int
     predicted_bytes: int | None
+    need_bytes: int | None
     held_bytes: int
     peak_bytes: int
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from cost_models.byte_sizes import MEBIBYTE
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.prediction.memory.allocations import Allocations, find_allocations
@@ -25,6 +26,10 @@ from placer.problem.placement_problem import PlacementProblem
 
 _MOST_PER_PEAK = 2
 """No need was seen that is so many times the peak, small steps aside."""
+
+
+LEAST_LIMIT_BYTES = MEBIBYTE
+"""TensorFlow is told limits in MiB: a cap below one is no allocator's, and holds for peaks."""
 
 
 class StepPeaks:
@@ -83,7 +88,11 @@ class StepPeaks:
         caps = dict(zip(self.problem.device_names, self.problem.capacity_bytes, strict=True))
         if any(highest[name] > cap for name, cap in caps.items()):
             return {}
-        close = [name for name, cap in caps.items() if _MOST_PER_PEAK * highest[name] > cap]
+        close = [
+            name
+            for name, cap in caps.items()
+            if _MOST_PER_PEAK * highest[name] > cap >= LEAST_LIMIT_BYTES
+        ]
         known: dict[int, Mapping[str, Allocations]] = {}
         over = {}
         for name in close:

@@ -142,13 +142,13 @@ def _result(found: Verification) -> Text:
 def _memory_table(found: MemoryRehearsal, width: int) -> RenderableType:
     """What every device took, with its cap as the hard limit of TensorFlow's allocator."""
     failed = found.out_of_memory
-    headers = ("Memory", "Held>", "In use, most>", "Predicted>", "Cap>", "Used>", "Answer")
+    headers = ("Memory", "Held>", "In use, most>", "Need>", "Cap>", "Used>", "Answer")
     cells = [
         (
             row.device,
             format_bytes(row.held_bytes),
             format_bytes(row.peak_bytes),
-            known(row.predicted_bytes, format_bytes),
+            known(row.need_bytes, format_bytes),
             format_cap(row.limit_bytes),
             share_of_cap(row.peak_bytes, row.limit_bytes),
             ("stopped" if row.device != failed.device else "OUT OF MEMORY") if failed else "runs",
