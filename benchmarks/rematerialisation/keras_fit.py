@@ -49,7 +49,7 @@ def measure(name: str, folder: Path, given: argparse.Namespace) -> dict[str, Any
     cap = int(limit * given.cap)
     command = [sys.executable, str(HERE), "plan", name, str(2 * batch), str(cap), given.fit, plan]
     told = run(command, {}) or {}
-    losses = fit(name, 2 * batch, limit, plan)
+    losses = fit(name, 2 * batch, limit, plan) if told.get("peak_plan") else None
     plain = fit(name, 2 * batch, None)
     both = losses and plain
     return {
@@ -118,7 +118,7 @@ def tell_plan(name: str, batch: str, cap: str, fit: str, path: str) -> dict[str,
         "clones": len(plan.rewriting.clones),
         "control_edges": len(plan.control_edges),
         "peak_free": free.peak_bytes["CPU:0"],
-        "peak_plan": plan.peak_bytes["CPU:0"],
+        "peak_plan": plan.peak_bytes.get("CPU:0"),
         "status": plan.solver.status,
         "extra_seconds": plan.metrics.fit_extra_seconds,
         "step_seconds": plan.metrics.step_seconds,
