@@ -8,7 +8,7 @@ DEMO_DIR ?= demo-output
 TESTS ?= tests
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-.PHONY: demo check test setup lint types contracts fast-tests tests fuzz harm versions clean
+.PHONY: demo check test setup lint types contracts fast-tests tests fuzz harm versions docs clean
 
 setup: $(VENV)/.installed
 
@@ -58,5 +58,10 @@ harm: fuzz
 versions: setup
 	$(BIN)/tox run $(if $(ROWS),-e $(ROWS))
 
+# The documentation as a site, in docs/_build: every link is looked after, warnings are errors
+docs: setup
+	PYTHONPATH=. $(BIN)/python -m sphinx -q -n -W --keep-going docs docs/_build
+	@echo 'open docs/_build/index.html'
+
 clean:
-	rm -rf $(VENV) .tox $(DEMO_DIR) build dist *.egg-info
+	rm -rf $(VENV) .tox $(DEMO_DIR) docs/_build build dist *.egg-info

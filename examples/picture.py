@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from demo import BATCH_SIZE, CAP_SHARE, build_model, placer, placer_json
 
-SIZE = (1240, 1790)
+SIZE = (1240, 2060)
 
 
 def make_picture(directory: Path, picture: Path) -> Path:

@@ -61,3 +61,37 @@ def whole_cuts(least: Any) -> Any:
         return 2 * value, inside
 
     return flawed
+
+
+def sets_of_too_few_devices(sets: Any) -> Any:
+    """One device holds nothing."""
+
+    def flawed(self: Any, worths: Any, deadline: float) -> Any:
+        self.count -= 1
+        found = sets(self, worths, deadline)
+        self.count += 1
+        return found
+
+    return flawed
+
+
+def cuts_for_sale(least_signed: Any) -> Any:
+    """Sets are worth what they are cut by once more."""
+
+    def flawed(self: Any, price: Any, inside: Any, outside: Any) -> Any:
+        value, nodes = least_signed(self, price, inside, outside)
+        return 2 * value - int(price[nodes].sum()), nodes
+
+    return flawed
+
+
+def dear_sets_left_out(least_signed: Any) -> Any:
+    """Sets without the dearest hub say nothing."""
+
+    def flawed(self: Any, price: Any, inside: Any, outside: Any) -> Any:
+        if len(inside) and len(outside):
+            return int(abs(price).sum()), inside[:0]
+        found: tuple[int, Any] = least_signed(self, price, inside, outside)
+        return found
+
+    return flawed

@@ -62,11 +62,13 @@ def branch_all(request, tell):
 
 
 def bound_all_by_devices(request, tell):
-    """The bounds from how many devices it takes, found in some seconds each; with ``flaw``, a
-    function that is put in the place of ``module:name``."""
+    """The bounds from how many devices it takes (with one entry more: from what each may hold),
+    found in some seconds each; with ``flaw``, a function that is put in the place of
+    ``module:name``."""
     from placer.solving.bounds.device_counts import DeviceCountBound
+    from placer.solving.bounds.device_sets import DeviceSetBound
 
-    problems, steps, seconds, flaw = request
+    problems, steps, seconds, flaw, *kind = request
     if flaw is not None:
         place, function = flaw
         module, _, names = place.partition(":")
@@ -80,6 +82,8 @@ def bound_all_by_devices(request, tell):
     for seed, (problem, known_bytes) in enumerate(problems):
         bounds = []
         search = DeviceCountBound(problem, known_bytes, bounds.append, seed)
+        if kind:
+            search = DeviceSetBound(search, bounds.append)
         search.run(time.time() + seconds, steps)
         answers.append(bounds)
     return answers

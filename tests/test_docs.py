@@ -19,7 +19,8 @@ import pytest
 from placer.commands.parser import build_parser
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "CONTRIBUTING.md", "Makefile", "docs/*.md", "benchmarks/*/README.md")
+FIGURES = ROOT / "docs" / "figures.md"
+PAGES = ("README.md", "CONTRIBUTING.md", "Makefile", "docs/**/*.md", "benchmarks/*/README.md")
 NAMES = sorted(str(page.relative_to(ROOT)) for name in PAGES for page in ROOT.glob(name))
 
 _PATH = re.compile(r"(?<![\w/.-])(?:placer|cost_models|docs|tests|benchmarks)/[\w./*-]*[\w*]")
@@ -37,7 +38,7 @@ _FILE_ENDINGS = {"json", "toml", "md"}
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 """What a link of a page leads to, from the page's folder."""
 
-_COMMAND = re.compile(r"^ *(placer [a-z].*?)(?:  +#.*| # .*)?$", re.MULTILINE)
+_COMMAND = re.compile(r"^ *(?:\$ )?(placer [a-z].*?)(?:  +#.*| # .*)?$", re.MULTILINE)
 """A command line that begins a line, without the comment behind it."""
 
 
@@ -108,6 +109,40 @@ def test_every_module_that_moved_is_where_the_changelog_says():
         moved += [f"{row[2].strip('`')}.{name}" for name in row[1].split(", ")]
     assert len(moved) > 100
     assert [name for name in moved if not resolves(name)] == []
+
+
+def test_every_figure_is_that_of_its_benchmark():
+    """What the page of figures has in bold stands in the page of the benchmark that it names."""
+    rows = re.findall(r"^\|.*\]\(\.\./(benchmarks/\w+)\) \|$", FIGURES.read_text(), re.MULTILINE)
+    assert len(rows) > 10
+    for line in FIGURES.read_text().splitlines():
+        for folder in re.findall(r"\(\.\./(benchmarks/\w+)\)", line):
+            page = " ".join((ROOT / folder / "README.md").read_text().split())
+            missing = [
+                figure for figure in re.findall(r"\*\*(.+?)\*\*", line) if figure not in page
+            ]
+            assert missing == [], folder
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    """Every page is in it, every link between pages and into the reference leads somewhere."""
+    pytest.importorskip("sphinx", reason="the extra docs is not installed")
+    pytest.importorskip("myst_parser", reason="the extra docs is not installed")
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", ROOT / "docs", tmp_path],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "placer.place" in (tmp_path / "api.html").read_text()
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert (tmp_path / page.relative_to(ROOT / "docs").with_suffix(".html")).exists()
+    loaded = re.compile(r"""(?:src|href)=["'](?:https?:)?//[^"']+\.(?:js|css|woff2?)""")
+    assert not loaded.search((tmp_path / "index.html").read_text())  # no network to read it
 
 
 @pytest.mark.slow

@@ -7,7 +7,9 @@ takes ``FOLDER/GRAPH.pb`` with ``GRAPH.json`` beside it (``graphs.py`` writes th
 unpacked from the folder ``large`` of ``PLACER_TEST_DATA``) and places each on equal devices, every
 one with a cap of so many percent of an equal share of what the step peaks at on one device;
 nothing spills.  A row is kept in ``FOLDER/rows.json`` as soon as it is there and is not run again;
-``--table`` prints what is there and runs nothing.  Times are those of an idle machine or of no use.
+``--table`` prints what is there and runs nothing.  It fails (exit code 1) if a plan is worse than
+the best of the others by more than 0.1%, or has debris.  Times are those of an idle machine or of
+no use.
 """
 
 from __future__ import annotations
@@ -74,7 +76,6 @@ def measure(workload: Any, together: int, cell: tuple[int, int], asked: Any) -> 
     """One row: the plan under the caps of a cell, and the other placements that fit them."""
     from placer.pipeline.formulation import formulate
     from placer.pipeline.placement import place_workload
-    from placer.solving.tidying import tidy
 
     count, percent = cell
     cap = together * percent // (100 * count)
@@ -92,8 +93,8 @@ def measure(workload: Any, together: int, cell: tuple[int, int], asked: Any) -> 
     formulation = formulate(there)
     names = formulation.problem.device_names
     device_of = [names.index(device) for device in plan.placement.values()]
-    moved = tidy(formulation.problem, device_of) if plan.fits else device_of
-    peaks = [d.peak_memory_bytes or 0 for d in plan.devices if d.name in caps]
+    peaks = {d.name: d.peak_memory_bytes or 0 for d in plan.devices}
+    held = [peaks[name] for name in names]
     return {
         "ops": len(there.graph.ops),
         "devices": count,
@@ -108,13 +109,64 @@ def measure(workload: Any, together: int, cell: tuple[int, int], asked: Any) -> 
         "seconds": seconds,
         "cpu_seconds": worked,
         "used": len(set(plan.placement.values()) & caps.keys()),
-        "share": max(peaks, default=0) / cap,
+        "share": max(peaks[name] for name in caps) / cap,
         "step_seconds": plan.metrics.step_seconds,
-        "debris": sum(a != b for a, b in zip(moved, device_of, strict=True)),
+        "debris": debris(formulation.problem, device_of, held) if plan.fits else 0,
     }
 
 
-def baselines(formulation: Any, names: list[str]) -> dict[str, int | None]:
+def debris(problem: Any, device_of: list[int], peaks: list[int]) -> int:
+    """How many ops sit where they need not, by what nobody can doubt (the search is not asked):
+
+    - devices that together peak under the cap of one;
+    - pieces, ops that hang together on a device by tensors, control edges and colocation, that send
+      to or read from another device whose peak leaves room for all they keep, write and receive.
+    """
+    from placer.prediction.times.messages import list_messages
+
+    root = list(range(len(device_of)))
+
+    def find(op: int) -> int:
+        while root[op] != op:
+            root[op] = root[root[op]]
+            op = root[op]
+        return op
+
+    messages = [(m.bytes, (m.producer, *m.consumers)) for m in list_messages(problem)]
+    first: dict[tuple[str, int, int], int] = {}
+    for number, (_, ends) in enumerate(messages):
+        for op in ends:
+            root[find(op)] = find(first.setdefault(("message", number, device_of[op]), op))
+    for op, group in enumerate(problem.group):
+        root[find(op)] = find(first.setdefault(("group", group, 0), op))
+    ops: dict[int, list[int]] = {}
+    for op in range(len(device_of)):
+        ops.setdefault(find(op), []).append(op)
+    footprint = problem.footprint_bytes()
+    size = {piece: sum(footprint[op] for op in inside) for piece, inside in ops.items()}
+    near: dict[int, set[int]] = {piece: set() for piece in ops}
+    for sent, ends in messages:
+        devices = {device_of[op] for op in ends}
+        for piece in {find(op) for op in ends} if len(devices) > 1 else ():
+            size[piece] += sent
+            near[piece] |= devices - {device_of[piece], problem.host}
+    caps = problem.capacity_bytes
+    found = {
+        op
+        for piece, inside in ops.items()
+        if device_of[piece] != problem.host
+        for target in near[piece]
+        if peaks[target] + size[piece] <= caps[target]
+        and all(target in problem.allowed[op] for op in inside)
+        for op in inside
+    }
+    used = sorted(set(device_of) - {problem.host}, key=lambda device: peaks[device])
+    if len(used) > 1 and peaks[used[0]] + peaks[used[1]] <= caps[used[1]]:
+        found |= {op for op, device in enumerate(device_of) if device == used[0]}
+    return len(found)
+
+
+def baselines(formulation: Any, names: list[str]) -> dict[str, float | None]:
     """What every baseline transfers, made to fit as ``compare`` does it; ``None``: it does not."""
     from placer.prediction.orders.step_peaks import StepPeaks
     from placer.solving.baselines import BASELINES
@@ -131,17 +183,25 @@ def baselines(formulation: Any, names: list[str]) -> dict[str, int | None]:
     return found
 
 
+def failures(rows: dict[str, dict[str, Any]]) -> tuple[list[str], list[str]]:
+    """Which rows are worse than another placement that fits, and which have debris."""
+    worse = []
+    for key, row in rows.items():
+        others = [value for value in row["others"].values() if value is not None]
+        value = row["value"] if row["fits"] else math.inf
+        worse += [key] if others and value > WORSE * min(others) else []
+    return worse, [key for key, row in rows.items() if row["debris"]]
+
+
 def table(rows: dict[str, dict[str, Any]]) -> Iterator[str]:
     """The table in markdown, and what follows from it."""
     yield "| " + " | ".join(COLUMNS) + " |"
     yield "|" + "---|" * len(COLUMNS)
-    worse, debris = [], []
+    worse, littered = failures(rows)
     for key, row in rows.items():
         others = {name: value for name, value in row["others"].items() if value is not None}
         best = min(others, key=lambda name: others[name], default="")
         value = row["value"] if row["fits"] else math.inf
-        worse += [key] if best and value > WORSE * others[best] else []
-        debris += [key] if row["debris"] else []
         bound, layers = row["bound"] or 0.0, others.get("layers")
         yield (
             "| "
@@ -165,7 +225,7 @@ def table(rows: dict[str, dict[str, Any]]) -> Iterator[str]:
         )
     yield ""
     yield f"Worse than the best of the others by more than 0.1%: {', '.join(worse) or 'none'}."
-    yield f"With debris: {', '.join(debris) or 'none'}."
+    yield f"With debris: {', '.join(littered) or 'none'}."
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -206,6 +266,8 @@ def main() -> None:
             kept.write_text(json.dumps(rows, indent=1))
             print(key, json.dumps(rows[key]), flush=True)
     print("\n".join(table(rows)))
+    if any(failures(rows)):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -47,12 +47,14 @@ def run(arguments: argparse.Namespace) -> None:
     Raises ``UsageError`` for an existing file, ``InfeasibleError`` or ``NoSolutionError`` after
     the plan is written, ``GateError`` if a gate tripped, and what the pipeline raises.
     """
-    from placer.commands import gates
     from placer.extraction.process.child_process import start_ahead
 
     require_writable(arguments)
-    asked = gates.read_gates(arguments)
     start_ahead()
+    # what takes a while to load, while the reading process starts
+    from placer.commands import gates
+
+    asked = gates.read_gates(arguments)
     from dataclasses import replace
 
     from placer.pipeline.pipeline import place

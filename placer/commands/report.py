@@ -35,7 +35,6 @@ def run(arguments: argparse.Namespace) -> None:
     Raises ``UsageError`` for an existing file or an option that needs devices, ``GateError`` if a
     gate tripped, and what the pipeline raises.
     """
-    from placer.commands import gates
     from placer.extraction.process.child_process import start_ahead
 
     require_writable(arguments)
@@ -43,9 +42,11 @@ def run(arguments: argparse.Namespace) -> None:
     if isinstance(arguments.batch_size, tuple):
         _sweep(arguments)
         return
-    asked = gates.read_gates(arguments)
     start_ahead()
     # what takes a while to load, while the reading process starts
+    from placer.commands import gates
+
+    asked = gates.read_gates(arguments)
     from dataclasses import replace
 
     import cost_models.rules  # noqa: F401

@@ -191,7 +191,7 @@ def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
                 f"{device.name} is predicted to need {format_bytes(found.need.high_bytes)} with "
                 f"padding and gaps (allocator: {found.allocator}), above its cap of "
                 f"{format_bytes(device.usable_bytes)}, although its tensors fit: it may run out "
-                f"of memory; a lower cap (--max-memory) or --reserve leaves room for that"
+                f"of memory; --max-memory or --reserve leaves more"
             )
             yield "need_over_cap", message, ()
 

@@ -101,9 +101,11 @@ class Plan(Page):
 
     @property
     def over_bytes(self) -> dict[str, int]:
-        """What the peaks exceed their caps by, of the devices where they do."""
+        """What peaks, and the needs of allocators, exceed their caps by, of the devices where they
+        do."""
         caps = {device.name: device.usable_bytes for device in self.devices}
-        return over_caps(self.peak_bytes, caps)
+        needs = {device.name: device.need_bytes or 0 for device in self.devices}
+        return over_caps({n: max(peak, needs[n]) for n, peak in self.peak_bytes.items()}, caps)
 
     @property
     def device_function(self) -> Callable[[Any], str]:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from placer.graph.name_scopes import sum_by_scope
 
+GROWTH, ONE_REGION = "growth", "one region"
+"""How an allocator takes memory: bit by bit, or all that it may at once."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
@@ -110,7 +113,7 @@ class MemoryNeed:
     @property
     def allocator(self) -> str:
         """How the allocator takes memory."""
-        return "growth" if self.growth else "one region"
+        return GROWTH if self.growth else ONE_REGION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

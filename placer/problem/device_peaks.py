@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePeak:
-    """The predicted peak of one device, and the moment it happens: op number -> bytes that the op
-    needs then in the memory of its device, wherever that is.
+    """The predicted peak of one device, or what its allocator needs for it, and the moment it
+    happens: op number -> bytes that the op needs then in the memory of its device, wherever that
+    is.
 
     Whatever the placement, the sum over the ops of a device, with their resident bytes, must not
     be above what is predicted for the device at that moment.

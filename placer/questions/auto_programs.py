@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from cost_models.devices import Cluster
-from placer.errors import UsageError
-from placer.graph.control_edges import add_control_edges
+from placer.errors import NoSolutionError, UsageError
+from placer.pipeline.fitting import fit_workload, fitted_plan
 from placer.pipeline.placement import place_together, place_workload
+from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.preparation import decide_strategy, prepare
 from placer.pipeline.workload import Workload, read_cluster
 from placer.plan.plan import Plan, over_caps
 from placer.plan.request import Options, describe_request
-from placer.prediction.prediction import predict_step_seconds
 from placer.strategies.requests import (
     PIPELINE,
     StrategyRequest,
@@ -60,8 +60,9 @@ class Built:
 
     def seconds_on(self, cluster: Cluster) -> float:
         """The predicted step on other links or devices of the same names."""
-        graph = add_control_edges(self.workload.graph, self.plan.control_edges)
-        return predict_step_seconds(graph, self.workload.costs, self.plan.placement, cluster)
+        workload, plan = replace(self.workload, cluster=cluster), self.plan
+        known = plan.placement, plan.control_edges, plan.rewriting
+        return predict_placement(workload, *known, with_needs=False).metrics.schedule.step_seconds
 
 
 @dataclass(kw_only=True)
@@ -125,6 +126,18 @@ class AutoProgram:
         again = self._built(replace(lower, devices=tuple(rows)), changed)
         return again if again.fits else found
 
+    def rewritten(self, cluster: Cluster) -> Built:
+        """The whole batch on some of the devices, the step rewritten until it fits.
+
+        Raises :class:`NoSolutionError` if it does not.
+        """
+        wanted = replace(self.wanted, fit="auto")
+        workload = replace(self.whole(), cluster=cluster, wanted=wanted)
+        plan = fitted_plan(fit_workload(workload))
+        if plan is None:
+            raise NoSolutionError("does not fit with all released and computed again that can be")
+        return self._built(plan, workload)
+
     def divided(
         self, asked: StrategyRequest, cluster: Cluster, speeds: tuple[float, ...] | None = None
     ) -> Built:
@@ -179,7 +192,7 @@ def open_program(source: Any, devices: str | Path, wanted: Options, data: Any) -
     Raises :class:`UsageError` for a Keras model without a batch size, and for options that
     ``auto`` decides itself.
     """
-    decided = [name for name in ("strategy", "optimised") if getattr(wanted, name)]
+    decided = [name for name in ("strategy", "optimised", "fit") if getattr(wanted, name)]
     if decided:
         raise UsageError(f"auto decides what {decided[0]} says: leave it out")
     read_cluster(devices, wanted)  # a wrong device is said before any work

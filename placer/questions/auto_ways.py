@@ -94,7 +94,7 @@ class Ways:
         for name, built in self.alone.items():
             yield Way(
                 name=AS_IT_IS if name == first else f"on-{name}",
-                changes="nothing" if name == first else "the device",
+                changes="nothing" if name == first else "another device",
                 least_seconds=built.step_seconds,
                 limit="",
                 build=partial(_given, built),
@@ -108,11 +108,19 @@ class Ways:
         alone = group_alone(self.cluster, [self.fastest])
         yield Way(
             name="order",
-            changes="control edges",
+            changes="control edges that keep memory low",
             least_seconds=self.whole.step_seconds,
             limit=_ON_ONE,
             build=lambda: self.program.place(alone, order="fit", spill="never"),
         )
+        if self.program.task == "training":
+            yield Way(
+                name="recompute",
+                changes="some tensors computed twice",
+                least_seconds=self.whole.step_seconds,
+                limit=_ON_ONE,
+                build=lambda: self.program.rewritten(alone),
+            )
 
     def _one_placement(self) -> Way:
         several = len(self.cluster.workers) > 1
@@ -121,7 +129,7 @@ class Ways:
         limit = (_CHAIN if chain > self.ideal else _SHARED) if several else _ON_ONE
         return Way(
             name="one-placement",
-            changes="the devices of ops",
+            changes="ops on several devices",
             least_seconds=shared,
             limit=limit,
             build=self._placed,

@@ -106,7 +106,8 @@ def compare_workload(
     wanted = workload.wanted
     own = _own(workload, functions or {})  # looked at first, since they may be wrong
     formulation = formulate(replace(workload, wanted=replace(wanted, order=FREE)))
-    others = [*(_baseline(name, formulation.problem, workload) for name in BASELINES), *own]
+    finder = StepPeaks(workload.graph, workload.costs, formulation.problem, with_needs=True)
+    others = [*(_baseline(name, finder, workload) for name in BASELINES), *own]
     plan = place_workload(workload, formulation if wanted.order == FREE else None)
     return Comparison(
         model=plan.model,
@@ -166,15 +167,15 @@ def _own_device(op: Op) -> str:
     return "" if "|" in op.device else op.device  # TensorFlow knows no choice among several
 
 
-def _baseline(name: str, problem: PlacementProblem, workload: Workload) -> ComparedPlacement:
+def _baseline(name: str, finder: StepPeaks, workload: Workload) -> ComparedPlacement:
     """The baseline; where its first placement peaks over a cap, tried again with less room."""
+    problem = finder.problem
     solution = solve(problem, solver=name)
     if solution.device_of is None:
         return ComparedPlacement(name=name, note="; ".join(text for _, text in solution.warnings))
     found = _row(name, solution.device_of, problem, workload)
     if found.fits or name in _IGNORES_CAPS:
         return found
-    finder = StepPeaks(workload.graph, workload.costs, problem)
     parameters = SolverParameters(time_limit_seconds=BASELINE_SECONDS)
     tightened = solve_under_peaks(problem, finder, parameters, solver=name)
     if tightened.device_of is None:

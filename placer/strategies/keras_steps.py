@@ -248,7 +248,6 @@ def check_parts(model: Any, data: Any, division: TrainingDivision) -> None:
     some = next(split_batch((data,), [few]))
     step = KerasStep(model)
 
-    @tf.autograph.experimental.do_not_convert
     def both() -> tuple[Any, Any]:
         _, _, whole = step.backward(some)
         sizes = split_sizes(few, division.parts)

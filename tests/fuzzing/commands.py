@@ -112,6 +112,11 @@ def _profile(folder: Path) -> list[str]:
     return ["profile", f"{_saved_model()}/model", *options]
 
 
+def compile_searches() -> None:
+    """All of them, as long as that takes: commands run under a time limit here."""
+    subprocess.run([sys.executable, "-P", "-m", "placer.solving.warm_up"], check=True)
+
+
 COMMANDS: dict[str, Callable[[Path], list[str]]] = {
     "place": _place,
     "report": _report,

@@ -20,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 
 from fuzzing.cases import Outcome, WarmProcess, contents
-from fuzzing.commands import COMMANDS, is_whole
+from fuzzing.commands import COMMANDS, compile_searches, is_whole
 
 INSIDE = "PLACER_FUZZING_INSIDE"
 PAGE_BYTES = 4096
@@ -90,6 +90,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if INSIDE not in os.environ:
         return _in_a_name_space()
+    compile_searches()
     warm = WarmProcess()
     failures, counts = 0, Counter[str]()
     for name in arguments.commands.split(","):

@@ -24,7 +24,7 @@ from pathlib import Path
 from random import Random
 
 from fuzzing.cases import Outcome, WarmProcess, contents
-from fuzzing.commands import COMMANDS, is_whole
+from fuzzing.commands import COMMANDS, compile_searches, is_whole
 
 ALLOWED = {
     "a child": frozenset({0, 3, 4, 6}),
@@ -85,11 +85,10 @@ def _has_ended(process: int) -> bool:
 
 
 def usual_seconds(warm: WarmProcess, name: str) -> float:
-    """What the command takes if nothing is killed, once what it searches with is compiled."""
-    for _ in range(2):
-        with tempfile.TemporaryDirectory(prefix="fuzz-kill-") as folder:
-            arguments = [*COMMANDS[name](Path(folder)), "-o", f"{folder}/result"]
-            outcome = warm.run(arguments, Path(folder))
+    """What the command takes if nothing is killed."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-kill-") as folder:
+        arguments = [*COMMANDS[name](Path(folder)), "-o", f"{folder}/result"]
+        outcome = warm.run(arguments, Path(folder))
     return min(outcome.seconds * 1.1, LONGEST_SECONDS)
 
 
@@ -161,6 +160,7 @@ def main() -> int:
     parser.add_argument("--commands", default=",".join(KILLED))
     parser.add_argument("--keep", type=Path, default=Path("fuzz-failures"))
     arguments = parser.parse_args()
+    compile_searches()
     random, warm = Random(arguments.seed), WarmProcess()
     names = arguments.commands.split(",")
     usual = {name: usual_seconds(warm, name) for name in dict.fromkeys(names)}

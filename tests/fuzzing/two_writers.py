@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fuzzing.cases import Outcome, WarmProcess, contents
-from fuzzing.commands import COMMANDS, is_whole
+from fuzzing.commands import COMMANDS, compile_searches, is_whole
 
 WRITERS = ("apply", "solve", "report", "trace", "page")
 
@@ -62,6 +62,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=100, help="pairs of commands")
     arguments = parser.parse_args()
+    compile_searches()
     warm = (WarmProcess(), WarmProcess())
     counts: Counter[str] = Counter()
     failures = 0

@@ -36,7 +36,7 @@ from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
 
-_MOST_UNKNOWN = 0.1
+_MOST_UNKNOWN = 0.3
 """Of the ops of a step a plan may miss so many and still be adapted to it."""
 
 
@@ -197,6 +197,8 @@ class BoundModel:
         missing = len(ops - self.plan.placement.keys())
         if missing > _MOST_UNKNOWN * len(ops):
             return False  # another program; what differs is said where it is refused
+        if self.plan.control_edges or self.plan.rewriting:
+            return False  # what keeps memory low is about the planned ops
         _LOG.warning(
             "the batches are not quite those that the plan was made for: %d of %d ops are not in "
             "it, and run beside what they read",

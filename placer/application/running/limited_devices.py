@@ -21,13 +21,17 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.framework.attr_value_pb2 import AttrValue
+from tensorflow.python.eager import context, execute
 
+from cost_models.byte_sizes import MEBIBYTE
 from placer.application.devices.graph_optimisers import switch_memory_optimiser_off
 from placer.application.running.generated_inputs import Array
 from placer.application.running.program_runs import assign_value, switch_optimisers_off
 from placer.errors import ModelError
 from placer.extraction.files.sources import read_source
 from placer.graph.op_types import VARIABLES
+from placer.prediction.memory.allocator import CHUNK_BYTES
 from placer.processes import Child, Tell
 
 v1 = tf.compat.v1
@@ -40,6 +44,10 @@ _LAST_WORDS_SECONDS = 0.5
 """Until the end of a process is seen."""
 
 _RESET = "reset"
+_UNWRITTEN = "_ParallelConcatStart"
+"""An op whose output has the shape of its attribute, and whatever its memory has."""
+
+_SMALL = 0.01
 _LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 _TABLES = frozenset({"HashTable", "HashTableV2"})
 """Tables that must be filled before they are looked into."""
@@ -53,17 +61,39 @@ _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What an allocator may hand out: all of it ``in_one_region``, to the byte, as a card does, or
+    region by region, in whole MiB."""
+
+    bytes: int
+    in_one_region: bool
+
+    @property
+    def mib(self) -> int:
+        """As TensorFlow is told."""
+        rounded = -(-self.bytes // MEBIBYTE) if self.in_one_region else self.bytes // MEBIBYTE
+        return max(rounded, 1)
+
+    @property
+    def held_bytes(self) -> int:
+        """What is handed out: whole chunks of what is asked for."""
+        return (
+            self.bytes // CHUNK_BYTES * CHUNK_BYTES if self.in_one_region else self.mib * MEBIBYTE
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepsRequest:
     """A placed GraphDef (a file) whose ops ask for tasks of the job ``placer``, task 0 being the
     host, and how to run it.
 
-    ``names`` (of the plan's devices) and ``limits_mib`` are by task.  ``variables`` are (dtype,
+    ``names`` (of the plan's devices) and ``limits`` are by task.  ``variables`` are (dtype,
     shape) by the op that stands for each; they get made-up values where they are.
     """
 
     graph: str
     names: Sequence[str]
-    limits_mib: Sequence[int]
+    limits: Sequence[Limit]
     feeds: Mapping[str, Array]
     fetches: Sequence[str]
     targets: Sequence[str]
@@ -95,6 +125,15 @@ class StepsRun:
     out_of_memory: tuple[int, str, str] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ServiceRequest:
+    """What a device's process has to know: the folder in which there may be a file ``reset``, and
+    the limit."""
+
+    folder: str
+    limit: Limit
+
+
 def limited_environment(limit_mib: int, *, optimised: bool) -> dict[str, str]:
     """The environment of a process whose tensors come from a limited BFC allocator."""
     found = {
@@ -106,49 +145,67 @@ def limited_environment(limit_mib: int, *, optimised: bool) -> dict[str, str]:
     return found if optimised else {**found, "TF_ENABLE_ONEDNN_OPTS": "0"}
 
 
-def serve_device(folder: str, tell: Tell) -> None:
+def serve_device(request: _ServiceRequest, tell: Tell) -> None:
     """In the process of a device: serves it, and tells the bytes in use over and over.
 
-    The statistics are reset as soon as there is a file ``reset`` in ``folder``.
+    The statistics are reset as soon as there is a file ``reset`` in the folder.
     """
-    _take_one_region()
-    address = _start_server()
-    reset, was_reset = Path(folder) / _RESET, False
+    beyond = take_one_region(request.limit) if request.limit.in_one_region else 0
+    address = _start_server(threads=1 if request.limit.in_one_region else 0)
+    reset, was_reset = Path(request.folder) / _RESET, False
     while True:
         if not was_reset and reset.exists():
             tf.config.experimental.reset_memory_stats(_DEVICE)
             was_reset = True
-        tell(_in_use(address, was_reset=was_reset))
+        tell(_in_use(address, was_reset=was_reset, beyond_bytes=beyond))
         time.sleep(_POLL_SECONDS)
 
 
-def _take_one_region() -> None:
-    """Makes the allocator take all it may hand out as one region but for the first 2 MiB, as cards
-    do by default: a CPU's grows, and leaves gaps at the ends of its regions.  Memory that nobody
-    writes to costs nothing.
+def take_one_region(limit: Limit) -> int:
+    """Makes the allocator take all that it may hand out as one region, as cards do by default: a
+    CPU's grows, and leaves gaps at the ends of its regions.  Memory that nobody writes to costs
+    nothing.
+
+    Returns the bytes that are kept from it, as TensorFlow is told the limit in whole MiB.
     """
-    limit_mib = int(os.environ[_LIMIT])
-    if limit_mib > 2:  # what is asked for is a tensor, too, and lies in the first region
-        with suppress(tf.errors.ResourceExhaustedError):  # more than this machine gives at once
-            tf.raw_ops.Empty(shape=[256 * limit_mib - 512, 2**12], dtype=tf.uint8)
+    whole = limit.mib * MEBIBYTE
+    with suppress(tf.errors.ResourceExhaustedError):  # more than this machine gives at once
+        _unwritten(whole)
+    if whole > limit.held_bytes:
+        _kept.append(_unwritten(whole - limit.held_bytes))
+    return whole - limit.held_bytes
 
 
+def _unwritten(size_bytes: int) -> Any:
+    """A tensor of that size, whose shape is no tensor itself: that would be the first to get a
+    region."""
+    attributes = ("shape", [size_bytes], "dtype", tf.uint8.as_datatype_enum)
+    ready = context.context()
+    ready.ensure_initialized()
+    return execute.execute(_UNWRITTEN.encode(), 1, [], attributes, ready)[0]
+
+
+_kept: list[Any] = []
 _servers: list[Any] = []
 """A server lives as long as its process."""
 
 
-def _start_server() -> str:
-    """The address of a server of this process's device."""
-    _servers.append(tf.distribute.Server({"localhost": ["localhost:0"]}, "localhost", 0))
+def _start_server(threads: int = 0) -> str:
+    """The address of a server of this process's device, which runs so many ops at once (0: as many
+    as there are cores); those of a GPU run one after another."""
+    config = v1.ConfigProto(inter_op_parallelism_threads=threads)
+    _servers.append(
+        tf.distribute.Server({"localhost": ["localhost:0"]}, "localhost", 0, config=config)
+    )
     return str(_servers[-1].target.partition("//")[2])
 
 
-def _in_use(address: str, *, was_reset: bool) -> InUse:
+def _in_use(address: str, *, was_reset: bool, beyond_bytes: int = 0) -> InUse:
     found = tf.config.experimental.get_memory_info(_DEVICE)
     return InUse(
         address=address,
-        now_bytes=found["current"],
-        peak_bytes=found["peak"],
+        now_bytes=found["current"] - beyond_bytes,
+        peak_bytes=found["peak"] - beyond_bytes,
         was_reset=was_reset,
         at_seconds=time.monotonic(),
     )
@@ -163,20 +220,20 @@ class _Devices:
         self.told: dict[int, Any] = {}
         self.ended: dict[int, str] = {}
         self.children = {
-            task: Child(limited_environment(limit, optimised=request.optimised))
-            for task, limit in enumerate(request.limits_mib)
+            task: Child(limited_environment(limit.mib, optimised=request.optimised))
+            for task, limit in enumerate(request.limits)
             if task
         }
         for task in self.children:
-            threading.Thread(target=self._follow, args=(task,), daemon=True).start()
+            asked = _ServiceRequest(folder=str(self.folder), limit=request.limits[task])
+            threading.Thread(target=self._follow, args=(task, asked), daemon=True).start()
         self.own_address = _start_server()
 
-    def _follow(self, task: int) -> None:
+    def _follow(self, task: int, request: _ServiceRequest) -> None:
         def told(content: object) -> None:
             self.told[task] = content
 
         try:
-            request = str(self.folder)
             serve = f"{__name__}:serve_device"
             outcome = self.children[task].ask(serve, request, self.limit_seconds, told=told)
             self.ended[task] = outcome.reason
@@ -266,14 +323,11 @@ def _config(addresses: Mapping[int, str], request: StepsRequest) -> Any:
 def _starts(graph: Any, request: StepsRequest) -> list[Any]:
     """Ops that give every variable a made-up value, and every table a row, on its own device."""
     found = []
+    small: dict[tuple[str, Any], Any] = {}
     for op in graph.get_operations():
         if op.name in request.variables and op.type in VARIABLES:
-            dtype, shape = request.variables[op.name]
-            kind = tf.dtypes.as_dtype(dtype)
-            made_up = "" if kind == tf.string else 0.01 if kind.is_floating else 0
             with graph.colocate_with(op, ignore_existing=True):
-                element = made_up if kind == tf.string else tf.cast(made_up, kind)
-                value = tf.fill(shape, element, name=f"initial/{op.name}")
+                value = _first_value(op, *request.variables[op.name], small)
                 found.append(assign_value(op, value))
         elif op.type in _TABLES:
             row = [tf.zeros([1], op.get_attr(key)) for key in ("key_dtype", "value_dtype")]
@@ -284,6 +338,27 @@ def _starts(graph: Any, request: StepsRequest) -> list[Any]:
                     )
                 )
     return found
+
+
+def _first_value(
+    variable: Any, dtype: str, shape: Sequence[int], small: dict[tuple[str, Any], Any]
+) -> Any:
+    """The value that a variable gets, in the chunk that it keeps.  Constants stay as long as the
+    session: there are only those that are ``small``, by device and type."""
+    kind, name = tf.dtypes.as_dtype(dtype), f"initial/{variable.name}"
+    if kind == tf.string:
+        return tf.fill(shape, "", name=name)
+    attributes = {
+        "shape": AttrValue(shape=tf.TensorShape(shape).as_proto()),
+        "dtype": AttrValue(type=kind.as_datatype_enum),
+    }
+    unwritten = variable.graph.create_op(_UNWRITTEN, [], [kind], name=name, attrs=attributes)
+    zeros = tf.raw_ops.ZerosLike(x=unwritten.outputs[0])  # in the same chunk, as the sum is
+    if not kind.is_floating:
+        return zeros
+    if (variable.device, kind) not in small:
+        small[variable.device, kind] = tf.constant(_SMALL, kind)
+    return zeros + small[variable.device, kind]
 
 
 def _attempt(

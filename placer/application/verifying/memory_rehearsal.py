@@ -14,13 +14,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from cost_models.byte_sizes import MEBIBYTE
 from cost_models.device_names import canonical
 from placer.application.devices.device_mapping import HOST
 from placer.application.placing.graph_placement import map_graph_devices, place_graph_def
 from placer.application.running.generated_inputs import Array
 from placer.application.running.limited_devices import (
     JOB,
+    Limit,
     StepsRequest,
     StepsRun,
     limited_environment,
@@ -35,6 +35,7 @@ from placer.errors import ModelError, UsageError
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.graph.op_types import VARIABLES
 from placer.plan.plan import Plan
+from placer.prediction.metrics import GROWTH
 from placer.processes import Ending, run_task
 
 STEPS = 3
@@ -55,7 +56,13 @@ def rehearse_memory(
     graph_def = place_graph_def(program, plan.placement)
     _revive_captures(graph_def, program)
     map_graph_devices(graph_def, lambda device: _task_device(device, task))
-    limits_mib = [max(1, rows[name].memory_limit_bytes // MEBIBYTE) for name in names]
+    limits = [
+        Limit(
+            bytes=rows[name].memory_limit_bytes,
+            in_one_region=name != HOST and rows[name].allocator != GROWTH,
+        )
+        for name in names
+    ]
     tensors = {item.key: item.tensor for item in program.inputs}
     with tempfile.TemporaryDirectory(prefix="placer-memory-") as folder:
         path = Path(folder) / "graph.pb"
@@ -63,7 +70,7 @@ def rehearse_memory(
         request = StepsRequest(
             graph=str(path),
             names=names,
-            limits_mib=limits_mib,
+            limits=limits,
             feeds={tensors[key]: value for key, value in values.items()},
             fetches=[tensor for _, tensor in program.outputs],
             targets=program.targets,
@@ -81,12 +88,12 @@ def rehearse_memory(
             DeviceMemory(
                 device=name,
                 cap_bytes=rows[name].memory_limit_bytes,
-                limit_bytes=limit * MEBIBYTE,
+                limit_bytes=limit.held_bytes,
                 predicted_bytes=rows[name].peak_memory_bytes,
                 held_bytes=used.now_bytes,
                 peak_bytes=used.peak_bytes,
             )
-            for name, limit, used in zip(names, limits_mib, found.in_use, strict=True)
+            for name, limit, used in zip(names, limits, found.in_use, strict=True)
         ),
         steps=found.steps,
         out_of_memory=None
@@ -105,7 +112,7 @@ def _run(request: StepsRequest) -> StepsRun:
         "placer.application.running.limited_devices:run_steps",
         request,
         request.time_limit_seconds,
-        limited_environment(request.limits_mib[0], optimised=request.optimised),
+        limited_environment(request.limits[0].mib, optimised=request.optimised),
     )
     if outcome.ending is not Ending.ANSWERED:
         raise ModelError(f"the rehearsal of memory did not end: {outcome.reason}")

@@ -27,12 +27,15 @@ MOST_CALLS, MOST_OPS = 20_000, 3_000_000
 
 
 def name_nodes(nodes: Iterable[Any], function: str = "") -> dict[str, NodeDef]:
-    """``nodes`` by name.  Raises :class:`ModelError` if two have the same."""
+    """``nodes`` by name.  Raises :class:`ModelError` if two have the same, or one a name that is
+    read as that of a tensor or of a control edge."""
     found: dict[str, NodeDef] = {}
     for node in nodes:
         if found.setdefault(node.name, node) is not node:
             where = f"function {function!r}" if function else "the graph"
             raise ModelError(f"two ops of {where} are called {node.name!r}")
+        if ":" in node.name or node.name.startswith("^"):
+            raise ModelError(f"an op is called {node.name!r}: such a name is no op's")
     return found
 
 

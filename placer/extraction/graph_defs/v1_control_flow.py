@@ -32,7 +32,8 @@ NOWHERE = Context()
 def find_contexts(nodes: Iterable[Any]) -> dict[str, Context]:
     """The context of every op, given in topological order (back edges aside).
 
-    Raises :class:`ModelError` if an output of a ``Switch`` is read that it does not have.
+    Raises :class:`ModelError` if an output of a ``Switch`` is read that it does not have, or if one
+    has no predicate.
     """
     nodes = list(nodes)
     if not any(node.op in ENTERS or node.op in SWITCHES for node in nodes):
@@ -53,6 +54,8 @@ def find_contexts(nodes: Iterable[Any]) -> dict[str, Context]:
         if frames or branches or node.op in SWITCHES:
             known[node.name] = Context(frames, branches)
             if node.op in SWITCHES:
+                if len(node.input) < 2:
+                    raise ModelError(f"{node.name} is a {node.op} without a predicate")
                 predicate = op_of(node.input[1])
                 for taken in (0, 1):
                     inside = branches | {(predicate, taken)}

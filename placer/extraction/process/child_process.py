@@ -7,14 +7,16 @@ import os
 import resource
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cost_models.byte_sizes import parse_bytes
 from placer.errors import ModelError, UsageError
-from placer.extraction.division.division import Division
-from placer.extraction.extraction import Extraction, ProgramChoice
-from placer.graph.program_source import Bindings
 from placer.processes import Child, Ending, Outcome
+
+if TYPE_CHECKING:
+    from placer.extraction.division.division import Division
+    from placer.extraction.extraction import Extraction, ProgramChoice
+    from placer.graph.program_source import Bindings
 
 TASKS = "placer.extraction.process.reading_tasks"
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any
 
+from placer.extraction.graph_defs.call_scopes import name_nodes
 from placer.extraction.graph_defs.node_checks import check_nodes, check_references
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length
 from placer.extraction.graph_defs.protobufs import NodeDef
@@ -179,7 +180,7 @@ def training_step(meta_graph: Any) -> tuple[str, ...]:
     minimise in ``losses`` (``tf.compat.v1.GraphKeys``).  Losses that cannot be fetched are left
     out.
     """
-    nodes = {node.name: node for node in meta_graph.graph_def.node}
+    nodes = name_nodes(meta_graph.graph_def.node)
     steps = [name for name in _collection(meta_graph, "train_op") if name in nodes]
     if not steps:
         return ()

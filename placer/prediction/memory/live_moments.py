@@ -80,12 +80,13 @@ def working_set_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, 
     needed = {}
     for op, found in zip(graph.ops.values(), sharing, strict=True):
         kernel = graph.gpu_kernels[op.name]
-        on_host = kernel.host_inputs if kernel else frozenset[int]()
+        inputs: Sequence[str] = op.inputs
+        if kernel is not None and kernel.host_inputs:
+            inputs = [name for n, name in enumerate(inputs) if n not in kernel.host_inputs]
         read: dict[str, int] = {}
-        for index, name in enumerate(op.inputs):
-            if index not in on_host:
-                root = roots.get(name, name)
-                read[root] = max(sizes[name], read.get(root, 0))
+        for name in inputs:
+            root = roots.get(name, name)
+            read[root] = max(sizes[name], read[root]) if root in read else sizes[name]
         if op.op_type in MERGES:  # one of its inputs is alive
             needed[op.name] = max(read.values(), default=0)
             continue

@@ -26,8 +26,8 @@ _MOST_ORDERS_ACCELERATED = 8
 
 _OPS_IN_ALL = 60_000
 _OPS_IN_ALL_OF_LOOPS = 240_000
-"""So many ops are run over all orders, which bounds the time that takes; more of laid out loops,
-whose orders differ by more."""
+"""So many ops are run over all orders, which bounds the time that takes; more where all ops are
+those of laid out loops, whose orders differ by more, and in between by their share."""
 
 _THREADS = 2
 _MOST_THREADS = 4
@@ -53,18 +53,19 @@ def uses_accelerator(device_names: Iterable[str]) -> bool:
 
 
 def executor_orders(
-    graph: OpGraph, *, accelerated: bool, laid_out: bool = False
+    graph: OpGraph, *, accelerated: bool, laid_out: int = 0
 ) -> list[tuple[str, ...]]:
     """Orders in which the executor may run ``graph``; the same ones at every call.
 
     On CPUs expensive ops go through the thread pool, with accelerators every op is run first
     in, first out.  There are 2 to 32 of them, fewer for large graphs and with accelerators, more
-    for those whose loops are ``laid_out``: for these the reversed order, too, since the loop of a
-    gradient runs ahead in a few orders only, and then holds twice as much.
+    the more of their ops are ``laid_out`` loops: for these the reversed order, too, since the loop
+    of a gradient runs ahead in a few orders only, and then holds twice as much.
     """
     most = _MOST_ORDERS_ACCELERATED if accelerated else _MOST_ORDERS
-    in_all = _OPS_IN_ALL_OF_LOOPS if laid_out else _OPS_IN_ALL
-    count = min(max(in_all // max(len(graph.ops), 1), _FEWEST_ORDERS), most)
+    ops = max(len(graph.ops), 1)
+    in_all = _OPS_IN_ALL + (_OPS_IN_ALL_OF_LOOPS - _OPS_IN_ALL) * laid_out // ops
+    count = min(max(in_all // ops, _FEWEST_ORDERS), most)
     prepared = prepare(graph, accelerated)
     orders = [run_once(prepared, seed) for seed in range(count)]
     return [*orders, run_reversed(prepared)] if laid_out else orders

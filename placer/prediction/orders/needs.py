@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 from statistics import median_low
@@ -16,7 +16,7 @@ from placer.prediction.orders.execution_orders import range_of
 from placer.prediction.step.routes import is_cpu
 from placer.prediction.step.thread_pool import ConcurrentOrder
 
-_TYPICAL = 3
+TYPICAL = 3
 """So many of the orders in which ops overlap are followed under limits: all with two threads."""
 
 _UNKNOWN_IN_GROWTH = 0.05
@@ -36,27 +36,31 @@ def needs_along(
     step: StepMemory,
     requests: Sequence[Mapping[str, Allocations]],
     concurrent: Sequence[ConcurrentOrder] = (),
+    devices: Collection[str] | None = None,
 ) -> dict[str, MemoryNeed]:
-    """What the allocator of every device needs for the ``requests`` along each order.
+    """What the allocators of all devices, or of those named, need for the ``requests`` along each
+    order.
 
     That of a CPU grows, that of a GPU takes one region: what TensorFlow does unless told otherwise.
     More is in use where ops run at once, as in ``concurrent``.  Not all of it is needed, since an
     op waits until another has given back (``AllocatorRetry``), but what two ops hold that both wait
     is: what they need along a typical one of these orders is one of those that may be.
     """
-    kept = {name: KeptChunks(found, growth=is_cpu(name)) for name, found in requests[0].items()}
-    found: dict[str, list[Need]] = {name: [] for name in kept}
-    at_once: dict[str, list[Need]] = {name: [] for name in kept}
-    in_use: dict[str, list[int]] = {name: [] for name in kept}
+    devices = requests[0] if devices is None else devices
+    kept = {name: KeptChunks(requests[0][name], growth=is_cpu(name)) for name in devices}
+    found: dict[str, list[Need]] = {name: [] for name in devices}
+    at_once: dict[str, list[Need]] = {name: [] for name in devices}
+    in_use: dict[str, list[int]] = {name: [] for name in devices}
     for sample, (names, lasts) in enumerate(concurrent):
-        for name, allocations in find_allocations(step, names, sample, lasts).items():
+        asked = find_allocations(step, names, sample, lasts)
+        for name, allocations in ((name, asked[name]) for name in devices):
             in_use[name].append(peak_in_use(allocations, kept[name]))
-            if sample < _TYPICAL:
+            if sample < TYPICAL:
                 need = find_need(allocations, growth=is_cpu(name), kept=kept[name])
                 at_once[name].append(need)
     for along in requests:
-        for name, allocations in along.items():
-            found[name].append(find_need(allocations, growth=is_cpu(name), kept=kept[name]))
+        for name in devices:
+            found[name].append(find_need(along[name], growth=is_cpu(name), kept=kept[name]))
     for name, needs in at_once.items():
         found[name] += sorted(needs, key=lambda need: need.need_bytes)[len(needs) // 2 :][:1]
     return {

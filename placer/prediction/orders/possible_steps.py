@@ -72,7 +72,7 @@ class PossibleSteps:
     @cached_property
     def orders(self) -> list[tuple[str, ...]]:
         """The orders in which the ops of ``graph`` may run."""
-        laid_out = bool(self.owner)
+        laid_out = len(self.owner)
         return executor_orders(self.graph, accelerated=self.accelerated, laid_out=laid_out)
 
     @cached_property

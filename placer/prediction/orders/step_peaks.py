@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
+from placer.prediction.memory.allocations import Allocations, find_allocations
 from placer.prediction.memory.live_moments import moment_finder
+from placer.prediction.memory.need import find_need, serves
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.orders.execution_orders import (
     executor_orders,
@@ -14,19 +16,29 @@ from placer.prediction.orders.execution_orders import (
     ranges_of_peaks,
     uses_accelerator,
 )
+from placer.prediction.orders.needs import TYPICAL, needs_along, requests_along
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes, find_possible_lifetimes
 from placer.prediction.orders.possible_steps import PossibleSteps
+from placer.prediction.step.routes import is_cpu
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
+
+_MOST_PER_PEAK = 2
+"""No need was seen that is so many times the peak, small steps aside."""
 
 
 class StepPeaks:
     """The peaks of placements along the orders that a step may run in."""
 
     def __init__(
-        self, graph: OpGraph, costs: Mapping[str, OpCost], problem: PlacementProblem
+        self,
+        graph: OpGraph,
+        costs: Mapping[str, OpCost],
+        problem: PlacementProblem,
+        *,
+        with_needs: bool = False,
     ) -> None:
-        self.graph, self.costs, self.problem = graph, costs, problem
+        self.graph, self.costs, self.problem, self.with_needs = graph, costs, problem, with_needs
         self.number = {name: index for index, name in enumerate(problem.op_names)}
         self.host = problem.device_names[problem.host]
         accelerated = uses_accelerator(problem.device_names)
@@ -40,21 +52,53 @@ class StepPeaks:
 
     def __call__(self, device_of: Sequence[int]) -> tuple[DevicePeak, ...]:
         """The highest predicted peak of every device, given one device number per op, with the
-        moment of the peak where that exceeds the device's cap."""
+        moment of the peak where that exceeds the device's cap.
+
+        ``with_needs`` what the allocator needs takes the place of a peak that is within its cap,
+        but not by so much that the need is certain to be."""
         names, placement = self.problem.device_names, self.problem.placement(device_of)
         step = self.steps.memory(placement, names, self.host)
         along = peaks_along(step, self.steps.orders)
-        ranges = ranges_of_peaks(step, along)
+        highest = {name: found.high_bytes for name, found in ranges_of_peaks(step, along).items()}
+        if self.with_needs:
+            highest |= self._needs(step, along, highest)
         if self.steps.owner:
             step = StepMemory(self.graph, self.costs, placement, names, self.host)
             along = peaks_along(step, self.orders)
         return tuple(
             DevicePeak(
-                peak_bytes=ranges[name].high_bytes,
-                moment=self._moment(name, step, along) if ranges[name].high_bytes > cap else {},
+                peak_bytes=highest[name],
+                moment=self._moment(name, step, along) if highest[name] > cap else {},
             )
             for name, cap in zip(names, self.problem.capacity_bytes, strict=True)
         )
+
+    def _needs(
+        self, step: StepMemory, along: Sequence[Mapping[str, int]], highest: Mapping[str, int]
+    ) -> dict[str, int]:
+        """The needs of devices whose caps they may exceed; none where peaks do.
+
+        Where the order that peaks highest is not served under the cap, no other one is followed.
+        """
+        caps = dict(zip(self.problem.device_names, self.problem.capacity_bytes, strict=True))
+        if any(highest[name] > cap for name, cap in caps.items()):
+            return {}
+        close = [name for name, cap in caps.items() if _MOST_PER_PEAK * highest[name] > cap]
+        known: dict[int, Mapping[str, Allocations]] = {}
+        over = {}
+        for name in close:
+            worst = max(range(len(along)), key=lambda index: along[index][name])
+            if worst not in known:
+                known[worst] = find_allocations(step, self.steps.orders[worst], worst)
+            asked, growth = known[worst][name], is_cpu(name)
+            if not serves(asked, caps[name], growth=growth):
+                over[name] = max(find_need(asked, growth=growth).need_bytes, caps[name] + 1)
+        if over or not close:
+            return over
+        concurrent = self.steps.concurrent_orders[:TYPICAL]
+        requests = requests_along(step, self.steps.orders)
+        found = needs_along(step, requests, concurrent, close)
+        return {name: max(need.need.high_bytes, highest[name]) for name, need in found.items()}
 
     def possible_lifetimes(self) -> PossibleLifetimes:
         """The buffers of the step along the same orders, for placements that are not known yet."""

@@ -125,8 +125,10 @@ def _list_tasks(
         tasks.add((transfer.source, transfer.target), _transfer_seconds(transfer, routes, cluster))
         tasks.join(number[source_of(transfer.tensor)], index)
     for index, op in enumerate(graph.ops.values()):
-        for before in dict.fromkeys(_dependencies(op, graph, routes, number, arrival)):
-            tasks.join(before, index)
+        found = dict.fromkeys(_dependencies(op, graph, routes, number, arrival))
+        tasks.waiting[index] = len(found)
+        for before in found:
+            tasks.after[before].append(index)
     return tasks
 
 

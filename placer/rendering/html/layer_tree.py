@@ -45,7 +45,8 @@ class LayerTree:
 @dataclass(slots=True, eq=False)
 class _Part:
     """An op of the forward pass or a group of parts; ``depth`` is the mean of the ops in it, and
-    ``device`` that of nearly all.  ``before`` are parts beside it that it reads; a ``stretch`` is in order."""
+    ``device`` that of nearly all.  ``before`` are parts beside it that it reads; a ``stretch`` is
+    in order already."""
 
     name: str
     op: int | None = None
@@ -90,16 +91,18 @@ def _by_scope(step: PredictedStep, passes: Passes) -> _Part:
     root = _Part(name="")
     parts = {"": root}
     anchors = sorted(set(passes.anchor))
-
-    def scope(path: str) -> _Part:
-        if path not in parts:
-            outer, _, name = path.rpartition("/")
-            parts[path] = _Part(name=name)
-            scope(outer).inner.append(parts[path])
-        return parts[path]
-
     for op in anchors:
-        scope(step.ops[op].rpartition("/")[0])
+        inner = None
+        scope = step.ops[op].rpartition("/")[0]
+        while inner is not root:
+            outer, _, name = scope.rpartition("/")
+            known = scope in parts
+            part = parts.setdefault(scope, _Part(name=name))
+            if inner is not None:
+                part.inner.append(inner)
+            if known:
+                break
+            inner, scope = part, outer
     for op in anchors:
         outer, _, name = step.ops[op].rpartition("/")
         parts.get(step.ops[op], parts[outer]).inner.append(_Part(name=name, op=op))
@@ -112,7 +115,6 @@ def _by_scope(step: PredictedStep, passes: Passes) -> _Part:
                 part.inner[index] = only
     while len(root.inner) == 1 and root.inner[0].op is None:
         root = root.inner[0]
-    _measure(root, step, passes)
     return root
 
 
@@ -188,7 +190,8 @@ def _in_order(parts: list[_Part]) -> list[_Part]:
             readers[read].append(part)
     ready = [place[part] for part in parts if not waits[part]]
     heapify(ready)
-    left, found = 0, []
+    left = 0
+    found: list[_Part] = []
     done = set()
     while len(found) < len(parts):
         while not ready and by_depth[left] in done:

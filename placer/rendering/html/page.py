@@ -162,7 +162,8 @@ def _read(name: str) -> str:
 def _library() -> str:
     """The script that lays out graphs, with its licence, without the address of its source map."""
     text = _read("static/dagre/dagre.min.js").partition("//# sourceMappingURL")[0]
-    return f"/*! dagre {_read('static/dagre/VERSION').strip()}\n{_read('static/dagre/LICENSE')}*/\n{text}\n"
+    version, licence = _read("static/dagre/VERSION").strip(), _read("static/dagre/LICENSE")
+    return f"/*! dagre {version}\n{licence}*/\n{text}\n"
 
 
 def _hash(text: str) -> str:

@@ -12,6 +12,7 @@ and edges do else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from placer.prediction.predicted_step import PredictedStep
 
 FORWARD, BACKWARD, UPDATE = range(3)
 
+_LATE = re.compile(r"recomputed|swapped(_\d+)?")
 _SOURCES = VARIABLES | {"Const"}
 _HANDED_ON = ENTERS | {READ_VARIABLE, "Identity", "Cast"}
 """What is shown with its reader where it reads constants and variables alone."""
@@ -68,6 +70,7 @@ class _Folding:
         for op, edges in enumerate(step.edges):  # what only waits lies behind what it waits for
             if not self.reads[op] and not self.readers[op]:
                 self.reads[op] = [edge.producer for edge in edges]
+        self.late = self._late()
         self.source = self._sources()
         self.moving = self._moving()
         self.pass_of = self._passes()
@@ -98,7 +101,7 @@ class _Folding:
         deepest = self._deepest_by_scope()
         for op in reversed(self.order):
             if self.pass_of[op] == BACKWARD and self.anchor[op] is None:
-                named = self._named(op, number, deepest)
+                named = self.late.get(op, self._named(op, number, deepest))
                 self.anchor[op] = self._near(op) if named is None else named
         for op in self.order:
             if self.pass_of[op] == BACKWARD and self.anchor[op] is None:
@@ -124,9 +127,11 @@ class _Folding:
         """The last of every chain of anchors."""
         found = [op if at is None else at for op, at in enumerate(self.anchor)]
         for op, at in enumerate(found):
-            while found[at] != at:
+            seen = {op}
+            while found[at] != at and at not in seen:
+                seen.add(at)
                 at = found[at]
-            found[op] = at
+            found[at] = found[op] = at
         return found
 
     def _sources(self) -> list[bool]:
@@ -137,9 +142,11 @@ class _Folding:
             found[op] = bool(self.readers[op]) and (
                 kind in _SOURCES
                 or captured
-                or bool(reads)
-                and kind in _HANDED_ON
-                and all(found[producer] for producer in reads)
+                or (
+                    bool(reads)
+                    and kind in _HANDED_ON
+                    and all(found[producer] for producer in reads)
+                )
             )
         return found
 
@@ -147,8 +154,8 @@ class _Folding:
         step, ops = self.step, range(len(self.step.ops))
         names = [differentiated(name) if "gradient" in name else (None, "") for name in step.ops]
         gradient = [
-            before is not None or is_gradient_type(kind)
-            for (before, _), kind in zip(names, step.op_types, strict=True)
+            before is not None or is_gradient_type(kind) or op in self.late
+            for op, ((before, _), kind) in enumerate(zip(names, step.op_types, strict=True))
         ]
         if not any(gradient):
             return [FORWARD] * len(step.ops)
@@ -173,7 +180,7 @@ class _Folding:
             if found[op] != FORWARD:
                 continue
             readers = {found[reader] for reader in self.readers[op]}
-            if readers == {UPDATE} or not readers and self._updates_alone(op):
+            if readers == {UPDATE} or (not readers and self._updates_alone(op)):
                 found[op] = UPDATE
             elif scopes and readers and FORWARD not in readers:
                 name = step.ops[op]
@@ -186,6 +193,16 @@ class _Folding:
 
     def _updates_alone(self, op: int) -> bool:
         return self._updates(op) and not self.moving[op]
+
+    def _late(self) -> dict[int, int]:
+        """What is computed again or comes back from the host, and the op whose value it has."""
+        number = {name: op for op, name in enumerate(self.step.ops)}
+        split = (name.rpartition("/") for name in self.step.ops)
+        return {
+            op: number[original]
+            for op, (original, _, leaf) in enumerate(split)
+            if original in number and _LATE.fullmatch(leaf)
+        }
 
     def _moving(self) -> list[bool]:
         """What depends on what is fed; everything but sources where nothing is."""
@@ -265,7 +282,5 @@ class _Folding:
 
     def _anchors(self, ops: Iterable[int], only: Sequence[bool] | None = None) -> set[int]:
         return {
-            at
-            for op in ops
-            if (only is None or only[op]) and (at := self.anchor[op]) is not None
+            at for op in ops if (only is None or only[op]) and (at := self.anchor[op]) is not None
         }

@@ -41,7 +41,7 @@ def _verdict(found: AutoResult) -> str:
     if found.changes_nothing:
         return f"It fits as it is: change nothing ({figures})."
     gain = "" if found.gain is None else f", {found.gain:.2f} times as fast as the next that fits"
-    return f"Chosen: {row.name} ({figures}{gain}); it changes {row.changes}."
+    return f"Chosen: {row.name}, {row.changes} ({figures}{gain})."
 
 
 def _speed(row: AutoRow) -> str:

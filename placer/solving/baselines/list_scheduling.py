@@ -77,7 +77,11 @@ def m_etf(problem: PlacementProblem) -> Placement:
 
 class _EarliestFirst:
     """A heap of (earliest start, does it stand back, op, device), whose entries are looked at
-    again when their turn comes: a start only ever gets later."""
+    again when their turn comes: a start only ever gets later.
+
+    Ops that only wait for a device to be free begin as soon as it is, the first op first: they wait
+    in ``queues[device]``, and the heap has the first of them alone (``turn[device]``).
+    """
 
     def __init__(self, tasks: Tasks, favourite: Mapping[int, int]) -> None:
         self.tasks = tasks
@@ -88,6 +92,8 @@ class _EarliestFirst:
         self.done = [False] * len(self.waiting)
         self.last: dict[int, int] = {}
         self.heap: list[tuple[float, bool, int, int]] = []
+        self.queues: list[list[int]] = [[] for _ in self.clock.free]
+        self.turn: list[int | None] = [None] * len(self.queues)
 
     def run(self) -> Placement:
         for op in self.tasks.order:
@@ -95,17 +101,39 @@ class _EarliestFirst:
                 self.push(op)
         while self.heap:
             begin, _, op, device = heapq.heappop(self.heap)
-            if self.done[op]:
-                continue
-            if not self.room.fits(op, device):
-                self.push(op)
-                continue
-            now = self.clock.start(op, device, self.room)
-            if now > begin:
-                heapq.heappush(self.heap, (now, False, op, device))
-            elif not self.stand_back(op, device, begin):
-                self.place(op, device)
+            if self.turn[device] == op:
+                self.turn[device] = None
+            self.look_at(begin, op, device)
+            self.call(device)
         return self.room.placement()
+
+    def look_at(self, begin: float, op: int, device: int) -> None:
+        """Places ``op``, or has it wait for when it can begin."""
+        if self.done[op]:
+            return
+        if not self.room.fits(op, device):
+            self.push(op)
+            return
+        ready, free = self.clock.ready(op, device, self.room), self.clock.free[device][0]
+        if max(ready, free) <= begin:
+            if not self.stand_back(op, device, begin):
+                self.place(op, device)
+        elif ready > free:
+            heapq.heappush(self.heap, (ready, False, op, device))
+        else:
+            heapq.heappush(self.queues[device], op)
+
+    def call(self, device: int) -> None:
+        """The first op in the queue of ``device`` has its turn when the device is free."""
+        queue, turn = self.queues[device], self.turn[device]
+        while queue and self.done[queue[0]]:
+            heapq.heappop(queue)
+        if queue and (turn is None or queue[0] < turn):
+            if turn is not None:
+                heapq.heappush(queue, turn)
+            op = heapq.heappop(queue)
+            self.turn[device] = op
+            heapq.heappush(self.heap, (self.clock.free[device][0], False, op, device))
 
     def push(self, op: int) -> None:
         for device in self.room.choices(op):

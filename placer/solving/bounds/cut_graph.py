@@ -94,6 +94,39 @@ class CutGraph:
         tails, heads, sizes = (np.concatenate(pair) for pair in zip(self._arcs, ends, strict=True))
         return tails, heads, sizes
 
+    def incident(self) -> Ints:
+        """The bytes of the nets of every node."""
+        tails, _, sizes = self._arcs
+        return np.bincount(tails, sizes, minlength=self.count)[: self.count].astype(np.int64)
+
+    def least_signed(self, price: Ints, inside: Ints, outside: Ints) -> tuple[int, Ints]:
+        """The least cut and price of a set with the nodes ``inside`` and without those ``outside``,
+        and its nodes; a price may be negative."""
+        gained, paid = np.flatnonzero(price < 0), np.flatnonzero(price > 0)
+        source, most = self.terminal + 1, int(np.abs(price).sum() + self._arcs[2].sum()) + 1
+        end = np.full(len(paid) + len(outside), self.terminal)
+        begin = np.full(len(gained) + len(inside), source)
+        forced = np.full(len(inside) + len(outside), most)
+        arcs = (
+            (self._arcs[0], begin, paid, outside),
+            (self._arcs[1], gained, inside, end),
+            (
+                self._arcs[2],
+                -price[gained],
+                forced[: len(inside)],
+                price[paid],
+                forced[len(inside) :],
+            ),
+        )
+        flow = max_flow.SimpleMaxFlow()
+        flow.add_arcs_with_capacity(*map(np.concatenate, arcs))
+        status = flow.solve(source, self.terminal)
+        if status != flow.OPTIMAL:
+            raise RuntimeError(f"the maximum flow ended with {status}")
+        side = np.array(flow.get_source_side_min_cut(), np.int64)
+        side = side[side < self.count]
+        return int(flow.optimal_flow()) + int(price[gained].sum()), side
+
     def least(self, node: int, arcs: tuple[Ints, Ints, Ints]) -> tuple[int, Ints]:
         """The least cut and price of a set with ``node`` in it, no more than the ceiling, and the
         nodes of such a set."""

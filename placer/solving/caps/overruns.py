@@ -12,11 +12,11 @@ from placer.problem.placement_problem import PlacementProblem
 def overrun_warnings(
     problem: PlacementProblem, overruns: Mapping[int, DevicePeak]
 ) -> list[tuple[str, str]]:
-    """One warning per device, with its peak and its cap."""
+    """One warning per device, with its peak, or what its allocator needs, and its cap."""
     return [
         (
             "peak_over_cap",
-            f"{problem.device_names[device]} is predicted to peak at {peak.peak_bytes} "
+            f"{problem.device_names[device]} is predicted to need {peak.peak_bytes} "
             f"bytes, {peak.peak_bytes - problem.capacity_bytes[device]} above its cap of "
             f"{problem.capacity_bytes[device]}",
         )
@@ -29,7 +29,7 @@ def overrun_conflict(problem: PlacementProblem, overruns: Mapping[int, DevicePea
     names = problem.device_names
     request = ",".join(f"{names[d]}={peak.peak_bytes}" for d, peak in overruns.items())
     advice = (
-        f"raise the caps to the predicted peaks: --max-memory {request} "
+        f"raise the caps to what is predicted: --max-memory {request} "
         "(bytes, beside any --reserve)",
         "give the solver more time: --time-limit",
     )

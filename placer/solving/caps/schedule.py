@@ -10,7 +10,7 @@ class RoundSchedule:
     """Shares are of the time that is left."""
 
     first_share: float = 0.4  # for the first round, whose bound is proven
-    first_share_of_orders: float = 0.2  # where a search along the orders comes next
+    first_share_of_orders: float = 0.25  # where a search along the orders comes next
     most_searches: int = 2  # along the orders
     orders_share: float = 0.9  # for each of them
     unspilled_orders_share: float = 0.5  # the same, where more may spill after it
@@ -20,6 +20,7 @@ class RoundSchedule:
     fitting_share: float = 0.5  # the same, after each round
     baseline_share: float = 0.25  # for baselines, made to fit
     baseline_rounds: int = 6  # for each of them
+    least_layered_ops: int = 1_000  # programs with fewer are no matter of layers
     counted_rounds: int = 8  # where work is counted, until something fits
     least_round_seconds: float = 2.0  # to start the solver and find anything
     least_first_seconds: float = 1.0  # before a search along the orders

@@ -69,6 +69,7 @@ def solve_under_peaks(
     """
     rounds = _Rounds(problem, find_peaks, parameters or SolverParameters(), solver)
     rounds.find_lifetimes = find_lifetimes if solver == DEFAULT_SOLVER else None
+    rounds.try_layers()
     rounds.fit_by_transfer(SCHEDULE.first_fitting_share)
     rounds.try_baselines(SCHEDULE.baseline_share)
     while rounds.go_on():
@@ -348,13 +349,32 @@ class _Rounds:
             self.is_cut = self.is_cut or clock.monotonic() > until
             if clock.monotonic() > until or (known is not None and values[name] >= known):
                 return
-            rounds = _Rounds(self.given, self.find_peaks, limit, name)
-            for _ in range(SCHEDULE.baseline_rounds):
-                if rounds.best is None and rounds.go_on():
-                    rounds.run()
-            self.is_cut = self.is_cut or rounds.is_cut
-            if rounds.best is not None:
-                self.best = better(self.best, rounds.best)
+            self.try_baseline(name, limit)
+
+    def try_layers(self) -> None:
+        """Where the least transfer of a large program is asked for, whole layers dealt out and made
+        to fit: what is found after that is never worse than what a person does."""
+        if self.given.objective != "transfer" or self.solver != DEFAULT_SOLVER:
+            return
+        if (
+            self.find_lifetimes is not None
+            and len(self.given.op_names) > SCHEDULE.least_layered_ops
+        ):
+            seconds = min(BASELINE_SECONDS, SCHEDULE.baseline_share * self.seconds_left())
+            limit = self.parameters
+            if not self.is_counted():
+                limit = replace(limit, time_limit_seconds=seconds)
+            self.try_baseline("layers", limit)
+
+    def try_baseline(self, name: str, limit: SolverParameters) -> None:
+        """Makes a baseline fit and takes it if it is better than what is known."""
+        rounds = _Rounds(self.given, self.find_peaks, limit, name)
+        for _ in range(SCHEDULE.baseline_rounds):
+            if rounds.best is None and rounds.go_on():
+                rounds.run()
+        self.is_cut = self.is_cut or rounds.is_cut
+        if rounds.best is not None:
+            self.best = better(self.best, rounds.best)
 
     def is_exact(self) -> bool:
         """Whether nothing is reserved on a guess, so that proofs hold for the given problem."""

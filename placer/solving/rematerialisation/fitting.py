@@ -40,8 +40,8 @@ _JOIN = "IdentityN"
 class FitSchedule:
     """How budgets are tried."""
 
-    most_budgets: int = 6
-    solve_seconds: float = 8.0  # of one budget, at most
+    most_budgets: int = 8
+    solve_seconds: float = 5.0  # of one budget, at most
     share_of_time: float = 0.2  # of what is left, for one budget
     least_seconds: float = 1.0  # below that nothing is solved any more
     least_step: float = 0.01  # by which a budget falls when its plan does not fit
@@ -321,15 +321,17 @@ class _Fitting:
         if not nodes:
             return
         tries = [found, reductions(self._low_order(base.graph, base.step, nodes))]
+        solved: tuple[Mapping[str, int], FittedStep] | None = None
+        unsolved: Mapping[str, int] = dict.fromkeys(full, 0)
         for _ in range(_SCHEDULE.most_budgets):
             planned = next(filter(None, (self._solve(base, some, budgets) for some in tries)), None)
-            if planned is None or planned.fits:
+            if planned is None:
+                unsolved = budgets
+            else:
+                solved = budgets, planned
+            if solved is None or solved[1].fits:
                 return
-            for name, over in planned.over_bytes.items():
-                if name in budgets:
-                    budgets[name] -= max(over, int(_SCHEDULE.least_step * budgets[name]))
-            if min(budgets.values()) <= 0:
-                return
+            budgets = _lowered(*solved, unsolved)
 
     def _solve(
         self, base: _Base, reductions: Mapping[str, StepReduction], budgets: Mapping[str, int]
@@ -363,3 +365,16 @@ class _Fitting:
         over = {name: format_bytes(size) for name, size in found.over_bytes.items()}
         _LOG.info("computing again to fit: over by %s", over or "nothing")
         return found
+
+
+def _lowered(
+    budgets: Mapping[str, int], step: FittedStep, unsolved: Mapping[str, int]
+) -> dict[str, int]:
+    """The ``budgets`` less what their ``step`` is over, but no lower than half way to those for
+    which nothing was found."""
+    found = {}
+    for name, size in budgets.items():
+        over = step.over_bytes.get(name, 0)
+        lower = size - max(over, int(_SCHEDULE.least_step * size)) if over else size
+        found[name] = max(lower, (size + unsolved[name]) // 2)
+    return found

@@ -1,11 +1,17 @@
-"""A first sequence within the budget: what frees most for its seconds is computed again, in turn.
+"""First sequences within the budget, found at once.
 
-Where most is held, some node that waits there is dropped and computed again right before it is
-read next, with what it reads itself if that is gone by then or without.
+Greedily: where most is held, some node that waits there is dropped and computed again right before
+it is read next, with what it reads itself if that is gone by then or without.
+
+By checkpoints: a set of nodes is dropped after the forward pass; each is computed again, with what
+is missing of its inputs, when it is read next.  To begin with, every k-th node is kept (Chen et
+al., "Training deep nets with sublinear memory cost", arXiv:1604.06174), then single nodes are
+dropped or kept while that helps.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -15,6 +21,9 @@ from placer.solving.rematerialisation.problem import RematerialisationProblem
 _MOST_CANDIDATES = 40
 _LEAST_SECONDS_SHARE = 1e-6
 _DEEPEST = 12
+_LONGEST_PERIOD = 9
+_MOST_FLIPS = 400_000
+"""Of sets times nodes: some seconds at most."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,3 +122,72 @@ def _missing(
 
     add(node, 0)
     return chain
+
+
+def drop_by_checkpoints(problem: RematerialisationProblem) -> list[int]:
+    """The sequence of the best set of dropped nodes; one that holds too much where none is found.
+
+    Only for problems whose order is kept.
+    """
+    repeatable = _repeatable(problem)
+    best, dropped = (math.inf, math.inf), frozenset[int]()
+    for period in range(1, _LONGEST_PERIOD):
+        for offset in range(period):
+            some = frozenset(n for i, n in enumerate(repeatable) if i % period != offset)
+            worth = _worth(problem, some)
+            if worth < best:
+                best, dropped = worth, some
+    left = _MOST_FLIPS // max(len(problem.order), 1)
+    improved = bool(repeatable)
+    while improved and left > 0:
+        improved = False
+        for node in repeatable:
+            left -= 1
+            worth = _worth(problem, dropped ^ {node})
+            if worth < best:
+                best, dropped, improved = worth, dropped ^ {node}, True
+            if left <= 0:
+                break
+    return _with_checkpoints(problem, dropped)
+
+
+def _repeatable(problem: RematerialisationProblem) -> list[int]:
+    """The nodes that are read after the last of them, in order."""
+    once = set(problem.once)
+    found = [node for node in problem.order if node not in once and problem.bytes[node]]
+    if not found:
+        return []
+    late = problem.order[problem.order.index(found[-1]) + 1 :]
+    read = {source for node in late for source in problem.inputs[node]}
+    return [node for node in found if node in read or _leads_to(problem, node, found)]
+
+
+def _leads_to(problem: RematerialisationProblem, node: int, others: Sequence[int]) -> bool:
+    return any(node in problem.inputs[other] for other in others)
+
+
+def _worth(problem: RematerialisationProblem, dropped: frozenset[int]) -> tuple[float, float]:
+    sequence = _with_checkpoints(problem, dropped)
+    return _profile(problem, sequence).over, problem.value(sequence)
+
+
+def _with_checkpoints(problem: RematerialisationProblem, dropped: frozenset[int]) -> list[int]:
+    """The order, in which what is dropped is computed again when it is read after the last node."""
+    sequence: list[int] = []
+    missing = set(dropped)
+    once = set(problem.once)
+    last = max((i for i, node in enumerate(problem.order) if node not in once), default=0)
+
+    def compute(node: int) -> None:
+        for source in problem.inputs[node]:
+            if source in missing:
+                missing.discard(source)
+                compute(source)
+        sequence.append(node)
+
+    for index, node in enumerate(problem.order):
+        if index <= last:
+            sequence.append(node)
+        else:
+            compute(node)
+    return sequence

@@ -14,7 +14,7 @@ import numpy as np
 from placer.solving.compiled.arrays import Ints, ragged
 from placer.solving.compiled.sequence_annealing import Program, anneal_sequence
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
-from placer.solving.rematerialisation.greedy import drop_greedily
+from placer.solving.rematerialisation.greedy import drop_by_checkpoints, drop_greedily
 from placer.solving.rematerialisation.problem import RematerialisationProblem
 from placer.solving.solution import Status
 
@@ -59,9 +59,12 @@ def search_sequences(
     if found.is_best:
         return
     starts = [drop_greedily(problem, sequence) for sequence in (problem.order, *hints)]
+    if problem.keep_order and problem.most_computations > 1:
+        starts.append(drop_by_checkpoints(problem))
     for sequence in starts:
         found.offer(sequence)
-    start = min(starts, key=lambda s: (not problem.is_feasible(s), problem.peak_bytes(s)))
+    fitting = [sequence for sequence in starts if problem.is_feasible(sequence)]
+    start = min(fitting, key=problem.value) if fitting else min(starts, key=problem.peak_bytes)
     if problem.keep_order and problem.most_computations == 1:  # there is no other sequence
         best.prove(Status.INFEASIBLE)
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from ortools.sat.python import cp_model
 
 from placer.solving.bounds.device_counts import SCHEDULE as PRICES
 from placer.solving.bounds.device_counts import DeviceCountBound
+from placer.solving.bounds.device_sets import DeviceSetBound
 from placer.solving.process.cp_sat_run import cp_sat_solver, run_cp_sat
 from placer.solving.process.search_run import BestSoFar, Effort, Hints, prove_first
 from placer.solving.reduction.contraction import contract
@@ -45,14 +47,19 @@ def search_transfer(
         return
     # many units: a heuristic search, bounds from the devices that it takes and simpler problems
     if problem.unit_count > SCHEDULE.least_searched_units:
-        _bound_by_devices(problem, known, best, effort)
         from placer.solving.transfer.transfer_search import TransferSearch
 
         starts = [*([known] if known else []), *hints]
         searcher = TransferSearch(problem, starts, effort.seed, best.keep)
         variables = (problem.unit_count + len(problem.nets)) * problem.device_count
         share, proof_share = next(shares for most, *shares in SCHEDULE.shares if variables <= most)
-        searcher.run(effort.until(share), effort.work_limit, effort.threads)
+        until = effort.until(share)
+        prover = threading.Thread(
+            target=_bound_by_devices, args=(problem, known, best, effort, until), daemon=True
+        )
+        prover.start()
+        searcher.run(until, effort.work_limit, effort.threads)
+        prover.join()
         known = _best_known(problem, hints, best)
         if _proves_by_cuts(problem, known, best, effort, SCHEDULE.cuts_share):
             return
@@ -120,21 +127,31 @@ def _proves_by_cuts(
 
 
 def _bound_by_devices(
-    problem: UnitProblem, known: Sequence[int] | None, best: BestSoFar, effort: Effort
+    problem: UnitProblem,
+    known: Sequence[int] | None,
+    best: BestSoFar,
+    effort: Effort,
+    deadline: float,
 ) -> None:
-    """Raises the bound to what follows from how many devices it takes, for a share of the time."""
+    """Raises the bound to what follows from the sets that devices may hold, and from how many it
+    takes, beside the search: it is one core's work."""
     if known is None:
         return
     steps = SCHEDULE.most_price_steps
     if effort.work_limit is not None:
         steps = min(steps, effort.work_limit)
     began = time.time()
-    share = SCHEDULE.devices_share if effort.is_first else 1.0
-    deadline = began + share * (effort.until(SCHEDULE.devices_share) - began)
     with contextlib.suppress(OverflowError):
-        bound = DeviceCountBound(problem, problem.value(known), best.raise_bound, effort.seed)
-        bound.run(deadline, steps)
-    best.note_time(began + PRICES.search_share * (deadline - began))
+        counts = DeviceCountBound(problem, problem.value(known), best.raise_bound, effort.seed)
+        if effort.is_first:
+            deadline = began + SCHEDULE.first_devices_share * (deadline - began)
+        else:
+            until = began + SCHEDULE.sets_share * (deadline - began)
+            DeviceSetBound(counts, best.raise_bound).run(until, SCHEDULE.set_steps * steps)
+            best.note_time(until)
+        began = time.time()
+        counts.run(deadline, steps)
+        best.note_time(began + PRICES.search_share * (deadline - began))
 
 
 def _prove_simpler_problems(

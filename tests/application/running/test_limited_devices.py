@@ -9,26 +9,36 @@ import pytest
 import tensorflow as tf
 from fresh_processes import ENVIRONMENT
 
-from placer.application.running.limited_devices import _attempt, limited_environment
+from placer.application.running.limited_devices import (
+    Limit,
+    _attempt,
+    limited_environment,
+)
 from placer.errors import ModelError
 
 _TAKEN = """
+import sys
 import tensorflow as tf
-from placer.application.running.limited_devices import _take_one_region
-_take_one_region()
-print(tf.config.experimental.get_memory_info("CPU:0")["peak"])
+from placer.application.running.limited_devices import Limit, take_one_region, _unwritten
+beyond = take_one_region(Limit(bytes=int(sys.argv[1]), in_one_region=True))
+held = tf.config.experimental.get_memory_info("CPU:0")["current"]
+rest = _unwritten(int(sys.argv[1]) // 256 * 256)
+print(beyond, held, tf.config.experimental.get_memory_info("CPU:0")["current"])
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit_mib", [200, 3000])
-def test_one_region_is_all_that_may_be_handed_out(limit_mib):
-    """But for 2 MiB, also where there are more bytes than an int32 counts."""
-    environment = ENVIRONMENT | limited_environment(limit_mib, optimised=False)
-    found = subprocess.run(
-        [sys.executable, "-c", _TAKEN], env=environment, capture_output=True, text=True, check=True
-    )
-    assert int(found.stdout) == pytest.approx((limit_mib - 2) * 2**20, abs=2**12)
+@pytest.mark.parametrize("limit_bytes", [200 * 2**20, 3000 * 2**20 + 300_123])
+def test_one_region_is_all_that_may_be_handed_out(limit_bytes):
+    """One tensor may have it all, to the last chunk of 256 bytes, also where TensorFlow is told
+    more (whole MiB), or there are more bytes than an int32 counts."""
+    limit = Limit(bytes=limit_bytes, in_one_region=True)
+    environment = ENVIRONMENT | limited_environment(limit.mib, optimised=False)
+    command = [sys.executable, "-c", _TAKEN, str(limit_bytes)]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    beyond, held, full = map(int, found.stdout.split())
+    assert beyond == held == limit.mib * 2**20 - limit_bytes // 256 * 256
+    assert full == limit.mib * 2**20
 
 
 class _NoneEnded:

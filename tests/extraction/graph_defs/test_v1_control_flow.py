@@ -33,5 +33,7 @@ def test_an_output_that_a_switch_does_not_have_is_refused() -> None:
     graph_def = v1_conditional()
     reader = next(node for node in graph_def.node if node.name == "cond/Sin")
     reader.input[0] = reader.input[0].partition(":")[0] + ":7"
+    with pytest.raises(ModelError, match="s is a Switch without a predicate"):
+        find_contexts([tf.compat.v1.NodeDef(name="s", op="Switch", input=["x"])])
     with pytest.raises(ModelError, match=r"Switch:7 is read, but a Switch has the outputs 0 and 1"):
         find_contexts(graph_def.node)

@@ -17,6 +17,7 @@ from placer.extraction import input_formats  # noqa: E402
 from placer.extraction.input_formats import LIVE_FORMATS, InputFormat  # noqa: E402
 from placer.extraction.reading.bare_graphs import read_graph  # noqa: E402
 from placer.extraction.reading.loading import load_program  # noqa: E402
+from placer.extraction.reading.sinks import training_step  # noqa: E402
 
 v1 = tf.compat.v1
 
@@ -48,6 +49,19 @@ def test_the_content_decides_not_the_name(tmp_path):
         load_program(tmp_path / "broken.pb")
     with pytest.raises(ModelError, match="no file or folder"):
         load_program(tmp_path / "absent.pb")
+
+
+@pytest.mark.parametrize("name", [":0", "^x", "a:b"])
+def test_a_name_that_is_no_ops_is_refused(name):
+    """It would be read as that of a tensor or of a control edge, also in a training step."""
+    meta_graph = tf.compat.v1.MetaGraphDef()
+    meta_graph.graph_def.CopyFrom(small_graph().as_graph_def())
+    meta_graph.collection_def["train_op"].node_list.value.append("y")
+    meta_graph.graph_def.node.add(name=name, op="NoOp")
+    with pytest.raises(ModelError, match="such a name is no op's"):
+        load_program(meta_graph.graph_def)
+    with pytest.raises(ModelError, match="such a name is no op's"):
+        training_step(meta_graph)
 
 
 def test_savers_and_initialisers_are_no_outputs():

@@ -2,12 +2,14 @@
 
 import itertools
 
+import pytest
 from graphs_by_hand import draw, draw_costs
 from hypothesis import given
 from hypothesis import strategies as st
 
 from placer.graph.order import predecessors
 from placer.prediction.memory.timelines import predict_memory
+from placer.prediction.orders import execution_orders
 from placer.prediction.orders.execution_orders import executor_orders
 from placer.prediction.orders.possible_steps import predict_peak_ranges
 from placer.prediction.step.executor import _hash_table, prepare, run_once
@@ -136,9 +138,18 @@ def test_laid_out_graphs_are_also_followed_in_reverse():
     """
     graph = draw("x=Placeholder -> a, b, c", feeds=["x"])
     usual = executor_orders(graph, accelerated=False)
-    found = executor_orders(graph, accelerated=False, laid_out=True)
+    found = executor_orders(graph, accelerated=False, laid_out=1)
     assert found[:-1] == usual
     assert (usual[0], found[-1]) == (("x", "c", "b", "a"), ("x", "a", "b", "c"))
+
+
+@pytest.mark.parametrize(("laid_out", "count"), [(0, 6), (3, 6 + 5 + 1), (10, 24 + 1)])
+def test_more_orders_are_followed_the_more_ops_are_of_loops(monkeypatch, laid_out, count):
+    """A small loop in a large graph is no reason to follow all of that four times as often."""
+    monkeypatch.setattr(execution_orders, "_OPS_IN_ALL", 60)
+    monkeypatch.setattr(execution_orders, "_OPS_IN_ALL_OF_LOOPS", 240)
+    graph = draw(" -> ".join("abcdefghij"))
+    assert len(executor_orders(graph, accelerated=False, laid_out=laid_out)) == count
 
 
 @given(st.lists(st.integers(0, 40), max_size=25))

@@ -5,18 +5,24 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import accumulate, combinations, product
+from pathlib import Path
 
 import pytest
 from plans_by_hand import infeasible_plan, small_plan, small_report
 from steps_by_hand import drawn_plan, drawn_step
 
+import placer.rendering.html
 from placer.errors import UsageError
-from placer.rendering.html.page import json_in_script, render_page
+from placer.prediction.predicted_step import KINDS
+from placer.rendering.html.page import _render, json_in_script, render_page
 from placer.rendering.results import render_result
 
+STATIC = Path(placer.rendering.html.__file__).parent / "static"
 HOSTILE = [
     "</script><script>alert(1)</script>",
     "<!--<script>",
@@ -96,9 +102,13 @@ def test_the_columns_hold_the_step():
     data = Page(render_page(drawn_plan())).data["step"]
     strings = data["strings"]
     assert [strings[number] for number in data["leaf"]] == [n.split("/")[-1] for n in step.ops]
-    assert data["reads"] == [edge.producer for edges in step.edges for edge in edges]
+    reads = [edge.producer for edges in step.edges for edge in edges]
+    readers = [op for op, edges in enumerate(step.edges) for _ in edges]
+    assert [op - back for op, back in zip(readers, data["reads"], strict=True)] == reads
+    assert list(accumulate(data["order"])) == list(step.order)
     assert sum(data["output_bytes"]) == sum(s or 0 for sizes in step.output_bytes for s in sizes)
     assert data["buffers"]["bytes"] == [buffer.bytes for buffer in step.buffers]
+    assert list(accumulate(data["buffers"]["first"])) == [buffer.first for buffer in step.buffers]
     assert data["sent"]["bytes"] == [row.transfer.bytes for row in step.sent]
     assert data["step"] == round(step.step_seconds * 1e12)
 
@@ -166,3 +176,112 @@ def test_nothing_better_exists_is_said_of_a_proof_only():
     assert "nothing better exists" not in page
     colours = dict(re.findall(r"\.tile \.status-(optimal|feasible) \{ color: var\(--(\w+)\)", page))
     assert colours["optimal"] == "good" != colours["feasible"]
+
+
+def test_the_page_carries_the_licence_of_the_library_in_it():
+    """Who passes the page on passes dagre on: with its version, its notice, and no address."""
+    page = render_page(drawn_plan())
+    version = (STATIC / "dagre" / "VERSION").read_text().strip()
+    assert f"dagre {version}" in page
+    assert (STATIC / "dagre" / "LICENSE").read_text() in page
+    assert "sourceMappingURL" not in page
+
+
+def test_the_need_of_a_device_is_told_in_parts():
+    """Peak, padding and fragmentation add up to the need, in words and in the bar."""
+    row = replace(
+        small_plan().devices[0],
+        resident_bytes=40 << 20,
+        peak_memory_bytes=100 << 20,
+        in_use_peak_bytes=110 << 20,
+        need_bytes=150 << 20,
+        usable_bytes=200 << 20,
+    )
+    page = render_page(small_plan(devices=(row, *small_plan().devices[1:])))
+    assert '<td class="number" data-head="Padding">10.0 MiB</td>' in page
+    assert '<td class="number" data-head="Fragmentation">40.0 MiB</td>' in page
+    bars = re.findall(
+        r'<rect class="(resident|step|padding)"[^>]* x="([0-9.]+)" width="([0-9.]+)"', page
+    )
+    assert [(kind, float(x), float(width)) for kind, x, width in bars[:3]] == [
+        ("resident", 0.0, 20.0),
+        ("step", 20.0, 30.0),
+        ("padding", 50.0, 25.0),
+    ]
+
+
+def test_clones_and_swaps_have_their_place():
+    """What a plan's file says is computed again, kept on the host or released, name by name."""
+    plan = json.loads(small_plan().to_json())
+    assert "Clones and swaps" not in _render({"plan": plan}, None)
+    plan["rewriting"] = {
+        "clones": [{"op": "net/<relu>", "after": ["net/late"]}],
+        "released": ["train/join"],
+    }
+    page = _render({"plan": plan}, None)
+    assert '<td>computed again</td><td class="wrap">net/&lt;relu&gt;</td>' in page
+    assert '<td>released</td><td class="wrap">train/join</td>' in page
+
+
+def test_colours_of_devices_and_of_kinds_do_not_overlap():
+    """No two of them are alike, to an eye without red or green cones neither (Machado, Oliveira and
+    Fernandes, doi:10.1109/TVCG.2009.113; distances in Oklab)."""
+    css = (STATIC / "page.css").read_text()
+    found = dict(re.findall(r"--((?:device|kind)-\w+): (#[0-9a-f]{6});", css))
+    devices = [colour for name, colour in found.items() if name.startswith("device")]
+    kinds = [colour for name, colour in found.items() if name.startswith("kind")]
+    assert {f"kind-{kind}" for kind in KINDS} <= found.keys()
+    assert len(devices) == 9
+    for sight in SIGHTS:
+        seen = {colour: oklab(linear(colour), sight) for colour in (*devices, *kinds)}
+        for one, other in product(devices, kinds):
+            assert math.dist(seen[one], seen[other]) > 0.09, (one, other)
+            assert seen[one][0] > seen[other][0], "devices are lighter than kinds"
+        for one, other in (*combinations(devices, 2), *combinations(kinds, 2)):
+            assert math.dist(seen[one], seen[other]) > 0.08, (one, other)
+
+
+SIGHTS = (
+    ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+)
+
+
+def linear(colour):
+    """Red, green and blue of a #rrggbb as amounts of light."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    return [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+
+
+def oklab(light, sight):
+    """What is seen of ``light``, in Oklab (Ottosson, 2020)."""
+
+    def times(matrix, vector):
+        return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]
+
+    seen = [min(1.0, max(0.0, part)) for part in times(sight, light)]
+    cones = times(
+        (
+            (0.4122214708, 0.5363325363, 0.0514459929),
+            (0.2119034982, 0.6806995451, 0.1073969566),
+            (0.0883024619, 0.2817188376, 0.6299787005),
+        ),
+        seen,
+    )
+    return times(
+        (
+            (0.2104542553, 0.7936177850, -0.0040720468),
+            (1.9779984951, -2.4285922050, 0.4505937099),
+            (0.0259040371, 0.7827717662, -0.8086757660),
+        ),
+        [cone ** (1 / 3) for cone in cones],
+    )

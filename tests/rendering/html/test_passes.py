@@ -77,6 +77,21 @@ def test_a_sum_of_gradients_stands_with_its_reader():
     assert stands_with(step)["gradients/AddN"] == (BACKWARD, "a")
 
 
+def test_what_is_computed_again_stands_with_what_was_computed_first():
+    """A clone and a tensor that comes back from the host belong to the backward pass."""
+    step = step_of(
+        "x=Placeholder -> net/a=Relu -> net/b=Relu -> loss=L2Loss",
+        "x -> net/a/recomputed=Relu",
+        "net/b -> net/b/swapped_1=Identity",
+        "loss, net/b/swapped_1 -> gradients/net/b_grad/ReluGrad=ReluGrad",
+        "gradients/net/b_grad/ReluGrad, net/a/recomputed -> gradients/net/a_grad/G=ReluGrad",
+        feeds=["x"],
+    )
+    found = stands_with(step)
+    assert found["net/a/recomputed"] == (BACKWARD, "net/a")
+    assert found["net/b/swapped_1"] == (BACKWARD, "net/b")
+
+
 def test_without_gradients_everything_is_forward():
     """Constants go to their first reader all the same; one that is fetched stands for itself."""
     step = step_of(
@@ -98,7 +113,8 @@ def test_what_updates_share_is_no_layer():
         "x=Placeholder, v=VarHandleOp, w=VarHandleOp",
         "x, v -> one/a=MatMul -> two/b=MatMul -> loss=L2Loss",
         "w -> two/b",
-        "loss -> gradients/loss_grad/Mul -> gradients/two/b_grad/M=MatMul -> gradients/one/a_grad/M=MatMul",
+        "loss -> gradients/loss_grad/Mul -> gradients/two/b_grad/M=MatMul",
+        "gradients/two/b_grad/M -> gradients/one/a_grad/M=MatMul",
         "gradients/two/b_grad/M, gradients/one/a_grad/M -> norm/all=AddN",
         "gradients/two/b_grad/M, norm/all -> clip/two=Mul",
         "gradients/one/a_grad/M, norm/all -> clip/one=Mul",
@@ -161,3 +177,12 @@ def test_a_scope_that_both_feeds_and_reads_another_is_drawn():
     step, tree = tree_of(["a/one", "b/one", "a/two", "b/two"])
     assert sorted(tree.ops) == list(range(len(step.ops)))
     assert groups(tree) == ["a", "b"]
+
+
+def test_odd_names_have_a_place():
+    """Slashes without anything between, an op called as a scope, thousands of scopes nested."""
+    deep = "/".join("d" * 3000)
+    names = ["/", "//x", "a", "a/b", "a//b", f"{deep}/one", f"{deep}/two"]
+    step, tree = tree_of(names)
+    assert sorted(tree.ops) == list(range(len(step.ops)))
+    assert "/".join("d" * 3000) in tree.names

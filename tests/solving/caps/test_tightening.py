@@ -12,12 +12,14 @@ import pytest
 from exhaustive_search import search_exhaustively
 from small_problems import problem_of, random_problem
 
+from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.prediction.scoring import score
 from placer.prediction.times.step_time import step_seconds
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps import tightening
 from placer.solving.caps.reservation import spread
+from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.caps.tightening import PeakFinder, solve_under_peaks
 from placer.solving.conflicts.conflict import explain_conflict
 from placer.solving.process import clock
@@ -137,7 +139,7 @@ def test_a_placement_over_a_cap_is_never_feasible() -> None:
     assert solution.device_of is not None
     assert solution.warnings[-1] == (
         "peak_over_cap",
-        "GPU:0 is predicted to peak at 7 bytes, 3 above its cap of 4",
+        "GPU:0 is predicted to need 7 bytes, 3 above its cap of 4",
     )
     assert "--max-memory GPU:0=7 " in solution.conflict.fixes[0].change
 
@@ -274,3 +276,35 @@ def test_a_baseline_that_is_faster_and_fits_is_not_lost(monkeypatch: pytest.Monk
     assert solution.status is Status.FEASIBLE
     assert solution.device_of == places["heft"]
     assert solution.value == pytest.approx(step_seconds(problem, places["heft"]))
+
+
+@pytest.mark.parametrize("layers_fit", [True, False])
+def test_layers_that_fit_are_not_lost(monkeypatch: pytest.MonkeyPatch, layers_fit: bool) -> None:
+    """Where everything else that is found peaks over a cap, or sends more, a large program gets its
+    layers dealt out, as a person does it; if those do not fit either, nothing is made up."""
+    count = SCHEDULE.least_layered_ops + 2
+    problem = problem_of(
+        resident=[1] * count,
+        tensors=[(op, [op + 1], 5) for op in range(count - 1)],
+        capacity=[count, count],
+    )
+    stages = tuple(int(op >= count // 2) for op in range(count))
+
+    def solve(problem: PlacementProblem, *_: object, solver: str, **__: object) -> Solution:
+        device_of = stages if solver == "layers" else tuple(op % 2 for op in range(count))
+        value = value_of(problem, device_of)
+        return Solution(status=Status.FEASIBLE, device_of=device_of, value=value, lower_bound=1.0)
+
+    def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
+        fits = layers_fit and tuple(device_of) == stages
+        return [DevicePeak(peak_bytes=count if fits else count + 1, moment={0: 1})] * 2
+
+    monkeypatch.setattr(tightening, "solve", solve)
+    monkeypatch.setattr(tightening, "solve_along_orders", lambda *_, **__: None)
+    limit = replace(QUICK, time_limit_seconds=4.0)
+    solution = solve_under_peaks(
+        problem, find_peaks, limit, find_lifetimes=lambda: PossibleLifetimes(orders=1, length=1)
+    )
+    assert solution.status is (Status.FEASIBLE if layers_fit else Status.UNKNOWN)
+    assert (solution.device_of == stages) == layers_fit
+    assert solution.lower_bound is None or solution.lower_bound <= 5

@@ -41,7 +41,11 @@ const layerTree = () => {
     for (const other of node.own) if (folded[other] && nodeOf[other] === node) nodeOf[other] = node.inner[0];
   }
   const opsOf = (node) => node.ops ??= node.own ?? node.inner.flatMap(opsOf);
-  return { root: groups[0], nodeOf, passOf, folded, opsOf };
+  // A tensor is sent once to a device: it is drawn to its first reader there that needs its value.
+  const cost = (op) => 4 * passOf[op] + 2 * Number(/^(Shape|ShapeN|Size|Rank)$/.test(opType(op)));
+  const readerOf = step.sent.readers.map((ops, row) => step.sent.kind[row] === "control" || !ops.length ? -1
+    : ops.reduce((first, op) => (cost(op) - cost(first) || nodeOf[op].rank - nodeOf[first].rank) < 0 ? op : first));
+  return { root: groups[0], nodeOf, passOf, folded, opsOf, readerOf };
 };
 
 // What is shown of a tree in which some groups are open: closed nodes, and what flows between them.
@@ -88,14 +92,11 @@ const shownOf = (tree, open) => {
       flow(from, to, pass ? (tree.passOf[step.reads[i]] === pass && pass === 1 ? "back" : "other") : "forward");
     }
   }
-  // A tensor is sent once to a device: it is drawn to its first reader there.
   const sent = step.sent;
   const ribbons = new Map();
   for (let row = 0; row < sent.op.length; row += 1) {
-    if (sent.kind[row] === "control" || !sent.readers[row].length) continue;
-    const from = home[sent.op[row]];
-    const reader = sent.readers[row].reduce((first, op) => tree.passOf[op] < tree.passOf[first] || tree.passOf[op] === tree.passOf[first] && home[op].rank < home[first].rank ? op : first);
-    const to = home[reader];
+    if (tree.readerOf[row] < 0) continue;
+    const from = home[sent.op[row]], to = home[tree.readerOf[row]];
     const bytes = sent.bytes[row] ?? 0;
     if (to === from) { from.inside += bytes; from.insideCount += 1; continue; }
     const down = from.rank < to.rank;

@@ -19,10 +19,10 @@ const placementView = () => {
   const crossing = new Map();
   const countCrossings = () => {
     for (let row = 0; row < sent.op.length; row += 1) {
-      if (sent.kind[row] === "control" || !sent.readers[row].length) continue;
+      if (tree.readerOf[row] < 0) continue;
       const above = new Set();
       for (let node = tree.nodeOf[sent.op[row]]; node; node = node.parent) above.add(node);
-      let node = tree.nodeOf[sent.readers[row][0]];
+      let node = tree.nodeOf[tree.readerOf[row]];
       while (!above.has(node)) node = node.parent;
       for (; node; node = node.parent) crossing.set(node, (crossing.get(node) ?? 0) + (sent.bytes[row] ?? 0));
     }

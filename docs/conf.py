@@ -1,0 +1,66 @@
+"""How Sphinx builds the site: ``make docs``."""
+
+import re
+from contextlib import suppress
+from importlib import import_module
+
+import placer
+
+project = "placer"
+release = placer.__version__
+copyright = "the placer contributors, Apache-2.0"
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+source_suffix = {".md": "markdown"}
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = "placer"
+html_copy_source = False
+
+myst_heading_anchors = 3
+nitpicky = False
+
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True}
+
+_BEYOND = re.compile(r"\[([^]]+)\]\((?:\.\./)+([\w./-]*)\)")
+"""Links that leave the documentation for the repository, which the site does not hold."""
+
+
+def _name_beyond(_, docname, source):
+    """Such a link becomes its text with the path in the repository."""
+
+    def named(link):
+        text, path = link.groups()
+        return text if path.strip("/") in text else f"{text} (`{path}` in the repository)"
+
+    if docname.count("/"):
+        return  # pages of a folder link to others with ../
+    source[0] = _BEYOND.sub(named, source[0])
+
+
+def _by_last_name(app, env, node, contnode):
+    """References as docstrings write them: ``UsageError``, or a name with its inner module.
+
+    What the reference does not hold stays a name, if there is such a thing; else Sphinx complains.
+    """
+    module, _, last = node["reftarget"].rpartition(".")
+    domain = env.get_domain("py")
+    known = [name for name in domain.objects if name.rpartition(".")[2] == last]
+    if len(known) == 1:
+        doc, builder = node["refdoc"], app.builder
+        return domain.resolve_xref(env, doc, builder, "obj", known[0], node, contnode)
+    for home in (module, node.get("py:module"), f"{module}.{last}"):
+        with suppress(ImportError, ValueError, TypeError, AttributeError):
+            found = import_module(home)
+            if home.endswith(f".{last}") or hasattr(found, last):
+                return contnode
+    return None
+
+
+def setup(app):
+    """Sphinx's hook."""
+    app.connect("source-read", _name_beyond)
+    app.connect("missing-reference", _by_last_name)

@@ -1,0 +1,270 @@
+"""A bound from the sets of units that a device may hold.
+
+Data as in :mod:`placer.solving.bounds.device_counts`: a placement gives each of k devices a set
+S(d) that weighs no more than the largest device holds, 1, and every net is cut by at most twice as
+many sets as it is sent to devices.  So for any worth[u], of either sign, of the units that are on
+one of these devices in every placement,
+
+    2 transfer  >=  sum over d of cut(S(d))  >=  worth(all) + k least
+    least        =  the least of cut(S) - worth(S) over all sets S that a device holds, at most 0
+
+which is Lagrangean duality on the partition into such sets (E. Johnson, A. Mehrotra, G. Nemhauser,
+Min-cut Clustering, Mathematical Programming 62 (1993), doi:10.1007/BF01585164).  Over all S this
+says nothing, as all units together have no cut; and with a price on weight, S is as good as a
+mixture of next to nothing and everything.  So the sets are divided, by units that are dear to part
+from others, *hubs* h(1), h(2), ...:
+
+    case i    h(i) is in S, h(1) ... h(i-1) are not:
+              cut(S) - worth(S)  >=  cut(S) - worth(S) + rate(i) (weight(S) - 1)
+    case 0    no hub is in S
+
+Each is one minimum cut.  With a rate of its own for every case, what is mixed must have h(i) and
+none of the hubs before, which neither next to nothing nor everything has for free.
+
+Worths and rates are looked for by cutting planes: whatever sets are found bound a linear program,
+whose best worths give the next sets (J. Kelley, The Cutting-Plane Method for Solving Convex
+Programs, J. SIAM 8 (1960), doi:10.1137/0108053), tried between that and the best so far.  To keep
+it small a worth is a price per weight, one per *region* (units that share many bytes, some three to
+a device), and one more on every hub.  What is proven is counted in whole bytes and holds for any.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from ortools.linear_solver import pywraplp
+
+from placer.solving.bounds.cut_graph import CutGraph
+from placer.solving.bounds.device_counts import DeviceCountBound
+from placer.solving.compiled.arrays import Floats, Ints
+from placer.solving.compiled.coarsening import coarser_levels
+from placer.solving.search.unit_arrays import transfer_arrays
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetSchedule:
+    """How worths are looked for; bytes are shares of what the known placement sends."""
+
+    regions: int = 24
+    region_weight: float = 0.3  # of the largest device, at most
+    least_region: float = 0.02  # of it, with a hub
+    least_share: float = 5e-4  # that a net must have
+    most_worth: float = 2.0  # of a device full, or a hub
+    seeds: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)  # worth of all units, for the first sets
+    full_steps: int = 5  # one step in so many goes as far as the linear program says
+    part: float = 0.3  # of the way, the others
+    pruned_steps: int = 32  # after which sets that bounded nothing since are forgotten
+    enough: float = 0.002  # less can be gained: the end
+
+
+SCHEDULE = SetSchedule()
+
+_ONE = 1 << 20
+"""The largest device, in weights."""
+
+
+class _Set(NamedTuple):
+    """A set found in a case, with its cut."""
+
+    case: int
+    nodes: Ints
+    cut: int
+
+
+class _Worths(NamedTuple):
+    """In bytes: ``region`` per device full of its weight, ``hub`` on each, ``rate`` per case."""
+
+    region: Floats
+    hub: Floats
+    rate: Floats
+
+    def towards(self, other: _Worths, part: float) -> _Worths:
+        return _Worths(*((1.0 - part) * a + part * b for a, b in zip(self, other, strict=True)))
+
+
+class DeviceSetBound:
+    """The bound of the problem of ``counts``, whose bound ends the search where no more can be
+    gained; ``note_bound`` is called with every better one in bytes."""
+
+    def __init__(self, counts: DeviceCountBound, note_bound: Callable[[int], None]) -> None:
+        self.counts = counts
+        self.note_bound = note_bound
+        self.known = counts.known
+        self.count = len(counts.devices)
+        self.bound = counts.bound
+        self.hubs: Ints = np.zeros(0, np.int64)
+        if self.known <= 0 or self.count < 2 or counts.share.sum() <= 1.0:
+            return  # nothing is sent, or one device holds everything
+        is_asked = np.zeros(counts.problem.unit_count, np.bool_)
+        is_asked[counts.asked] = True
+        self.graph = CutGraph(
+            counts.problem,
+            is_asked,
+            counts.outside,
+            ceiling=self.known,
+            least_bytes=int(SCHEDULE.least_share * self.known),
+        )
+        units = counts.graph_units(self.graph)
+        self.weight = np.zeros(self.graph.count, np.int64)
+        whole = np.floor(counts.share[units] * _ONE * (1.0 - 1e-9)).astype(np.int64)
+        np.add.at(self.weight, self.graph.node_of[units], whole)
+        self._divide()
+
+    def _divide(self) -> None:
+        """The region of every node (-1: without weight), and the hubs, the dearest first."""
+        graph, problem = self.graph, self.counts.problem
+        label = np.arange(problem.unit_count)
+        random = np.random.default_rng(0)
+        levels = coarser_levels(
+            transfer_arrays(problem),
+            self.counts.share + 1e-9,
+            SCHEDULE.region_weight,
+            SCHEDULE.regions,
+            np.zeros(problem.unit_count, np.int64),
+            lambda: int(random.integers(1 << 31)),
+        )
+        for _, new_of in levels:
+            label = new_of[label]
+        here = graph.node_of >= 0
+        shares = np.zeros((graph.count, int(label.max(initial=0)) + 1))
+        np.add.at(shares, (graph.node_of[here], label[here]), self.counts.share[here] + 1e-9)
+        region = shares.argmax(axis=1)
+        size = np.bincount(region, self.weight, minlength=shares.shape[1])
+        # hubs: of the heaviest regions, what is on one of the devices whatever the placement
+        may_be = np.zeros(graph.count, np.bool_)
+        there = [frozenset(allowed) == self.counts.devices for allowed in problem.allowed]
+        may_be[graph.node_of[here & np.array(there, np.bool_)]] = True
+        incident = graph.incident()
+        heavy = [r for r in np.argsort(-size, kind="stable")[: SCHEDULE.regions] if size[r]]
+        found = []
+        for number in heavy:
+            members = np.flatnonzero((region == number) & may_be)
+            if len(members) and size[number] >= SCHEDULE.least_region * _ONE:
+                found.append(members[incident[members].argmax()])
+        hubs = np.array(found, np.int64)
+        self.hubs = hubs[np.argsort(-incident[hubs], kind="stable")]
+        weighty = self.weight > 0
+        used = np.unique(region[weighty])
+        self.region = np.where(weighty, np.searchsorted(used, region), -1)
+        self.region_weights = np.bincount(
+            self.region[weighty], self.weight[weighty] / _ONE, minlength=len(used)
+        )
+
+    def run(self, deadline: float, steps: int) -> None:
+        """Look for worths until ``deadline`` (of ``time.time()``), ``steps`` steps at most."""
+        if not len(self.hubs):
+            return
+        program = _Program(self)
+        best, highest = self.even(0.0), 0
+        for seed in SCHEDULE.seeds:
+            program.add(self._sets(self.even(seed * self.known), deadline)[1])
+        for step in range(1, steps + 1):
+            limit, far = program.solve()
+            gain = limit - max(highest, 2.0 * self.bound)
+            if time.time() > deadline or gain < SCHEDULE.enough * self.known:
+                return
+            part = 1.0 if step % SCHEDULE.full_steps == 0 else SCHEDULE.part
+            tried = best.towards(far, part)
+            value, sets = self._sets(tried, deadline)
+            if value is not None and value > highest:
+                best, highest = tried, value
+                proven = min(self.known, -(-value // 2))
+                if proven > self.bound:
+                    self.bound = proven
+                    self.note_bound(proven)
+            if step % SCHEDULE.pruned_steps == 0:
+                program = program.pruned()
+            program.add(sets)
+
+    def even(self, worth: float) -> _Worths:
+        """The ``worth`` of all units, in proportion to their weight."""
+        rate = worth / self.region_weights.sum()
+        regions, hubs = len(self.region_weights), len(self.hubs)
+        return _Worths(np.full(regions, rate), np.zeros(hubs), np.full(hubs, rate))
+
+    def _sets(self, worths: _Worths, deadline: float) -> tuple[int | None, list[_Set]]:
+        """Twice the bound that ``worths`` prove (``None``: not all cases were tried until
+        ``deadline``), and the best set of every case."""
+        worth = np.zeros(self.graph.count, np.int64)
+        weighty = self.region >= 0
+        worth[weighty] = np.rint(
+            worths.region[self.region[weighty]] * (self.weight[weighty] / _ONE)
+        )
+        worth[self.hubs] += np.rint(worths.hub).astype(np.int64)
+        least, none = 0, self.hubs[:0]
+        found: list[_Set] = []
+        for case in range(len(self.hubs) + 1):
+            if time.time() > deadline:
+                return None, found
+            rate = 0 if case == 0 else int(worths.rate[case - 1])
+            price = rate * self.weight // _ONE - worth
+            inside = none if case == 0 else self.hubs[case - 1 : case]
+            outside = self.hubs if case == 0 else self.hubs[: case - 1]
+            value, nodes = self.graph.least_signed(price, inside, outside)
+            least = min(least, value - rate)
+            found.append(_Set(case, nodes, value - int(price[nodes].sum())))
+        return int(worth.sum()) + self.count * least, found
+
+
+class _Program:
+    """The linear program over worths and rates, in shares of what the known placement sends."""
+
+    def __init__(self, bound: DeviceSetBound) -> None:
+        self.bound = bound
+        self.rows: list[tuple[_Set, pywraplp.Constraint]] = []
+        self.tight: set[int] = set()
+        self.hub_number = {int(node): number for number, node in enumerate(bound.hubs)}
+        # GLOP gives up on many of these
+        self.solver = pywraplp.Solver.CreateSolver("CLP") or pywraplp.Solver.CreateSolver("GLOP")
+        most, number = SCHEDULE.most_worth, self.solver.NumVar
+        self.region = [number(-most, most, "") for _ in bound.region_weights]
+        self.hub = [number(-most, most, "") for _ in bound.hubs]
+        self.rate = [number(0.0, most, "") for _ in bound.hubs]
+        self.least = number(-2.0 * most * len(self.region), 0.0, "")
+        worth = sum(
+            float(size) * rate for size, rate in zip(bound.region_weights, self.region, strict=True)
+        )
+        total = worth + sum(self.hub) + float(bound.count) * self.least
+        self.solver.Add(total <= 2.0)  # no bound is above what is known
+        self.solver.Maximize(total)
+
+    def add(self, sets: list[_Set]) -> None:
+        """``least`` is no more than these sets let it be."""
+        bound, solver = self.bound, self.solver
+        for each in sets:
+            case, nodes, cut = each
+            here = nodes[bound.weight[nodes] > 0]
+            taken = np.bincount(bound.region[here], bound.weight[here] / _ONE)
+            row = solver.Constraint(-solver.infinity(), cut / bound.known)
+            row.SetCoefficient(self.least, 1.0)
+            for number in np.flatnonzero(taken):
+                row.SetCoefficient(self.region[number], float(taken[number]))
+            for node in nodes:
+                if int(node) in self.hub_number:
+                    row.SetCoefficient(self.hub[self.hub_number[int(node)]], 1.0)
+            if case:
+                row.SetCoefficient(self.rate[case - 1], 1.0 - float(taken.sum()))
+            self.rows.append((each, row))
+
+    def pruned(self) -> _Program:
+        """The same with those sets only that some solution was bounded by."""
+        program = _Program(self.bound)
+        program.add([self.rows[number][0] for number in sorted(self.tight)])
+        return program
+
+    def solve(self) -> tuple[float, _Worths]:
+        """Twice the most bytes that may still be proven, and the worths that would; nothing is to
+        be gained where the program cannot be solved."""
+        if self.solver.Solve() != pywraplp.Solver.OPTIMAL:
+            return 0.0, self.bound.even(0.0)
+        self.tight |= {n for n, (_, row) in enumerate(self.rows) if row.dual_value() != 0.0}
+        known = self.bound.known
+        values = [
+            np.array([known * variable.solution_value() for variable in variables])
+            for variables in (self.region, self.hub, self.rate)
+        ]
+        return known * self.solver.Objective().Value(), _Worths(*values)

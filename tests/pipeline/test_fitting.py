@@ -1,0 +1,146 @@
+"""Training steps that do not fit are rewritten until they do; held against what they train."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import placer
+from placer.errors import UsageError
+from placer.plan.request import Options, read_share
+
+pytestmark = pytest.mark.slow
+
+DEPTH, WIDTH, BATCH = 8, 64, 2048
+
+
+def training_step():
+    """The step of a deep perceptron whose activations take 8 times as much as all else, and the
+    function that builds it anew with the same values."""
+    import tensorflow as tf
+
+    rng = np.random.default_rng(0)
+    weights = [
+        tf.Variable(rng.normal(0, 0.1, (WIDTH, WIDTH)).astype(np.float32)) for _ in range(DEPTH)
+    ]
+
+    @tf.function(input_signature=[tf.TensorSpec((BATCH, WIDTH), tf.float32)])
+    def step(x):
+        with tf.GradientTape() as tape:
+            h = x
+            for weight in weights:
+                h = tf.nn.softplus(tf.tanh(tf.matmul(h, weight)) * 1.5)
+            loss = tf.reduce_mean(h * h)
+        for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+            weight.assign_sub(0.01 * gradient)
+        return loss
+
+    return step, weights
+
+
+def needed(plan) -> int:
+    return next(row.need_bytes for row in plan.devices if row.name == "GPU:0")
+
+
+@pytest.fixture(scope="module")
+def step():
+    return training_step()
+
+
+@pytest.fixture(scope="module")
+def free(step):
+    return placer.place(step[0], "1xT4", time_limit=10)
+
+
+def fitted(step, free, share: float, **options):
+    """The plan for a share of what the free step needs."""
+    cap = int(share * needed(free))
+    given = {"fit": "recompute", "spill": "never", "time_limit": 90, **options}
+    return placer.place(step[0], "1xT4", max_memory={0: cap}, **given), cap
+
+
+def test_what_does_not_fit_is_computed_again(step, free):
+    """At three quarters and at 0.6 of what the step needs, all on the accelerator; a smaller budget
+    takes no less time.  Without ``fit`` nothing fits."""
+    large, cap = fitted(step, free, 0.75)
+    assert large.fits
+    assert needed(large) <= cap
+    assert large.rewriting.clones
+    assert large.metrics.fit_extra_seconds > 0
+    small, cap = fitted(step, free, 0.6)
+    assert small.fits
+    assert needed(small) <= cap
+    assert len(small.rewriting.clones) >= len(large.rewriting.clones)
+    assert small.metrics.step_seconds >= free.metrics.step_seconds
+    text = small.summary()
+    assert "computed twice" in text
+    assert "made to fit" in text
+    assert not fitted(step, free, 0.6, fit="")[0].fits
+
+
+def test_it_trains_the_same(step, free):
+    """Losses and weights after three steps are those of the function as it is, bit for bit."""
+    plan, _ = fitted(step, free, 0.6)
+    assert plan.fits
+    x = np.random.default_rng(1).normal(size=(BATCH, WIDTH)).astype(np.float32)
+    plain, weights = training_step()
+    expected = [float(plain(x)) for _ in range(3)], [weight.numpy() for weight in weights]
+    other, weights = training_step()
+    placed = placer.apply(other, plan)
+    losses = [float(np.asarray(placed(x)).reshape(())) for _ in range(3)]
+    assert losses == expected[0]
+    for mine, his in zip(weights, expected[1], strict=True):
+        np.testing.assert_array_equal(mine.numpy(), his)
+
+
+def test_what_fits_stays_as_it_is(step, free):
+    plan, _ = fitted(step, free, 1.05)
+    assert plan.fits
+    assert not plan.rewriting
+    assert not plan.control_edges
+    assert plan.metrics.fit_extra_seconds is None
+
+
+def test_more_time_than_allowed_is_not_taken(step, free):
+    """The plan says by how much the nearest step is over."""
+    plan, _ = fitted(step, free, 0.6, max_slowdown="0%", time_limit=20)
+    assert not plan.fits
+    (warning,) = [row for row in plan.warnings if row.code == "fit_not_enough"]
+    assert "within 0% more time" in warning.message
+
+
+def test_a_cap_below_the_working_set_names_the_op(step, free):
+    plan, _ = fitted(step, free, 0.1, time_limit=20)
+    assert plan.solver.status == "INFEASIBLE"
+    (warning,) = [row for row in plan.warnings if row.code == "fit_not_enough"]
+    assert "alone needs" in warning.message
+    assert warning.ops
+
+
+def test_inference_is_told_that_there_is_nothing_to_recompute():
+    import tensorflow as tf
+
+    weight = tf.Variable(tf.ones((WIDTH, WIDTH)))
+
+    @tf.function(input_signature=[tf.TensorSpec((BATCH, WIDTH), tf.float32)])
+    def infer(x):
+        return tf.nn.softplus(tf.tanh(tf.matmul(x, weight)))
+
+    plan = placer.place(infer, "1xT4", fit="recompute", time_limit=10)
+    assert "nothing_to_recompute" in [row.code for row in plan.warnings]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"fit": "recompute,shrink"}, "fit has 'shrink'"),
+        ({"max_slowdown": "30%"}, "give fit, too"),
+        ({"fit": "auto", "max_slowdown": "much"}, "max_slowdown is 'much'"),
+        ({"fit": "auto", "order": "memory"}, "leave out order"),
+        ({"fit": "auto", "strategy": "micro-batches:2"}, "leave out fit"),
+    ],
+)
+def test_requests_that_make_no_sense_are_refused(options, told):
+    with pytest.raises(UsageError, match=told):
+        Options(**options)
+    assert read_share("12.5%") == 0.125

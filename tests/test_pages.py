@@ -1,0 +1,81 @@
+"""The worked examples of the documentation run, and give what the pages show.
+
+A block of Python that begins with ``# name.py`` is that file; a console block is run line by line
+in a folder of its own.  ``...`` stands for whatever is left out, and a page may build on the files
+of another: ``<!-- files of users/recommender.md -->``.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if "```console" in page.read_text()
+)
+
+_FILE = re.compile(r"```python\n# (\w+\.py)\n(.*?)```", re.DOTALL)
+_CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
+_COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+_BASE = re.compile(r"<!-- files of (\S+) -->")
+
+SHELL = 'placer() { "$PYTHON" -m placer "$@"; }; python() { "$PYTHON" "$@"; }; '
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def run(command: str, folder: Path, status: int) -> tuple[str, int]:
+    """What a command prints (of stderr what ``placer`` says), and its exit code."""
+    environment = {
+        **os.environ,
+        "COLUMNS": "80",
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    done = subprocess.run(
+        ["bash", "-c", f"{SHELL} (exit {status}); {command}"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    told = [line for line in done.stderr.splitlines(keepends=True) if line.startswith("placer: ")]
+    return done.stdout + "".join(told), done.returncode
+
+
+def write_files(page: str, folder: Path) -> None:
+    """The files of a page, and what those of the page that it builds on make."""
+    text = (DOCS / page).read_text()
+    for base in _BASE.findall(text):
+        write_files(base, folder)
+        for name, _ in _FILE.findall((DOCS / base).read_text()):
+            run(f"python {name}", folder, 0)
+    for name, content in _FILE.findall(text):
+        (folder / name).write_text(content)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_of_a_page_give_what_it_shows(page, tmp_path):
+    """Every command, in order; a command that shows nothing may print what it likes."""
+    write_files(page, tmp_path)
+    status, checker = 0, doctest.OutputChecker()
+    for block in _CONSOLE.findall((DOCS / page).read_text()):
+        for command, shown in _COMMAND.findall(block):
+            found, status = run(command, tmp_path, status)
+            assert status == 0 or "placer: " in shown, f"{command}: {found}"
+            fits = not shown.strip() or checker.check_output(shown, found, FLAGS)
+            assert fits, f"$ {command}\n{found}\n--- the page shows\n{shown}"
+            if command == "echo $?":
+                status = 0
