@@ -69,7 +69,9 @@ def rewrite_nodes(
     }
     for name in rewriting.released:
         if name not in rewritten:
-            reader = next(n for n, op in wirings.items() if name in map(op_of, op.inputs))
+            reader = name
+            while reader not in rewritten:  # a join of a join
+                reader = next(n for n, op in wirings.items() if reader in map(op_of, op.inputs))
             rewritten[reader].attr[JOINS].list.s.append(given[name].SerializeToString())
     return list(rewritten.values())
 

@@ -123,15 +123,15 @@ def test_fit_trains_the_same(trained):
         )
 
 
-class Tanhs(tf.Module):
-    """Six layers of tanh behind each other, trained by plain gradient descent; the step is a
-    signature, its loss a function of its own."""
+class Layers(tf.Module):
+    """Six layers behind each other, trained by plain gradient descent; the loss is a function of
+    its own."""
 
-    def __init__(self):
+    def __init__(self, width=32):
         super().__init__()
         start = np.random.default_rng(0)
         self.w = [
-            tf.Variable(start.normal(0, 0.2, [32, 32]).astype(np.float32), name=f"w{n}")
+            tf.Variable(start.normal(0, 1 / width, [width, width]).astype(np.float32), name=f"w{n}")
             for n in range(6)
         ]
 
@@ -141,14 +141,21 @@ class Tanhs(tf.Module):
             x = tf.nn.softplus(tf.tanh(x @ w)) * tf.sigmoid(x)
         return tf.reduce_mean(tf.square(x))
 
-    @tf.function(input_signature=[tf.TensorSpec([2048, 32], name="x")])
-    def train(self, x):
+    def step(self, x):
         with tf.GradientTape() as tape:
             loss = self.loss(x)
         gradients = tape.gradient(loss, self.w)
         for w, gradient in zip(self.w, tf.raw_ops.IdentityN(input=gradients), strict=True):
             w.assign_sub(0.1 * gradient)
         return {"loss": loss}
+
+
+class Tanhs(Layers):
+    """Small layers; the step is a signature."""
+
+    @tf.function(input_signature=[tf.TensorSpec([2048, 32], name="x")])
+    def train(self, x):
+        return self.step(x)
 
 
 def decide_tanhs(graph):
@@ -281,22 +288,23 @@ def test_a_read_of_a_variable_is_not_computed_twice(saved, plan, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-class Wide(Tanhs):
-    """As :class:`Tanhs`, for more examples: an activation takes 2 MiB."""
+class Wide(Layers):
+    """Wide layers: an activation takes 4 MiB, and the products of matrices longer than
+    its copies."""
 
-    @tf.function(input_signature=[tf.TensorSpec([16384, 32], name="x")])
-    def train_wide(self, x):
-        return self.train.python_function(x)
+    @tf.function(input_signature=[tf.TensorSpec([2048, 512], name="x")])
+    def train(self, x):
+        return self.step(x)
 
 
-ELEMENTS = 16384 * 32
+ELEMENTS = 2048 * 512
 
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wide") / "model"
-    model = Wide()
-    tf.saved_model.save(model, folder, signatures=model.train_wide)
+    model = Wide(512)
+    tf.saved_model.save(model, folder, signatures=model.train)
     return folder
 
 
