@@ -113,7 +113,7 @@ def test_more_time_than_allowed_is_not_taken(step, free):
 
 
 def test_a_cap_below_the_working_set_names_the_op(step, free):
-    plan, _ = fitted(step, free, 0.1, time_limit=20)
+    plan, _ = fitted(step, free, 0.05, time_limit=20)
     assert plan.solver.status == "INFEASIBLE"
     (warning,) = [row for row in plan.warnings if row.code == "fit_not_enough"]
     assert "alone needs" in warning.message
