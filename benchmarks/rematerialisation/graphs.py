@@ -6,8 +6,7 @@ builds training steps of ``benchmarks/graphs.py`` in ``FOLDER`` (the larger batc
 fit on one device by ``placer place --fit``.  A budget is a share of the transient peak of the free
 step, and what is resident or fed on top; where one op needs more than that, the row says so.  A
 step of what ``placer apply`` wrote is recorded, and run under TensorFlow's own allocator with the
-budget as its limit.  ``--steps N`` measures the times of steps, too: on a machine that does
-nothing else.
+budget as its limit.
 """
 
 from __future__ import annotations

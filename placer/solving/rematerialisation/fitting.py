@@ -54,10 +54,12 @@ _SCHEDULE = FitSchedule()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitRequest:
     """By which of :data:`MEANS` a step is to fit, in how many ``seconds`` that is to be decided,
-    and by what share it may take longer (``None``: any)."""
+    and by what share it may take longer (``None``: any).  Caps hold for what allocators need, or
+    without ``with_needs`` for the peaks alone."""
 
     means: tuple[str, ...] = MEANS
     seconds: float = 30.0
+    with_needs: bool = True
     most_slowdown: float | None = None
     seed: int = 0
     workers: int = 0
@@ -246,11 +248,11 @@ class _Fitting:
         """What is predicted of the step."""
         graph = add_control_edges(rewrite_graph(self.graph, rewriting), edges)
         costs, placement = self._completed(rewriting)
-        metrics = predict(graph, costs, placement, self.cluster)
-        high = {
-            name: max(metrics.peaks[name].high_bytes, metrics.needs[name].need.high_bytes)
-            for name in self.names
-        }
+        with_needs = self.request.with_needs
+        metrics = predict(graph, costs, placement, self.cluster, with_needs=with_needs)
+        high = {name: metrics.peaks[name].high_bytes for name in self.names}
+        for name, found in metrics.needs.items():
+            high[name] = max(high[name], found.need.high_bytes)
         for name in self.names:  # what the allocator takes beyond what is in use
             resident = metrics.timelines[name].resident_bytes
             in_use = max(metrics.peaks[name].high_bytes - resident, 1)
