@@ -58,10 +58,10 @@ harm: fuzz
 versions: setup
 	$(BIN)/tox run $(if $(ROWS),-e $(ROWS))
 
-# The documentation as a site, in docs/_build: every link is looked after, warnings are errors
+# The documentation as a site: every link is followed, and warnings are errors
 docs: setup
-	PYTHONPATH=. $(BIN)/python -m sphinx -q -n -W --keep-going docs docs/_build
-	@echo 'open docs/_build/index.html'
+	PYTHONPATH=. $(BIN)/python -m sphinx -q -E -n -W --keep-going docs build/site
+	@echo 'open build/site/index.html'
 
 clean:
-	rm -rf $(VENV) .tox $(DEMO_DIR) docs/_build build dist *.egg-info
+	rm -rf $(VENV) .tox $(DEMO_DIR) build dist *.egg-info

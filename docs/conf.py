@@ -1,6 +1,7 @@
 """How Sphinx builds the site: ``make docs``."""
 
 import re
+import sys
 from contextlib import suppress
 from importlib import import_module
 
@@ -12,7 +13,6 @@ copyright = "the placer contributors, Apache-2.0"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "placer"
 html_copy_source = False
@@ -52,12 +52,11 @@ def _by_last_name(app, env, node, contnode):
     if len(known) == 1:
         doc, builder = node["refdoc"], app.builder
         return domain.resolve_xref(env, doc, builder, "obj", known[0], node, contnode)
-    for home in (module, node.get("py:module"), f"{module}.{last}"):
-        with suppress(ImportError, ValueError, TypeError, AttributeError):
-            found = import_module(home)
-            if home.endswith(f".{last}") or hasattr(found, last):
-                return contnode
-    return None
+    with suppress(ImportError, ValueError):
+        import_module(f"{module}.{last}" if node["reftype"] == "mod" else module)
+    ours = [name for name in sys.modules if name.startswith(("placer", "cost_models"))]
+    is_there = any(name == node["reftarget"] or hasattr(sys.modules[name], last) for name in ours)
+    return contnode if is_there else None
 
 
 def setup(app):

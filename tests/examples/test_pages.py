@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(
     str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if "```console" in page.read_text()
@@ -65,7 +65,6 @@ def write_files(page: str, folder: Path) -> None:
         (folder / name).write_text(content)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_a_page_give_what_it_shows(page, tmp_path):
     """Every command, in order; a command that shows nothing may print what it likes."""
