@@ -34,7 +34,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     options.add_placement_options(group, 5.0, "of each search (5), of which there are a few")
     group = parser.add_argument_group("output")
     group.add_argument(
-        "--format", choices=options.TABLE_FORMATS, default="text", help="of what is printed (text)"
+        "--format", choices=options.PAGE_FORMATS, default="text", help="of what is printed (text)"
     )
     help_text = "folder or file of the placed program; its plan goes to OUT.plan.json"
     options.add_output(group, help_text, required=False, name="OUT")

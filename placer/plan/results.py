@@ -36,8 +36,8 @@ class Summarised:
         printer.text(self.summary())
 
 
-class Page(Summarised):
-    """Gives a result :meth:`to_html` and :meth:`networkx`."""
+class Drawn(Summarised):
+    """Gives a result :meth:`to_html`."""
 
     __slots__ = ()
 
@@ -48,6 +48,12 @@ class Page(Summarised):
         again.  Raises ``UsageError`` if the file exists and ``force`` is false.
         """
         write_text(path, interactive().render_page(self), force=force)
+
+
+class Page(Drawn):
+    """Gives a result :meth:`networkx`, and has a notebook show its page."""
+
+    __slots__ = ()
 
     def networkx(self, source: Any = None) -> MultiDiGraph[str]:
         """The flat graph with costs and devices; see

@@ -22,7 +22,7 @@ from placer.errors import PlacerError, UsageError
 from placer.graph.program_source import ModelSource
 from placer.plan.plan import Plan
 from placer.plan.request import Keywords, read_options, takes_options
-from placer.plan.results import Summarised, interactive
+from placer.plan.results import Drawn, interactive
 from placer.questions.auto_programs import AutoProgram, Built, open_program
 from placer.questions.auto_ways import AS_IT_IS, PARTS, Way, Ways
 from placer.strategies.requests import TrainingDivision
@@ -76,7 +76,7 @@ class AutoRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutoResult(Summarised):
+class AutoResult(Drawn):
     """What was chosen, and why each other way was not.
 
     ``chosen`` is the name of a row, ``None`` if no way fits; ``gain`` how many times as fast as the

@@ -23,6 +23,7 @@ from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.prediction.predicted_step import PredictedStep
 from placer.problem.conflict import Conflict
+from placer.questions.auto import AutoResult
 from placer.rendering import quantities
 from placer.rendering.html.columns import placement_columns, step_columns
 from placer.rendering.json_text import to_json
@@ -53,10 +54,14 @@ MOST_OPS = 20_000
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
-def render_page(result: Plan | Report) -> str:
+def render_page(result: Plan | Report | AutoResult) -> str:
     """A report as HTML: of the placement where it has one, else of the reference device; or a plan:
-    without the step that it predicts, what the plan's file holds."""
+    without the step that it predicts, what the plan's file holds; or the plan of the best way, with
+    what else was tried."""
     document = json.loads(to_json(result))
+    if isinstance(result, AutoResult):
+        step = result.plan.step() if result.plan.step else None
+        return _render({"plan": json.loads(to_json(result.plan)), "auto": document}, step)
     plan = result if isinstance(result, Plan) else result.plan
     source = result if plan is None or plan.step is None else plan
     step = source.step() if source.step else None
@@ -112,6 +117,7 @@ def _render(document: dict[str, Any], step: PredictedStep | None) -> str:
     return environment.get_template("page.html.jinja").render(
         report=document if "compute" in document else None,
         plan=plan,
+        auto=document.get("auto"),
         model=document.get("model") or (plan or {})["model"],
         step=step,
         op_counts=_op_counts(plan, step),

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 
 from placer.graph.op_types import ENTERS, PLACEHOLDERS, READ_VARIABLE, VARIABLES
 from placer.graph.repeated_scopes import differentiated
+from placer.graph.rewriting import RECOMPUTED, SWAPPED
 from placer.prediction.memory.roles import is_gradient_type, is_update_type
 from placer.prediction.predicted_step import PredictedStep
 
 FORWARD, BACKWARD, UPDATE = range(3)
 
-_LATE = re.compile(r"recomputed|swapped(_\d+)?")
+_LATE = re.compile(rf"{RECOMPUTED}|{SWAPPED}(_\d+)?")
 _SOURCES = VARIABLES | {"Const"}
 _HANDED_ON = ENTERS | {READ_VARIABLE, "Identity", "Cast"}
 """What is shown with its reader where it reads constants and variables alone."""

@@ -19,6 +19,7 @@ from steps_by_hand import drawn_plan, drawn_step
 import placer.rendering.html
 from placer.errors import UsageError
 from placer.prediction.predicted_step import KINDS
+from placer.questions.auto import AutoResult, AutoRow
 from placer.rendering.html.page import _render, json_in_script, render_page
 from placer.rendering.results import render_result
 
@@ -221,6 +222,37 @@ def test_clones_and_swaps_have_their_place():
     page = _render({"plan": plan}, None)
     assert '<td>computed again</td><td class="wrap">net/&lt;relu&gt;</td>' in page
     assert '<td>released</td><td class="wrap">train/join</td>' in page
+
+
+def test_what_auto_tried_has_its_place():
+    """The page of the best way's plan, with every other way and why it lost."""
+    rows = (
+        AutoRow(
+            name="as it is", changes="nothing", least_seconds=2.0, step_seconds=2.0, note="slow"
+        ),
+        AutoRow(name="towers <4>", changes="a copy each", least_seconds=0.5, step_seconds=0.6),
+        AutoRow(name="pieces", changes="many", least_seconds=3.0, note="cannot beat the towers"),
+    )
+    found = AutoResult(
+        model=small_plan().model,
+        name="",
+        task="training",
+        aim="throughput",
+        batch_size=8,
+        margin=0.1,
+        caps={},
+        rows=rows,
+        chosen="towers <4>",
+        gain=3.33,
+        advice=("NVLink",),
+        plan=small_plan(),
+    )
+    page = render_result(found, "html", width=80)
+    assert 'towers &lt;4&gt; <span class="tag">chosen</span>' in page
+    assert "3.33 times as fast as the next that fits" in page
+    assert "at least 3.00 s" in page
+    assert "cannot beat the towers" in page
+    assert "What was tried" not in render_page(small_plan())
 
 
 def test_colours_of_devices_and_of_kinds_do_not_overlap():
