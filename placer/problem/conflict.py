@@ -42,8 +42,9 @@ class Fix:
 
     ``kind`` is ``caps``, ``devices``, ``batch``, ``pin``, ``group``, ``spill`` or ``fit``;
     ``change`` is what to ask for instead, as an option of the command line; ``note`` says how near
-    to the least it is, or what it takes.  What the problem alone shows to fit names the ``requests`` to drop or the ``caps`` in
-    bytes by device.  Advice that was not tried is a sentence in ``change``, without a ``kind``.
+    to the least it is, or what it takes.  What the problem alone shows to fit names the
+    ``requests`` to drop or the ``caps`` in bytes by device.  Advice that was not tried is a
+    sentence in ``change``, without a ``kind``.
     """
 
     kind: str = ""

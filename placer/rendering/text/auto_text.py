@@ -31,8 +31,8 @@ def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
 
 def auto_csv(found: AutoResult) -> str:
     """One row per way; bytes and seconds are plain numbers."""
-    keys = ("name", "changes", "fits", "is_exact", "step_seconds", "samples_per_second")
-    keys += ("least_seconds", "note")
+    names = "name changes fits is_exact step_seconds samples_per_second least_seconds note"
+    keys = names.split()
     header = (*keys, *(f"need_bytes {device}" for device in found.caps))
     fields = attrgetter(*keys)
     return to_csv(header, ((*fields(r), *map(r.need_bytes.get, found.caps)) for r in found.rows))
