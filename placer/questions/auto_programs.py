@@ -141,10 +141,11 @@ class AutoProgram:
     def divided(
         self, asked: StrategyRequest, cluster: Cluster, speeds: tuple[float, ...] | None = None
     ) -> Built:
-        """The batch in parts on some of the devices; those of other than training steps are even,
-        whatever the ``speeds``."""
+        """The batch in parts on some of the devices, nothing spilled to the host; those of other
+        than training steps are even, whatever the ``speeds``."""
         del speeds
-        wanted = decide_strategy(self.devices, replace(self.wanted, strategy=str(asked)))
+        parts = replace(self.wanted, strategy=str(asked), spill="never")
+        wanted = decide_strategy(self.devices, parts)
         workload = replace(prepare(self.source, self.devices, wanted), cluster=cluster)
         return self._built(place_workload(workload), workload)
 
@@ -180,7 +181,7 @@ class TrainingProgram(AutoProgram):
         method = divided_train_step(self.model, division)
         function = trace_step(self.model, self.specs, "train_step", method)
         objective = "throughput" if asked.kind == PIPELINE else "transfer"
-        wanted = replace(self.wanted, objective=objective)
+        wanted = replace(self.wanted, objective=objective, spill="never")
         workload = replace(prepare(function, self.devices, wanted), cluster=cluster)
         return replace(self._built(place_workload(workload), workload), division=division)
 

@@ -4,7 +4,7 @@ With s the predicted step of the whole batch on one accelerator, w its work ther
 c its longest chain of ops, these are
 
 - of anything that shares the work among accelerators: 1 / (sum of 1/w), all of them always busy;
-- *one placement*: that, or c if it is longer;
+- *one placement*: that, or c if it is longer (the host counts where not all fits one accelerator);
 - *in parts*: each op that works along the batch runs once for each part, with its launches;
 - *micro-batches*, and what only saves memory on one accelerator: s.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from cost_models.devices import Cluster
+from cost_models.devices import Cluster, DeviceProperties
 from cost_models.op_info import Shape
 from cost_models.roofline import op_seconds
 from placer.errors import NoSolutionError
@@ -123,14 +123,18 @@ class Ways:
             )
 
     def _one_placement(self) -> Way:
-        several = len(self.cluster.workers) > 1
-        chain = self.whole.plan.metrics.critical_path_seconds or 0.0
-        shared = max(chain, self.ideal) if several else self.whole.step_seconds
-        limit = (_CHAIN if chain > self.ideal else _SHARED) if several else _ON_ONE
+        chain, shared = self.whole.plan.metrics.critical_path_seconds or 0.0, self.ideal
+        if not self.whole.fits:  # the host may take a part
+            host = _work_elsewhere(self.whole, self.fastest, self.cluster.host)
+            shared = 1 / (1 / shared + 1 / host)
+            chain *= min(1.0, host / _work(self.whole, self.fastest))
+        elif len(self.cluster.workers) == 1:
+            shared = self.whole.step_seconds
+        limit = _CHAIN if chain > shared else _SHARED if len(self.cluster.workers) > 1 else _ON_ONE
         return Way(
             name="one-placement",
             changes="ops on several devices",
-            least_seconds=shared,
+            least_seconds=max(chain, shared),
             limit=limit,
             build=self._placed,
         )
@@ -228,6 +232,13 @@ def _work_of_part(built: Built, piece: Workload, worker: str) -> tuple[float, fl
             else:
                 part += op_seconds(piece.costs[name], device)
     return part / device.parallel_ops, rest / device.parallel_ops
+
+
+def _work_elsewhere(built: Built, worker: str, device: DeviceProperties) -> float:
+    """The busy seconds in which ``device`` would do what a worker does, never quite zero."""
+    costs, placement = built.workload.costs, built.plan.placement
+    busy = sum(op_seconds(costs[op], device) for op, name in placement.items() if name == worker)
+    return max(busy / device.parallel_ops, 1e-12)
 
 
 def _shapes(op: Op) -> list[Shape]:

@@ -157,14 +157,9 @@ def _means_only(model: Any) -> Iterator[None]:
     """Refuses a loss of which the parts' mean, weighted by examples, is not that of the whole."""
     compute = model.compute_loss
 
-    def checked(
-        x: Any = None,
-        y: Any = None,
-        y_pred: Any = None,
-        sample_weight: Any = None,
-        training: bool = True,
-    ) -> Any:
-        found = compute(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        found = compute(*args, **kwargs)
+        y_pred = kwargs.get("y_pred", args[2] if len(args) > 2 else None)
         if any(getattr(v, "_keras_mask", None) is not None for v in tf.nest.flatten(y_pred)):
             raise UsageError(
                 f"the loss of {model.name!r} is a mean over what its mask leaves, which differs "

@@ -35,7 +35,8 @@ def cluster(folder, *, memory="1GiB", flops=(1e9, 1e9)):
     """A file that describes slow GPUs, on which a small model is worth dividing."""
     path = folder / "cluster.toml"
     rows = [SLOW_GPU.format(number=n, memory=memory, flops=each) for n, each in enumerate(flops)]
-    path.write_text("".join(rows))
+    host = SLOW_GPU.replace("GPU", "CPU").format(number=0, memory="64GiB", flops=1e8)
+    path.write_text("".join([*rows, host]))
     return path
 
 

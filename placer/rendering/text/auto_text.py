@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from rich.console import RenderableType
 from rich.text import Text
 
 from placer.questions.auto import AutoResult, AutoRow
 from placer.rendering.quantities import format_seconds, share_of_cap
-from placer.rendering.text.formats import figures_csv
+from placer.rendering.text.formats import to_csv
 from placer.rendering.text.layout import Facts, model_title
 from placer.rendering.text.plan_text import FORMAT_WORDS
 
@@ -29,8 +31,11 @@ def auto_blocks(found: AutoResult, width: int) -> list[RenderableType]:
 
 def auto_csv(found: AutoResult) -> str:
     """One row per way; bytes and seconds are plain numbers."""
-    keys = ("name", "changes", "fits", "is_exact", "step_seconds", "samples_per_second")
-    return figures_csv((*keys, "least_seconds", "note"), found.rows, found.caps)
+    names = "name changes fits is_exact step_seconds samples_per_second least_seconds note"
+    keys = names.split()
+    header = (*keys, *(f"need_bytes {device}" for device in found.caps))
+    fields = attrgetter(*keys)
+    return to_csv(header, ((*fields(r), *map(r.need_bytes.get, found.caps)) for r in found.rows))
 
 
 def _verdict(found: AutoResult) -> str:
