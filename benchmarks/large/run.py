@@ -21,7 +21,7 @@ import math
 import os
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +119,47 @@ def debris(problem: Any, device_of: list[int], peaks: list[int]) -> int:
     """How many ops sit where they need not, by what nobody can doubt (the search is not asked):
 
     - devices that together peak under the cap of one;
-    - pieces, ops that hang together on a device by tensors, control edges and colocation, that send
-      to or read from another device whose peak leaves room for all they keep, write and receive.
+    - pieces that send to or read from another device whose peak leaves room for all they keep,
+      write and receive.
     """
     from placer.prediction.times.messages import list_messages
 
+    messages = [(m.bytes, (m.producer, *m.consumers)) for m in list_messages(problem)]
+    piece_of = pieces(problem.group, [ends for _, ends in messages], device_of)
+    allowed: dict[int, set[int]] = {}
+    size = dict.fromkeys(piece_of, 0)
+    for op, footprint in enumerate(problem.footprint_bytes()):
+        size[piece_of[op]] += footprint
+        allowed.setdefault(piece_of[op], set(problem.allowed[op])).intersection_update(
+            problem.allowed[op]
+        )
+    near: dict[int, set[int]] = {piece: set() for piece in size}
+    for sent, ends in messages:
+        devices = {device_of[op] for op in ends}
+        for piece in {piece_of[op] for op in ends} if len(devices) > 1 else ():
+            size[piece] += sent
+            near[piece] |= devices - {device_of[piece], problem.host}
+    caps = problem.capacity_bytes
+    found = {
+        piece
+        for piece in size
+        if device_of[piece] != problem.host
+        for target in near[piece] & allowed[piece]
+        if peaks[target] + size[piece] <= caps[target]
+    }
+    used = sorted(set(device_of) - {problem.host}, key=lambda device: peaks[device])
+    if len(used) > 1 and peaks[used[0]] + peaks[used[1]] <= caps[used[1]]:
+        lightest = {piece for piece in size if device_of[piece] == used[0]}
+        if all(used[1] in allowed[piece] for piece in lightest):
+            found |= lightest
+    return sum(piece in found for piece in piece_of)
+
+
+def pieces(
+    groups: Sequence[int], messages: Sequence[Sequence[int]], device_of: Sequence[int]
+) -> list[int]:
+    """An op that stands for the piece of every op: what hangs together on a device by tensors,
+    control edges (``messages``, each with its ops) and colocation (``groups``)."""
     root = list(range(len(device_of)))
 
     def find(op: int) -> int:
@@ -132,38 +168,13 @@ def debris(problem: Any, device_of: list[int], peaks: list[int]) -> int:
             op = root[op]
         return op
 
-    messages = [(m.bytes, (m.producer, *m.consumers)) for m in list_messages(problem)]
     first: dict[tuple[str, int, int], int] = {}
-    for number, (_, ends) in enumerate(messages):
+    for number, ends in enumerate(messages):
         for op in ends:
             root[find(op)] = find(first.setdefault(("message", number, device_of[op]), op))
-    for op, group in enumerate(problem.group):
+    for op, group in enumerate(groups):
         root[find(op)] = find(first.setdefault(("group", group, 0), op))
-    ops: dict[int, list[int]] = {}
-    for op in range(len(device_of)):
-        ops.setdefault(find(op), []).append(op)
-    footprint = problem.footprint_bytes()
-    size = {piece: sum(footprint[op] for op in inside) for piece, inside in ops.items()}
-    near: dict[int, set[int]] = {piece: set() for piece in ops}
-    for sent, ends in messages:
-        devices = {device_of[op] for op in ends}
-        for piece in {find(op) for op in ends} if len(devices) > 1 else ():
-            size[piece] += sent
-            near[piece] |= devices - {device_of[piece], problem.host}
-    caps = problem.capacity_bytes
-    found = {
-        op
-        for piece, inside in ops.items()
-        if device_of[piece] != problem.host
-        for target in near[piece]
-        if peaks[target] + size[piece] <= caps[target]
-        and all(target in problem.allowed[op] for op in inside)
-        for op in inside
-    }
-    used = sorted(set(device_of) - {problem.host}, key=lambda device: peaks[device])
-    if len(used) > 1 and peaks[used[0]] + peaks[used[1]] <= caps[used[1]]:
-        found |= {op for op, device in enumerate(device_of) if device == used[0]}
-    return len(found)
+    return [find(op) for op in range(len(root))]
 
 
 def baselines(formulation: Any, names: list[str]) -> dict[str, float | None]:

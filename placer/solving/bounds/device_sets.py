@@ -66,6 +66,9 @@ SCHEDULE = SetSchedule()
 _ONE = 1 << 20
 """The largest device, in weights."""
 
+_MOST = 1 << 36
+"""Bytes sent: twice as many for every weight, of eight devices and more, are kept below 2**63."""
+
 
 class _Set(NamedTuple):
     """A set found in a case, with its cut."""
@@ -88,7 +91,10 @@ class _Worths(NamedTuple):
 
 class DeviceSetBound:
     """The bound of the problem of ``counts``, whose bound ends the search where no more can be
-    gained; ``note_bound`` is called with every better one in bytes."""
+    gained; ``note_bound`` is called with every better one in bytes.
+
+    Raises ``OverflowError`` if prices do not fit into 64 bits.
+    """
 
     def __init__(self, counts: DeviceCountBound, note_bound: Callable[[int], None]) -> None:
         self.counts = counts
@@ -99,6 +105,8 @@ class DeviceSetBound:
         self.hubs: Ints = np.zeros(0, np.int64)
         if self.known <= 0 or self.count < 2 or counts.share.sum() <= 1.0:
             return  # nothing is sent, or one device holds everything
+        if self.known > _MOST:
+            raise OverflowError("prices of weights do not fit into 64 bits")
         is_asked = np.zeros(counts.problem.unit_count, np.bool_)
         is_asked[counts.asked] = True
         self.graph = CutGraph(
