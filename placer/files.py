@@ -72,7 +72,7 @@ def replaced(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[P
     check_writable(target, force=force, may_be_folder=True)
     final = _followed(target)
     parent = final.parent
-    workspace = old = None
+    workspace = None
     try:
         workspace = Path(tempfile.mkdtemp(prefix=f".{final.name[:40]}.", dir=parent))
         new, old = workspace / "new" / final.name, workspace / "old"
@@ -85,7 +85,11 @@ def replaced(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[P
                     "another name or add --force"
                 )
             _check_alike(new, final, target)
-            _put(new, final, old)
+            try:
+                _put(new, final, old)
+            finally:
+                if old.exists() and not os.path.lexists(final):
+                    old.rename(final)  # an error or an interrupt came between the two steps
     except OSError as error:
         # a folder that is copied fails with one error that quotes those of its files
         if any(os.strerror(number) in str(error) for number in NO_SPACE):
@@ -98,8 +102,6 @@ def replaced(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[P
             raise UsageError(told) from error
         raise
     finally:
-        if old is not None and old.exists() and not os.path.lexists(final):
-            old.rename(final)  # an error or an interrupt came between the two steps of _put
         if workspace is not None:
             shutil.rmtree(workspace, ignore_errors=True)
 
