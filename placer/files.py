@@ -103,7 +103,16 @@ def replaced(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[P
         raise
     finally:
         if workspace is not None:
-            shutil.rmtree(workspace, ignore_errors=True)
+            _remove(workspace)
+
+
+def _remove(folder: Path) -> None:
+    """Nothing is then left of ``folder``, also if an interrupt comes meanwhile, which goes on."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 @contextmanager
