@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -36,13 +37,14 @@ def check_writable(
     """
     target = Path(path)
     try:
-        os.lstat(target)
+        kind = os.stat(target).st_mode  # once: another command may replace it meanwhile
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             raise UsageError(f"{target} is too long for a name: choose another") from error
-    if target.exists() and not target.is_file() and not target.is_dir():
+        kind = 0
+    if kind and not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
         raise UsageError(f"{target} is a device or a pipe, and not a file: choose another name")
-    if target.is_dir() and not may_be_folder:
+    if stat.S_ISDIR(kind) and not may_be_folder:
         raise UsageError(f"{target} is a folder: give the name of a file")
     if os.path.lexists(target) and not force:
         raise UsageError(f"{target} exists already: choose another name or add --force")
