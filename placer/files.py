@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -36,13 +37,14 @@ def check_writable(
     """
     target = Path(path)
     try:
-        os.lstat(target)
+        kind = os.stat(target).st_mode  # once: another command may replace it meanwhile
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             raise UsageError(f"{target} is too long for a name: choose another") from error
-    if target.exists() and not target.is_file() and not target.is_dir():
+        kind = 0
+    if kind and not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
         raise UsageError(f"{target} is a device or a pipe, and not a file: choose another name")
-    if target.is_dir() and not may_be_folder:
+    if stat.S_ISDIR(kind) and not may_be_folder:
         raise UsageError(f"{target} is a folder: give the name of a file")
     if os.path.lexists(target) and not force:
         raise UsageError(f"{target} exists already: choose another name or add --force")
@@ -72,7 +74,7 @@ def replaced(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[P
     check_writable(target, force=force, may_be_folder=True)
     final = _followed(target)
     parent = final.parent
-    workspace = old = None
+    workspace = None
     try:
         workspace = Path(tempfile.mkdtemp(prefix=f".{final.name[:40]}.", dir=parent))
         new, old = workspace / "new" / final.name, workspace / "old"
@@ -85,7 +87,11 @@ def replaced(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[P
                     "another name or add --force"
                 )
             _check_alike(new, final, target)
-            _put(new, final, old)
+            try:
+                _put(new, final, old)
+            finally:
+                if old.exists() and not os.path.lexists(final):
+                    old.rename(final)  # an error or an interrupt came between the two steps
     except OSError as error:
         # a folder that is copied fails with one error that quotes those of its files
         if any(os.strerror(number) in str(error) for number in NO_SPACE):
@@ -98,10 +104,17 @@ def replaced(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[P
             raise UsageError(told) from error
         raise
     finally:
-        if old is not None and old.exists() and not os.path.lexists(final):
-            old.rename(final)  # an error or an interrupt came between the two steps of _put
         if workspace is not None:
-            shutil.rmtree(workspace, ignore_errors=True)
+            _remove(workspace)
+
+
+def _remove(folder: Path) -> None:
+    """Nothing is then left of ``folder``, also if an interrupt comes meanwhile, which goes on."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 @contextmanager

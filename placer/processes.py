@@ -208,7 +208,11 @@ class Child:
             threading.Thread(target=self._process.wait, daemon=True).start()
         self._channel.close()
         self._log.close()
-        self._folder.cleanup()
+        try:
+            self._folder.cleanup()
+        except BaseException:  # an interrupt came meanwhile
+            self._folder.cleanup()
+            raise
 
 
 class _Answers(io.RawIOBase):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -144,6 +145,22 @@ def test_an_interrupt_between_the_two_steps_loses_no_folder(tmp_path, monkeypatc
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_an_interrupt_while_clearing_up_leaves_no_litter(tmp_path, monkeypatch):
+    """Ctrl-C just after the file is there: it stays, and the folder beside it goes."""
+    remove, calls = shutil.rmtree, []
+
+    def interrupted(*arguments: object, **options: object) -> None:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        remove(*arguments, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_text(tmp_path / "plan.json", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 
 def test_what_another_wrote_meanwhile_is_kept(tmp_path):

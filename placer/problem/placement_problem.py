@@ -321,25 +321,70 @@ def _from_document(data: dict[str, Any]) -> PlacementProblem:
     live_bytes = tuple(
         {int(op): size for op, size in moment.items()} for moment in data.pop("live_bytes")
     )
-    for name in ("op_names", "device_names"):
-        _require(str, name, data[name])
-    for name in ("group", "colocation", "capacity_bytes", "followers", "may_follow"):
-        _require(int, name, data.get(name, ()))
-    for row in data.get("requests", ()):
-        _require(int, "a request", [*row.get("ops", ()), *row.get("devices", ())])
     requests = tuple(
         Request(**{key: tuples(value) for key, value in row.items()})
         for row in data.pop("requests", ())
     )
     unconfined = {int(op): tuple(allowed) for op, allowed in data.pop("unconfined", {}).items()}
     plain = {key: tuples(value) for key, value in data.items()}
-    return PlacementProblem(
+    problem = PlacementProblem(
         tensors=tensors, live_bytes=live_bytes, requests=requests, unconfined=unconfined, **plain
     )
+    _check_kinds(problem)
+    return problem
 
 
-def _require(kind: type, what: str, items: Sequence[Any]) -> None:
-    wrong = [item for item in items if type(item) is not kind]
+_WHOLE: tuple[str, ...] = (
+    "resident_bytes",
+    "temporary_bytes",
+    "transient_bytes",
+    "working_set_bytes",
+)
+_WHOLE += ("group", "colocation", "capacity_bytes", "followers", "may_follow", "parallel_ops")
+_ROWS_OF_NUMBERS = ("seconds", "bandwidth", "latency")
+_ROWS_OF_WHOLE = ("allowed", "control_edges")
+_FLAGS = ("spillable", "occupied", "counted")
+
+
+def _check_kinds(problem: PlacementProblem) -> None:
+    """Raises ``ValueError`` if something in a document is not of the kind that its field holds."""
+    for name in ("op_names", "device_names"):
+        _require("text", name, getattr(problem, name))
+    for name in _WHOLE:
+        _require("a whole number", name, getattr(problem, name))
+    for name in _FLAGS:
+        _require("true or false", name, getattr(problem, name))
+    for name in _ROWS_OF_NUMBERS:
+        _require("a number from 0 on", name, chain.from_iterable(getattr(problem, name)))
+    for name in _ROWS_OF_WHOLE:
+        _require("a whole number", name, chain.from_iterable(getattr(problem, name)))
+    tensors, moments = problem.tensors, problem.live_bytes
+    sizes = chain((t.bytes for t in tensors), *(moment.values() for moment in moments))
+    _require("a whole number", "bytes", sizes)
+    ends = chain.from_iterable((tensor.producer, *tensor.consumers) for tensor in tensors)
+    _require("a whole number", "a tensor", ends)
+    _require("a whole number", "host", [problem.host])
+    _require("true or false", "multicast", [problem.multicast])
+    if problem.spill_allowance_bytes is not None:
+        _require("a whole number", "spill_allowance_bytes", [problem.spill_allowance_bytes])
+    for request in problem.requests:
+        named = [*request.ops, *request.devices, *chain.from_iterable(request.groups)]
+        _require("a whole number", "a request", named)
+    wrong = [edge for edge in problem.control_edges if len(edge) != 2]
     if wrong:
-        wanted = "text" if kind is str else "a whole number"
-        raise ValueError(f"{what} has {wrong[0]!r}, which is not {wanted}")
+        raise ValueError(f"control_edges has {wrong[0]!r}, which is no pair of ops")
+
+
+_KINDS = {
+    "text": (str,),
+    "a whole number": (int,),
+    "true or false": (bool,),
+    "a number from 0 on": (int, float),
+}
+
+
+def _require(kind: str, what: str, items: Iterable[Any]) -> None:
+    types = _KINDS[kind]
+    for item in items:
+        if type(item) not in types or (float in types and not item >= 0):
+            raise ValueError(f"{what} has {item!r}, which is not {kind}")

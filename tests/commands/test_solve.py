@@ -72,6 +72,10 @@ def test_a_baseline_answers_under_its_name(problem_file: Path) -> None:
         ('{"schema": "placer.problem/1"}', "is not a placement problem"),
         (to_json(replace(two_pairs(), capacity_bytes=("2", 2))), "'2', which is not a whole"),
         (to_json(two_pairs()).replace('"op0"', "7"), "op_names has 7, which is not text"),
+        (to_json(replace(two_pairs(), control_edges=((0,),))), "(0,), which is no pair of ops"),
+        (to_json(replace(two_pairs(), temporary_bytes=(1.5, 0, 0, 0))), "temporary_bytes has 1.5"),
+        (to_json(replace(two_pairs(), seconds=((float("nan"),),))), "seconds has nan"),
+        (to_json(replace(two_pairs(), spillable=(1, 1, 1, 1))), "1, which is not true or false"),
     ],
 )
 def test_what_is_no_problem_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -173,6 +173,9 @@ def main() -> int:
         if not kill.hit:  # it was over sooner
             continue
         hits[f"{name}: {kill.victim}"] += 1
+        if hits.total() % 50 == 0:
+            sys.stdout.write(f"{hits.total()} kills, {failures} failures so far\n")
+            sys.stdout.flush()
         ends[f"exit {outcome.status}"] += 1
         if defects:
             failures += 1

@@ -45,7 +45,7 @@ def _types(arguments: Any, attributes: Any, definition: Any) -> Iterator[TensorT
                 yield _type(number, argument.is_ref)
             continue
         number, name = argument.type, argument.type_attr
-        if name in attributes:
+        if name and name in attributes:
             number = int(attributes[name].type)
         elif name:
             defaults = (int(a.default_value.type) for a in definition.attr if a.name == name)

@@ -64,6 +64,17 @@ def test_a_name_that_is_no_ops_is_refused(name):
         training_step(meta_graph)
 
 
+def test_an_attribute_without_a_name_is_no_dtype():
+    """Outputs whose dtype is fixed keep it."""
+    from placer.extraction.graph_defs.op_definitions import OpDefinitions
+    from placer.extraction.graph_defs.tensor_types import output_types
+
+    node = v1.NodeDef(name="m", op="Merge", input=["a", "b"])
+    node.attr["T"].type, node.attr["N"].i = 1, 2
+    node.attr[""].SetInParent()
+    assert [found.dtype for found in output_types(node, OpDefinitions())] == ["float32", "int32"]
+
+
 def test_savers_and_initialisers_are_no_outputs():
     """A graph without named outputs gives its sinks, not its initialiser or its saver."""
     program = load_program(small_graph())
