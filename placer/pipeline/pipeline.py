@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from placer.errors import UsageError
 from placer.pipeline.fitting import fit_workload, fitted_plan
 from placer.pipeline.fixes import with_fixes
 from placer.pipeline.formulation import formulate
@@ -45,8 +44,6 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
     read, :class:`ShapeError` when too many shapes stay unknown.
     """
     wanted = decide_strategy(devices, read_options(options))
-    if wanted.optimised and wanted.strategy:
-        raise UsageError("what TensorFlow makes of a batch in parts is not known: leave one out")
     if needs_trials(wanted):
         return warn_if_slower(place_in_parts(source, devices, wanted), source, devices, wanted)
     begin_compiling(TRANSFER, PEAKS)  # once per user, while the model is read

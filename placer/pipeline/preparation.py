@@ -37,10 +37,13 @@ from placer.strategies.requests import (
 def decide_strategy(devices: str | Path, wanted: Options) -> Options:
     """``wanted`` with the number of parts that its strategy makes on ``devices``.
 
-    The stages of a pipeline are to be busy alike, unless the step time is asked for.
+    The stages of a pipeline are to be busy alike, unless the step time is asked for.  Raises
+    :class:`UsageError` for what no strategy has.
     """
     if wanted.strategy is None:
         return wanted
+    if wanted.optimised:
+        raise UsageError("what TensorFlow makes of a batch in parts is not known: leave one out")
     asked = read_strategy(wanted.strategy)
     asked = with_default_parts(asked, read_cluster(devices, wanted), wanted.batch_size)
     balanced = asked.kind == PIPELINE and wanted.objective == "transfer"

@@ -20,7 +20,7 @@ from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, PlanWarning, SolverAnswer
 from placer.prediction.metrics import Metrics
-from placer.prediction.orders.step_peaks import LEAST_LIMIT_BYTES
+from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 from placer.problem.status import Status
 from placer.solving.following import followers_of
 from placer.solving.solution import Solution

@@ -25,6 +25,7 @@ from placer.plan.rows import (
 )
 from placer.plan.schemas import read_kept, require_fit
 from placer.problem.conflict import Conflict
+from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +105,10 @@ class Plan(Page):
         """What peaks, and the needs of allocators, exceed their caps by, of the devices where they
         do."""
         caps = {device.name: device.usable_bytes for device in self.devices}
-        needs = {device.name: device.need_bytes or 0 for device in self.devices}
+        needs = {
+            device.name: device.need_bytes or 0 if caps[device.name] >= LEAST_LIMIT_BYTES else 0
+            for device in self.devices
+        }
         return over_caps({n: max(peak, needs[n]) for n, peak in self.peak_bytes.items()}, caps)
 
     @property

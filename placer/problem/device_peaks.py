@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cost_models.byte_sizes import MEBIBYTE
+
+LEAST_LIMIT_BYTES = MEBIBYTE
+"""TensorFlow is told limits in MiB: a cap below one is no allocator's, and holds for peaks."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePeak:

@@ -18,7 +18,7 @@ from placer.pipeline.placement import place_together, place_workload
 from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.preparation import decide_strategy, prepare
 from placer.pipeline.workload import Workload, read_cluster
-from placer.plan.plan import Plan, over_caps
+from placer.plan.plan import Plan
 from placer.plan.request import Options, describe_request
 from placer.strategies.requests import (
     PIPELINE,
@@ -51,7 +51,7 @@ class Built:
     @property
     def over_bytes(self) -> dict[str, int]:
         """What that is above the caps."""
-        return over_caps(self.need_bytes, {row.name: row.usable_bytes for row in self.plan.devices})
+        return self.plan.over_bytes
 
     @property
     def fits(self) -> bool:

@@ -97,13 +97,10 @@ def diff_models(before: Any, after: Any, **options: Unpack[Keywords]) -> Differe
 
 def _plan_figures(before: Plan, after: Plan) -> Iterator[Change]:
     units = {"transfer_bytes": "bytes", "fetch_bytes": "bytes", "transfer_count": "count"}
-    for key in before.metrics:
-        yield Change(
-            name=key,
-            unit=units.get(key, "seconds"),
-            before=before.metrics[key],
-            after=after.metrics.get(key),
-        )
+    for key, first in before.metrics.items():
+        last = after.metrics.get(key)
+        if first is not None or last is not None:
+            yield Change(name=key, unit=units.get(key, "seconds"), before=first, after=last)
     peaks = [plan.peak_bytes for plan in (before, after)]
     for device in dict.fromkeys(row.name for plan in (before, after) for row in plan.devices):
         yield Change(

@@ -43,6 +43,7 @@ COMMANDS = (
     ("verify placed plan.json",),
     ("compare MODEL", *CAPS),
     ("strategies MODEL", *CAPS),
+    ("auto MODEL", *CAPS),
     ("explain plan.json",),
     ("explain infeasible.json",),
     ("export plan.json --to tensorboard -o logs",),

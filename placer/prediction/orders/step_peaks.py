@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from cost_models.byte_sizes import MEBIBYTE
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.prediction.memory.allocations import Allocations, find_allocations
@@ -21,15 +20,11 @@ from placer.prediction.orders.needs import TYPICAL, needs_along, requests_along
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes, find_possible_lifetimes
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.step.routes import is_cpu
-from placer.problem.device_peaks import DevicePeak
+from placer.problem.device_peaks import LEAST_LIMIT_BYTES, DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 
 _MOST_PER_PEAK = 2
 """No need was seen that is so many times the peak, small steps aside."""
-
-
-LEAST_LIMIT_BYTES = MEBIBYTE
-"""TensorFlow is told limits in MiB: a cap below one is no allocator's, and holds for peaks."""
 
 
 class StepPeaks:
