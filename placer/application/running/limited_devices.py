@@ -28,6 +28,7 @@ from cost_models.byte_sizes import MEBIBYTE
 from placer.application.devices.graph_optimisers import switch_memory_optimiser_off
 from placer.application.running.generated_inputs import Array
 from placer.application.running.program_runs import assign_value, switch_optimisers_off
+from placer.application.running.starting_gate import add_gate, run_gated
 from placer.errors import ModelError
 from placer.extraction.files.sources import read_source
 from placer.graph.op_types import VARIABLES
@@ -292,13 +293,20 @@ def run_steps(request: StepsRequest, _: Tell) -> StepsRun:
             v1.Session(target, config=_config(addresses, request)) as session,
         ):
             graph_def = read_source(Path(request.graph), as_written=True)
+            fed = {name.partition(":")[0] for name in request.feeds}
+            tasks = [f"/job:{JOB}/task:{n}/device:{_DEVICE}" for n in range(len(request.names))]
+            add_gate(graph_def, devices=tasks, fed=fed)
             tf.graph_util.import_graph_def(graph_def, name="")
             starts = _starts(graph, request)
             steps, out_of_memory = 0, _attempt(lambda: session.run(starts), devices, graph)
             devices.reset()
             step = ([*request.fetches], [*request.targets])
             while out_of_memory is None and steps < request.steps:
-                out_of_memory = _attempt(lambda: session.run(step, request.feeds), devices, graph)
+                out_of_memory = _attempt(
+                    lambda: run_gated(session, lambda: session.run(step, request.feeds)),
+                    devices,
+                    graph,
+                )
                 steps += out_of_memory is None
             return StepsRun(
                 in_use=devices.in_use(since_reset=True), steps=steps, out_of_memory=out_of_memory

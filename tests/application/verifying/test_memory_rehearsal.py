@@ -132,3 +132,25 @@ def test_without_a_plan_there_are_no_caps(tmp_path):
     """The caps of a plan are the limits."""
     with pytest.raises(UsageError, match="give the plan"):
         placer.verify(wide_graph(tmp_path / "graph.pb"), memory=True)
+
+
+def test_what_was_sent_is_not_kept(tmp_path):
+    """Ten products in a row, each read by GPU:1 alone besides the next: not more than three of
+    them, and what is on its way, are on GPU:0 at once."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [], "x")
+        weights = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[SIDE, SIDE], name="weights")
+        read = tf.raw_ops.ReadVariableOp(resource=weights, dtype=tf.float32, name="read")
+        products = [tf.matmul(read, read, name="product_0")]
+        for number in range(1, 10):
+            products.append(tf.matmul(products[-1], read, name=f"product_{number}"))
+        sums = [tf.reduce_sum(y, name=f"sum_{n}") for n, y in enumerate(products)]
+        tf.add(tf.add_n(sums), x, name="total")
+    path = tmp_path / "graph.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    pins = {"weights": "GPU:0"}
+    pins |= {y.op.name: "GPU:0" for y in products} | {y.op.name: "GPU:1" for y in sums}
+    plan = placer.place(path, "2xGPU:1GiB", pins=pins, time_limit=10.0)
+    found = placer.verify(path, plan, memory=True).raise_for_mismatch().memory
+    (used,) = (row for row in found.devices if row.device == "GPU:0")
+    assert used.peak_bytes <= 7 * MATRIX
