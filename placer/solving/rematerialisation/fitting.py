@@ -43,12 +43,12 @@ class FitSchedule:
     """How budgets are tried."""
 
     most_budgets: int = 8
-    least_budgets: int = 3  # however long that takes
+    least_budgets: int = 6  # however long that takes
     most_searches: int = 3
     solve_seconds: float = 5.0  # of one search, at most
     share_of_time: float = 0.25  # of what is left, for one search
     least_seconds: float = 1.0  # of one search
-    least_step: float = 0.01  # by which a budget falls when its plan does not fit
+    least_step: float = 0.04  # by which a budget falls when its plan does not fit
     floors: tuple[float, ...] = (0.8,)  # of the caps: edges only where more is in use, on CPUs
 
 
@@ -375,7 +375,7 @@ class _Fitting:
             if reduced is None:
                 continue
             problem = reduced.problem
-            sequence: Sequence[int] = first_sequence(problem)
+            sequence: Sequence[int] = first_sequence(problem)  # a child may be slow to start
             if search and problem.working_set_bytes <= problem.budget_bytes:
                 answer = solve_rematerialisation(problem, self._parameters(), [sequence])
                 sequence = answer.sequence or sequence
