@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=list(LIMIT_MIB))
     parser.add_argument("--fit", default="auto")
-    parser.add_argument("--cap", type=float, default=0.75, help="share of the limit, for gaps")
+    parser.add_argument("--cap", type=float, default=0.9, help="share of the limit, for gaps")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for name in given.models:

@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 import placer
+from cost_models.clusters import parse_cluster
 from placer.errors import UsageError
+from placer.extraction import extract
 from placer.plan.request import Options, read_share
+from placer.prediction.costs.op_costs import estimate_costs
+from placer.prediction.prediction import predict
+from placer.solving.rematerialisation.fitting import FitRequest, fit_step
 
 pytestmark = pytest.mark.slow
 
@@ -76,6 +81,19 @@ def test_what_does_not_fit_is_computed_again(step, free):
     assert "computed twice" in text
     assert "made to fit" in text
     assert not fitted(step, free, 0.6, fit="")[0].fits
+
+
+def test_a_busy_machine_finds_a_step_too(step):
+    """With no time at all: first sequences need no search."""
+    graph = extract(step[0]).graph
+    costs, placement = estimate_costs(graph), dict.fromkeys(graph.ops, "CPU:0")
+    free = parse_cluster("CPU:64GiB", None, None)
+    peak = predict(graph, costs, placement, free, with_needs=False).peaks["CPU:0"].high_bytes
+    cluster = parse_cluster(f"CPU:{round(0.7 * peak)}B", None, None)
+    request = FitRequest(means=("recompute",), seconds=0.0, with_needs=False)
+    found = fit_step(graph, costs, placement, cluster, request)
+    assert found.fits
+    assert found.rewriting.clones
 
 
 def test_it_trains_the_same(step, free):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 from cost_models.byte_sizes import format_bytes
 from cost_models.devices import Cluster
@@ -24,8 +25,9 @@ from placer.prediction.step.executor import prepare
 from placer.solving.orders.list_scheduling import find_low_order
 from placer.solving.orders.sequence_edges import edges_along
 from placer.solving.process import clock
+from placer.solving.rematerialisation.greedy import first_sequence
 from placer.solving.rematerialisation.reduction import StepReduction, working_sets
-from placer.solving.rematerialisation.rewriting import RewritingPlanner
+from placer.solving.rematerialisation.rewriting import PlannedStep, RewritingPlanner
 from placer.solving.rematerialisation.solver import solve_rematerialisation
 from placer.solving.solution import SolverParameters
 
@@ -41,10 +43,12 @@ class FitSchedule:
     """How budgets are tried."""
 
     most_budgets: int = 8
-    solve_seconds: float = 5.0  # of one budget, at most
-    share_of_time: float = 0.2  # of what is left, for one budget
-    least_seconds: float = 1.0  # below that nothing is solved any more
-    least_step: float = 0.01  # by which a budget falls when its plan does not fit
+    least_budgets: int = 6  # however long that takes
+    most_searches: int = 3
+    solve_seconds: float = 5.0  # of one search, at most
+    share_of_time: float = 0.25  # of what is left, for one search
+    least_seconds: float = 1.0  # of one search
+    least_step: float = 0.04  # by which a budget falls when its plan does not fit
     floors: tuple[float, ...] = (0.8,)  # of the caps: edges only where more is in use, on CPUs
 
 
@@ -161,7 +165,6 @@ class _Fitting:
         self.accelerated = uses_accelerator(self.names)
         self.free_seconds = predict_step_seconds(graph, costs, placement, cluster)
         self.best = FittedStep()
-        self.known: dict[tuple[str, tuple[int, ...]], list[tuple[int, ...]]] = {}
         self.padding = dict.fromkeys(self.names, 1.0)
 
     def run(self) -> FittedStep:
@@ -298,7 +301,8 @@ class _Fitting:
         return sum(max(peaks[name] - self.caps[name], 0) for name in self.names)
 
     def _recompute(self, base: _Base) -> None:
-        """Lowers the budgets until what is computed again fits, or nothing is left to try."""
+        """Lowers the budgets until what is computed again fits, first sequences before any search;
+        then searches for one that takes less time."""
         devices = {device.name: device for device in self.cluster.devices}
         ops = base.graph.ops
         seconds = [op_seconds(self.costs[n], devices[self.placement[n]]) for n in ops]
@@ -323,60 +327,91 @@ class _Fitting:
         if not nodes:
             return
         tries = [found, reductions(self._low_order(base.graph, base.step, nodes))]
-        solved: tuple[Mapping[str, int], FittedStep] | None = None
-        unsolved: Mapping[str, int] = dict.fromkeys(full, 0)
-        for _ in range(_SCHEDULE.most_budgets):
-            planned = next(filter(None, (self._solve(base, some, budgets) for some in tries)), None)
-            if planned is None:
-                unsolved = budgets
-            else:
-                solved = budgets, planned
-            if solved is None or solved[1].fits:
-                return
-            budgets = _lowered(*solved, unsolved)
+        low = self._lower(base, tries, budgets, _SCHEDULE.most_budgets, search=False)
+        self._lower(base, tries, low or budgets, _SCHEDULE.most_searches, search=True)
 
-    def _solve(
-        self, base: _Base, reductions: Mapping[str, StepReduction], budgets: Mapping[str, int]
-    ) -> FittedStep | None:
-        """The step that the reduced problem finds for ``budgets``; ``None`` if none is found."""
-        left = self.deadline - clock.monotonic()
-        if left < _SCHEDULE.least_seconds:
-            return None
-        parameters = SolverParameters(
-            time_limit_seconds=min(_SCHEDULE.solve_seconds, _SCHEDULE.share_of_time * left),
-            seed=self.request.seed,
-            workers=self.request.workers,
-        )
+    def _lower(
+        self,
+        base: _Base,
+        tries: Sequence[Mapping[str, StepReduction]],
+        budgets: Mapping[str, int],
+        count: int,
+        *,
+        search: bool,
+    ) -> Mapping[str, int] | None:
+        """The first of so many budgets for which a step fits; the best one is kept in any case."""
+        for number in range(count):
+            if clock.monotonic() > self.deadline and (search or number >= _SCHEDULE.least_budgets):
+                return None
+            found = []
+            for some in tries:
+                step, keeps = self._plan(base, some, budgets, search=search)
+                if step is not None and step.fits:
+                    return budgets
+                if step is not None and keeps:
+                    found.append((step.rank, step.over_bytes, some))
+            if not found:  # a lower budget is not kept either
+                return None
+            _, over, better = min(found, key=itemgetter(0))
+            budgets, tries = _lowered(budgets, over), (better,)
+        return None
+
+    def _plan(
+        self,
+        base: _Base,
+        reductions: Mapping[str, StepReduction],
+        budgets: Mapping[str, int],
+        *,
+        search: bool,
+    ) -> tuple[FittedStep | None, bool]:
+        """The step that the reduced problem gives for ``budgets``, or one that is nearly as small,
+        ``None`` if it is not worth a look; and whether its sequence keeps to them."""
         some = next(iter(reductions.values()))
         planner = RewritingPlanner(base.graph, base.step.layout, some.order, some.is_forward)
-        bound = 0.0
+        bound: float | None = 0.0 if search else None
+        keeps = True
         for name, reduction in reductions.items():
             reduced = reduction.reduce(budgets[name])
             if reduced is None:
                 continue
-            known = reduction.device, reduction.order
-            hints = self.known.get(known, [])
-            answer = solve_rematerialisation(reduced.problem, parameters, hints)
-            if answer.sequence is None:
-                return None
-            self.known[known] = [answer.sequence]
-            planner.add(reduced, answer.sequence)
-            bound += max((answer.lower_bound or 0.0) - reduced.problem.least_seconds, 0.0)
+            problem = reduced.problem
+            sequence: Sequence[int] = first_sequence(problem)  # a child may be slow to start
+            if search and problem.working_set_bytes <= problem.budget_bytes:
+                answer = solve_rematerialisation(problem, self._parameters(), [sequence])
+                sequence = answer.sequence or sequence
+                if bound is not None:
+                    bound += max((answer.lower_bound or 0.0) - problem.least_seconds, 0.0)
+            keeps = keeps and problem.peak_bytes(sequence) <= problem.budget_bytes
+            planner.add(reduced, sequence)
         planned = planner.finish(base.rewriting.released)
+        if self._is_hopeless(planned):
+            return None, keeps
         found = self._hold(planned.rewriting, planned.order, bound)
         over = {name: format_bytes(size) for name, size in found.over_bytes.items()}
         _LOG.info("computing again to fit: over by %s", over or "nothing")
-        return found
+        return found, keeps
+
+    def _parameters(self) -> SolverParameters:
+        """Of one search."""
+        left = self.deadline - clock.monotonic()
+        seconds = min(_SCHEDULE.solve_seconds, _SCHEDULE.share_of_time * left)
+        return SolverParameters(
+            time_limit_seconds=max(seconds, _SCHEDULE.least_seconds),
+            seed=self.request.seed,
+            workers=self.request.workers,
+        )
+
+    def _is_hopeless(self, planned: PlannedStep) -> bool:
+        """Whether the order itself is over the caps by more than what is known."""
+        step = self._step(rewrite_graph(self.graph, planned.rewriting), planned.rewriting)
+        peaks = step.peaks(planned.order)
+        over = sum(max(peaks[name] - self.caps[name], 0) for name in self.names)
+        return over > sum(self.best.over_bytes.values())
 
 
-def _lowered(
-    budgets: Mapping[str, int], step: FittedStep, unsolved: Mapping[str, int]
-) -> dict[str, int]:
-    """The ``budgets`` less what their ``step`` is over, but no lower than half way to those for
-    which nothing was found."""
-    found = {}
-    for name, size in budgets.items():
-        over = step.over_bytes.get(name, 0)
-        lower = size - max(over, int(_SCHEDULE.least_step * size)) if over else size
-        found[name] = max(lower, (size + unsolved[name]) // 2)
-    return found
+def _lowered(budgets: Mapping[str, int], over: Mapping[str, int]) -> dict[str, int]:
+    """The ``budgets`` less what a step for them is ``over``."""
+    return {
+        name: size - max(over[name], int(_SCHEDULE.least_step * size)) if name in over else size
+        for name, size in budgets.items()
+    }

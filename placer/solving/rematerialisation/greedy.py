@@ -36,6 +36,18 @@ class _Profile:
     over: int
 
 
+def first_sequence(
+    problem: RematerialisationProblem, starts: Sequence[Sequence[int]] = ()
+) -> list[int]:
+    """The quickest sequence found at once that keeps the budget, else the one that holds least;
+    ``starts`` are others to begin at than the given order."""
+    found = [drop_greedily(problem, sequence) for sequence in (problem.order, *starts)]
+    if problem.keep_order and problem.most_computations > 1:
+        found.append(drop_by_checkpoints(problem))
+    fitting = [some for some in found if problem.is_feasible(some)]
+    return min(fitting, key=problem.value) if fitting else min(found, key=problem.peak_bytes)
+
+
 def drop_greedily(problem: RematerialisationProblem, start: Sequence[int]) -> list[int]:
     """The sequence that ``start`` becomes; one that holds too much where nothing helps any more."""
     sequence = list(start)

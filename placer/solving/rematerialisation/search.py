@@ -14,7 +14,7 @@ import numpy as np
 from placer.solving.compiled.arrays import Ints, ragged
 from placer.solving.compiled.sequence_annealing import Program, anneal_sequence
 from placer.solving.process.search_run import BestSoFar, Effort, Hints
-from placer.solving.rematerialisation.greedy import drop_by_checkpoints, drop_greedily
+from placer.solving.rematerialisation.greedy import first_sequence
 from placer.solving.rematerialisation.problem import RematerialisationProblem
 from placer.solving.solution import Status
 
@@ -58,13 +58,8 @@ def search_sequences(
         found.offer(sequence)
     if found.is_best:
         return
-    starts = [drop_greedily(problem, sequence) for sequence in (problem.order, *hints)]
-    if problem.keep_order and problem.most_computations > 1:
-        starts.append(drop_by_checkpoints(problem))
-    for sequence in starts:
-        found.offer(sequence)
-    fitting = [sequence for sequence in starts if problem.is_feasible(sequence)]
-    start = min(fitting, key=problem.value) if fitting else min(starts, key=problem.peak_bytes)
+    start = first_sequence(problem, hints)
+    found.offer(start)
     if problem.keep_order and problem.most_computations == 1:  # there is no other sequence
         best.prove(Status.INFEASIBLE)
         return
