@@ -240,7 +240,8 @@ def rewire(
     """
     _check(wirings, rewriting)
     late = _LateValues(rewriting)
-    found = _release(wirings, rewriting.released, kept)
+    waited_for = {name for late in rewriting.late_values for name in late.after}
+    found = _release(wirings, rewriting.released, waited_for.union(kept))
     for reader, ops in rewriting.late_readers.items():
         found[reader] = replace(found[reader], inputs=late.read(reader, found[reader].inputs, ops))
     for clone in rewriting.clones:
@@ -312,9 +313,16 @@ def _check(wirings: Mapping[str, Wiring], rewriting: Rewriting) -> None:
     twice = Counter([*cloned, *tensors, *{swap.op for swap in rewriting.swaps}])
     if twice and (most := twice.most_common(1)[0])[1] > 1:
         raise UsageError(f"the plan gives {most[0]} two late values: one clone or swap is enough")
+    _check_released(wirings, rewriting)
+
+
+def _check_released(wirings: Mapping[str, Wiring], rewriting: Rewriting) -> None:
     for name in rewriting.released:
         if wirings[name].op_type != _JOIN:
             raise UsageError(f"the plan releases {name}, a {wirings[name].op_type} and no {_JOIN}")
+    both = {*rewriting.released} & {*rewriting.late_readers, *rewriting.sources.values()}
+    if both:
+        raise UsageError(f"the plan releases {min(both)}, and lets it be read or read others late")
 
 
 def _release(

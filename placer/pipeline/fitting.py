@@ -22,6 +22,7 @@ from placer.pipeline.solved_plan import assemble_plan
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.solving.process import clock
+from placer.solving.process.compiling import REMATERIALISATION, begin_compiling
 from placer.solving.rematerialisation.fitting import FitRequest, FittedStep, fit_step
 from placer.solving.solution import Solution
 
@@ -37,6 +38,7 @@ def fit_workload(workload: Workload) -> FittedPlacement | None:
 
     It takes about the time limit, and once more that for the placements.
     """
+    begin_compiling(REMATERIALISATION)  # while the ops are placed
     wanted = replace(workload.wanted, spill="never", order="free", fit="", max_slowdown=None)
     deadline = clock.monotonic() + workload.wanted.time_limit
     best: FittedPlacement | None = None

@@ -163,6 +163,8 @@ class Options:
                 f"fit has {unknown[0]!r}; give some of {', '.join(FIT_MEANS)} with commas between "
                 "them, or auto"
             )
+        if self.fit and not self.fit_means:
+            raise UsageError(f"fit is {self.fit!r}; give some of {', '.join(FIT_MEANS)}, or auto")
         if self.most_slowdown is not None and not self.fit:
             raise UsageError("max_slowdown is about what --fit does: give fit, too")
         if self.fit and self.strategy:

@@ -99,6 +99,19 @@ def test_a_released_join_is_read_through_and_goes():
     assert "join" in rewrite_graph(fetched, rewriting).ops
 
 
+def test_a_released_join_that_a_clone_waits_for_stays():
+    """It runs, although nothing reads it."""
+    graph = draw(
+        "x=Placeholder -> a -> loss -> join=IdentityN", "join -> update -> tail", "a -> tail"
+    )
+    clone = Clone(op="a", after=("join",))
+    found = rewrite_graph(
+        graph, Rewriting(clones=(clone,), late_readers={"tail": ("a",)}, released=("join",))
+    )
+    assert found.ops["update"].inputs == ("loss:0",)
+    assert "join" in found.ops
+
+
 def test_nothing_is_nothing():
     """An empty rewriting is false and gives the graph back."""
     graph = step()
@@ -132,6 +145,10 @@ def test_added_ops_have_devices():
         (replace(BOTH, late_readers={"z": ("a",)}), "rewrites z, which the model lacks"),
         (Rewriting(released=("z",)), "rewrites z, which the model lacks"),
         (Rewriting(released=("da",)), "releases da, a MatMul and no IdentityN"),
+        (
+            replace(BOTH, late_readers={**BOTH.late_readers, "join": ("a",)}, released=("join",)),
+            "releases join, and lets it be read or read others late",
+        ),
         (Rewriting(clones=(Clone(op="a"),)), "adds a/recomputed, which nothing would read"),
         (replace(BOTH, late_readers={"db": ("a",)}), "read a late, which it does not read"),
         (replace(BOTH, late_readers={"db": ("loss",)}), "read loss late, which has no late value"),

@@ -158,6 +158,7 @@ def test_inference_is_told_that_there_is_nothing_to_recompute():
         ({"max_slowdown": "30%"}, "give fit, too"),
         ({"fit": "auto", "max_slowdown": "much"}, "max_slowdown is 'much'"),
         ({"fit": "auto", "order": "memory"}, "leave out order"),
+        ({"fit": ","}, "fit is ','; give some of"),
         ({"fit": "auto", "strategy": "micro-batches:2"}, "leave out fit"),
     ],
 )
