@@ -210,3 +210,9 @@ def test_a_name_may_be_as_long_as_the_file_system_takes(tmp_path):
     write_text(tmp_path / ("n" * 255), "new")
     with pytest.raises(UsageError, match="too long for a name"):
         check_writable(tmp_path / ("n" * 256))
+
+
+def test_a_name_that_is_no_utf_8_is_written_in_numbers(tmp_path):
+    """As Python hands on the name of a file with such bytes."""
+    write_text(tmp_path / "page.html", "model \udcff")
+    assert (tmp_path / "page.html").read_text() == "model \\udcff"
