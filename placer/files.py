@@ -158,8 +158,8 @@ def _put(new: Path, target: Path, old: Path) -> None:
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, force: bool = False) -> None:
-    """Nothing; ``path`` then holds ``text`` as UTF-8, with bytes of file names that are none as
-    ``\\udcff``.  Raises as :func:`replaced` does."""
+    r"""Nothing; ``path`` then holds ``text`` as UTF-8, with bytes of file names that are none as
+    ``\udcff``.  Raises as :func:`replaced` does."""
     check_writable(path, force=force)
     with replaced(path, force=force) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
