@@ -101,15 +101,20 @@ class Plan(Page):
         return {name: peak for name, peak in peaks.items() if peak is not None}
 
     @property
-    def over_bytes(self) -> dict[str, int]:
-        """What peaks, and the needs of allocators, exceed their caps by, of the devices where they
-        do."""
-        caps = {device.name: device.usable_bytes for device in self.devices}
+    def need_bytes(self) -> dict[str, int]:
+        """What caps hold for, by device: the highest predicted peak, or what the allocator needs
+        to serve it where that is more (not below the least limit that TensorFlow takes)."""
         needs = {
-            device.name: device.need_bytes or 0 if caps[device.name] >= LEAST_LIMIT_BYTES else 0
+            device.name: device.need_bytes or 0
             for device in self.devices
+            if device.usable_bytes >= LEAST_LIMIT_BYTES
         }
-        return over_caps({n: max(peak, needs[n]) for n, peak in self.peak_bytes.items()}, caps)
+        return {name: max(peak, needs.get(name, 0)) for name, peak in self.peak_bytes.items()}
+
+    @property
+    def over_bytes(self) -> dict[str, int]:
+        """What the needs exceed their caps by, of the devices where they do."""
+        return over_caps(self.need_bytes, {d.name: d.usable_bytes for d in self.devices})
 
     @property
     def device_function(self) -> Callable[[Any], str]:

@@ -23,7 +23,8 @@ _LARGEST_BATCH = 1 << 20
 class SweepRow:
     """One batch size.  Without devices (or where nothing was placed) the peak is the highest of
     everything on one device; with them, ``peak_bytes`` are by device, and ``transfer_bytes`` and
-    ``step_seconds`` those of the placement.  ``flops`` is the work of a step.  Tensors of unknown
+    ``step_seconds`` those of the placement.  ``need_bytes`` are what caps hold for: the peaks, or
+    what allocators need to serve them.  ``flops`` is the work of a step.  Tensors of unknown
     size (``unknown_tensors``) are not counted: the figures are at least so much.  ``fits`` is
     ``None`` where they are too many to tell."""
 
@@ -31,6 +32,7 @@ class SweepRow:
     batch_size: int
     fits: bool | None
     peak_bytes: Mapping[str, int]
+    need_bytes: Mapping[str, int]
     step_seconds: float
     flops: int
     transfer_bytes: int | None = None
@@ -109,10 +111,12 @@ class _Trials:
         found = report_model(self.source, self.devices, **options)
         self.reports.append(found)
         (device, cap), *_ = self.caps.items()
+        need = max(found.memory.high_bytes, found.memory.need_high_bytes)
         alone = SweepRow(
             batch_size=batch_size,
-            fits=_fits(found, cap),
+            fits=_fits(found, need, cap),
             peak_bytes={device: found.memory.high_bytes},
+            need_bytes={device: need},
             step_seconds=found.compute.step_seconds,
             flops=found.compute.flops,
             unknown_tensors=len(found.unknown_shapes),
@@ -123,15 +127,16 @@ class _Trials:
             alone,
             fits=found.plan.fits,
             peak_bytes=found.plan.peak_bytes,
+            need_bytes=found.plan.need_bytes,
             step_seconds=found.plan.metrics.step_seconds or 0.0,
             transfer_bytes=found.plan.metrics.transfer_bytes,
             status=found.plan.solver.status,
         )
 
 
-def _fits(found: Report, cap: int) -> bool | None:
+def _fits(found: Report, need: int, cap: int) -> bool | None:
     """Whether everything fits one device; ``None`` if too much is of unknown size to tell."""
-    if found.memory.high_bytes > cap:
+    if need > cap:
         return False
     return True if found.unknown_share <= UNKNOWN_SHARE else None
 
@@ -140,7 +145,7 @@ def _largest(
     trials: _Trials, rows: Sequence[SweepRow], max_trials: int
 ) -> tuple[int | None, int | None]:
     """The largest size that fits and the smallest that does not, as near as some trials bring
-    them; between them the next trial is where the peaks, taken for linear in the batch, meet the
+    them; between them the next trial is where the needs, taken for linear in the batch, meet the
     cap, and else the middle."""
     known = {row.batch_size: row for row in rows}
     for _ in range(max_trials):
@@ -169,9 +174,9 @@ def _bounds(known: Mapping[int, SweepRow]) -> tuple[int | None, int | None]:
 def _linear_guess(known: Mapping[int, SweepRow], caps: Mapping[str, int]) -> int | None:
     """The size at which the fullest device meets its cap, from the two largest sizes known."""
     full = {
-        size: max(peak / max(1, caps[name]) for name, peak in row.peak_bytes.items())
+        size: max(need / max(1, caps[name]) for name, need in row.need_bytes.items())
         for size, row in known.items()
-        if row.peak_bytes
+        if row.need_bytes
     }
     points = sorted(full.items())[-2:]
     if len(points) < 2:

@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from placer.pipeline.pipeline import report
+from placer.pipeline.pipeline import place, report
 from placer.questions.batch_sizes import sweep
 from placer.rendering.text.sweep_text import sweep_csv
 
@@ -34,11 +34,12 @@ def test_the_largest_batch_is_the_last_that_fits(saved_model, counted):
     assert found.largest_fitting is not None
     assert found.smallest_failing == found.largest_fitting + 1
     assert len(counted) <= 8
-    high = {
-        size: report(saved_model, batch_size=size).memory.high_bytes
+    plans = {
+        size: place(saved_model, "GPU:2MiB", batch_size=size, spill="never", time_limit=2.0)
         for size in (found.largest_fitting, found.smallest_failing)
     }
-    assert high[found.largest_fitting] <= 2 * 1024**2 < high[found.smallest_failing]
+    need = {size: plan.devices[0].need_bytes for size, plan in plans.items()}
+    assert need[found.largest_fitting] <= 2 * 1024**2 < need[found.smallest_failing]
 
 
 def test_rows_are_sorted_and_rendered(saved_model):

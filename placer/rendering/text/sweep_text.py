@@ -27,7 +27,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 def sweep_blocks(found: Sweep, width: int) -> list[RenderableType]:
     """A table with one row per batch size, a bar for the fullest device, and what fits."""
     placed = any(row.status for row in found.rows)
-    headers = ["Batch>", *(f"Peak {d}>" for d in found.caps), *(["Transfer>"] if placed else [])]
+    headers = ["Batch>", *(f"Need {d}>" for d in found.caps), *(["Transfer>"] if placed else [])]
     headers += ["Step>", "Samples/s>", "Work>", "Fits", "Fullest"]
     rows = [_cells(found, row, placed=placed) for row in found.rows]
     return [
@@ -71,12 +71,12 @@ def sweep_csv(found: Sweep) -> str:
 
 
 def _cells(found: Sweep, row: SweepRow, *, placed: bool) -> list[str]:
-    peaks = [row.peak_bytes.get(device) for device in found.caps]
+    needs = [row.need_bytes.get(device) for device in found.caps]
     has_step = bool(row.step_seconds)
     least, most = ("≥ ", "≤ ") if row.unknown_tensors else ("", "")
     return [
         f"{row.batch_size:,}",
-        *(known(peak, lambda size: least + format_bytes(size)) for peak in peaks),
+        *(known(need, lambda size: least + format_bytes(size)) for need in needs),
         *([known(row.transfer_bytes, lambda size: least + format_bytes(size))] if placed else []),
         least + format_seconds(row.step_seconds) if has_step else "-",
         f"{most}{row.samples_per_second:,.0f}" if row.samples_per_second else "-",
@@ -88,13 +88,13 @@ def _cells(found: Sweep, row: SweepRow, *, placed: bool) -> list[str]:
 
 def _bar(found: Sweep, row: SweepRow) -> str:
     """The share of its cap that the fullest device takes, drawn and in numbers."""
-    shares = [(peak, found.caps[device]) for device, peak in row.peak_bytes.items()]
+    shares = [(need, found.caps[device]) for device, need in row.need_bytes.items()]
     if not shares:
         return ""
-    peak, cap = max(shares, key=lambda pair: pair[0] / max(1, pair[1]))
-    eighths = round(8 * _BAR_WIDTH * min(1.0, peak / max(1, cap)))
+    need, cap = max(shares, key=lambda pair: pair[0] / max(1, pair[1]))
+    eighths = round(8 * _BAR_WIDTH * min(1.0, need / max(1, cap)))
     bar = "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
-    return f"{bar:<{_BAR_WIDTH}} {format_share(peak, cap)}"
+    return f"{bar:<{_BAR_WIDTH}} {format_share(need, cap)}"
 
 
 def _verdict(found: Sweep) -> str:
