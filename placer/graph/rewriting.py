@@ -241,13 +241,14 @@ def rewire(
     _check(wirings, rewriting)
     late = _LateValues(rewriting)
     waited_for = {name for late in rewriting.late_values for name in late.after}
-    found = _release(wirings, rewriting.released, waited_for.union(kept))
+    first = _release(wirings, rewriting.released, waited_for.union(kept))
+    found = dict(first)
     for reader, ops in rewriting.late_readers.items():
-        found[reader] = replace(found[reader], inputs=late.read(reader, found[reader].inputs, ops))
+        found[reader] = replace(first[reader], inputs=late.read(reader, first[reader].inputs, ops))
     for clone in rewriting.clones:
-        inputs = late.read(clone.name, found[clone.op].inputs, clone.reads)
+        inputs = late.read(clone.name, first[clone.op].inputs, clone.reads)
         found[clone.name] = Wiring(
-            op_type=found[clone.op].op_type,
+            op_type=first[clone.op].op_type,
             inputs=inputs,
             control_inputs=clone.after,
             source=clone.op,

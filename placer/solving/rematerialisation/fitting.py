@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 
 from cost_models.byte_sizes import format_bytes
 from cost_models.devices import Cluster
@@ -23,6 +22,7 @@ from placer.prediction.orders.execution_orders import uses_accelerator
 from placer.prediction.prediction import predict, predict_step_seconds
 from placer.prediction.step.executor import prepare
 from placer.solving.orders.list_scheduling import find_low_order
+from placer.solving.orders.order_descent import descend
 from placer.solving.orders.sequence_edges import edges_along
 from placer.solving.process import clock
 from placer.solving.rematerialisation.greedy import first_sequence
@@ -147,6 +147,26 @@ class _Base:
     order: tuple[int, ...]
 
 
+_Reductions = Mapping[str, StepReduction]
+"""The step as a problem, by the device whose memory is full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    """What came of one try: the ``step``, ``None`` if it is not worth a look; whether its sequence
+    ``keeps`` the budgets; the ``order`` of the graph; what that order is ``over`` the caps."""
+
+    step: FittedStep | None
+    keeps: bool
+    order: tuple[int, ...]
+    over: int
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """Smaller is better."""
+        return (1, self.over) if self.step is None else (0, *self.step.rank)
+
+
 class _Fitting:
     def __init__(
         self,
@@ -183,12 +203,12 @@ class _Fitting:
             for base in bases:
                 names = [base.step.layout.names[op] for op in base.order]
                 along = base.step.peaks(names)
-                low = all(along[name] <= self.caps[name] for name in self.names)
-                if low and self._hold(base.rewriting, names).fits:
+                over = sum(max(along[name] - self.caps[name], 0) for name in self.names)
+                known = sum(self.best.over_bytes.values())
+                if over < known and self._hold(base.rewriting, names).fits:
                     return
         if RECOMPUTE in self.request.means:
-            base = min(bases, key=self._low_excess)
-            self._recompute(base)
+            self._recompute(min(bases, key=self._low_peak))
 
     def _floors(self) -> dict[str, Floor]:
         """What no rewriting gets below."""
@@ -216,8 +236,22 @@ class _Fitting:
         for rewriting in rewritings:
             graph = rewrite_graph(self.graph, rewriting)
             step = self._step(graph, rewriting)
-            order = self._low_order(graph, step)
+            order = self._descend(graph, step, self._low_order(graph, step), self._room(step))
             yield _Base(rewriting=rewriting, graph=graph, step=step, order=order)
+
+    def _room(self, step: StepMemory) -> dict[str, int]:
+        """What the caps leave beside what is resident."""
+        return {
+            name: int((self.caps[name] - step.resident_bytes(name)) / self.padding[name])
+            for name in self.names
+        }
+
+    def _descend(
+        self, graph: OpGraph, step: StepMemory, order: Sequence[int], budgets: Mapping[str, int]
+    ) -> tuple[int, ...]:
+        prepared = prepare(graph, self.accelerated)
+        successors = [[op for _, op, _ in edges] for edges in prepared.successors]
+        return descend(step, successors, order, budgets)
 
     def _step(self, graph: OpGraph, rewriting: Rewriting) -> StepMemory:
         costs, placement = self._completed(rewriting)
@@ -294,11 +328,11 @@ class _Fitting:
                 return found
         return best
 
-    def _low_excess(self, base: _Base) -> int:
-        """By how much the low order is over the caps."""
+    def _low_peak(self, base: _Base) -> float:
+        """How full the order leaves the fullest device."""
         names = [base.step.layout.names[op] for op in base.order]
         peaks = base.step.peaks(names)
-        return sum(max(peaks[name] - self.caps[name], 0) for name in self.names)
+        return max(peaks[name] / max(self.caps[name], 1) for name in self.names)
 
     def _recompute(self, base: _Base) -> None:
         """Lowers the budgets until what is computed again fits, first sequences before any search;
@@ -312,14 +346,12 @@ class _Fitting:
         full = [name for name in self.names if peaks[name] > self.caps[name]] or [
             name for name in self.names if name in self.best.over_bytes
         ]
-        budgets = {
-            name: int((self.caps[name] - base.step.resident_bytes(name)) / self.padding[name])
-            for name in full
-        }
+        room = self._room(base.step)
+        budgets = {name: room[name] for name in full}
         if min(budgets.values()) <= 0:
             return
 
-        def reductions(order: Sequence[int]) -> dict[str, StepReduction]:
+        def reductions(order: Sequence[int]) -> _Reductions:
             return {name: StepReduction(base.graph, layout, order, name, seconds) for name in full}
 
         found = reductions(base.order)
@@ -327,45 +359,51 @@ class _Fitting:
         if not nodes:
             return
         tries = [found, reductions(self._low_order(base.graph, base.step, nodes))]
-        low = self._lower(base, tries, budgets, _SCHEDULE.most_budgets, search=False)
-        self._lower(base, tries, low or budgets, _SCHEDULE.most_searches, search=True)
+        for count, search in ((_SCHEDULE.most_budgets, False), (_SCHEDULE.most_searches, True)):
+            budgets, order = self._lower(base, tries, budgets, count, search=search)
+            if order is not None:
+                tries = [reductions(order)]
 
     def _lower(
         self,
         base: _Base,
-        tries: Sequence[Mapping[str, StepReduction]],
+        tries: Sequence[_Reductions],
         budgets: Mapping[str, int],
         count: int,
         *,
         search: bool,
-    ) -> Mapping[str, int] | None:
-        """The first of so many budgets for which a step fits; the best one is kept in any case."""
+    ) -> tuple[Mapping[str, int], Sequence[int] | None]:
+        """The first of so many budgets for which a step fits, and its order; the best one is kept
+        in any case."""
+        first, order = budgets, None
         for number in range(count):
             if clock.monotonic() > self.deadline and (search or number >= _SCHEDULE.least_budgets):
-                return None
-            found = []
-            for some in tries:
-                step, keeps = self._plan(base, some, budgets, search=search)
-                if step is not None and step.fits:
-                    return budgets
-                if step is not None and keeps:
-                    found.append((step.rank, step.over_bytes, some))
-            if not found:  # a lower budget is not kept either
-                return None
-            _, over, better = min(found, key=itemgetter(0))
-            budgets, tries = _lowered(budgets, over), (better,)
-        return None
+                break
+            found = [self._plan(base, some, budgets, search=search) for some in tries]
+            best = min(found, key=lambda attempt: attempt.rank)
+            order = best.order
+            if best.step is not None and best.step.fits:
+                return budgets, order
+            used = next(iter(tries[found.index(best)].values())).order
+            if best.keeps and best.step is not None:
+                budgets = _lowered(budgets, best.step.over_bytes)
+            elif order == used:  # a lower budget is not kept either
+                break
+            tries = [{name: some.along(order) for name, some in tries[0].items()}]
+        return first, order
 
     def _plan(
         self,
         base: _Base,
-        reductions: Mapping[str, StepReduction],
+        reductions: _Reductions,
         budgets: Mapping[str, int],
         *,
         search: bool,
-    ) -> tuple[FittedStep | None, bool]:
-        """The step that the reduced problem gives for ``budgets``, or one that is nearly as small,
-        ``None`` if it is not worth a look; and whether its sequence keeps to them."""
+    ) -> _Attempt:
+        """The step that the reduced problem gives for ``budgets``, or one that is nearly as small.
+
+        Its order is lowered with what is computed again in it, since that is held, too.
+        """
         some = next(iter(reductions.values()))
         planner = RewritingPlanner(base.graph, base.step.layout, some.order, some.is_forward)
         bound: float | None = 0.0 if search else None
@@ -384,12 +422,33 @@ class _Fitting:
             keeps = keeps and problem.peak_bytes(sequence) <= problem.budget_bytes
             planner.add(reduced, sequence)
         planned = planner.finish(base.rewriting.released)
-        if self._is_hopeless(planned):
-            return None, keeps
-        found = self._hold(planned.rewriting, planned.order, bound)
-        over = {name: format_bytes(size) for name, size in found.over_bytes.items()}
-        _LOG.info("computing again to fit: over by %s", over or "nothing")
-        return found, keeps
+        room = {**self._room(base.step), **budgets}
+        over, order = self._excess(planned, room), some.order
+        if over:
+            lowered, along = self._with_less(base, planned, some, room)
+            if (less := self._excess(lowered, room)) < over:
+                planned, order, over, bound = lowered, along, less, None
+        if self._excess(planned) > sum(self.best.over_bytes.values()):
+            return _Attempt(step=None, keeps=keeps, order=order, over=over)
+        step = self._hold(planned.rewriting, planned.order, bound)
+        told = {name: format_bytes(size) for name, size in step.over_bytes.items()}
+        _LOG.info("computing again to fit: over by %s", told or "nothing")
+        return _Attempt(step=step, keeps=keeps, order=order, over=over)
+
+    def _with_less(
+        self, base: _Base, planned: PlannedStep, some: StepReduction, room: Mapping[str, int]
+    ) -> tuple[PlannedStep, tuple[int, ...]]:
+        """``planned`` in an order with less over the ``room``, and that of the graph itself."""
+        clones = tuple(replace(clone, after=()) for clone in planned.rewriting.clones)
+        free = replace(planned.rewriting, clones=clones)
+        graph = rewrite_graph(self.graph, free)
+        step = self._step(graph, free)
+        ops = self._descend(graph, step, step.numbers(planned.order), room)
+        names = tuple(step.layout.names[op] for op in ops)
+        order = tuple(base.step.number[name] for name in names if name in base.step.number)
+        planner = RewritingPlanner(base.graph, base.step.layout, order, some.is_forward)
+        planner.add_clones(replace(planned, order=names), some.roots)
+        return planner.finish(base.rewriting.released), order
 
     def _parameters(self) -> SolverParameters:
         """Of one search."""
@@ -401,12 +460,15 @@ class _Fitting:
             workers=self.request.workers,
         )
 
-    def _is_hopeless(self, planned: PlannedStep) -> bool:
-        """Whether the order itself is over the caps by more than what is known."""
+    def _excess(self, planned: PlannedStep, room: Mapping[str, int] | None = None) -> int:
+        """By how much the order is over the ``room`` beside what is resident, or the caps."""
         step = self._step(rewrite_graph(self.graph, planned.rewriting), planned.rewriting)
         peaks = step.peaks(planned.order)
-        over = sum(max(peaks[name] - self.caps[name], 0) for name in self.names)
-        return over > sum(self.best.over_bytes.values())
+        over = 0
+        for name in self.names:
+            cap = self.caps[name] if room is None else room[name] + step.resident_bytes(name)
+            over += max(peaks[name] - cap, 0)
+        return over
 
 
 def _lowered(budgets: Mapping[str, int], over: Mapping[str, int]) -> dict[str, int]:

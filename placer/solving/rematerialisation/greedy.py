@@ -6,13 +6,14 @@ it is read next, with what it reads itself if that is gone by then or without.
 By checkpoints: a set of nodes is dropped after the forward pass; each is computed again, with what
 is missing of its inputs, when it is read next.  To begin with, every k-th node is kept (Chen et
 al., "Training deep nets with sublinear memory cost", arXiv:1604.06174), then single nodes are
-dropped or kept while that helps.
+dropped or kept while that helps, again and again from the best set with a few nodes changed at
+random.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -22,8 +23,11 @@ _MOST_CANDIDATES = 40
 _LEAST_SECONDS_SHARE = 1e-6
 _DEEPEST = 12
 _LONGEST_PERIOD = 9
-_MOST_FLIPS = 400_000
-"""Of sets times nodes: some seconds at most."""
+_MOST_FLIPS = 2_000_000
+"""Of sets times nodes: a second or two."""
+
+_MOST_CHANGED = 4
+"""Nodes at random, from the best set."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,7 +47,7 @@ def first_sequence(
     ``starts`` are others to begin at than the given order."""
     found = [drop_greedily(problem, sequence) for sequence in (problem.order, *starts)]
     if problem.keep_order and problem.most_computations > 1:
-        found.append(drop_by_checkpoints(problem))
+        found.append(drop_by_checkpoints(problem, found))
     fitting = [some for some in found if problem.is_feasible(some)]
     return min(fitting, key=problem.value) if fitting else min(found, key=problem.peak_bytes)
 
@@ -136,30 +140,39 @@ def _missing(
     return chain
 
 
-def drop_by_checkpoints(problem: RematerialisationProblem) -> list[int]:
+def drop_by_checkpoints(
+    problem: RematerialisationProblem, starts: Iterable[Sequence[int]] = ()
+) -> list[int]:
     """The sequence of the best set of dropped nodes; one that holds too much where none is found.
+    What is computed twice in one of ``starts`` is a set to begin with, too.
 
     Only for problems whose order is kept.
     """
     repeatable = _repeatable(problem)
-    best, dropped = (math.inf, math.inf), frozenset[int]()
-    for period in range(1, _LONGEST_PERIOD):
-        for offset in range(period):
-            some = frozenset(n for i, n in enumerate(repeatable) if i % period != offset)
-            worth = _worth(problem, some)
-            if worth < best:
-                best, dropped = worth, some
-    left = _MOST_FLIPS // max(len(problem.order), 1)
-    improved = bool(repeatable)
-    while improved and left > 0:
-        improved = False
-        for node in repeatable:
-            left -= 1
-            worth = _worth(problem, dropped ^ {node})
-            if worth < best:
-                best, dropped, improved = worth, dropped ^ {node}, True
-            if left <= 0:
-                break
+    sets = [
+        frozenset(node for index, node in enumerate(repeatable) if index % period != offset)
+        for period in range(1, _LONGEST_PERIOD)
+        for offset in range(period)
+    ]
+    sets += [frozenset(n for n in repeatable if list(start).count(n) > 1) for start in starts]
+    dropped = min(sets, key=lambda some: _worth(problem, some), default=frozenset[int]())
+    best = _worth(problem, dropped)
+    left = _MOST_FLIPS // max(len(problem.order), 1) if repeatable else 0
+    chance, now, worth = random.Random(0), dropped, best
+    while left > 0:
+        improved = True
+        while improved and left > 0:
+            improved = False
+            for node in repeatable:
+                left -= 1
+                changed = _worth(problem, now ^ {node})
+                if changed < worth:
+                    worth, now, improved = changed, now ^ {node}, True
+        if worth < best:
+            best, dropped = worth, now
+        count = min(chance.randint(2, _MOST_CHANGED), len(repeatable))
+        now = dropped.symmetric_difference(chance.sample(repeatable, count))
+        worth = _worth(problem, now)
     return _with_checkpoints(problem, dropped)
 
 

@@ -75,7 +75,8 @@ class StepReduction:
         device: str,
         seconds: Sequence[float],
     ) -> None:
-        self.layout, self.order, self.device, self.seconds = layout, tuple(order), device, seconds
+        self.graph, self.layout, self.order = graph, layout, tuple(order)
+        self.device, self.seconds = device, seconds
         self.place = [0] * len(order)
         for place, op in enumerate(order):
             self.place[op] = place
@@ -91,6 +92,7 @@ class StepReduction:
             and bool(op.inputs)
             and layout.effects[n] == Effect.PLAIN
             and layout.devices[n] == device
+            and not any(_is_copy(layout, value) for value in layout.inputs[n])
             for n, op in enumerate(ops)
         ]
         self.roots = _find_roots(layout)
@@ -99,6 +101,10 @@ class StepReduction:
         self.nodes: set[int] = set()
         self.folded: set[int] = set()
         self._choose_nodes()
+
+    def along(self, order: Sequence[int]) -> StepReduction:
+        """The same step along another order."""
+        return StepReduction(self.graph, self.layout, order, self.device, self.seconds)
 
     def _find_readers(self) -> dict[int, list[int]]:
         """The ops that read the buffer of each root, through whichever view; views themselves are
@@ -310,6 +316,15 @@ class _Held(Simulation):
             self.across[self.now] += old.bytes
             self.across[self.now + 1] -= old.bytes
         return new
+
+
+def _is_copy(layout: StepLayout, value: int) -> bool:
+    """Whether the value is the copy of a variable that a read makes: who computes from it again
+    would hold all of it until then."""
+    op = layout.producer[value]
+    return layout.effects[op] == Effect.READ_VARIABLE and not layout.copied_on_read.isdisjoint(
+        layout.variables[op]
+    )
 
 
 def _find_roots(layout: StepLayout) -> tuple[int, ...]:

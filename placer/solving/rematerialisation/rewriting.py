@@ -59,6 +59,17 @@ class RewritingPlanner:
                 self._compute_again(reduced.stages[node].chain, start, reduced.roots)
             done.add(node)
 
+    def add_clones(self, planned: PlannedStep, roots: Sequence[int]) -> None:
+        """Computes again what ``planned`` does, where that has it; its other ops are in the order
+        of this planner."""
+        names = {clone.name: self.number[clone.op] for clone in planned.rewriting.clones}
+        place = 0
+        for name in planned.order:
+            if name in names:
+                self._compute_again((names[name],), place, roots)
+            elif name in self.number:
+                place += 1
+
     def _compute_again(self, chain: Sequence[int], start: int, roots: Sequence[int]) -> None:
         trigger = self._trigger(chain[-1], start, roots)
         device = self.layout.devices[chain[-1]]

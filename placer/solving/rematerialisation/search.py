@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,7 +58,7 @@ def search_sequences(
         found.offer(sequence)
     if found.is_best:
         return
-    start = first_sequence(problem, hints)
+    start: Sequence[int] = found.best.answer.device_of or first_sequence(problem, hints)
     found.offer(start)
     if problem.keep_order and problem.most_computations == 1:  # there is no other sequence
         best.prove(Status.INFEASIBLE)
