@@ -29,6 +29,9 @@ _MOST_FLIPS = 2_000_000
 _MOST_CHANGED = 4
 """Nodes at random, from the best set."""
 
+_PATIENCE = 60
+"""Such changes one after the other that bring nothing: the end."""
+
 
 @dataclass(slots=True, kw_only=True)
 class _Profile:
@@ -157,9 +160,9 @@ def drop_by_checkpoints(
     sets += [frozenset(n for n in repeatable if list(start).count(n) > 1) for start in starts]
     dropped = min(sets, key=lambda some: _worth(problem, some), default=frozenset[int]())
     best = _worth(problem, dropped)
-    left = _MOST_FLIPS // max(len(problem.order), 1) if repeatable else 0
-    chance, now, worth = random.Random(0), dropped, best
-    while left > 0:
+    left = _MOST_FLIPS // max(len(problem.order), 1)
+    chance, now, worth, in_vain = random.Random(0), dropped, best, 0
+    while repeatable and left > 0 and in_vain < _PATIENCE:
         improved = True
         while improved and left > 0:
             improved = False
@@ -168,8 +171,9 @@ def drop_by_checkpoints(
                 changed = _worth(problem, now ^ {node})
                 if changed < worth:
                     worth, now, improved = changed, now ^ {node}, True
+        in_vain += 1
         if worth < best:
-            best, dropped = worth, now
+            best, dropped, in_vain = worth, now, 0
         count = min(chance.randint(2, _MOST_CHANGED), len(repeatable))
         now = dropped.symmetric_difference(chance.sample(repeatable, count))
         worth = _worth(problem, now)
