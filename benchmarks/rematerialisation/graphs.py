@@ -1,30 +1,40 @@
 """Training steps made to fit: peak against extra time, predicted, recorded and served.
 
     python benchmarks/rematerialisation/graphs.py FOLDER [NAME ...] [--shares 0.8,0.6,0.5,0.4,0.3]
+        [--seconds 0] [--run]
 
 builds training steps of ``benchmarks/graphs.py`` in ``FOLDER`` (the larger batch) and makes each
-fit on one device by ``placer place --fit``.  A budget is a share of the transient peak of the free
-step, and what is resident or fed on top; where one op needs more than that, the row says so.  A
-step of what ``placer apply`` wrote is recorded, and run under TensorFlow's own allocator with the
-budget as its limit.
+fit on one device.  A budget is a share of the transient peak of the free step, for what is in use;
+what is resident or fed comes on top.  A row is the quickest plan found for its budget or a smaller
+one, so that no peak rises when the budget falls; where there is none, the lowest peak of all that
+was tried is named.  ``--seconds`` are for searches, first sequences come in any case: with 0 the
+rows are the same on every machine.
+
+With ``--run`` a step of each plan is recorded, and run under TensorFlow's own allocator (one
+region, as cards have) with the need that is predicted as its limit, Grappler off.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 
 from cost_models.clusters import parse_cluster
 from placer.extraction import extract
-from placer.plan.plan import Plan
+from placer.graph.control_edges import add_control_edges
+from placer.graph.rewriting import rewrite_graph
 from placer.prediction.costs.op_costs import estimate_costs
+from placer.prediction.memory.allocations import find_allocations
+from placer.prediction.memory.need import find_need
 from placer.prediction.memory.timelines import StepMemory
-from placer.prediction.prediction import predict
+from placer.prediction.orders.possible_steps import PossibleSteps
+from placer.solving.rematerialisation.fitting import FitRequest, FittedStep, fit_step
 from placer.solving.rematerialisation.reduction import working_sets
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -39,8 +49,8 @@ NAMES = (
     "perceptron_adam",
 )
 COLUMNS = (
-    *("graph", "share", "budget MB", "bound", "peak MB", "recorded MB", "served", "time", "bound"),
-    *("again", "edges", "planned in"),
+    *("graph", "budget", "peak", "extra time", "computed again", "released", "edges"),
+    *("need, one region", "recorded", "served at the need", "CPU s"),
 )
 
 
@@ -49,8 +59,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--shares", default="0.8,0.6,0.5,0.4,0.3")
-    parser.add_argument("--fit", default="auto")
-    parser.add_argument("--time-limit", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=0.0)
+    parser.add_argument("--run", action="store_true")
     arguments = parser.parse_args()
     paths: dict[str, Path] = {}
     for path in build_apart(arguments.folder, arguments.names or list(NAMES)):
@@ -58,96 +68,121 @@ def main() -> None:
         known = paths.get(name)
         if known is None or int(known.stem.rpartition("-b")[2]) < int(batch):
             paths[name] = path
+    shares = sorted(map(float, arguments.shares.split(",")), reverse=True)
     print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS), flush=True)
     for path in paths.values():
-        for row in fit(path, arguments):
+        for row in rows(path, shares, arguments.seconds, runs=arguments.run):
             print("| " + " | ".join(row) + " |", flush=True)
 
 
-def fit(path: Path, arguments: argparse.Namespace):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan with the peak that is predicted, the need of an allocator with one region (both
+    without what is resident or fed) and the processor time that it took."""
+
+    step: FittedStep
+    peak_bytes: int
+    need_bytes: int
+    seconds: float
+
+
+class Graph:
+    """One training step on one device."""
+
+    def __init__(self, path: Path) -> None:
+        facts = json.loads(path.with_suffix(".json").read_text())
+        outputs = [name if ":" in name else f"^{name}" for name in facts["outputs"]]
+        self.path, self.graph = path, extract(str(path), outputs=outputs).graph
+        self.costs = estimate_costs(self.graph)
+        self.placement = dict.fromkeys(self.graph.ops, DEVICE)
+        step = StepMemory(self.graph, self.costs, self.placement, (DEVICE,))
+        fed = sum(size or 0 for name in self.graph.feeds for size in self.costs[name].output_bytes)
+        self.aside = step.resident_bytes(DEVICE) + fed
+        self.free = self.judged(FittedStep(), 0.0)
+        self.least = working_sets(step.layout)[DEVICE][1]
+
+    def planned(self, share: float, seconds: float) -> Planned:
+        """What comes of one budget."""
+        begun = process_time()
+        cap = int(self.aside + share * self.free.peak_bytes)
+        cluster = parse_cluster(f"CPU:{cap}B", None, None)
+        request = FitRequest(seconds=seconds, with_needs=False)
+        found = fit_step(self.graph, self.costs, self.placement, cluster, request)
+        return self.judged(found, process_time() - begun)
+
+    def judged(self, step: FittedStep, seconds: float) -> Planned:
+        """The highest peak and need along the orders of the executor."""
+        added = {name: self.costs[source] for name, source in step.rewriting.sources.items()}
+        costs = {**self.costs, **added}
+        placement = step.rewriting.extend_placement(self.placement, DEVICE)
+        graph = add_control_edges(rewrite_graph(self.graph, step.rewriting), step.control_edges)
+        steps = PossibleSteps(graph, costs, accelerated=False)
+        memory = steps.memory(placement, [DEVICE], DEVICE)
+        peaks = [memory.peaks(order, sample)[DEVICE] for sample, order in enumerate(steps.orders)]
+        needs = [
+            find_need(find_allocations(memory, order, sample)[DEVICE], growth=False).need_bytes
+            for sample, order in enumerate(steps.orders[:3])
+        ]
+        return Planned(
+            step=step,
+            peak_bytes=max(peaks) - self.aside,
+            need_bytes=max(needs) - self.aside,
+            seconds=seconds,
+        )
+
+
+def rows(path: Path, shares: Sequence[float], seconds: float, *, runs: bool) -> Iterator[list[str]]:
     """The rows of one graph; the first is the step as it is."""
-    free = free_step(path)
-    names = ["free"]
-    rows = [[path.stem, "free", "", "", mb(free["transient"]), "", "", "", "", "", "", ""]]
-    limits = [2**16]
-    for share in map(float, arguments.shares.split(",")):
-        budget = int(free["aside"] + share * free["transient"])
-        target = arguments.folder / "fitted" / f"{path.stem}-{round(100 * share)}.pb"
-        target.parent.mkdir(exist_ok=True)
-        plan, seconds = place(path, target, free["outputs"], budget, arguments)
-        found = plan.devices[0]
-        row = [path.stem, f"{share:.0%}", mb(share * free["transient"])]
-        row.append(f"{free['least'] / free['transient']:.0%}")
-        if not plan.fits:
-            below = "below the bound" if free["least"] > share * free["transient"] else "none found"
-            rows.append([*row, below, *[""] * 6, f"{seconds:.0f} s"])
+    graph = Graph(path)
+    tried = [graph.planned(share, seconds) for share in shares]
+    first = mb(graph.free.peak_bytes)
+    need = mb(graph.free.need_bytes)
+    yield [path.stem, f"free, bound {graph.least / graph.free.peak_bytes:.0%}", f"{first} MB",
+           *[""] * 4, f"{need} MB", *[""] * 3]  # fmt: skip
+    known: dict[int, list[str]] = {}
+    for share, own in zip(shares, tried, strict=True):
+        budget = share * graph.free.peak_bytes
+        fitting = [found for found in (graph.free, *tried) if found.peak_bytes <= budget]
+        if not fitting:
+            lowest = min(tried, key=lambda found: found.peak_bytes)
+            reached = f"lowest found {lowest.peak_bytes / graph.free.peak_bytes:.1%}"
+            if graph.least > budget:
+                reached = f"below the bound; {reached}"
+            extra = f"({lowest.step.slowdown:+.1%})"
+            yield ["", f"{share:.0%}", reached, extra, *[""] * 6, f"{own.seconds:.0f}"]
             continue
-        extra = plan.metrics.fit_extra_seconds or 0.0
-        step = plan.metrics.step_seconds - extra
-        least = plan.metrics.fit_least_extra_seconds
-        row += [mb(found.peak_expected_bytes - free["aside"]), "", "", f"{extra / step:+.1%}"]
-        row += ["" if least is None else f"{least / step:.1%}", str(len(plan.rewriting.clones))]
-        rows.append([*row, str(len(plan.control_edges)), f"{seconds:.0f} s"])
-        names.append(target.stem)
-        limits.append(-(-budget // MEBIBYTE))
-    files = [path, *(arguments.folder / "fitted" / f"{name}.pb" for name in names[1:])]
-    recorded = lines(Path(__file__).parents[1] / "memory_order" / "measure.py", files)
-    served = lines(HERE / "serve.py", [x for p in zip(files, limits, strict=True) for x in p])
-    fitting = iter(zip(recorded, served, strict=True))
-    for row in rows:
-        if row[4].replace(".", "").isdecimal():
-            record, serve = next(fitting)
-            row[5] = mb(record["peak_bytes"])
-            peak = max(serve.get("peaks") or [0])
-            row[6] = f"yes ({mb(peak)} in use)" if serve["served"] else "no"
-        yield row
+        best = min(fitting, key=lambda found: (found.step.slowdown, found.peak_bytes))
+        number = fitting.index(best) if best is graph.free else 1 + tried.index(best)
+        if number not in known:
+            known[number] = run(graph, best, share) if runs and best.step.is_rewritten else ["", ""]
+        rewriting = best.step.rewriting
+        yield [
+            *("", f"{share:.0%}", f"{best.peak_bytes / graph.free.peak_bytes:.1%}"),
+            *(f"{best.step.slowdown:+.1%}", str(len(rewriting.clones))),
+            *(str(len(rewriting.released)), str(len(best.step.control_edges))),
+            *(f"{best.need_bytes / graph.free.peak_bytes:.1%}", *known[number]),
+            f"{own.seconds:.0f}",
+        ]
 
 
-def free_step(path: Path) -> dict:
-    """What the step takes as it is; ``least`` is the most that one op needs."""
-    facts = json.loads(path.with_suffix(".json").read_text())
-    outputs = [name if ":" in name else f"^{name}" for name in facts["outputs"]]
-    graph = extract(str(path), outputs=outputs).graph
-    costs, placement = estimate_costs(graph), dict.fromkeys(graph.ops, DEVICE)
-    cluster = parse_cluster("CPU:64GiB", None, None)
-    step = StepMemory(graph, costs, placement, (DEVICE,))
-    fed = sum(size or 0 for name in graph.feeds for size in costs[name].output_bytes)
-    aside = step.resident_bytes(DEVICE) + fed
-    metrics = predict(graph, costs, placement, cluster, with_needs=False)
-    return {
-        "outputs": ",".join(outputs),
-        "aside": aside,
-        "transient": metrics.peaks[DEVICE].expected_bytes - aside,
-        "least": working_sets(step.layout)[DEVICE][1],
-    }
+def run(graph: Graph, planned: Planned, share: float) -> list[str]:
+    """The recorded peak as a share of the free one, and whether the allocator serves the need."""
+    folder = graph.path.parent / "fitted"
+    folder.mkdir(exist_ok=True)
+    target = folder / f"{graph.path.stem}-{round(100 * share)}.pb"
+    plan = target.with_suffix(".plan.json")
+    edges = [list(edge) for edge in planned.step.control_edges]
+    plan.write_text(json.dumps({"rewriting": planned.step.rewriting.to_json(), "edges": edges}))
+    lines(HERE / "write.py", [graph.path, plan, target])
+    (recorded,) = lines(Path(__file__).parents[1] / "memory_order" / "measure.py", [target])
+    limit = -(-(planned.need_bytes + graph.aside) // MEBIBYTE)
+    (served,) = lines(HERE / "serve.py", [target, limit])
+    share_of_free = recorded["peak_bytes"] / graph.free.peak_bytes
+    said = f"yes, {limit} MiB" if served["served"] else f"no, {limit} MiB"
+    return [f"{share_of_free:.1%}", said]
 
 
-def place(
-    path: Path, target: Path, outputs: str, budget: int, arguments: argparse.Namespace
-) -> tuple[Plan, float]:
-    """The plan, and how long it took; ``target`` is the graph that it makes."""
-    kept = target.with_suffix(".plan.json")
-    asked = [path, "--outputs", outputs, "--devices", "CPU:64GiB", "--fit", arguments.fit]
-    asked += ["--max-memory", f"{DEVICE}={budget}", "--time-limit", arguments.time_limit]
-    begun = perf_counter()
-    command("place", *asked, "--force", "-o", kept)
-    seconds = perf_counter() - begun
-    plan = Plan.load(kept)
-    if plan.fits:
-        command("apply", path, kept, "--force", "-o", target)
-        shutil.copy(path.with_suffix(".json"), target.with_suffix(".json"))
-    return plan, seconds
-
-
-def command(*words: object) -> None:
-    """Runs ``placer``; that nothing fits is in the plan."""
-    words = (sys.executable, "-m", "placer", *words)
-    result = subprocess.run([*map(str, words)], capture_output=True, text=True)
-    if result.returncode not in (0, 5, 6):
-        raise SystemExit(result.stderr)
-
-
-def lines(program: Path, words: list) -> list[dict]:
+def lines(program: Path, words: Sequence[object]) -> list[dict]:
     """What a program prints."""
     command = [sys.executable, str(program), *map(str, words)]
     result = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)

@@ -27,7 +27,7 @@ def main() -> None:
             outputs = json.loads(path.with_suffix(".json").read_text())["outputs"]
             fetches = [graph.as_graph_element(output) for output in outputs]
             starts = [first_value(handle) for handle in ops_of(graph, "VarHandleOp")]
-        found = tried(int(limit), "growth", graph, starts, fetches, feeds)
+        found = tried(int(limit), "one_region", graph, starts, fetches, feeds)
         print(json.dumps({"graph": path.stem, **found}), flush=True)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from placer.commands import options
 from placer.commands.terminal import progress, require_writable, show_saved
-from placer.errors import NoSolutionError
+from placer.errors import NoSolutionError, UsageError
 
 if TYPE_CHECKING:
     from placer.plan.plan import Plan
@@ -27,7 +27,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     options.add_device_options(parser, required=True)
     options.add_search_options(parser)
     options.add(parser, "--order")
-    options.add(parser, "--fit", default="")
+    options.add(parser, "--fit")
     options.add(parser, "--max-slowdown")
     help_text = "also predict the graph that TensorFlow's graph optimiser makes of the placed one"
     options.add(parser, "--optimised", help=help_text)
@@ -50,6 +50,8 @@ def run(arguments: argparse.Namespace) -> None:
     from placer.extraction.process.child_process import start_ahead
 
     require_writable(arguments)
+    if arguments.fit is not None and not arguments.fit.strip():
+        raise UsageError("--fit is empty; give some of release, order, recompute, or auto")
     start_ahead()
     # what takes a while to load, while the reading process starts
     from placer.commands import gates
@@ -62,7 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
     with progress(f"placing {arguments.model}", arguments):
         mine = {
             "order": arguments.order,
-            "fit": arguments.fit,
+            "fit": arguments.fit or "",
             "max_slowdown": arguments.max_slowdown,
             "optimised": arguments.optimised,
         }

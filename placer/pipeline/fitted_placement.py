@@ -46,4 +46,9 @@ def fit_warnings(workload: Workload, fitted: FittedPlacement | None) -> Iterator
     }
     for name, floor in floors.items():
         message += f"; {floor.op} alone needs {format_bytes(floor.bytes)} of {name}"
+    if fitted.step.is_cut:
+        message += (
+            f"; the time limit of {workload.wanted.time_limit:g} s ended the search, "
+            "a longer one (--time-limit) may find more"
+        )
     yield "fit_not_enough", message, tuple(floor.op for floor in floors.values())

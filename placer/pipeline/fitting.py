@@ -52,7 +52,7 @@ def fit_workload(workload: Workload) -> FittedPlacement | None:
         own = replace(formulation, workload=workload)
         if cluster is workload.cluster:
             predicted = predict_solution(formulation, solution)
-            if predicted is not None and _keeps_caps(predicted, workload.cluster):
+            if predicted is not None and not _over_bytes(predicted, workload.cluster):
                 return FittedPlacement(
                     formulation=own, solution=solution, predicted=predicted, step=FittedStep()
                 )
@@ -95,13 +95,14 @@ def _relieved(workload: Workload) -> Iterator[Cluster]:
     yield replace(cluster, devices=devices)
 
 
-def _keeps_caps(predicted: PredictedPlacement, cluster: Cluster) -> bool:
-    metrics = predicted.metrics
-    return all(
-        max(metrics.peaks[d.name].high_bytes, metrics.needs[d.name].need.high_bytes)
-        <= d.usable_bytes
+def _over_bytes(predicted: PredictedPlacement, cluster: Cluster) -> dict[str, int]:
+    """What the devices need beyond their caps, of those that do."""
+    peaks, needs = predicted.metrics.peaks, predicted.metrics.needs
+    over = {
+        d.name: max(peaks[d.name].high_bytes, needs[d.name].need.high_bytes) - d.usable_bytes
         for d in cluster.devices
-    )
+    }
+    return {name: size for name, size in over.items() if size > 0}
 
 
 def _fit(formulation: Formulation, solution: Solution, seconds: float) -> FittedPlacement:
@@ -116,9 +117,8 @@ def _fit(formulation: Formulation, solution: Solution, seconds: float) -> Fitted
         seed=workload.wanted.seed,
     )
     step = fit_step(workload.graph, workload.costs, placement, workload.cluster, request)
+    predicted = predict_placement(workload, placement, step.control_edges, step.rewriting)
+    step = replace(step, over_bytes=_over_bytes(predicted, workload.cluster))
     return FittedPlacement(
-        formulation=formulation,
-        solution=solution,
-        predicted=predict_placement(workload, placement, step.control_edges, step.rewriting),
-        step=step,
+        formulation=formulation, solution=solution, predicted=predicted, step=step
     )

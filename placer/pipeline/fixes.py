@@ -22,6 +22,7 @@ from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
+from placer.plan.rows import PlanWarning
 from placer.plan.request import Options
 from placer.prediction.memory.roles import find_roles
 from placer.problem.conflict import Conflict, Fix
@@ -79,6 +80,25 @@ def with_fixes(plan: Plan, workload: Workload, devices: str | Path, deadline: fl
     found = placed_fixes(attempt, devices, workload.wanted, plan.conflict, until, trains=trains)
     fixes = tuple(fix.row for fix in found)
     return replace(plan, conflict=replace(plan.conflict, fixes=fixes))
+
+
+def with_alternative(plan: Plan, workload: Workload, devices: str | Path, deadline: float) -> Plan:
+    """``plan``, and if it spills ops of a step that trains, that it fits without: what the step
+    becomes then, as far as that is found in what is left of the time limit."""
+    spills = plan.fits and any(device.spilled_bytes for device in plan.devices)
+    if not spills or not find_roles(workload.graph).gradients:
+        return plan
+    trials = _Trials(placements_of(workload), devices, workload.wanted, deadline)
+    for fix in trials.fitted():
+        if fix.plan.rewriting or fix.plan.control_edges:
+            steps = (fix.plan.metrics.step_seconds or 0.0, plan.metrics.step_seconds or 0.0)
+            message = (
+                f"ops are spilled to the host; with {fix.change} nothing is: {fix.note}, "
+                f"{1e3 * steps[0]:.3g} ms a step instead of {1e3 * steps[1]:.3g}"
+            )
+            found = PlanWarning(code="fit_instead", message=message, count=1, ops=())
+            return replace(plan, warnings=(*plan.warnings, found))
+    return plan
 
 
 def placements_of(workload: Workload) -> Attempt:

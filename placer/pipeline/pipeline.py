@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from placer.pipeline.fitting import fit_workload, fitted_plan
-from placer.pipeline.fixes import with_fixes
+from placer.pipeline.fixes import with_alternative, with_fixes
 from placer.pipeline.formulation import formulate
 from placer.pipeline.model_report import analyse, predict_together, with_placement
 from placer.pipeline.optimised import with_optimised
@@ -58,6 +58,7 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
         plan = assemble_plan(formulation, solution, predicted, fitted)
         plan = with_conflict(plan, solution, deadline)
     plan = with_fixes(plan, workload, devices, deadline)
+    plan = with_alternative(plan, workload, devices, deadline)
     plan = warn_if_slower(plan, source, devices, wanted)
     if wanted.optimised:
         plan = with_optimised(plan, workload)

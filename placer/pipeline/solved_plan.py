@@ -52,7 +52,7 @@ def assemble_plan(
         if metrics
         else (),
         metrics=plan_metrics(metrics, fitted) if metrics else PlanMetrics(),
-        solver=_answer(formulation, solution, metrics),
+        solver=_answer(formulation, solution, metrics, fitted),
         unmodelled=dict(Counter(op.op_type for op in ops if workload.costs[op.name].unmodelled)),
         warnings=tuple(_warnings(formulation, solution, predicted, fitted)),
         conflict=solution.conflict,
@@ -154,16 +154,26 @@ def plan_metrics(metrics: Metrics, fitted: FittedPlacement | None = None) -> Pla
     )
 
 
-def _answer(formulation: Formulation, solution: Solution, metrics: Metrics | None) -> SolverAnswer:
+def _answer(
+    formulation: Formulation,
+    solution: Solution,
+    metrics: Metrics | None,
+    fitted: FittedPlacement | None,
+) -> SolverAnswer:
     """What the search says; of a placement whose allocators turn out to need more than caps
-    allow, along orders or with control edges that it did not follow, nothing is known."""
+    allow, along orders or with control edges that it did not follow, nothing is known.  That of a
+    step which was made to fit is not known to be the best if it takes longer than is proven."""
     is_placed = solution.device_of is not None
     cluster = formulation.workload.cluster
     is_over = metrics is not None and any(
         device.usable_bytes >= LEAST_LIMIT_BYTES for device in _over_caps(cluster, metrics)
     )
+    status = solution.status
+    is_made = fitted is not None and fitted.step.fits  # else the plan is without it
+    if status is Status.OPTIMAL and is_made and not fitted.step.is_proven:
+        status = Status.FEASIBLE
     return SolverAnswer(
-        status=Status.UNKNOWN.value if is_over else solution.status.value,
+        status=Status.UNKNOWN.value if is_over else status.value,
         objective=formulation.problem.objective,
         value=solution.value,
         lower_bound=solution.lower_bound,

@@ -190,3 +190,14 @@ def test_what_must_run_once():
     stateful = {"VarHandleOp", "ReadVariableOp", "AssignVariableOp", "VariableV2", "RandomUniform"}
     graph = replace(graph, stateful_types=frozenset(stateful))
     assert recomputable_ops(graph) == {"m", "n", "k"}
+
+
+def test_a_clone_reads_what_its_original_read_first():
+    """``b`` itself reads ``a`` late, and is computed again from the late ``a``, too."""
+    late = {"b": ("a",), "db": ("b",), "da": ("a",)}
+    found = rewrite_graph(
+        step(),
+        Rewriting(clones=(Clone(op="a"), Clone(op="b", reads=("a",))), late_readers=late),
+    )
+    assert found.ops["b"].inputs == ("a/recomputed:0",)
+    assert found.ops["b/recomputed"].inputs == ("a/recomputed:0",)

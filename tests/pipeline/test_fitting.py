@@ -72,6 +72,7 @@ def test_what_does_not_fit_is_computed_again(step, free):
     assert needed(large) <= cap
     assert large.rewriting.clones
     assert large.metrics.fit_extra_seconds > 0
+    assert large.solver.status == "FEASIBLE"  # OPTIMAL was about transfers alone
     small, cap = fitted(step, free, 0.6)
     assert small.fits
     assert needed(small) <= cap
@@ -166,3 +167,31 @@ def test_requests_that_make_no_sense_are_refused(options, told):
     with pytest.raises(UsageError, match=told):
         Options(**options)
     assert read_share("12.5%") == 0.125
+
+
+def test_two_devices_and_recomputation_together(step, free):
+    """At 0.35 of what the step needs it fits neither two devices nor one that computes again, but
+    two that do: applied, and served with each device a process of that limit."""
+    cap = int(0.35 * needed(free))
+    caps, given = {0: cap, 1: cap}, {"spill": "never", "time_limit": 40}
+    assert not placer.place(step[0], "2xT4", max_memory=caps, **given).fits
+    assert not placer.place(step[0], "1xT4", max_memory={0: cap}, fit="auto", **given).fits
+    plan = placer.place(step[0], "2xT4", max_memory=caps, fit="auto", **given)
+    assert plan.fits
+    assert plan.rewriting.clones
+    assert {"GPU:0", "GPU:1"} <= {*plan.placement.values()}
+    assert plan.solver.status == "FEASIBLE"  # the extra time is not proven to be the least
+    found = placer.verify(step[0], plan, memory=True).raise_for_mismatch().memory
+    assert found.out_of_memory is None
+    used = {row.device: row for row in found.devices}
+    assert all(used[name].peak_bytes <= cap for name in ("GPU:0", "GPU:1"))
+
+
+def test_a_plan_that_spills_names_the_other_way(step, free):
+    """Where ops are spilled, and the step would fit rewritten, that is said with both times."""
+    cap = int(0.6 * needed(free))
+    plan = placer.place(step[0], "1xT4", max_memory={0: cap}, time_limit=30)
+    assert any(device.spilled_bytes for device in plan.devices)
+    (warning,) = [row for row in plan.warnings if row.code == "fit_instead"]
+    assert "--fit auto" in warning.message
+    assert "ms a step instead of" in warning.message

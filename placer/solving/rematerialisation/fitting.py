@@ -84,7 +84,7 @@ class FittedStep:
     ``over_bytes`` is what the devices need beyond their caps, of those that do.  ``step_seconds``
     and ``free_seconds`` are those of the step and of the original one; no sequence of the same
     order computes again in less than ``least_extra_seconds``, where that is known.  ``floors`` has
-    what no rewriting gets below, by device.
+    what no rewriting gets below, by device; ``is_cut`` says that the clock ended it.
     """
 
     rewriting: Rewriting = NO_REWRITING
@@ -94,6 +94,7 @@ class FittedStep:
     step_seconds: float = 0.0
     least_extra_seconds: float | None = None
     floors: Mapping[str, Floor] = field(default_factory=dict)
+    is_cut: bool = False
 
     @property
     def fits(self) -> bool:
@@ -115,6 +116,11 @@ class FittedStep:
     def extra_seconds(self) -> float:
         """What the step takes longer."""
         return self.step_seconds - self.free_seconds
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether it takes no longer than it must, along its order."""
+        return self.extra_seconds <= (self.least_extra_seconds or 0.0) + 1e-9 * self.free_seconds
 
     @property
     def slowdown(self) -> float:
@@ -185,6 +191,7 @@ class _Fitting:
         self.accelerated = uses_accelerator(self.names)
         self.free_seconds = predict_step_seconds(graph, costs, placement, cluster)
         self.best = FittedStep()
+        self.is_cut = False
         self.padding = dict.fromkeys(self.names, 1.0)
 
     def run(self) -> FittedStep:
@@ -193,7 +200,7 @@ class _Fitting:
         if self.best.fits:
             return self.best
         self._relieve()
-        return replace(self.best, floors=self._floors())
+        return replace(self.best, floors=self._floors(), is_cut=self.is_cut)
 
     def _relieve(self) -> None:
         bases = list(self._bases())
@@ -378,6 +385,7 @@ class _Fitting:
         first, order = budgets, None
         for number in range(count):
             if clock.monotonic() > self.deadline and (search or number >= _SCHEDULE.least_budgets):
+                self.is_cut = True
                 break
             found = [self._plan(base, some, budgets, search=search) for some in tries]
             best = min(found, key=lambda attempt: attempt.rank)
