@@ -22,8 +22,8 @@ from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
-from placer.plan.rows import PlanWarning
 from placer.plan.request import Options
+from placer.plan.rows import PlanWarning
 from placer.prediction.memory.roles import find_roles
 from placer.problem.conflict import Conflict, Fix
 from placer.problem.constraints import pin_request

@@ -23,6 +23,7 @@ from placer.prediction.metrics import Metrics
 from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 from placer.problem.status import Status
 from placer.solving.following import followers_of
+from placer.solving.rematerialisation.fitting import FittedStep
 from placer.solving.solution import Solution
 
 _OPS_PER_WARNING = 20
@@ -169,8 +170,8 @@ def _answer(
         device.usable_bytes >= LEAST_LIMIT_BYTES for device in _over_caps(cluster, metrics)
     )
     status = solution.status
-    is_made = fitted is not None and fitted.step.fits  # else the plan is without it
-    if status is Status.OPTIMAL and is_made and not fitted.step.is_proven:
+    made = fitted.step if fitted is not None and fitted.step.fits else FittedStep()
+    if status is Status.OPTIMAL and not made.is_proven:
         status = Status.FEASIBLE
     return SolverAnswer(
         status=Status.UNKNOWN.value if is_over else status.value,

@@ -237,6 +237,13 @@ def test_options_reach_the_pipeline(pipeline, capsys):
     assert "OPTIMAL" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("given", ["", " "])
+def test_an_empty_fit_is_refused(given, pipeline, capsys):
+    assert main(["place", "model", "--devices", "2xT4", "--fit", given]) == 2
+    assert "--fit is empty" in capsys.readouterr().err
+    assert not pipeline.calls
+
+
 def test_place_writes_the_plan_and_never_overwrites(pipeline, tmp_path, capsys):
     """The plan goes to -o; a second run stops before any work, and --force replaces it."""
     path = tmp_path / "plan.json"

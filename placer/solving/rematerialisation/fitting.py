@@ -354,7 +354,7 @@ class _Fitting:
             name for name in self.names if name in self.best.over_bytes
         ]
         room = self._room(base.step)
-        budgets = {name: room[name] for name in full}
+        budgets: Mapping[str, int] = {name: room[name] for name in full}
         if min(budgets.values()) <= 0:
             return
 
