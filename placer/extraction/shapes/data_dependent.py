@@ -1,8 +1,9 @@
 """The largest shapes of outputs whose size depends on data.
 
-``Where``, ``Unique`` and their like have a first dimension that only a run shows.  A plan needs
-memory for the worst case, so each is taken at the most that its inputs allow; the ops are listed
-in a warning, and ``--shape`` on any of them says better.
+``Where``, ``Unique`` and their like have a first dimension that only a run shows, and a ``Merge``
+passes on what comes out of one branch or another.  A plan needs memory for the worst case, so each
+is taken at the most that its inputs allow; the ops are listed in a warning, and ``--shape`` on any
+of them says better.
 """
 
 from __future__ import annotations
@@ -102,6 +103,12 @@ def _stitched(case: Case) -> list[Shape]:
     return [(count, *data[0][len(index[0]) :])]
 
 
+def _merged(case: Case) -> list[Shape]:
+    """The larger one of the branches, dimension by dimension, where they have one rank."""
+    ranks = {len(shape) for shape in case.inputs}
+    return [tuple(map(max, zip(*case.inputs, strict=True))) if len(ranks) == 1 else None, ()]
+
+
 _RULES: Mapping[str, Rule] = {
     "Where": _where,
     **dict.fromkeys(("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"), _unique),
@@ -112,4 +119,5 @@ _RULES: Mapping[str, Rule] = {
         ("NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4"), _selected_boxes
     ),
     **dict.fromkeys(("DynamicStitch", "ParallelDynamicStitch"), _stitched),
+    "Merge": _merged,
 }
