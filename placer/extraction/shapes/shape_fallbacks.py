@@ -117,9 +117,7 @@ class Fallbacks:
         return found
 
 
-def _others(
-    found: Mapping[str, Refinement], known: Container[str]
-) -> dict[str, Refinement]:
+def _others(found: Mapping[str, Refinement], known: Container[str]) -> dict[str, Refinement]:
     return {name: value for name, value in found.items() if name not in known}
 
 
