@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from cost_models.op_info import Shape
 from placer.extraction.graph_defs.op_definitions import attribute
@@ -46,13 +46,23 @@ class Fallbacks:
         self.refused_before: set[str] = set()
 
     def add(
-        self, imported: ImportedGraph, refinements: Mapping[str, Refinement]
+        self,
+        imported: ImportedGraph,
+        refinements: Mapping[str, Refinement],
+        branches: Mapping[str, Sequence[Sequence[Shape]]],
     ) -> dict[str, Refinement]:
-        """``refinements`` and those of the first source that has any for other ops."""
-        return {**refinements, **next(filter(None, self._sources(imported, refinements)), {})}
+        """``refinements`` and those of the first source that has any for other ops.
+
+        ``branches`` has what the branches of a conditional give, by op and output.
+        """
+        sources = self._sources(imported, refinements, branches)
+        return {**refinements, **next(filter(None, sources), {})}
 
     def _sources(
-        self, imported: ImportedGraph, refinements: Mapping[str, Refinement]
+        self,
+        imported: ImportedGraph,
+        refinements: Mapping[str, Refinement],
+        branches: Mapping[str, Sequence[Sequence[Shape]]],
     ) -> Iterator[dict[str, Refinement]]:
         """What each source has to say, as long as the ones before have nothing."""
         yield self.loops.refinements(imported, refinements)
@@ -63,7 +73,7 @@ class Fallbacks:
         if not self.bounded:
             self.refused_before = set(imported.refused)
         known = {**dict.fromkeys(self.loops.variables), **refinements}
-        largest = _others(bound_shapes(self.types, imported), known)
+        largest = _others(bound_shapes(self.types, imported, branches), known)
         self.bounded.update(dict.fromkeys(largest))
         yield largest
         yield self.loops.refinements(imported, refinements, final=True)

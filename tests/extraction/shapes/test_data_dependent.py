@@ -110,3 +110,18 @@ def test_a_branch_returns_no_more_than_is_assumed(divisor, count):
         assumed = extraction.graph.tensors[tensors[key]].properties.shape
         assert assumed == (ROWS, *value.shape[1:]), key
         assert value.shape[0] == count, key
+
+
+def test_a_conditional_that_stays_one_op_gives_the_larger_of_its_branches():
+    """In a graph, whose ``If`` others may fetch."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, (6, 2), name="x")
+        taken = tf.compat.v1.placeholder(tf.bool, (), name="taken")
+        rows = tf.cond(taken, lambda: tf.concat([x, x], 0), lambda: x)
+        tf.identity(rows, name="rows")
+    extraction = extract(graph, outputs=["rows"])
+    assert any(op.op_type in ("If", "StatelessIf") for op in extraction.graph.ops.values())
+    assert extraction.graph.tensors["rows:0"].properties.shape == (12, 2)
+    assert [code for code, *_ in extraction.warnings] == ["data_dependent_shape"]
