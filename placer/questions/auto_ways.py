@@ -37,6 +37,12 @@ from placer.strategies.requests import (
 
 AS_IT_IS = "as-it-is"
 
+_CLEARLY = 0.97
+"""A pipeline of more pieces is tried as long as a step becomes so much shorter."""
+
+_MOST_OPS = 20_000
+"""Nor are there more ops then: more take minutes to build."""
+
 _ON_ONE = "the whole batch on one accelerator takes as long"
 _SHARED = "all accelerators busy all the time take as long"
 PARTS = "its parts launch more ops, which take as long"
@@ -60,10 +66,12 @@ class Way:
 
 class Ways:
     """The ways of a program.  Each kind of accelerator runs the whole batch alone, by prediction,
-    before any of them is built: ``alone`` has the first one of each kind."""
+    before any of them is built: ``alone`` has the first one of each kind.  ``to_beat`` is the step
+    in seconds of the fastest way so far: a pipeline that cannot beat it is built only once."""
 
     def __init__(self, program: AutoProgram, *, latency: bool) -> None:
         self.program, self.latency = program, latency
+        self.to_beat = math.inf
         self.cluster = cluster = program.cluster
         self.alone: dict[str, Built] = {}
         like, kinds = dict[str, str](), dict[str, str]()
@@ -180,7 +188,8 @@ class Ways:
         yield self._divided(TOWERS, count, "parts of the batch side by side")
         pieces = min(PIECES_PER_STAGE * count, size)
         if not self.latency and pieces > count:
-            yield self._divided(PIPELINE, pieces, "pieces of the batch through stages")
+            way = self._divided(PIPELINE, pieces, "pieces of the batch through stages")
+            yield replace(way, build=lambda: self._pipeline(pieces, count, size))
         for towers in equal_groups(count):
             yield self._divided(HYBRID, towers, "towers of several devices")
 
@@ -198,6 +207,29 @@ class Ways:
             in_parts=True,
             tighter=None if uneven else partial(self._least_in_parts, asked, parts),
         )
+
+    def _pipeline(self, pieces: int, count: int, size: int) -> Built:
+        """A pipeline of so many pieces, or of twice as many as long as that is clearly faster.
+
+        Of P pieces through S stages a device has nothing to do for S - 1 of P + S - 1 turns:
+        without those it would be as fast as it can be.
+        """
+        best, ops = self._staged(pieces), len(self.program.whole().graph.ops)
+        is_clear = True
+        while is_clear and best.step_seconds * pieces / (pieces + count - 1) < self.to_beat:
+            pieces *= 2
+            if pieces > min(size, MOST_PARTS) or ops * pieces > _MOST_OPS:
+                break
+            found = self._staged(pieces)
+            if not found.fits or (best.fits and found.step_seconds >= best.step_seconds):
+                break
+            is_clear = not best.fits or found.step_seconds < _CLEARLY * best.step_seconds
+            best = found
+        return best
+
+    def _staged(self, pieces: int) -> Built:
+        asked = StrategyRequest(kind=PIPELINE, parts=pieces)
+        return replace(self.program.divided(asked, self.cluster), name=str(asked))
 
     def _least_in_parts(self, asked: StrategyRequest, parts: int) -> float:
         """The step in seconds that ``parts`` cannot beat, all with their own launches."""

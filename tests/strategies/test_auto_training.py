@@ -125,7 +125,7 @@ def deep():
 
 
 def test_what_is_computed_again_trains_bit_for_bit():
-    """Under a cap that no order meets, recomputation is chosen, and `fit` gives what Keras gives."""
+    """Under a cap that no order meets recomputation is chosen; `fit` gives what Keras gives."""
     settings = {"batch_size": 512, "epochs": 2, "shuffle": False, "verbose": 0}
     plain, x, y = fresh(deep)
     expected = plain.fit(x, y, **settings).history
