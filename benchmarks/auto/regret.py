@@ -25,7 +25,7 @@ from ways import built_ways
 
 import placer
 from placer.plan.request import read_options
-from placer.questions.auto_programs import open_program
+from placer.questions.auto_programs import AutoProgram, Built, TrainingProgram, open_program
 
 WORK = {"work_limit": 4, "time_limit": 60.0}
 GOAL = 1.03
@@ -111,6 +111,30 @@ KERAS: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
+def built_once() -> None:
+    """What was built for a case is not built again for it: searches that end by their work find
+    the same every time."""
+    for kind, name in (
+        (AutoProgram, "place"),
+        (AutoProgram, "divided"),
+        (TrainingProgram, "divided"),
+    ):
+        setattr(kind, name, _remembered(name, getattr(kind, name)))
+
+
+KNOWN: dict[str, Built] = {}
+
+
+def _remembered(name: str, build: Callable[..., Built]) -> Callable[..., Built]:
+    def remembered(program: AutoProgram, *given: Any, **changes: Any) -> Built:
+        key = repr((name, given, changes))
+        if key not in KNOWN:
+            KNOWN[key] = build(program, *given, **changes)
+        return KNOWN[key]
+
+    return remembered
+
+
 def source_of(case: Case, out: Path) -> Any:
     """A Keras model, or the path of a GraphDef."""
     if case.model not in KERAS:
@@ -124,6 +148,7 @@ def source_of(case: Case, out: Path) -> Any:
 
 def tried(case: Case, out: Path) -> dict[str, Any]:
     """What is best, and what ``auto`` chooses with its margin and without."""
+    KNOWN.clear()
     source, options = source_of(case, out), {"batch_size": case.batch, **WORK}
     if case.share:
         whole = open_program(source, "1xT4", read_options(options), None).together("GPU:0")
@@ -175,6 +200,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     if not (arguments.out / "lstm.pb").exists():
         strategies.build(arguments.out)
+    built_once()
     kept = arguments.out / "regret.jsonl"
     rows = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
     for case in cases():
