@@ -58,7 +58,8 @@ TRAINING = {"dense": 16_384, "attention": 512, "recommender": 16_384, "normalise
 PAIR, UNLIKE, FOUR = "2xT4", "1xA100-40GB,1xT4", "4xT4"
 GROUPS: tuple[tuple[dict[str, int], str, float | None], ...] = (
     (INFERENCE, PAIR, None), (INFERENCE, UNLIKE, None), (INFERENCE, PAIR, 0.6),
-    (SHORT, PAIR, None), (SHORT, UNLIKE, None), (TRAINING, PAIR, None), (TRAINING, UNLIKE, None), (INFERENCE, FOUR, None),
+    (SHORT, PAIR, None), (SHORT, UNLIKE, None), (TRAINING, PAIR, None), (TRAINING, UNLIKE, None),
+    (INFERENCE, FOUR, None),
 )  # fmt: skip
 
 
