@@ -13,10 +13,16 @@ BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 CONTROL_FLOW = LOOPS | BRANCHES
 """Functional control flow: one op that runs functions of the library."""
 
-BODY_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(LOOPS, ("cond", "body")),
+_BRANCH_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
     **dict.fromkeys(("Case", "StatelessCase"), ("branches",)),
+}
+BRANCHES = frozenset(_BRANCH_ATTRIBUTES)
+"""Functional conditionals: one op that runs one of several functions."""
+
+BODY_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(LOOPS, ("cond", "body")),
+    **_BRANCH_ATTRIBUTES,
     "For": ("body",),
 }
 """The attributes that name these functions, by op type."""

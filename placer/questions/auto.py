@@ -204,11 +204,13 @@ class _Choice:
             row = replace(row, least_seconds=max(way.least_seconds, way.tighter()))
             if self._is_equal(best, row.least_seconds):
                 return replace(row, note=f"cannot be faster: {PARTS}")
+        self.ways.to_beat = best
         try:
             built = way.build()
         except PlacerError as error:
             return replace(row, note=str(error))
-        self.built[way.name] = built
+        row = replace(row, name=built.name or row.name)
+        self.built[row.name] = built
         if not built.plan.placement:
             proven = built.plan.solver.status == "INFEASIBLE"
             return replace(

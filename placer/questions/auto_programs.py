@@ -31,11 +31,15 @@ from placer.strategies.requests import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """A way that was built: its plan, what that is of, and how a training step is divided."""
+    """A way that was built: its plan, what that is of, and how a training step is divided.
+
+    ``name`` is what it became, where several of one kind were tried.
+    """
 
     plan: Plan
     workload: Workload
     division: TrainingDivision | None = None
+    name: str = ""
 
     @property
     def step_seconds(self) -> float:

@@ -3,7 +3,8 @@
 With s the predicted step of the whole batch on one accelerator, w its work there (busy seconds) and
 c its longest chain of ops, these are
 
-- of anything that shares the work among accelerators: 1 / (sum of 1/w), all of them always busy;
+- of anything that shares the work among accelerators: 1 / (sum of 1/w), all of them always busy
+  (less where they are unlike, as each op may run where it takes the least share of w);
 - *one placement*: that, or c if it is longer (the host counts where not all fits one accelerator);
 - *in parts*: each op that works along the batch runs once for each part, with its launches;
 - *micro-batches*, and what only saves memory on one accelerator: s.
@@ -12,7 +13,7 @@ c its longest chain of ops, these are
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -37,6 +38,12 @@ from placer.strategies.requests import (
 
 AS_IT_IS = "as-it-is"
 
+_CLEARLY = 0.97
+"""A pipeline of more pieces is tried as long as a step becomes so much shorter."""
+
+_MOST_OPS = 20_000
+"""Nor are there more ops then: more take minutes to build."""
+
 _ON_ONE = "the whole batch on one accelerator takes as long"
 _SHARED = "all accelerators busy all the time take as long"
 PARTS = "its parts launch more ops, which take as long"
@@ -60,10 +67,12 @@ class Way:
 
 class Ways:
     """The ways of a program.  Each kind of accelerator runs the whole batch alone, by prediction,
-    before any of them is built: ``alone`` has the first one of each kind."""
+    before any of them is built: ``alone`` has the first one of each kind.  ``to_beat`` is the step
+    in seconds of the fastest way so far: a pipeline that cannot beat it is built only once."""
 
     def __init__(self, program: AutoProgram, *, latency: bool) -> None:
         self.program, self.latency = program, latency
+        self.to_beat = math.inf
         self.cluster = cluster = program.cluster
         self.alone: dict[str, Built] = {}
         like, kinds = dict[str, str](), dict[str, str]()
@@ -72,7 +81,8 @@ class Ways:
             if like[name] not in self.alone:
                 self.alone[name] = program.together(name)
         works = {name: _work(self.alone[kind], kind) for name, kind in like.items()}
-        self.ideal = 1 / sum(1 / work for work in works.values())
+        shares = [_loads(built, kind) for kind, built in self.alone.items()]
+        self.ideal = _least_sum(shares) / sum(1 / work for work in works.values())
         least = min(works.values())
         self.speeds = tuple(least / work for work in works.values())
         self.fastest = like[min(works, key=works.__getitem__)]
@@ -180,7 +190,8 @@ class Ways:
         yield self._divided(TOWERS, count, "parts of the batch side by side")
         pieces = min(PIECES_PER_STAGE * count, size)
         if not self.latency and pieces > count:
-            yield self._divided(PIPELINE, pieces, "pieces of the batch through stages")
+            way = self._divided(PIPELINE, pieces, "pieces of the batch through stages")
+            yield replace(way, build=lambda: self._pipeline(pieces, count, size))
         for towers in equal_groups(count):
             yield self._divided(HYBRID, towers, "towers of several devices")
 
@@ -199,16 +210,38 @@ class Ways:
             tighter=None if uneven else partial(self._least_in_parts, asked, parts),
         )
 
+    def _pipeline(self, pieces: int, count: int, size: int) -> Built:
+        """A pipeline of so many pieces, or of twice as many as long as that is clearly faster.
+
+        Of P pieces through S stages a device has nothing to do for S - 1 of P + S - 1 turns:
+        without those it would be as fast as it can be.
+        """
+        best, ops = self._staged(pieces), len(self.program.whole().graph.ops)
+        is_clear = True
+        while is_clear and best.step_seconds * pieces / (pieces + count - 1) < self.to_beat:
+            pieces *= 2
+            if pieces > min(size, MOST_PARTS) or ops * pieces > _MOST_OPS:
+                break
+            found = self._staged(pieces)
+            if not found.fits or (best.fits and found.step_seconds >= best.step_seconds):
+                break
+            is_clear = not best.fits or found.step_seconds < _CLEARLY * best.step_seconds
+            best = found
+        return best
+
+    def _staged(self, pieces: int) -> Built:
+        asked = StrategyRequest(kind=PIPELINE, parts=pieces)
+        return replace(self.program.divided(asked, self.cluster), name=str(asked))
+
     def _least_in_parts(self, asked: StrategyRequest, parts: int) -> float:
         """The step in seconds that ``parts`` cannot beat, all with their own launches."""
         count, size = len(self.cluster.workers), self.program.size or 1
         piece = self.program.whole(math.ceil(size / parts))
-        works = {kind: _work_of_part(built, piece, kind) for kind, built in self.alone.items()}
+        works = [_work_of_part(built, piece, kind) for kind, built in self.alone.items()]
         if asked.kind == TOWERS:
-            return max(part for part, _ in works.values())
-        if asked.kind == HYBRID:
-            return min(part for part, _ in works.values()) * parts / count
-        return min(parts * part + rest for part, rest in works.values()) / count
+            return max(sum(part.values()) for part, _ in works)
+        part, rest = (_least_sum(loads) for loads in zip(*works, strict=True))
+        return (parts * part + (0.0 if asked.kind == HYBRID else rest)) / count
 
 
 def _given(built: Built) -> Built:
@@ -220,18 +253,33 @@ def _kind(cluster: Cluster, name: str) -> str:
     return repr(replace(cluster.device(name), name=""))
 
 
-def _work_of_part(built: Built, piece: Workload, worker: str) -> tuple[float, float]:
-    """The busy seconds of a worker for one part of a batch, and for what the whole batch needs
-    once; ``piece`` is the program with the examples of a part."""
+def _work_of_part(
+    built: Built, piece: Workload, worker: str
+) -> tuple[dict[str, float], dict[str, float]]:
+    """The busy seconds of a worker by op: for one part of a batch, and for what the whole batch
+    needs once; ``piece`` is the program with the examples of a part."""
     device = built.workload.cluster.device(worker)
-    whole, part, rest = built.workload.graph.ops, 0.0, 0.0
+    whole = built.workload.graph.ops
+    part, rest = dict[str, float](), dict[str, float]()
     for name, op in piece.graph.ops.items():
         if name in whole and built.plan.placement[name] == worker:
-            if _shapes(op) == _shapes(whole[name]):
-                rest += op_seconds(piece.costs[name], device)
-            else:
-                part += op_seconds(piece.costs[name], device)
-    return part / device.parallel_ops, rest / device.parallel_ops
+            loads = rest if _shapes(op) == _shapes(whole[name]) else part
+            loads[name] = op_seconds(piece.costs[name], device) / device.parallel_ops
+    return part, rest
+
+
+def _loads(built: Built, worker: str) -> dict[str, float]:
+    """The share that each op is of the busy seconds of a worker that has all of them."""
+    device, costs = built.workload.cluster.device(worker), built.workload.costs
+    ops = [op for op, name in built.plan.placement.items() if name == worker]
+    seconds = {op: op_seconds(costs[op], device) for op in ops}
+    total = sum(seconds.values())
+    return {op: each / total for op, each in seconds.items()} if total else {"": 1.0}
+
+
+def _least_sum(loads: Sequence[Mapping[str, float]]) -> float:
+    """The sum over the ops, each where it takes the least."""
+    return sum(min(load.get(op, math.inf) for load in loads) for op in loads[0])
 
 
 def _work_elsewhere(built: Built, worker: str, device: DeviceProperties) -> float:

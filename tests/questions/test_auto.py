@@ -97,6 +97,20 @@ def test_no_way_that_is_left_out_is_faster(saved_model, tmp_path, size, memory, 
             assert found.row.step_seconds <= allowed, (found.summary(), steps)
 
 
+def test_a_pipeline_has_as_many_pieces_as_pay(saved_model, tmp_path):
+    """More than four a stage where that is faster; not where even that cannot win."""
+    wanted = read_options({"batch_size": 4096, "work_limit": 2, "time_limit": 60.0})
+    program = open_program(str(saved_model), cluster(tmp_path), wanted, None)
+    ways = Ways(program, latency=False)
+    way = next(way for way in ways if way.name == "pipeline:8")
+    found = way.build()
+    ways.to_beat = 0.5 * found.step_seconds
+    eight = way.build()
+    assert (found.name, eight.name) == ("pipeline:16", "pipeline:8")
+    assert found.plan.request["strategy"] == found.name
+    assert found.step_seconds < eight.step_seconds
+
+
 def test_what_is_divided_fits_and_says_why_the_rest_does_not(saved_model, tmp_path):
     """Two slow GPUs: towers, and the file that is written runs as planned."""
     devices, out = cluster(tmp_path), tmp_path / "placed"

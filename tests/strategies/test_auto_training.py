@@ -109,3 +109,39 @@ def test_what_is_fastest_is_chosen(clusters):
     if unlike.chosen == "towers:2":
         assert unlike.division.speeds == pytest.approx((1 / 3, 1.0), rel=0.2)
     assert COUNT % BATCH
+
+
+def deep():
+    """Layers whose activations are most of a step's memory; statistics of the batch, of which parts
+    would have others."""
+    inputs = x = keras.Input((16,))
+    x = keras.layers.BatchNormalization()(x)
+    for _ in range(6):
+        x = keras.layers.Dense(32, activation="tanh")(x)
+    model = keras.Model(inputs, keras.layers.Dense(1)(x))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    rng = np.random.default_rng(3)
+    return model, rng.random((1280, 16), np.float32), rng.random((1280, 1), np.float32)
+
+
+def test_what_is_computed_again_trains_bit_for_bit():
+    """Under a cap that no order meets recomputation is chosen; `fit` gives what Keras gives."""
+    settings = {"batch_size": 512, "epochs": 2, "shuffle": False, "verbose": 0}
+    plain, x, y = fresh(deep)
+    expected = plain.fit(x, y, **settings).history
+    model, x, y = fresh(deep)
+    asked = {"batch_size": 512, "for_": "memory", "spill": "never"}
+    need = placer.auto(model, "1xT4", **asked).row.need_bytes["GPU:0"]
+    auto = placer.auto(model, "1xT4", max_memory={0: int(0.8 * need)}, **asked)
+    assert auto.chosen == "recompute", auto.summary()
+    assert auto.plan.rewriting.clones
+    assert [row.fits for row in auto.rows[:3]] == [False, False, True]
+    with auto.bind(model) as bound:
+        found = model.fit(x, y, **settings).history
+        ran = {
+            op.name for op in bound.functions["train_step"].concrete_function.graph.get_operations()
+        }
+    assert {clone.name for clone in auto.plan.rewriting.clones} <= ran
+    assert found == expected
+    for ours, theirs in zip(model.weights, plain.weights, strict=True):
+        assert np.array_equal(ours.numpy(), theirs.numpy()), ours.path

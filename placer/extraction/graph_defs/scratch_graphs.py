@@ -33,7 +33,7 @@ class Refinement:
     ``outputs`` replaces the op by a stub with these output shapes, ``ensured`` adds (output number,
     shape) pairs to what the shape function says, ``output_shapes`` sets that
     attribute (control flow), ``element_shape`` and ``num_elements`` those of a TensorList op,
-    ``value`` the shape and elements of the last output.
+    ``value`` the shape and elements of the last output, or of those whose numbers are ``valued``.
     """
 
     outputs: tuple[Shape, ...] | None = None
@@ -42,6 +42,7 @@ class Refinement:
     element_shape: tuple[int | None, ...] | None = None
     num_elements: int | None = None
     value: tuple[Shape, tuple[int, ...]] | None = None
+    valued: tuple[int, ...] = (-1,)
 
 
 NOTHING = Refinement()
@@ -157,9 +158,10 @@ class ScratchGraph:
         """Lets readers of an output read what is known about it instead."""
         scratch = self.renamed.get(name, name)
         if refinement.value is not None and refinement.outputs is None:
-            last = len(self.types.outputs[name]) - 1
-            self.redirected[f"{name}:{last}"] = f"{scratch}/known_value"
-            self.known_values[f"{name}:{last}"] = refinement.value
+            count = len(self.types.outputs[name])
+            for number in refinement.valued:
+                self.redirected[f"{name}:{number % count}"] = f"{scratch}/known_value"
+                self.known_values[f"{name}:{number % count}"] = refinement.value
         for number, _ in refinement.ensured:
             self.redirected[f"{name}:{number}"] = f"{scratch}/known_shape_{number}"
 

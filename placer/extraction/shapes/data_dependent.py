@@ -1,8 +1,9 @@
 """The largest shapes of outputs whose size depends on data.
 
-``Where``, ``Unique`` and their like have a first dimension that only a run shows.  A plan needs
-memory for the worst case, so each is taken at the most that its inputs allow; the ops are listed
-in a warning, and ``--shape`` on any of them says better.
+``Where``, ``Unique`` and their like have a first dimension that only a run shows, and a ``Merge``
+passes on what comes out of one branch or another.  A plan needs memory for the worst case, so each
+is taken at the most that its inputs allow; the ops are listed in a warning, and ``--shape`` on any
+of them says better.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from placer.extraction.graph_defs.scratch_graphs import Refinement
 from placer.extraction.graph_defs.tensor_states import is_known
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
+from placer.graph.op_types import BRANCHES
 from placer.graph.tensor_names import data_inputs
 
 
@@ -32,20 +34,28 @@ class Case:
 Rule = Callable[[Case], Sequence[Shape]]
 
 
-def bound_shapes(types: GraphTypes, imported: ImportedGraph) -> dict[str, Refinement]:
-    """Refinements for ops with known inputs whose outputs are unknown because of data."""
+def bound_shapes(
+    types: GraphTypes, imported: ImportedGraph, branches: Mapping[str, Sequence[Sequence[Shape]]]
+) -> dict[str, Refinement]:
+    """Refinements for ops with known inputs whose outputs are unknown because of data.
+
+    ``branches`` has what the branches of a conditional give, by op and output.
+    """
     found = {}
-    for node in types.nodes_of(_RULES.keys()):
+    for node in types.nodes_of(_RULES.keys() | BRANCHES):
         outputs = imported.shapes.get(node.name, ())
         if all(is_known(shape) for shape in outputs):
             continue
-        tensors = data_inputs(node.input)
-        inputs = [imported.shape(tensor) for tensor in tensors]
-        known = [shape for shape in inputs if is_known(shape)]
-        if len(known) < len(inputs):
-            continue
-        values = [imported.value(tensor) for tensor in tensors]
-        largest = _RULES[node.op](Case(inputs=known, outputs=outputs, values=values))
+        if node.op in BRANCHES:
+            largest = [_largest(shapes) for shapes in branches.get(node.name, ())]
+        else:
+            tensors = data_inputs(node.input)
+            inputs = [imported.shape(tensor) for tensor in tensors]
+            known = [shape for shape in inputs if is_known(shape)]
+            if len(known) < len(inputs):
+                continue
+            values = [imported.value(tensor) for tensor in tensors]
+            largest = [*_RULES[node.op](Case(inputs=known, outputs=outputs, values=values))]
         ensured = tuple(
             (number, shape)
             for number, shape in enumerate(largest)
@@ -102,6 +112,19 @@ def _stitched(case: Case) -> list[Shape]:
     return [(count, *data[0][len(index[0]) :])]
 
 
+def _merged(case: Case) -> list[Shape]:
+    """What one branch or the other gives."""
+    return [_largest(case.inputs), ()]
+
+
+def _largest(shapes: Sequence[Shape]) -> Shape:
+    """The largest of some shapes, dimension by dimension, where all are known and of one rank."""
+    known = [shape for shape in shapes if is_known(shape)]
+    if len(known) < len(shapes) or len({len(shape) for shape in known}) != 1:
+        return None
+    return tuple(map(max, zip(*known, strict=True)))
+
+
 _RULES: Mapping[str, Rule] = {
     "Where": _where,
     **dict.fromkeys(("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"), _unique),
@@ -112,4 +135,5 @@ _RULES: Mapping[str, Rule] = {
         ("NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4"), _selected_boxes
     ),
     **dict.fromkeys(("DynamicStitch", "ParallelDynamicStitch"), _stitched),
+    "Merge": _merged,
 }

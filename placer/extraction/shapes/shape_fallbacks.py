@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from cost_models.op_info import Shape
 from placer.extraction.graph_defs.op_definitions import attribute
@@ -14,7 +14,7 @@ from placer.extraction.shapes.data_dependent import bound_shapes
 from placer.extraction.shapes.imported_shapes import ImportedGraph
 from placer.extraction.shapes.v1_loops import HandleContents, LoopVariables
 from placer.graph.op_types import NEXT_ITERATIONS
-from placer.graph.tensor_names import split_tensor
+from placer.graph.tensor_names import data_inputs, split_tensor
 
 RESERVE_OUTPUT = 5
 """``FusedBatchNormV3``'s reserve space.
@@ -31,9 +31,9 @@ class Fallbacks:
     """What is taken for unknown shapes when inference finds no more.
 
     First v1 loops (their variables, and what was put behind handles), then what the file states,
-    then what readers demand, then the most that data-dependent outputs can be; ``bounded`` are the
-    ops of the last.  Nothing may come between ``NextIteration`` and ``Merge``, or the graph counts
-    as cyclic.
+    then what readers demand, then values that go through branches, then the most that
+    data-dependent outputs can be; ``bounded`` are the ops of the last.  Nothing may come between
+    ``NextIteration`` and ``Merge``, or the graph counts as cyclic.
     """
 
     def __init__(self, types: GraphTypes, stored: StoredShapes) -> None:
@@ -46,22 +46,34 @@ class Fallbacks:
         self.refused_before: set[str] = set()
 
     def add(
-        self, imported: ImportedGraph, refinements: Mapping[str, Refinement]
+        self,
+        imported: ImportedGraph,
+        refinements: Mapping[str, Refinement],
+        branches: Mapping[str, Sequence[Sequence[Shape]]],
     ) -> dict[str, Refinement]:
-        """``refinements`` and those of the first source that has any for other ops."""
-        return {**refinements, **next(filter(None, self._sources(imported, refinements)), {})}
+        """``refinements`` and those of the first source that has any for other ops.
+
+        ``branches`` has what the branches of a conditional give, by op and output.
+        """
+        sources = self._sources(imported, refinements, branches)
+        return {**refinements, **next(filter(None, sources), {})}
 
     def _sources(
-        self, imported: ImportedGraph, refinements: Mapping[str, Refinement]
+        self,
+        imported: ImportedGraph,
+        refinements: Mapping[str, Refinement],
+        branches: Mapping[str, Sequence[Sequence[Shape]]],
     ) -> Iterator[dict[str, Refinement]]:
         """What each source has to say, as long as the ones before have nothing."""
         yield self.loops.refinements(imported, refinements)
         yield self.contents.refinements(imported, refinements)
         yield _others(self._from_stored(imported), refinements)
         yield _others(self._implied(imported), refinements)
+        yield _others(self._handed_on(imported), refinements)
         if not self.bounded:
             self.refused_before = set(imported.refused)
-        largest = _others(bound_shapes(self.types, imported), refinements)
+        known = {**dict.fromkeys(self.loops.variables), **refinements}
+        largest = _others(bound_shapes(self.types, imported, branches), known)
         self.bounded.update(dict.fromkeys(largest))
         yield largest
         yield self.loops.refinements(imported, refinements, final=True)
@@ -99,11 +111,24 @@ class Fallbacks:
                     found[name] = Refinement(ensured=((number, shape),))
         return found
 
+    def _handed_on(self, imported: ImportedGraph) -> dict[str, Refinement]:
+        """Small values that go into a branch, or come out of all, where any shape is unknown."""
+        found: dict[str, Refinement] = {}
+        if all(is_known(shape) for shapes in imported.shapes.values() for shape in shapes):
+            return found
+        for node in self.types.nodes_of({"Switch", "Merge"}):
+            sources = data_inputs(node.input)[: 1 if node.op == "Switch" else None]
+            values = {imported.value(source) for source in sources}
+            value = values.pop() if len(values) == 1 else None
+            if value is not None and node.name not in self.loops.variables:
+                outputs = (0, 1) if node.op == "Switch" else (0,)
+                known = imported.shape(sources[0]), value
+                found[node.name] = Refinement(value=known, valued=outputs)
+        return found
 
-def _others(
-    found: Mapping[str, Refinement], refinements: Mapping[str, Refinement]
-) -> dict[str, Refinement]:
-    return {name: value for name, value in found.items() if name not in refinements}
+
+def _others(found: Mapping[str, Refinement], known: Container[str]) -> dict[str, Refinement]:
+    return {name: value for name, value in found.items() if name not in known}
 
 
 def stated_shapes(

@@ -133,7 +133,7 @@ class ShapeAnalysis:
             one = _Round(self, imported, types, inputs, before)
             found = {**refinements, **one.refinements}
             if found == refinements:  # only then what is merely assumed
-                found = fallbacks.add(imported, refinements)
+                found = fallbacks.add(imported, refinements, one.branches)
             if found == refinements:
                 break
             refinements = found
@@ -234,6 +234,7 @@ class _Round:
         self.flow = ListFlow(imported, types, inputs)
         self.refinements: dict[str, Refinement] = {}
         self.bodies: dict[str, dict[str, tuple[BodyShapes, ...]]] = {}
+        self.branches: dict[str, list[list[Shape]]] = {}
         for node in types.nodes_of(_REFINABLE):
             if body_functions(node):
                 self.visit_control_flow(node)
@@ -263,6 +264,10 @@ class _Round:
             outputs = outputs[1:]
         else:
             outputs, bodies = self.analysis.branches(node, states[1:])
+            given = [branch.outputs for analysed in bodies.values() for branch in analysed]
+            self.branches[node.name] = [
+                [state.shape for state in output] for output in zip(*given, strict=True)
+            ]
         self.bodies[node.name] = {key: tuple(analysed) for key, analysed in bodies.items()}
         for index, state in enumerate(outputs):
             if state.element is not None and state.dtype == "variant":

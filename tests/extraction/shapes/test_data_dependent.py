@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from placer.extraction import extract
+from placer.extraction.reading.training_steps import training_step
+
 
 @pytest.fixture(scope="module")
 def lookups():
@@ -27,8 +30,6 @@ def test_sizes_are_taken_at_their_largest(lookups):
     """No run needs more than the shapes that are assumed, and some run needs just that."""
     import tensorflow as tf
 
-    from placer.extraction import extract
-
     graph, tensors = lookups
     names = [tensor.name for tensor in tensors]
     extraction = extract(graph, outputs=names)
@@ -48,10 +49,79 @@ def test_sizes_are_taken_at_their_largest(lookups):
 
 def test_what_is_assumed_is_said(lookups):
     """The ops are listed in a warning that names the option to say better."""
-    from placer.extraction import extract
-
     graph, tensors = lookups
     warnings = extract(graph, outputs=[tensors[0].name]).warnings
     ((_, message, ops),) = [w for w in warnings if w[0] == "data_dependent_shape"]
     assert len(ops) == 1
     assert "--shape" in message
+
+
+ROWS, WIDTH, IDS = 30, 4, 6
+
+
+def trained(optimizer):
+    """The training step of a table of which rows are read, with one of Keras's optimizers."""
+    import keras
+    import tensorflow as tf
+
+    ids = keras.Input((IDS,), dtype="int32")
+    model = keras.Model(ids, keras.layers.Embedding(ROWS, WIDTH)(ids))
+    model.compile(optimizer, "mse")
+    specs = tf.TensorSpec((None, IDS), tf.int32), tf.TensorSpec((None, IDS, WIDTH), tf.float32)
+    return training_step(model, specs)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("Adagrad", {}),
+        ("Adadelta", {}),
+        ("Adafactor", {}),
+        ("RMSprop", {"centered": True, "momentum": 0.9}),
+        ("Ftrl", {}),
+        ("Adagrad", {"gradient_accumulation_steps": 2}),
+    ],
+)
+def test_gradients_that_are_rows_have_sizes_with_every_optimizer(name, settings):
+    """Keras divides rows by an accumulator in branches, which may return every row of it."""
+    import keras
+
+    step = trained(getattr(keras.optimizers, name)(0.1, **settings))
+    assert extract(step, batch_size=1).unknown == ()
+
+
+@pytest.mark.parametrize(("divisor", "count"), [(0.0, ROWS), (1.0, IDS)])
+def test_a_branch_returns_no_more_than_is_assumed(divisor, count):
+    """Rows divided by a table: all rows come out where it is zero, those that went in otherwise."""
+    import keras
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.int64), tf.TensorSpec((), tf.float32)])
+    def divide(ids, by):
+        rows = tf.IndexedSlices(tf.ones((IDS, WIDTH)), ids, tf.constant([ROWS, WIDTH]))
+        found = keras.ops.divide(rows, tf.fill((ROWS, WIDTH), by))
+        return {"values": found.values, "indices": found.indices}
+
+    step = divide.get_concrete_function()
+    extraction = extract(step, batch_size=IDS)
+    found = step(tf.range(IDS, dtype=tf.int64), tf.constant(divisor))
+    tensors = dict(extraction.outputs)
+    for key, value in found.items():
+        assumed = extraction.graph.tensors[tensors[key]].properties.shape
+        assert assumed == (ROWS, *value.shape[1:]), key
+        assert value.shape[0] == count, key
+
+
+def test_a_conditional_that_stays_one_op_gives_the_larger_of_its_branches():
+    """In a graph, whose ``If`` others may fetch."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, (6, 2), name="x")
+        taken = tf.compat.v1.placeholder(tf.bool, (), name="taken")
+        rows = tf.cond(taken, lambda: tf.concat([x, x], 0), lambda: x)
+        tf.identity(rows, name="rows")
+    extraction = extract(graph, outputs=["rows"])
+    assert any(op.op_type in ("If", "StatelessIf") for op in extraction.graph.ops.values())
+    assert extraction.graph.tensors["rows:0"].properties.shape == (12, 2)
+    assert [code for code, *_ in extraction.warnings] == ["data_dependent_shape"]
