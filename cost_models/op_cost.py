@@ -90,6 +90,21 @@ class OpCost:
         return of_type, self.op_type, of_family, self.family
 
 
+def with_kernels_of(costs: Mapping[str, OpCost], *, gpu: bool) -> dict[str, OpCost]:
+    """``costs`` whose temporaries are those of one type of device on every device."""
+    return {
+        name: cost
+        if cost.gpu_temporary_bytes is None and not cost.workspace_bytes
+        else replace(
+            cost,
+            temporary_bytes=cost.temporary_bytes_on(gpu=gpu),
+            gpu_temporary_bytes=None,
+            workspace_bytes=cost.workspace_bytes if gpu else 0,
+        )
+        for name, cost in costs.items()
+    }
+
+
 def with_measured(
     costs: Mapping[str, OpCost], seconds: Mapping[str, float], device_type: str = ""
 ) -> dict[str, OpCost]:
