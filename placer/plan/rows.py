@@ -44,8 +44,9 @@ class PlannedDevice(Row):
     hold; ``peak_expected_bytes`` the median, ``peak_low_bytes`` the lowest.  ``need_bytes`` is the
     least limit under which TensorFlow's allocator serves all of them, likewise with
     ``need_expected_bytes`` and ``need_low_bytes``; without a limit it has ``in_use_peak_bytes`` in
-    use at most, whole chunks counted, ``in_use_with_workspace_bytes`` (expected) where libraries get
-    the workspaces that they do without if need be (cuDNN's).  ``allocator`` is ``growth`` or ``one region``.
+    use at most, whole chunks counted, ``in_use_with_workspace_bytes`` (expected) where libraries
+    get the workspaces that they do without if need be (cuDNN's).  ``allocator`` is ``growth`` or
+    ``one region``.
 
     Of a card that is known, ``card_bytes`` is the total, of which the CUDA context takes
     ``card_context_bytes``, TensorFlow keeps ``card_kept_back_bytes`` back and may hand out

@@ -2,12 +2,17 @@
 
 In a rehearsal of memory the ops of a GPU run on a CPU: in the orders of its executor, last in,
 first out (:mod:`placer.prediction.step.executor`), and with its kernels, which unfold images for
-the gradient of a convolution where cuDNN does not.  So a plan that its card serves may need more
-there, or less.
+the gradient of a convolution where cuDNN does not.  And every process goes on as soon as it can:
+what one has sent waits in the other until that gets there.  So a plan that its card serves may need
+more there, or less.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cost_models.clusters import parse_cluster
 from cost_models.device_names import canonical
 from cost_models.op_cost import with_kernels_of
 from placer.application.devices.device_mapping import HOST
@@ -21,8 +26,12 @@ from placer.prediction.metrics import GROWTH
 from placer.prediction.orders.execution_orders import range_of
 from placer.prediction.orders.needs import requests_along
 from placer.prediction.orders.possible_steps import PossibleSteps
+from placer.prediction.step.routes import find_routes
+from placer.prediction.times.schedule import predict_schedule
+from placer.prediction.transfers import list_transfers
 
 _ORDERS = 8
+_SLOWER = 2.0
 _CLOSE = 0.95
 """Caps are looked into where some order is not served by so much of them."""
 
@@ -46,11 +55,15 @@ def stand_in_needs(program: FlatProgram, plan: Plan) -> dict[str, int]:
     accelerators = [row.name for row in plan.devices if row.name != HOST]
     stand_in = {name: f"CPU:{n}" for n, name in enumerate(accelerators, 1)}
     steps = PossibleSteps(graph, costs, accelerated=False)
-    placement = {
-        name: stand_in.get(canonical(plan.placement.get(name) or HOST), HOST) for name in graph.ops
-    }
+    device_of = {name: canonical(plan.placement.get(name) or HOST) for name in graph.ops}
+    placement = {name: stand_in.get(device, HOST) for name, device in device_of.items()}
     step = steps.memory(placement, [HOST, *stand_in.values()])
-    requests = requests_along(step, steps.orders[:_ORDERS])
+    orders = steps.orders[:_ORDERS]
+    if len(accelerators) > 1:
+        alike = {name: f"GPU:{n}" for n, name in enumerate(accelerators)}
+        at_once = {name: alike.get(device, HOST) for name, device in device_of.items()}
+        orders += _side_by_side(steps, at_once, len(accelerators))
+    requests = requests_along(step, orders)
     growth = {row.name: row.allocator == GROWTH for row in plan.devices}
     found = {}
     for name, cap in caps.items():
@@ -63,4 +76,32 @@ def stand_in_needs(program: FlatProgram, plan: Plan) -> dict[str, int]:
             needs.append(find_need(one, growth=growth[name], near=near).need_bytes)
         resident = step.resident_bytes(stand_in[name])
         found[name] = range_of(needs, resident).high_bytes
+    return found
+
+
+def _side_by_side(
+    steps: PossibleSteps, placement: Mapping[str, str], count: int
+) -> list[tuple[str, ...]]:
+    """The ops in the order in which ``count`` devices begin them, each by itself: all alike, and
+    one half as fast, as processes are that share the cores of a machine."""
+    graph, costs = steps.graph, steps.costs
+    own = {name: placement[steps.owner.get(name, name)] for name in graph.ops}
+    routes = find_routes(graph, own, HOST)
+    transfers = tuple(list_transfers(graph, costs, routes, HOST))
+    cluster = parse_cluster(f"{count}xGPU:1TiB")
+    found = []
+    for slow in (None, *(device.name for device in cluster.devices if device.name != HOST)):
+        devices = tuple(
+            replace(
+                device,
+                peak_flops=device.peak_flops / _SLOWER,
+                memory_bandwidth=device.memory_bandwidth / _SLOWER,
+            )
+            if device.name == slow
+            else device
+            for device in cluster.devices
+        )
+        there = replace(cluster, devices=devices)
+        begins = predict_schedule(graph, costs, routes, transfers, there).start_seconds
+        found.append(tuple(sorted(graph.ops, key=begins.__getitem__)))  # if at once as in the graph
     return found
