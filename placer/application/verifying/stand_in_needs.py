@@ -62,7 +62,7 @@ def stand_in_needs(program: FlatProgram, plan: Plan) -> dict[str, int]:
     if len(accelerators) > 1:
         alike = {name: f"GPU:{n}" for n, name in enumerate(accelerators)}
         at_once = {name: alike.get(device, HOST) for name, device in device_of.items()}
-        orders += _side_by_side(steps, at_once, len(accelerators))
+        orders += side_by_side(steps, at_once, len(accelerators))
     requests = requests_along(step, orders)
     growth = {row.name: row.allocator == GROWTH for row in plan.devices}
     found = {}
@@ -79,7 +79,7 @@ def stand_in_needs(program: FlatProgram, plan: Plan) -> dict[str, int]:
     return found
 
 
-def _side_by_side(
+def side_by_side(
     steps: PossibleSteps, placement: Mapping[str, str], count: int
 ) -> list[tuple[str, ...]]:
     """The ops in the order in which ``count`` devices begin them, each by itself: all alike, and

@@ -7,13 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tensorflow as tf
+from graphs_by_hand import draw, draw_costs
 
 import placer
 from placer.application.running.program_runs import RunOptions
 from placer.application.verifying.memory_rehearsal import rehearse_memory
-from placer.application.verifying.stand_in_needs import stand_in_needs
+from placer.application.verifying.stand_in_needs import side_by_side, stand_in_needs
 from placer.extraction.reading.loading import load_program
 from placer.prediction.memory.allocator import CHUNK_BYTES
+from placer.prediction.orders.possible_steps import PossibleSteps
 
 v1 = tf.compat.v1
 BELOW = 0.97
@@ -85,23 +87,17 @@ def test_caps_with_room_are_not_looked_into(convolutions):
     assert stand_in_needs(program, with_caps(plan, GPU_1=need))["GPU:1"] > need
 
 
-def test_what_a_device_that_is_behind_has_been_sent_waits_there(tmp_path):
-    """GPU:0 sends ten products that GPU:1 reads one by one, each after a chain that takes longer:
-    run one op at a time in turn, two of them are there; each by itself, nearly all."""
-    side, count = 256, 10
-    with tf.Graph().as_default() as graph:
-        x = v1.placeholder(tf.float32, [side, side], "x")
-        product, total = tf.identity(x, "start"), tf.zeros([side, side], name="total")
-        for number in range(count):
-            product = tf.add(product, x, name=f"sent_{number}")
-            for step in range(20):
-                total = tf.matmul(total, total, name=f"slow_{number}_{step}")
-            total = tf.add(total, product, name=f"read_{number}")
-        tf.reduce_sum(total, name="sum")
-    path = tmp_path / "graph.pb"
-    path.write_bytes(graph.as_graph_def().SerializeToString())
-    pins = {"sent_*": "GPU:0", "slow_*": "GPU:1", "read_*": "GPU:1"}
-    plan = placer.place(path, "2xGPU:1GiB", pins=pins, time_limit=10.0)
-    plan = with_caps(plan, GPU_1=gpu(plan, "GPU:1").need_bytes)
-    needs = stand_in_needs(load_program(path), plan)
-    assert needs["GPU:1"] > (count - 3) * side * side * 4
+def test_devices_begin_their_ops_each_by_itself():
+    """GPU:0 has made all it sends before GPU:1, with four steps for each, reads the first."""
+    sends = "x -> s0 -> s1 -> s2 -> s3"
+    reads = (f"r{n - 1} -> a{n} -> b{n} -> c{n} -> r{n}" for n in range(1, 4))
+    graph = draw(sends, "y -> a0 -> b0 -> c0 -> r0", *reads, *(f"s{n} -> r{n}" for n in range(4)))
+    costs = {name: replace(cost, flops=10**9) for name, cost in draw_costs(graph).items()}
+    placement = {n: "GPU:0" if n in sends.split() else "GPU:1" for n in graph.ops}
+    orders = side_by_side(PossibleSteps(graph, costs, accelerated=False), placement, 2)
+    assert len(orders) == 3  # alike, and either of them slower
+    for order in orders:
+        assert sorted(order) == sorted(graph.ops)
+        place = {name: index for index, name in enumerate(order)}
+        assert all(place[p] < place[op.name] for op in graph.ops.values() for p in op.producers)
+    assert orders[0].index("s3") < orders[0].index("r0")
