@@ -33,6 +33,9 @@ class OpCost:
     - ``temporary_samples``: those of several executions, where they differ: of a loop whose
       iterations run ahead of each other (``temporary_bytes`` is then the median), of the branches
       that may be taken (then the most).
+    - ``gpu_temporary_bytes``: those of a GPU's kernel, where they are others than a CPU's.
+    - ``workspace_bytes``: what a GPU's library takes besides where it can be had (cuDNN falls back
+      to an algorithm without it where it cannot).
     - ``held_bytes``: what outputs without a size of their own keep alive (the elements of a tensor
       list), one entry per output; empty where nothing is held.
 
@@ -53,6 +56,8 @@ class OpCost:
     bytes_accessed: int = 0
     output_bytes: tuple[int | None, ...] = ()
     temporary_bytes: int = 0
+    gpu_temporary_bytes: int | None = None
+    workspace_bytes: int = 0
     persistent_bytes: int = 0
     inaccurate: bool = False
     unmodelled: bool = False
@@ -71,6 +76,11 @@ class OpCost:
     repeats: int = 1
     measured_seconds: Mapping[str, float] = field(default_factory=dict)
 
+    def temporary_bytes_on(self, *, gpu: bool) -> int:
+        """What lives only while the op runs on a device of that type."""
+        own = self.gpu_temporary_bytes if gpu else None
+        return self.temporary_bytes if own is None else own
+
     @property
     def kinds(self) -> tuple[str, ...]:
         """What a device may have an efficiency for, the closest first."""
@@ -78,6 +88,21 @@ class OpCost:
             return self.op_type, self.family
         of_type, of_family = f"{self.op_type}-{self.variant}", f"{self.family}-{self.variant}"
         return of_type, self.op_type, of_family, self.family
+
+
+def with_kernels_of(costs: Mapping[str, OpCost], *, gpu: bool) -> dict[str, OpCost]:
+    """``costs`` whose temporaries are those of one type of device on every device."""
+    return {
+        name: cost
+        if cost.gpu_temporary_bytes is None and not cost.workspace_bytes
+        else replace(
+            cost,
+            temporary_bytes=cost.temporary_bytes_on(gpu=gpu),
+            gpu_temporary_bytes=None,
+            workspace_bytes=cost.workspace_bytes if gpu else 0,
+        )
+        for name, cost in costs.items()
+    }
 
 
 def with_measured(

@@ -34,6 +34,23 @@ _TILE = 64
 
 _SMALL_WINDOWS = (3, 5)
 
+_WINOGRAD_WINDOW = 3
+_WINOGRAD_OUTPUT = 4
+_WINOGRAD_TILE = 36
+"""Winograd's F(4 x 4, 3 x 3) makes squares of 4 out of squares of 6."""
+
+_FFT_SIDES = (16, 32)
+_FFT_TILE = 32
+_COMPLEX_BYTES = 8
+_COMPLEX_FMA = 4
+"""Sides of the squares whose spectra cuDNN multiplies; larger images are cut into tiles."""
+
+_CLOSE = 2
+"""So many times as many flops may still be as fast."""
+
+_MOST_WORKSPACE_BYTES = 4 << 30
+"""``TF_CUDNN_WORKSPACE_LIMIT_IN_MB``, unless it is set."""
+
 _LINE_BYTES = 64
 """A cache line."""
 
@@ -73,10 +90,8 @@ class _Convolution:
     @property
     def gpu_kind(self) -> str:
         """``small-window`` where fast algorithms apply: not to less than a tile of channels."""
-        window, channels = {*self.filter_shape[:-2]}, self.filter_shape[-2:]
-        small = len(self.filter_shape) == 4 and len(window) == 1 and window <= {*_SMALL_WINDOWS}
-        plain = set(self.steps) <= {1} and self.groups == 1
-        return "small-window" if small and plain and min(channels) >= _TILE else ""
+        large = min(self.filter_shape[-2:], default=0) >= _TILE
+        return "small-window" if large and self.has_small_window else ""
 
     def tiled_flops(self, op_type: str) -> int:
         """The flops with whole tiles of the filter as a matrix: a column per output channel, a row
@@ -89,6 +104,72 @@ class _Convolution:
         sides = (columns, elements // max(1, columns))
         whole = prod(-(-side // _TILE) * _TILE for side in sides)
         return self.flops * whole // max(1, elements)
+
+    @property
+    def has_small_window(self) -> bool:
+        """Whether it has a square window of 3 and 5 that moves by one pixel, and no groups."""
+        window = {*self.filter_shape[:-2]}
+        square = len(self.filter_shape) == 4 and len(window) == 1 and window <= {*_SMALL_WINDOWS}
+        return square and set(self.steps) <= {1} and self.groups == 1 and self.skipped == 1
+
+    @property
+    def image_sides(self) -> tuple[int, ...]:
+        return self._sides(self.image)
+
+    @property
+    def result_sides(self) -> tuple[int, ...]:
+        return self._sides(self.result)
+
+    def _sides(self, tensor: TensorProperties) -> tuple[int, ...]:
+        """Height and width of an image."""
+        shape = counted_shape(tensor.shape)
+        return shape[2:] if self.channels_first else shape[1:-1]
+
+    def padded_bytes(self, info: OpInfo) -> int:
+        """The image with the pixels that ``SAME`` adds, where they are an odd number."""
+        sides, filter_sides = self.image_sides, self.filter_shape[: len(self.image_sides)]
+        if info.attributes.get("padding") != "SAME" or len(sides) != len(filter_sides):
+            return 0
+        strides = _spatial(info.attributes.get("strides"), self.channels_first, len(sides))
+        dilations = _spatial(info.attributes.get("dilations"), self.channels_first, len(sides))
+        added = [
+            max(0, (-(-side // stride) - 1) * stride + (window - 1) * dilation + 1 - side)
+            for side, window, stride, dilation in zip(
+                sides, filter_sides, strides, dilations, strict=True
+            )
+        ]
+        if all(count % 2 == 0 for count in added):
+            return 0
+        pixels = prod(side + count % 2 for side, count in zip(sides, added, strict=True))
+        return self.batch * self.image_channels * pixels * (element_bytes(self.image.dtype) or 0)
+
+    def winograd(self, op_type: str) -> tuple[int, int]:
+        """Flops of one image and pair of channels, and bytes: tiles of image and result as
+        matrices, and the filter."""
+        sides = self.image_sides if "BackpropInput" in op_type else self.result_sides
+        tiles = prod(-(-side // _WINOGRAD_OUTPUT) for side in sides)
+        channels, made = self.filter_shape[-2:]
+        numbers = self.batch * tiles * (channels + made) + channels * made
+        return FMA_FLOPS * _WINOGRAD_TILE * tiles, 4 * _WINOGRAD_TILE * numbers
+
+    def fourier(self, op_type: str) -> tuple[int, int]:
+        """Flops of one image and pair of channels, and bytes: twice the spectra of what is read or
+        of what is written, whichever are more, and a copy of what takes the filter's place."""
+        channels, made = self.filter_shape[-2:]
+        inner = _FFT_TILE - self.filter_shape[0] + 1
+        side = next((s for s in _FFT_SIDES if max(self.image_sides) <= s), _FFT_TILE)
+        tiles = prod(1 if n <= side else -(-n // inner) for n in self.image_sides)
+        spectrum = side * (side // 2 + 1)
+        images, results = self.batch * tiles * channels, self.batch * tiles * made
+        filters = channels * made
+        if "BackpropFilter" in op_type:
+            most, copied = max(images + results, filters), counted_bytes(self.result)
+        elif "BackpropInput" in op_type:
+            most, copied = max(results + filters, images), counted_bytes(self.filter)
+        else:
+            most, copied = max(images + filters, results), counted_bytes(self.filter)
+        flops = _COMPLEX_FMA * FMA_FLOPS * spectrum * tiles
+        return flops, 2 * most * spectrum * _COMPLEX_BYTES + copied
 
     @property
     def unfolded_bytes(self) -> int:
@@ -108,9 +189,7 @@ class _Convolution:
     @property
     def result_positions(self) -> int:
         """Output pixels of one image."""
-        shape = counted_shape(self.result.shape)
-        spatial = shape[2:] if self.channels_first else shape[1:-1]
-        return prod(spatial)
+        return prod(self.result_sides)
 
 
 def _convolution(info: OpInfo) -> _Convolution:
@@ -132,6 +211,13 @@ def _convolution(info: OpInfo) -> _Convolution:
         skipped=2 if "Depthwise" in info.op else 1,
         steps=_steps(info),
     )
+
+
+def _spatial(listed: object, channels_first: bool, count: int) -> tuple[int, ...]:
+    """The entries for height and width of an attribute with one for every dimension, else ones."""
+    if not isinstance(listed, tuple | list) or len(listed) != count + 2:
+        return (1,) * count
+    return tuple(listed[2:] if channels_first else listed[1:-1])
 
 
 def _steps(info: OpInfo) -> tuple[int, ...]:
@@ -175,6 +261,8 @@ def convolution_work(info: OpInfo) -> Work:
         tiled_flops=convolution.tiled_flops(info.op),
         gpu_kind=convolution.gpu_kind,
         temporary_bytes=bytes_touched(info) if groups > 1 else 0,
+        gpu_temporary_bytes=_gpu_bytes(convolution, info),
+        workspace_bytes=_workspace_bytes(convolution, info),
         pieces=groups,
         packed_bytes=convolution.unfolded_bytes,
     )
@@ -194,6 +282,8 @@ def filter_gradient_work(info: OpInfo) -> Work:
         tiled_flops=convolution.tiled_flops(info.op),
         gpu_kind=convolution.gpu_kind,
         temporary_bytes=_shard_size(info, work_unit) * unfolded * _element_bytes(info),
+        gpu_temporary_bytes=_gpu_bytes(convolution, info),
+        workspace_bytes=_workspace_bytes(convolution, info),
         packed_bytes=2 * convolution.unfolded_bytes,
     )
 
@@ -218,6 +308,8 @@ def input_gradient_work(info: OpInfo) -> Work:
         tiled_flops=convolution.tiled_flops(info.op),
         gpu_kind=convolution.gpu_kind,
         temporary_bytes=images * unfolded * size,
+        gpu_temporary_bytes=_gpu_bytes(convolution, info),
+        workspace_bytes=_workspace_bytes(convolution, info),
         packed_bytes=2 * convolution.unfolded_bytes
         + products * _LINE_BYTES // size * counted_bytes(info.inputs[1]),
     )
@@ -230,6 +322,40 @@ def _work_unit(convolution: _Convolution) -> tuple[int, int]:
     unfolded = convolution.result_positions * filter_size
     gradient = convolution.result_positions * channels
     return unfolded, unfolded + gradient + filter_size * channels
+
+
+def _gpu_bytes(convolution: _Convolution, info: OpInfo) -> int:
+    """What the GPU's kernel takes for itself: the filter in cuDNN's layout, the image padded where
+    it needs one pixel more at one end than at the other, and for the gradient of the image a
+    buffer of its size (``conv_ops_impl.h``, ``conv_grad_ops_impl.h`` of ``tensorflow/core/kernels``
+    where they are for GPUs)."""
+    return (
+        counted_bytes(convolution.filter)
+        + (counted_bytes(convolution.image) if "BackpropInput" in info.op else 0)
+        + convolution.padded_bytes(info)
+    )
+
+
+def _workspace_bytes(convolution: _Convolution, info: OpInfo) -> int:
+    """What cuDNN takes besides for the dearer of its algorithms for small windows in float32, if
+    both compute about as much: which is the faster is found out on the card.  0 where neither
+    applies.
+
+    The matrices that Winograd's algorithm for windows of 3 multiplies, F(4 x 4, 3 x 3): 36 numbers
+    for each 4 x 4 of the result.  The spectra of an FFT, twice, and a copy of the filter (of the
+    incoming gradient, for the filter's): squares of 16, or tiles of 32.  Both are what allocations
+    of traced steps were, to the byte (``benchmarks/gpu_memory``).  More than 4 GiB are not asked
+    for (``TF_CUDNN_WORKSPACE_LIMIT_IN_MB``).
+    """
+    small = convolution.filter.dtype == "float32" and convolution.has_small_window
+    if not small or not element_count(convolution.image):
+        return 0
+    found = [convolution.fourier(info.op)]
+    if convolution.filter_shape[0] == _WINOGRAD_WINDOW:
+        found.append(convolution.winograd(info.op))
+    most_flops = _CLOSE * min(flops for flops, _ in found)
+    sizes = [size for flops, size in found if flops <= most_flops]
+    return max((size for size in sizes if size <= _MOST_WORKSPACE_BYTES), default=0)
 
 
 def _element_bytes(info: OpInfo) -> int:

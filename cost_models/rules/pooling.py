@@ -35,11 +35,11 @@ def maximum_gradient_work(info: OpInfo) -> Work:
     """The pooling again, then one addition per element of its output.
 
     The 2-D kernel recomputes the output and its int64 argmax
-    (``tensorflow/core/kernels/maxpooling_op.cc``).
+    (``tensorflow/core/kernels/maxpooling_op.cc``); cuDNN does not.
     """
     pooled = element_count(info.inputs[1])
     argmax = 0 if "3D" in info.op else _ARGMAX_BYTES * pooled
-    return Work(flops=(_window(info) + 1) * pooled, temporary_bytes=argmax)
+    return Work(flops=(_window(info) + 1) * pooled, temporary_bytes=argmax, gpu_temporary_bytes=0)
 
 
 @cost_rule("MaxPoolGradWithArgmax MaxPoolGradGradWithArgmax")

@@ -16,6 +16,9 @@ _REDUCED_IN_PLACE = 3
 """Up to so many alternating groups of kept and reduced dimensions are reduced without a copy."""
 
 
+_IMAGE_RANK = 4
+"""Batch, height, width and channels."""
+
 _PER_INPUT: Mapping[str, int] = {"Mean": 1, "EuclideanNorm": 2}
 """Flops per input element, where they are not one less per output element than its inputs."""
 
@@ -41,7 +44,24 @@ def reduction_work(info: OpInfo) -> Work:
     )
 
 
-@cost_rule("ArgMax ArgMin BiasAddGrad")
+@cost_rule("BiasAddGrad")
+def bias_gradient_work(info: OpInfo) -> Work:
+    """One addition less per output element than there are inputs to it.
+
+    A GPU adds up channels that come first row by row, into what is as large as the gradient
+    (``ComputeWithReduceSum`` of ``bias_op.cc``), and float32 images come so: Grappler's layout
+    optimizer sees to it.
+    """
+    gradient = info.inputs[0]
+    first = str(info.attributes.get("data_format", "")).startswith("NC")
+    image = gradient.dtype == "float32" and len(gradient.shape or ()) >= _IMAGE_RANK
+    return Work(
+        flops=_reduced_elements(info),
+        gpu_temporary_bytes=counted_bytes(gradient) if first or image else 0,
+    )
+
+
+@cost_rule("ArgMax ArgMin")
 def plain_reduction_work(info: OpInfo) -> Work:
     """One comparison or addition less per output element than there are inputs to it."""
     return Work(flops=_reduced_elements(info))

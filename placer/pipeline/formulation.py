@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cost_models.devices import Cluster
-from cost_models.op_cost import OpCost
+from cost_models.op_cost import OpCost, with_kernels_of
 from cost_models.op_info import ask_once
 from cost_models.roofline import op_seconds
 from placer.graph.control_edges import ControlEdge, add_control_edges
@@ -120,6 +120,7 @@ def build_problem(
     names = tuple(graph.ops)
     number = {name: index for index, name in enumerate(names)}
     device_names = [device.name for device in cluster.devices]
+    costs = with_kernels_of(costs, gpu=uses_accelerator(device_names))
     host = device_names.index(cluster.host.name)
     capacity = tuple(device.usable_bytes for device in cluster.devices)
     device_number = {name: index for index, name in enumerate(device_names)}

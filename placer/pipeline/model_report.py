@@ -183,6 +183,7 @@ def _need_facts(found: MemoryNeed | None) -> dict[str, Any]:
             "padding": found.padding_bytes,
             "fragmentation": found.fragmentation_bytes,
         },
+        "with_workspace_bytes": found.with_workspace_bytes,
     }
 
 

@@ -124,6 +124,7 @@ def step_memory(metrics: Metrics, device: str) -> dict[str, Any]:
         "need_expected_bytes": found.need.expected_bytes,
         "need_low_bytes": found.need.low_bytes,
         "in_use_peak_bytes": found.in_use.high_bytes,
+        "in_use_with_workspace_bytes": found.with_workspace_bytes,
     }
 
 

@@ -98,6 +98,8 @@ class MemoryFacts:
     The ``allocator`` (``growth`` or ``one region``; ``""``: not followed) needs ``need_bytes``,
     from ``need_low_bytes`` to ``need_high_bytes`` over the orders; ``need_parts`` splits what is
     expected into ``tensors``, ``workspace`` of kernels, ``padding`` and ``fragmentation``.
+    ``with_workspace_bytes`` are in use at most where libraries get the workspaces that they do
+    without if need be (cuDNN's), which is no part of the need.
     ``widest_op`` reads and writes the most at once (``widest_op_bytes``): a device with less
     memory cannot run it.
     """
@@ -121,6 +123,7 @@ class MemoryFacts:
     need_low_bytes: int = 0
     need_high_bytes: int = 0
     need_parts: Mapping[str, int] = field(default_factory=dict)
+    with_workspace_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,9 @@ class PlannedDevice(Row):
     hold; ``peak_expected_bytes`` the median, ``peak_low_bytes`` the lowest.  ``need_bytes`` is the
     least limit under which TensorFlow's allocator serves all of them, likewise with
     ``need_expected_bytes`` and ``need_low_bytes``; without a limit it has ``in_use_peak_bytes`` in
-    use at most, whole chunks counted.  ``allocator`` is ``growth`` or ``one region``.
+    use at most, whole chunks counted, ``in_use_with_workspace_bytes`` (expected) where libraries
+    get the workspaces that they do without if need be (cuDNN's).  ``allocator`` is ``growth`` or
+    ``one region``.
 
     Of a card that is known, ``card_bytes`` is the total, of which the CUDA context takes
     ``card_context_bytes``, TensorFlow keeps ``card_kept_back_bytes`` back and may hand out
@@ -69,6 +71,7 @@ class PlannedDevice(Row):
     need_expected_bytes: int | None = None
     need_low_bytes: int | None = None
     in_use_peak_bytes: int | None = None
+    in_use_with_workspace_bytes: int | None = None
     spilled_bytes: int | None = None
     busy_seconds: float | None = None
 

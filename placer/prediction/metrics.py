@@ -96,6 +96,8 @@ class MemoryNeed:
 
     ``in_use`` is the peak of bytes in use, in whole chunks; ``need`` the least limit under which
     the allocator serves the step.  ``growth``: it adds regions as it needs them, else it takes one.
+    ``with_workspace_bytes`` are expected to be in use at most where libraries get the workspaces
+    that they do without if need be (cuDNN's).
 
     Along the order whose need is expected, ``need_bytes`` are ``tensor_bytes``,
     ``workspace_bytes`` (what kernels take for themselves), ``padding_bytes`` of the chunks that
@@ -105,6 +107,7 @@ class MemoryNeed:
     growth: bool
     in_use: PeakRange
     need: PeakRange
+    with_workspace_bytes: int
     tensor_bytes: int
     workspace_bytes: int
     padding_bytes: int

@@ -122,7 +122,7 @@ def describe_step(
         bytes_accessed=tuple(cost.bytes_accessed for cost in found),
         output_bytes=tuple(cost.output_bytes for cost in found),
         persistent_bytes=tuple(cost.persistent_bytes for cost in found),
-        temporary_bytes=tuple(cost.temporary_bytes for cost in found),
+        temporary_bytes=tuple(step.layout.temporary_bytes),
         start_seconds=tuple(metrics.schedule.start_seconds[name] for name in graph.ops),
         finish_seconds=tuple(metrics.schedule.finish_seconds[name] for name in graph.ops),
         order=tuple(number[name] for name in any_timeline.order),

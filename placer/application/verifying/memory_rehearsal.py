@@ -2,7 +2,8 @@
 
 Every device of the plan is a process of its own, whose tensors come from TensorFlow's BFC allocator
 (:mod:`placer.application.running.limited_devices`), so that running out of memory is seen before
-there is any GPU.  What only GPUs have is not: workspaces of cuDNN, and kernels that differ.
+there is any GPU.  What only GPUs have is not: workspaces of cuDNN, and kernels that differ.  Where
+a CPU is predicted to need more than the cap that serves the card, its process may have that.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from placer.application.running.limited_devices import (
     limited_environment,
 )
 from placer.application.running.program_runs import RunOptions
+from placer.application.verifying.stand_in_needs import stand_in_needs
 from placer.application.verifying.verification_result import (
     DeviceMemory,
     MemoryRehearsal,
@@ -56,9 +58,10 @@ def rehearse_memory(
     graph_def = place_graph_def(program, plan.placement)
     _revive_captures(graph_def, program)
     map_graph_devices(graph_def, lambda device: _task_device(device, task))
+    needs = stand_in_needs(program, plan)
     limits = [
         Limit(
-            bytes=rows[name].memory_limit_bytes,
+            bytes=max(rows[name].memory_limit_bytes, needs.get(name, 0)),
             in_one_region=name != HOST and rows[name].allocator != GROWTH,
         )
         for name in names
@@ -91,6 +94,7 @@ def rehearse_memory(
                 limit_bytes=limit.held_bytes,
                 predicted_bytes=rows[name].peak_memory_bytes,
                 need_bytes=rows[name].need_bytes,
+                stand_in_need_bytes=needs.get(name),
                 held_bytes=used.now_bytes,
                 peak_bytes=used.peak_bytes,
             )

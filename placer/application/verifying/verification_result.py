@@ -96,7 +96,11 @@ class OutputRow:
 class DeviceMemory:
     """One device in bytes: the plan's cap, the limit that its allocator had (the cap, in whole MiB
     unless it takes one region), the peak and the need that the plan predicts, what was in use
-    between steps and at most (all of it, where a chunk at its end is not split)."""
+    between steps and at most (all of it, where a chunk at its end is not split).
+
+    ``stand_in_need_bytes`` is what the CPU that stood in is predicted to need, where that is close
+    to a cap that serves as planned; where it is more, it was the limit.
+    """
 
     device: str
     cap_bytes: int
@@ -105,6 +109,7 @@ class DeviceMemory:
     need_bytes: int | None
     held_bytes: int
     peak_bytes: int
+    stand_in_need_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

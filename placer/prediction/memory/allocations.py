@@ -15,7 +15,7 @@ for: TensorFlow reads them where the caller (NumPy) has them; their copies on GP
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from placer.prediction.memory.buffers import Buffer
 from placer.prediction.memory.timelines import Changes, StepMemory
@@ -29,7 +29,9 @@ class Allocations:
     A chunk is a number: ``sizes`` has the bytes that were asked for, ``events`` the chunks of the
     step in order, ``~chunk`` where one is freed.  ``kept`` were asked for before the first step;
     ``moved`` are those of them that end a step as another chunk.  ``temporaries`` are what kernels
-    take for themselves.  ``peak_bytes`` is that of :meth:`StepMemory.peaks` along the same order.
+    take for themselves.  ``elastic`` are (number of the event before which it is, bytes): what a
+    kernel takes besides where it can be had.  ``peak_bytes`` is that of :meth:`StepMemory.peaks`
+    along the same order.
     """
 
     kept: list[int] = field(default_factory=list)
@@ -37,7 +39,17 @@ class Allocations:
     events: list[int] = field(default_factory=list)
     moved: dict[int, int] = field(default_factory=dict)
     temporaries: set[int] = field(default_factory=set)
+    elastic: list[tuple[int, int]] = field(default_factory=list)
     peak_bytes: int = 0
+
+    def with_elastic(self) -> Allocations:
+        """The same where libraries get the workspaces that they do without if need be."""
+        events: list[int] = []
+        sizes, done = dict(self.sizes), 0
+        for chunk, (index, size) in enumerate(self.elastic, max(sizes, default=0) + 1):
+            events += [*self.events[done:index], chunk, ~chunk]
+            sizes[chunk], done = size, index
+        return replace(self, sizes=sizes, events=events + self.events[done:])
 
 
 def find_allocations(
@@ -120,6 +132,13 @@ class _Requests(Changes):
         if buffer.chunk >= 0:
             self.found[buffer.device].events.append(~buffer.chunk)
             buffer.chunk = -1
+
+    def _start(self, op: int) -> None:
+        super()._start(op)
+        size = self.layout.workspace_bytes.get(op)
+        if size:
+            found = self.found[self.layout.devices[op]]
+            found.elastic.append((len(found.events), size))
 
     def _workspace(self, op: int, size: int) -> Buffer:
         buffer = super()._workspace(op, size)

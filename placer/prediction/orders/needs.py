@@ -69,7 +69,9 @@ def needs_along(
         name: _over_orders(
             needs,
             in_use[name],
+            [along[name] for along in requests],
             growth=is_cpu(name),
+            kept=kept[name],
             resident_bytes=sum(map(rounded_bytes, step.resident.get(name, {}).values())),
         )
         for name, needs in found.items()
@@ -77,7 +79,13 @@ def needs_along(
 
 
 def _over_orders(
-    needs: Sequence[Need], at_once: Sequence[int], *, growth: bool, resident_bytes: int
+    needs: Sequence[Need],
+    at_once: Sequence[int],
+    requests: Sequence[Allocations],
+    *,
+    growth: bool,
+    kept: KeptChunks,
+    resident_bytes: int,
 ) -> MemoryNeed:
     """The ranges; of ``at_once``, bytes in use where ops overlap, one is expected if there is any.
 
@@ -94,11 +102,17 @@ def _over_orders(
     if at_once:
         in_use = replace(in_use, expected_bytes=median_low(at_once))
     need = range_of([need.need_bytes for need in needs], resident_bytes)
-    typical = next(found for found in needs if found.need_bytes == need.expected_bytes)
+    index = next(i for i, found in enumerate(needs) if found.need_bytes == need.expected_bytes)
+    typical = needs[index]
+    asked = requests[min(index, len(requests) - 1)]  # of ops at once, on a CPU, there is no more
     return MemoryNeed(
         growth=growth,
         in_use=in_use,
         need=need,
+        with_workspace_bytes=max(
+            in_use.expected_bytes,
+            peak_in_use(asked.with_elastic(), kept) if asked.elastic else 0,
+        ),
         tensor_bytes=typical.tensor_bytes,
         workspace_bytes=typical.workspace_bytes,
         padding_bytes=typical.padding_bytes,

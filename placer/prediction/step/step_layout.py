@@ -18,7 +18,7 @@ from placer.graph.op_types import LIST_ITEM_INPUT, LOOPS, MERGES, READ_VARIABLE,
 from placer.graph.order import is_back_edge
 from placer.prediction.step.buffer_sharing import Sharing, shared_input, sharing_of
 from placer.prediction.step.control_flow import loop_invariants
-from placer.prediction.step.routes import Place, Routes
+from placer.prediction.step.routes import Place, Routes, is_cpu
 from placer.prediction.step.tensor_lists import CUT, cut_items
 
 RESIDENT_OUTPUTS = REF_VARIABLES | {"Const", "HostConst", "_HostConst"}
@@ -76,6 +76,7 @@ class StepLayout:
     - ``variables``: those that it updates or reads.
     - ``items``: the value that it puts into a list; ``item_counts``: into how many it cuts one.
     - ``temporary_samples``: what it takes in several executions, where they differ.
+    - ``workspace_bytes``: what it takes besides where it can be had.
     - ``idle``: it only says where something lasting is: a constant, a handle, a variable that
       nobody changes; ``lasting`` are its outputs.
 
@@ -95,6 +96,7 @@ class StepLayout:
     outputs: list[range] = field(default_factory=list)
     temporary_bytes: list[int] = field(default_factory=list)
     temporary_samples: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    workspace_bytes: dict[int, int] = field(default_factory=dict)
     variables: dict[int, tuple[str, ...]] = field(default_factory=dict)
     items: dict[int, int] = field(default_factory=dict)
     item_counts: dict[int, int] = field(default_factory=dict)
@@ -143,15 +145,24 @@ def lay_out_step(
     outputs = graph.output_names.values()
     home = {tensor: value for value, tensor in enumerate(chain.from_iterable(outputs))}
     ends = [*accumulate(map(len, outputs), initial=0)]
+    devices = [routes.device_of[name] for name in graph.ops]
+    on_gpu = [not is_cpu(device) for device in devices]
     layout = StepLayout(
         names=tuple(graph.ops),
-        devices=[routes.device_of[name] for name in graph.ops],
+        devices=devices,
         outputs=[*map(range, ends, ends[1:])],
-        temporary_bytes=[cost.temporary_bytes for cost in found],
+        temporary_bytes=[
+            cost.temporary_bytes_on(gpu=gpu) for cost, gpu in zip(found, on_gpu, strict=True)
+        ],
         temporary_samples={
             number: cost.temporary_samples
             for number, cost in enumerate(found)
             if cost.temporary_samples
+        },
+        workspace_bytes={
+            number: cost.workspace_bytes
+            for number, (cost, gpu) in enumerate(zip(found, on_gpu, strict=True))
+            if gpu and cost.workspace_bytes
         },
         memory=[memory_of[routes.home[tensor]] for tensor in home],
         bytes=[

@@ -231,9 +231,11 @@ def _need(memory: MemoryFacts) -> str:
     """What the allocator needs, and what it needs that for."""
     low, high = format_bytes(memory.need_low_bytes), format_bytes(memory.need_high_bytes)
     parts = [f"{name} {format_bytes(size)}" for name, size in memory.need_parts.items() if size]
+    more = memory.with_workspace_bytes > memory.need_high_bytes
+    elastic = f"; with cuDNN's workspaces {format_bytes(memory.with_workspace_bytes)} in use"
     return (
         f"{format_bytes(memory.need_bytes)} for TensorFlow's allocator ({memory.allocator}), "
-        f"{low} to {high}: {', '.join(parts) or 'nothing'}"
+        f"{low} to {high}: {', '.join(parts) or 'nothing'}{elastic * more}"
     )
 
 

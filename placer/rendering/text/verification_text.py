@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from placer.application.verifying.verification_result import (
@@ -155,7 +155,16 @@ def _memory_table(found: MemoryRehearsal, width: int) -> RenderableType:
         )
         for row in found.devices
     ]
-    return Rows(headers, cells, width=width)
+    rows = Rows(headers, cells, width=width)
+    raised = [row for row in found.devices if row.limit_bytes > row.cap_bytes]
+    if not raised:
+        return rows
+    shown = ", ".join(f"{row.device} {format_cap(row.cap_bytes)}" for row in raised)
+    note = (
+        f"Caps: {shown}. On a CPU, which runs ops in other orders and with other kernels than a "
+        "GPU, more is needed there than is planned: so much more was allowed."
+    )
+    return Group(rows, Text(note))
 
 
 def _op_table(rows: Sequence[OpRow], width: int) -> RenderableType:

@@ -1,5 +1,7 @@
 """What allocators need over several orders."""
 
+from dataclasses import replace
+
 from graphs_by_hand import draw, draw_costs
 
 from placer.prediction.memory.timelines import StepMemory
@@ -22,6 +24,31 @@ def test_gpus_take_one_region_and_cpus_grow():
         parts = need.tensor_bytes + need.workspace_bytes + need.padding_bytes
         assert parts + need.fragmentation_bytes == need.need.expected_bytes
         assert need.in_use.low_bytes <= need.in_use.expected_bytes <= need.in_use.high_bytes
+
+
+def test_workspaces_that_can_be_done_without_are_in_use_and_not_needed():
+    """8 MiB besides x and a while a runs, on a GPU alone; the need is as without."""
+    graph = draw("x -> a", bytes={"x": 3 << 20, "a": 2 << 20})
+    costs = draw_costs(graph)
+    costs["a"] = replace(costs["a"], workspace_bytes=8 << 20)
+    for device, more in (("GPU:0", 8 << 20), ("CPU:0", 0)):
+        step = StepMemory(graph, costs, dict.fromkeys(graph.ops, device), (device,))
+        need = needs_along(step, requests_along(step, [tuple(graph.ops)]))[device]
+        assert need.with_workspace_bytes == need.in_use.expected_bytes + more
+        assert need.workspace_bytes == 0
+        assert need.need.high_bytes < 8 << 20
+
+
+def test_the_kernel_of_a_gpu_may_take_less():
+    """What a CPU's kernel takes for itself counts where the op is on a CPU."""
+    graph = draw("x -> a", bytes={"x": 1 << 20, "a": 1 << 20})
+    costs = draw_costs(graph)
+    costs["a"] = replace(costs["a"], temporary_bytes=4 << 20, gpu_temporary_bytes=1 << 20)
+    found = {}
+    for device in ("GPU:0", "CPU:0"):
+        step = StepMemory(graph, costs, dict.fromkeys(graph.ops, device), (device,))
+        found[device] = step.peaks(tuple(graph.ops))[device]
+    assert found == {"GPU:0": 3 << 20, "CPU:0": 6 << 20}
 
 
 def test_the_range_is_over_the_orders():

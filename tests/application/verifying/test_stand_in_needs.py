@@ -1,0 +1,103 @@
+"""What a CPU that stands in for a GPU needs, and that a rehearsal allows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from graphs_by_hand import draw, draw_costs
+
+import placer
+from placer.application.running.program_runs import RunOptions
+from placer.application.verifying.memory_rehearsal import rehearse_memory
+from placer.application.verifying.stand_in_needs import side_by_side, stand_in_needs
+from placer.extraction.reading.loading import load_program
+from placer.prediction.memory.allocator import CHUNK_BYTES
+from placer.prediction.orders.possible_steps import PossibleSteps
+
+v1 = tf.compat.v1
+BELOW = 0.97
+
+
+def with_caps(plan, **caps):
+    """The plan with other caps, by device (``GPU_1``)."""
+    found = {name.replace("_", ":"): cap for name, cap in caps.items()}
+    return replace(
+        plan,
+        devices=tuple(
+            replace(row, memory_limit_bytes=found.get(row.name, row.memory_limit_bytes))
+            for row in plan.devices
+        ),
+    )
+
+
+def gpu(plan, name):
+    return next(row for row in plan.devices if row.name == name)
+
+
+@pytest.fixture(scope="module")
+def convolutions(tmp_path_factory):
+    """The gradient of a filter on GPU:1, of images that GPU:0 makes: unfolded, they take 30 MiB on
+    a CPU and nothing on a GPU."""
+    with tf.Graph().as_default() as graph:
+        images = v1.placeholder(tf.float32, [32, 64, 64, 8], "images")
+        doubled = tf.add(images, images, name="doubled")
+        gradient = tf.raw_ops.Conv2DBackpropFilter(
+            input=doubled,
+            filter_sizes=[3, 3, 8, 8],
+            out_backprop=doubled,
+            strides=[1, 1, 1, 1],
+            padding="SAME",
+            name="gradient",
+        )
+        tf.reduce_sum(gradient, name="total")
+    path = tmp_path_factory.mktemp("convolutions") / "graph.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    pins = {"doubled": "GPU:0", "gradient": "GPU:1"}
+    return path, placer.place(path, "2xGPU:1GiB", pins=pins, time_limit=10.0)
+
+
+def test_a_plan_is_served_at_what_its_cards_need(convolutions):
+    """The process of GPU:1 may have what a CPU's kernel needs more, and the answer says so; with
+    0.97 of what the card needs it may not, and the device and the op are named."""
+    path, plan = convolutions
+    need = gpu(plan, "GPU:1").need_bytes
+    at_need = with_caps(plan, GPU_1=need)
+    found = placer.verify(path, at_need, memory=True).raise_for_mismatch()
+    (row,) = (row for row in found.memory.devices if row.device == "GPU:1")
+    assert row.cap_bytes == need < row.peak_bytes <= row.limit_bytes
+    assert 0 <= row.stand_in_need_bytes - row.limit_bytes < CHUNK_BYTES
+    assert "more is needed there than is planned" in " ".join(found.summary().split())
+
+    below = with_caps(plan, GPU_1=int(BELOW * need))
+    program, images = load_program(path), {"images": np.zeros([32, 64, 64, 8], np.float32)}
+    out = rehearse_memory(program, below, images, RunOptions()).out_of_memory
+    assert (out.device, out.op) == ("GPU:1", "gradient")
+
+
+def test_caps_with_room_are_not_looked_into(convolutions):
+    """Nor are those that do not serve as planned."""
+    path, plan = convolutions
+    need = gpu(plan, "GPU:1").need_bytes
+    program = load_program(path)
+    assert stand_in_needs(program, plan) == {}
+    assert stand_in_needs(program, with_caps(plan, GPU_1=need - 256)) == {}
+    assert stand_in_needs(program, with_caps(plan, GPU_1=need))["GPU:1"] > need
+
+
+def test_devices_begin_their_ops_each_by_itself():
+    """GPU:0 has made all it sends before GPU:1, with four steps for each, reads the first."""
+    sends = "x -> s0 -> s1 -> s2 -> s3"
+    reads = (f"r{n - 1} -> a{n} -> b{n} -> c{n} -> r{n}" for n in range(1, 4))
+    graph = draw(sends, "y -> a0 -> b0 -> c0 -> r0", *reads, *(f"s{n} -> r{n}" for n in range(4)))
+    costs = {name: replace(cost, flops=10**9) for name, cost in draw_costs(graph).items()}
+    placement = {n: "GPU:0" if n in sends.split() else "GPU:1" for n in graph.ops}
+    orders = side_by_side(PossibleSteps(graph, costs, accelerated=False), placement, 2)
+    assert len(orders) == 3  # alike, and either of them slower
+    for order in orders:
+        assert sorted(order) == sorted(graph.ops)
+        place = {name: index for index, name in enumerate(order)}
+        assert all(place[p] < place[op.name] for op in graph.ops.values() for p in op.producers)
+    assert orders[0].index("s3") < orders[0].index("r0")
