@@ -81,7 +81,8 @@ def verify(
         require_tasks(options.cluster)
     chosen = choice_of({} if plan is None else plan.model, **choice)
     if isinstance(source, str | os.PathLike):
-        with local_model(source, allow_unsafe_keras=allow_unsafe_keras) as model:
+        splits = None if plan is None else plan.model.get("splits")
+        with local_model(source, allow_unsafe_keras=allow_unsafe_keras, splits=splits) as model:
             return _verify_file(ModelFile(model.path, plan, chosen), inputs, options)
     graph_def = _as_graph_def(source)
     if graph_def is None:

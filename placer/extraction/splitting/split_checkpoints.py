@@ -15,7 +15,12 @@ from typing import Any
 from placer.errors import ModelError
 from placer.extraction.splitting.checksums import crc32c, masked
 from placer.extraction.splitting.parts import Table
-from placer.extraction.splitting.sorted_tables import read_table, read_varint, to_varint, write_table
+from placer.extraction.splitting.sorted_tables import (
+    read_table,
+    read_varint,
+    to_varint,
+    write_table,
+)
 
 OBJECT_GRAPH = b"_CHECKPOINTABLE_OBJECT_GRAPH"
 HEADER = b""

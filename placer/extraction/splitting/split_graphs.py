@@ -37,6 +37,14 @@ def find_tables(graph_def: Any, counts: Mapping[str, int]) -> dict[str, Table]:
     return tables
 
 
+def is_split(graph_def: Any, counts: Mapping[str, int]) -> bool:
+    """Whether the main graph has the parts in place of the variables."""
+    names = {node.name for node in graph_def.node if node.op in VARIABLES}
+    return not names & counts.keys() and all(
+        f"{name}/part_{number}" in names for name, n in counts.items() for number in (0, n - 1)
+    )
+
+
 def split_graph(
     graph_def: Any, tables: Mapping[str, Table], given: Mapping[str, Mapping[int, Table]] | None
 ) -> dict[str, Table]:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from placer.errors import ModelError, UsageError
-from placer.extraction.files.sources import model_file, read_source
+from placer.extraction.files.sources import graph_defs, model_file, read_source
 from placer.extraction.graph_defs.op_definitions import called_function
 from placer.extraction.graph_defs.protobufs import copied, fill_shape, functions_by_name
 from placer.extraction.splitting.parts import Table
 from placer.extraction.splitting.split_checkpoints import split_checkpoint
-from placer.extraction.splitting.split_graphs import find_tables, split_graph
+from placer.extraction.splitting.split_graphs import find_tables, is_split, split_graph
 from placer.graph.op_types import CALLS
 from placer.graph.tensor_names import data_inputs, op_of
 
@@ -23,11 +23,13 @@ def split_model(source: Path, counts: Mapping[str, int], target: Path, *, weight
     """Writes the model ``source`` to ``target`` with variables split into so many parts.
 
     Of a SavedModel the weights are linked, not copied; without ``weights`` only the graph is
-    written.  Raises :class:`UsageError` for a variable that it lacks, :class:`ModelError` for one
+    written; nothing at all if the variables are split so already.  Raises :class:`UsageError` for a variable that it lacks, :class:`ModelError` for one
     that cannot be split.
     """
     message = read_source(source)
     kind = message.DESCRIPTOR.name
+    if all(is_split(graph_def, counts) for graph_def in graph_defs(message)):
+        return
     if kind != "SavedModel":
         graph_def = message if kind == "GraphDef" else message.graph_def
         if kind == "MetaGraphDef" and message.collection_def:

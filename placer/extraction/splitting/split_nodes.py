@@ -109,9 +109,7 @@ class ScopeSplitter:
         group = self.groups.setdefault(node.name, [])
         starts = table.starts
         joined = ""
-        for part, (handle, first, after) in enumerate(
-            zip(parts, starts, starts[1:], strict=False)
-        ):
+        for part, (handle, first, after) in enumerate(zip(parts, starts, starts[1:], strict=False)):
             name = table.part(node.name, part)
             local = ids
             if part:
@@ -348,9 +346,7 @@ class ScopeSplitter:
 
 def split_variable(node: Any, table: Table) -> list[Any]:
     """The variables of the parts of a ``VarHandleOp`` or ``VariableV2``."""
-    shared = node.attr["shared_name"].s.decode() or (
-        "" if node.op in REF_VARIABLES else node.name
-    )
+    shared = node.attr["shared_name"].s.decode() or ("" if node.op in REF_VARIABLES else node.name)
     found = []
     for number, shape in enumerate(table.shapes):
         part = copied(node)
