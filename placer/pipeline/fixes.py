@@ -115,8 +115,8 @@ def placed_fixes(
 ) -> list[PlacedFix]:
     """What was found until ``deadline`` (``clock.monotonic()``): each single request (to spill, a
     pin less) that is enough to drop, or the fewest; ``tables`` split that are too large; the step
-    of a program that ``trains`` rewritten; the least cap of one device, and of all in conflict; the next larger devices; the
-    largest batch.
+    of a program that ``trains`` rewritten; the least cap of one device, and of all in conflict; the
+    next larger devices; the largest batch.
 
     ``conflict`` is that of the problem, if it is proven infeasible: what cannot help is not tried.
     """

@@ -37,7 +37,7 @@ class LocalModel:
     ``source`` is the path as given, ``original`` the file on this machine that holds it (a Keras
     file, say), ``path`` what to read: ``original`` or a SavedModel made of it, for which
     ``source_format`` says ``keras``.  ``splits`` are the variables that were split into parts, and
-    how many.
+    how many; ``whole`` is the model before.
     """
 
     source: str
@@ -45,14 +45,15 @@ class LocalModel:
     path: Path
     source_format: str = ""
     splits: Mapping[str, int] = field(default_factory=dict)
+    whole: Path | None = None
 
     def describe(self, found: Extraction) -> Extraction:
         """``found`` in ``path``, described as what was given."""
         if str(self.path) == self.source:
             return found
         model: ModelSource = {**found.model, "path": self.source}
-        if self.splits:
-            digest = file_hash(model_file(self.original))
+        if self.whole is not None:
+            digest = file_hash(model_file(self.whole))
             model = {**model, "splits": dict(self.splits), "sha256": digest}
         if self.source_format:
             folder = self.original.is_dir()
@@ -124,4 +125,6 @@ def _split(
         memory_limit_bytes=memory_limit(size),
     )
     make_local(request, TIME_LIMIT_SECONDS)
-    return replace(model, path=target, splits=splits) if target.exists() else model
+    return (
+        replace(model, path=target, splits=splits, whole=model.path) if target.exists() else model
+    )

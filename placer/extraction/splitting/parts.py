@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 from placer.errors import ModelError
 
@@ -42,10 +43,7 @@ class Table:
     def shapes(self) -> list[tuple[int, ...]]:
         """The shape of each part."""
         starts = self.starts
-        return [
-            (after - first, *self.shape[1:])
-            for first, after in zip(starts, starts[1:], strict=False)
-        ]
+        return [(after - first, *self.shape[1:]) for first, after in pairwise(starts)]
 
     @property
     def row_elements(self) -> int:

@@ -8,7 +8,13 @@ from typing import Any
 from placer.errors import ModelError, UsageError
 from placer.extraction.graph_defs.protobufs import copied, functions_by_name, shape_of
 from placer.extraction.splitting.parts import Table
-from placer.extraction.splitting.split_nodes import ScopeSplitter, called_tables, split_variable
+from placer.extraction.splitting.split_nodes import (
+    STALE,
+    Parts,
+    ScopeSplitter,
+    called_tables,
+    split_variable,
+)
 from placer.graph.op_types import VARIABLES
 from placer.graph.tensor_names import full_tensor
 
@@ -129,43 +135,49 @@ def _split_function(
     function: Any, taken: Mapping[int, Table], library: Mapping[str, Any]
 ) -> dict[str, Table]:
     """Gives a function the parts in place of the tables among its arguments, in place."""
-    before = copied(function)
-    signature = function.signature
-    del signature.input_arg[:]
-    for field in ("arg_attr", "resource_arg_unique_id"):
-        function.ClearField(field)
-    handles = {}
-    for number, argument in enumerate(before.signature.input_arg):
-        table = taken.get(number)
-        names = [argument.name]
-        if table is not None:
-            names = [f"{argument.name}_part_{part}" for part in range(table.count)]
-            handles[argument.name] = (table, names)
-        for name in names:
-            at = len(signature.input_arg)
-            signature.input_arg.add().CopyFrom(argument)
-            signature.input_arg[at].name = name
-            signature.input_arg[at].ClearField("handle_data")
-            if number in before.arg_attr:
-                function.arg_attr[at].CopyFrom(before.arg_attr[number])
-                if table is not None:
-                    for key in ("_handle_shapes", "_handle_dtypes", "_output_shapes"):
-                        function.arg_attr[at].attr.pop(key, None)
-            if number in before.resource_arg_unique_id and table is None:
-                kept = before.resource_arg_unique_id[number]
-                function.resource_arg_unique_id[at] = kept
-    if "_input_shapes" in function.attr:
-        shapes = before.attr["_input_shapes"].list.shape
-        del function.attr["_input_shapes"].list.shape[:]
-        for number, shape in enumerate(shapes):
-            copies = taken[number].count if number in taken else 1
-            function.attr["_input_shapes"].list.shape.extend([shape] * copies)
-    name = signature.name
+    name = function.signature.name
+    handles = _split_arguments(function, taken)
+    if not function.node_def:
+        return {}
     splitter = ScopeSplitter(function.node_def, handles, library, name)
     keys = splitter.split()
-    gone = {tensor for tensor, _ in splitter.found.items()}
     for tensor in function.ret.values():
-        if tensor in gone:
+        if tensor in splitter.found:
             table = splitter.found[tensor][0]
             raise ModelError(f"{table.name} cannot be split by rows: function {name} returns it")
     return keys
+
+
+def _split_arguments(function: Any, taken: Mapping[int, Table]) -> dict[str, Parts]:
+    """Writes the signature of a function anew; its tables by the arguments that they were."""
+    before = copied(function)
+    for field in ("arg_attr", "resource_arg_unique_id"):
+        function.ClearField(field)
+    arguments = function.signature.input_arg
+    del arguments[:]
+    handles: dict[str, Parts] = {}
+    for number, argument in enumerate(before.signature.input_arg):
+        table = taken.get(number)
+        names = [str(argument.name)]
+        if table is not None:
+            names = [f"{argument.name}_part_{part}" for part in range(table.count)]
+            handles[argument.name] = (table, names)
+        elif number in before.resource_arg_unique_id:
+            kept = before.resource_arg_unique_id[number]
+            function.resource_arg_unique_id[len(arguments)] = kept
+        for name in names:
+            if number in before.arg_attr:
+                attributes = function.arg_attr[len(arguments)]
+                attributes.CopyFrom(before.arg_attr[number])
+                for key in STALE if table is not None else ():
+                    attributes.attr.pop(key, None)
+            arguments.add().CopyFrom(argument)
+            arguments[-1].name = name
+            if table is not None:
+                arguments[-1].ClearField("handle_data")
+    if "_input_shapes" in function.attr:  # one per argument
+        shapes = function.attr["_input_shapes"].list.shape
+        del shapes[:]
+        for number, shape in enumerate(before.attr["_input_shapes"].list.shape):
+            shapes.extend([shape] * (taken[number].count if number in taken else 1))
+    return handles

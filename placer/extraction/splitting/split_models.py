@@ -23,8 +23,8 @@ def split_model(source: Path, counts: Mapping[str, int], target: Path, *, weight
     """Writes the model ``source`` to ``target`` with variables split into so many parts.
 
     Of a SavedModel the weights are linked, not copied; without ``weights`` only the graph is
-    written; nothing at all if the variables are split so already.  Raises :class:`UsageError` for a variable that it lacks, :class:`ModelError` for one
-    that cannot be split.
+    written.  If the variables are split so already, nothing is.  Raises :class:`UsageError` for a
+    variable that it lacks, :class:`ModelError` for one that cannot be split.
     """
     message = read_source(source)
     kind = message.DESCRIPTOR.name

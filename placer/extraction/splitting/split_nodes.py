@@ -20,7 +20,7 @@ from placer.extraction.splitting.parts import Table
 from placer.graph.op_types import CALLS, REF_VARIABLES
 from placer.graph.tensor_names import data_inputs, full_tensor, is_control, op_of
 
-_STALE = ("_class", "_output_shapes", "_handle_shapes", "_handle_dtypes")
+STALE = ("_class", "_output_shapes", "_handle_shapes", "_handle_dtypes")
 _OUTPUT = {  # in functions, the name of the first output where it is not "output"
     **dict.fromkeys(("Sub", "Minimum", "Maximum", "GreaterEqual", "LogicalAnd"), "z"),
     "ReadVariableOp": "value",
@@ -264,7 +264,7 @@ class ScopeSplitter:
             node.attr[own].list.type[:] = types
         self.spread.discard(node.name)
         node.input[:] = [*inputs, *filter(is_control, node.input)]
-        for key in _STALE:
+        for key in STALE:
             node.attr.pop(key, None)
 
     def _spread_keys(self, node: Any, number: int, table: Table) -> None:
@@ -293,7 +293,7 @@ class ScopeSplitter:
         copy.name = name
         copy.device = ""
         copy.input[:] = [*inputs, *filter(is_control, node.input)]
-        for key in _STALE:
+        for key in STALE:
             copy.attr.pop(key, None)
         group.append(copy)
         return copy
@@ -355,7 +355,7 @@ def split_variable(node: Any, table: Table) -> list[Any]:
         fill_shape(part.attr["shape"].shape, shape)
         if shared:
             part.attr["shared_name"].s = table.part(shared, number).encode()
-        for key in _STALE:
+        for key in STALE:
             part.attr.pop(key, None)
         found.append(part)
     return found
