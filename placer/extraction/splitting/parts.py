@@ -50,6 +50,25 @@ class Table:
         """How many elements a row has."""
         return math.prod(self.shape[1:])
 
+    @property
+    def spans(self) -> list[str]:
+        """The rows of each part as savers of TensorFlow name a slice of the whole.
+
+        >>> Table(name="users", shape=(10, 8), count=2).spans
+        ['10 8 0,5:-', '10 8 5,5:-']
+        """
+        shape = " ".join(map(str, self.shape))
+        rest = ":-" * (len(self.shape) - 1)
+        firsts = zip(self.starts, self.shapes, strict=False)
+        return [f"{shape} {first},{part[0]}{rest}" for first, part in firsts]
+
+    def stored(self, key: str, *, sliced: bool) -> list[tuple[bytes, bytes]]:
+        """(key, slice) of each part in a checkpoint that has the whole under ``key``: as tensors of
+        their own, or as slices of the whole."""
+        if sliced:
+            return [(key.encode(), span.encode()) for span in self.spans]
+        return [(name.encode(), b"") for name in self.parts(key)]
+
     def part(self, name: str, number: int) -> str:
         """What part ``number`` is called where the whole is called ``name``."""
         return f"{name}/part_{number}"

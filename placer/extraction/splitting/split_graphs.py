@@ -52,20 +52,25 @@ def is_split(graph_def: Any, counts: Mapping[str, int]) -> bool:
 
 
 def split_graph(
-    graph_def: Any, tables: Mapping[str, Table], given: Mapping[str, Mapping[int, Table]] | None
+    graph_def: Any,
+    tables: Mapping[str, Table],
+    given: Mapping[str, Mapping[int, Table]],
+    *,
+    sliced: bool,
 ) -> dict[str, Table]:
     """Splits ``tables`` in a GraphDef, in place; what they are called in checkpoints.
 
-    ``given`` are arguments of functions known from elsewhere.  Raises :class:`ModelError` for what
+    ``given`` are arguments of functions known from elsewhere; with ``sliced`` savers keep the whole
+    as it was, slice by slice.  Raises :class:`ModelError` for what
     cannot be split.
     """
     library = functions_by_name(graph_def)
-    arguments = _find_arguments(graph_def, library, tables, given or {})
+    arguments = _find_arguments(graph_def, library, tables, given)
     handles = {f"{name}:0": (table, table.parts(name)) for name, table in tables.items()}
-    keys = ScopeSplitter(graph_def.node, handles, library).split()
+    keys = ScopeSplitter(graph_def.node, handles, library, sliced=sliced).split()
     _replace_variables(graph_def.node, tables)
     for name, taken in arguments.items():
-        keys.update(_split_function(library[name], taken, library))
+        keys.update(_split_function(library[name], taken, library, sliced=sliced))
     return keys
 
 
@@ -132,14 +137,14 @@ def _check_calls(
 
 
 def _split_function(
-    function: Any, taken: Mapping[int, Table], library: Mapping[str, Any]
+    function: Any, taken: Mapping[int, Table], library: Mapping[str, Any], *, sliced: bool
 ) -> dict[str, Table]:
     """Gives a function the parts in place of the tables among its arguments, in place."""
     name = function.signature.name
     handles = _split_arguments(function, taken)
     if not function.node_def:
         return {}
-    splitter = ScopeSplitter(function.node_def, handles, library, name)
+    splitter = ScopeSplitter(function.node_def, handles, library, name, sliced=sliced)
     keys = splitter.split()
     for tensor in function.ret.values():
         if tensor in splitter.found:
@@ -162,22 +167,25 @@ def _split_arguments(function: Any, taken: Mapping[int, Table]) -> dict[str, Par
         if table is not None:
             names = [f"{argument.name}_part_{part}" for part in range(table.count)]
             handles[argument.name] = (table, names)
+            argument.ClearField("handle_data")
         elif number in before.resource_arg_unique_id:
             kept = before.resource_arg_unique_id[number]
             function.resource_arg_unique_id[len(arguments)] = kept
         for name in names:
             if number in before.arg_attr:
-                attributes = function.arg_attr[len(arguments)]
-                attributes.CopyFrom(before.arg_attr[number])
-                for key in STALE if table is not None else ():
-                    attributes.attr.pop(key, None)
+                kept_attributes = function.arg_attr[len(arguments)]
+                kept_attributes.CopyFrom(before.arg_attr[number])
+                _drop_shapes(kept_attributes.attr, table)
             arguments.add().CopyFrom(argument)
             arguments[-1].name = name
-            if table is not None:
-                arguments[-1].ClearField("handle_data")
     if "_input_shapes" in function.attr:  # one per argument
         shapes = function.attr["_input_shapes"].list.shape
         del shapes[:]
         for number, shape in enumerate(before.attr["_input_shapes"].list.shape):
             shapes.extend([shape] * (taken[number].count if number in taken else 1))
     return handles
+
+
+def _drop_shapes(attributes: Any, table: Table | None) -> None:
+    for key in STALE if table is not None else ():
+        attributes.pop(key, None)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from placer.errors import ModelError, UsageError
+from placer.errors import ModelError
 from placer.extraction.files.sources import graph_defs, model_file, read_source
 from placer.extraction.graph_defs.op_definitions import called_function
 from placer.extraction.graph_defs.protobufs import copied, fill_shape, functions_by_name
@@ -32,12 +32,10 @@ def split_model(source: Path, counts: Mapping[str, int], target: Path, *, weight
         return
     if kind != "SavedModel":
         graph_def = message if kind == "GraphDef" else message.graph_def
-        if kind == "MetaGraphDef" and message.collection_def:
-            raise UsageError(
-                "tables are split in SavedModels and GraphDefs; this MetaGraphDef has collections, "
-                "which name variables: export a SavedModel, or the graph alone (.pb)"
-            )
-        split_graph(graph_def, find_tables(graph_def, counts), None)
+        tables = find_tables(graph_def, counts)
+        split_graph(graph_def, tables, {}, sliced=True)
+        if kind == "MetaGraphDef":
+            _split_definitions(message.collection_def, tables)
         target.write_bytes(message.SerializeToString())
         return
     keys: dict[str, Table] = {}
@@ -68,13 +66,12 @@ def _split_meta_graph(meta_graph: Any, counts: Mapping[str, int]) -> dict[str, T
         taken = {first + i: numbers[n] for i, n in enumerate(bound) if n in numbers}
         if taken:
             given[name] = taken
-    keys = split_graph(graph_def, tables, given)
+    keys = split_graph(graph_def, tables, given, sliced=False)
     _split_objects(objects, numbers)
     missing = sorted({t.name for t in tables.values()} - {t.name for t in keys.values()})
     if missing:
         raise ModelError(f"{missing[0]} cannot be split by rows: the model does not restore it")
-    for key in [k for k in meta_graph.collection_def if k.endswith("variables")]:
-        _drop_definitions(meta_graph.collection_def, key, tables)
+    _split_definitions(meta_graph.collection_def, tables)
     return keys
 
 
@@ -132,14 +129,37 @@ def _split_objects(objects: Any, numbers: Mapping[int, Table]) -> None:
         function.bound_inputs[:] = bound
 
 
-def _drop_definitions(collections: Any, key: str, tables: Mapping[str, Table]) -> None:
-    """Leaves the definitions of tables out of a collection of variables of TensorFlow 1."""
+def _split_definitions(collections: Any, tables: Mapping[str, Table]) -> None:
+    """Gives collections of variables of TensorFlow 1 the parts in place of the tables, as slices of
+    the whole: a new ``Saver`` saves the whole."""
+    from google.protobuf.message import DecodeError
     from tensorflow.core.framework import variable_pb2
 
-    held = collections[key].bytes_list
-    kept = [
-        value
-        for value in held.value
-        if op_of(variable_pb2.VariableDef.FromString(value).variable_name) not in tables
-    ]
-    held.value[:] = kept
+    for collection in collections.values():
+        held = collection.bytes_list.value
+        new = []
+        for value in held:
+            try:
+                definition = variable_pb2.VariableDef.FromString(value)
+            except DecodeError:  # of another kind
+                new.append(value)
+                continue
+            table = tables.get(op_of(definition.variable_name))
+            new.extend([value] if table is None else _definitions(definition, table))
+        if len(new) != len(held):
+            held[:] = new
+
+
+def _definitions(whole: Any, table: Table) -> Iterator[bytes]:
+    for number, (first, shape) in enumerate(zip(table.starts, table.shapes, strict=False)):
+        part = copied(whole)
+        part.variable_name = f"{table.part(op_of(whole.variable_name), number)}:0"
+        part.initializer_name = table.part(whole.initializer_name, number)
+        part.initial_value_name = f"{whole.initializer_name}/rows:{number}"
+        if whole.snapshot_name:
+            part.snapshot_name = f"{table.part(op_of(whole.snapshot_name), number)}:0"
+        part.save_slice_info_def.full_name = table.name
+        part.save_slice_info_def.full_shape[:] = table.shape
+        part.save_slice_info_def.var_offset[:] = [first] + [0] * (len(shape) - 1)
+        part.save_slice_info_def.var_shape[:] = shape
+        yield bytes(part.SerializeToString())

@@ -11,6 +11,7 @@ The first part is not clipped below, the last not above: an id that the whole re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from placer.errors import ModelError
@@ -22,7 +23,8 @@ from placer.graph.tensor_names import data_inputs, full_tensor, is_control, op_o
 
 STALE = ("_class", "_output_shapes", "_handle_shapes", "_handle_dtypes")
 _OUTPUT = {  # in functions, the name of the first output where it is not "output"
-    **dict.fromkeys(("Sub", "Minimum", "Maximum", "GreaterEqual", "LogicalAnd"), "z"),
+    **dict.fromkeys(("Sub", "Minimum", "Maximum", "GreaterEqual", "Less", "LogicalAnd"), "z"),
+    "Where": "index",
     "ReadVariableOp": "value",
     "VarIsInitializedOp": "is_initialized",
     "RestoreV2": "tensors",
@@ -36,14 +38,22 @@ class ScopeSplitter:
     """The nodes of a graph (``function`` ``""``) or of a function, in which ``handles`` (tensors as
     they are spelled there) are those of tables.
 
-    ``library`` are the names of all functions; ``keys`` becomes the names of tables in checkpoints.
+    ``library`` are the names of all functions; ``keys`` becomes the names of tables in checkpoints,
+    which hold the parts as tensors of their own, or as slices of the whole if ``sliced``.
     """
 
     def __init__(
-        self, nodes: Any, handles: Mapping[str, Parts], library: Iterable[str], function: str = ""
+        self,
+        nodes: Any,
+        handles: Mapping[str, Parts],
+        library: Iterable[str],
+        function: str = "",
+        *,
+        sliced: bool = False,
     ) -> None:
         self.nodes = nodes
         self.function = function
+        self.sliced = sliced
         self.calls = CALLS | set(library)
         self.by_name = {node.name: node for node in nodes}
         self.readers: dict[str, list[tuple[Any, int]]] = {}
@@ -150,6 +160,62 @@ class ScopeSplitter:
         axis = self.by_name.get(op_of(data_inputs(node.input)[2]))
         return axis is not None and axis.op == "Const" and _is_zero(axis)
 
+    def update(self, node: Any, table: Table, _: list[str]) -> None:
+        """A sparse update: of each part with the rows that are in it, which are looked for."""
+        if node.name in self.groups:  # it was found by another of its variables
+            return
+        inputs = data_inputs(node.input)
+        found = [self.found.get(self.tensor(text)) for text in inputs]
+        variables, ids_at = APPLIES.get(node.op, (1, 1))
+        rows_at = 2 if node.op in SCATTERS else ids_at - 1
+        for text, other in zip(inputs[:variables], found, strict=False):
+            if other is None or other[0].starts != table.starts:
+                raise self.refuse(
+                    node, table, f"updates {op_of(text)}, too, which must be split into as many"
+                )
+        number = node.attr["Tindices"].type
+        dtype = node.attr["dtype" if "dtype" in node.attr else "T"].type
+        group = self.groups.setdefault(node.name, [])
+        copies = []
+        for part, span in enumerate(pairwise(table.starts)):
+            name = table.part(node.name, part)
+            update = inputs[ids_at], inputs[rows_at]
+            ids, rows = self._of_part(group, name, update, span, (number, dtype))
+            pairs = zip(inputs, found, strict=True)
+            own = [text if pair is None else pair[1][part] for text, pair in pairs]
+            own[ids_at], own[rows_at] = ids, rows
+            copies.append(self._like(group, node, name, own))
+        self._wait_for(group, node, copies)
+
+    def _of_part(
+        self,
+        group: list[Any],
+        name: str,
+        update: tuple[str, str],
+        span: tuple[int, int],
+        types: tuple[int, int],
+    ) -> tuple[str, str]:
+        """The ids within ``span``, counted from the first of these, and the updates of those."""
+        number, dtype = types
+        first = self._constant(group, f"{name}/first", span[0], number)
+        local = self._add(group, f"{name}/all", "Sub", [update[0], first], T=number)
+        zero = self._constant(group, f"{name}/zero", 0, number)
+        size = self._constant(group, f"{name}/size", span[1] - span[0], number)
+        above = self._add(group, f"{name}/above", "GreaterEqual", [local, zero], T=number)
+        below = self._add(group, f"{name}/below", "Less", [local, size], T=number)
+        within = self._add(group, f"{name}/within", "LogicalAnd", [above, below])
+        where = self._add(group, f"{name}/where", "Where", [within], T=_BOOL)
+        flat = self._constant(group, f"{name}/flat", [-1], _INT32)
+        shapes = {"T": _INT64, "Tshape": _INT32}
+        chosen = self._add(group, f"{name}/chosen", "Reshape", [where, flat], **shapes)
+        axis = self._constant(group, f"{name}/axis", 0, _INT32)
+        ends = []
+        for end, text, kind in (("ids", local, number), ("rows", update[1], dtype)):
+            gather = {"Tparams": kind, "Tindices": _INT64, "Taxis": _INT32}
+            inputs = [text, chosen, axis]
+            ends.append(self._add(group, f"{name}/{end}", "GatherV2", inputs, **gather))
+        return ends[0], ends[1]
+
     def each(self, node: Any, table: Table, parts: list[str]) -> None:
         """A read, or what passes one on: one of each part, which its own readers read."""
         group = self.groups.setdefault(node.name, [])
@@ -219,14 +285,13 @@ class ScopeSplitter:
         number = int(value.rpartition(":")[2]) if ":" in value else 0
         names, slices = (self.by_name[op_of(text)] for text in data_inputs(source.input)[1:3])
         keys = names.attr["value"].tensor.string_val
+        spans = slices.attr["value"].tensor.string_val
         key = keys[number].decode()
         self.keys[key] = table
-        first, *rest = [text.encode() for text in table.parts(key)]
+        (keys[number], spans[number]), *rest = table.stored(key, sliced=self.sliced)
         at = len(keys)
-        keys[number] = first
-        keys.extend(rest)
-        spans = slices.attr["value"].tensor.string_val
-        spans.extend([spans[number]] * len(rest))
+        keys.extend([key for key, _ in rest])
+        spans.extend([span for _, span in rest])
         types = source.attr["dtypes"].list.type
         types.extend([types[number]] * len(rest))
         for constant in (names, slices):
@@ -273,17 +338,16 @@ class ScopeSplitter:
         if spans[number]:
             raise self.refuse(node, table, f"saves a slice of it ({spans[number].decode()})")
         # one entry stands for all parts until every tensor had its turn: numbers stay
-        parts = table.parts(keys[number].decode())
+        stored = table.stored(keys[number].decode(), sliced=self.sliced)
         self.keys[keys[number].decode()] = table
-        keys[number] = b"\0".join(part.encode() for part in parts)
+        keys[number], spans[number] = (b"\0".join(texts) for texts in zip(*stored, strict=True))
 
     def _flatten_keys(self, node: Any) -> None:
         names, slices = (self.by_name[op_of(text)] for text in data_inputs(node.input)[1:3])
         keys, spans = (n.attr["value"].tensor.string_val for n in (names, slices))
-        pairs = [(k, s) for key, s in zip(keys, spans, strict=True) for k in key.split(b"\0")]
-        keys[:], spans[:] = [key for key, _ in pairs], [span for _, span in pairs]
-        for constant in (names, slices):
-            _resize(constant, len(pairs))
+        for constant, texts in ((names, keys), (slices, spans)):
+            texts[:] = [text for joined in texts for text in joined.split(b"\0")]
+            _resize(constant, len(texts))
 
     # new nodes
 
@@ -341,7 +405,8 @@ class ScopeSplitter:
         self.nodes.extend(new)
 
     def _stays(self, entry: bytes) -> bool:
-        return entry.decode(errors="replace").removeprefix("loc:@") not in self.groups
+        op = entry.decode(errors="replace").removeprefix("loc:@")
+        return op not in self.groups and self.tensor(op) not in self.found
 
 
 def split_variable(node: Any, table: Table) -> list[Any]:
@@ -389,6 +454,23 @@ def _is_zero(constant: Any) -> bool:
 
 _BOOL, _INT32, _INT64 = 10, 3, 9
 
+SCATTERS = {f"ResourceScatter{how}" for how in ("Add", "Sub", "Update", "Mul", "Div", "Min", "Max")}
+"""Read a variable, ids and rows."""
+
+APPLIES = {
+    "ResourceSparseApplyAdagrad": (2, 4),
+    "ResourceSparseApplyAdagradV2": (2, 5),
+    "ResourceSparseApplyMomentum": (2, 4),
+    "ResourceSparseApplyKerasMomentum": (2, 4),
+    "ResourceSparseApplyProximalAdagrad": (2, 6),
+    "ResourceSparseApplyProximalGradientDescent": (1, 5),
+    "ResourceSparseApplyFtrl": (3, 4),
+    "ResourceSparseApplyFtrlV2": (3, 4),
+    "ResourceSparseApplyRMSProp": (3, 8),
+    "ResourceSparseApplyAdadelta": (3, 7),
+}
+"""How many variables an optimizer's update reads first, and where its ids are, behind the rows."""
+
 _RULES: dict[tuple[str, int], Callable[[ScopeSplitter, Any, Table, list[str]], None]] = {
     ("ResourceGather", 0): ScopeSplitter.gather,
     ("GatherV2", 0): ScopeSplitter.gather,
@@ -401,4 +483,6 @@ _RULES: dict[tuple[str, int], Callable[[ScopeSplitter, Any, Table, list[str]], N
     ("VarIsInitializedOp", 0): ScopeSplitter.is_initialized,
     ("DisableCopyOnRead", 0): ScopeSplitter.side_effect,
     ("DestroyResourceOp", 0): ScopeSplitter.side_effect,
+    **{(op, 0): ScopeSplitter.update for op in SCATTERS},
+    **{(op, slot): ScopeSplitter.update for op, (n, _) in APPLIES.items() for slot in range(n)},
 }
