@@ -51,3 +51,27 @@ def same_bits(first: object, second: object) -> bool:
     """Whether two arrays are equal, every NaN and the sign of every zero."""
     a, b = np.asarray(first), np.asarray(second)
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+def export_training(path: Path, name: str) -> None:
+    """A training step of TensorFlow 1 with a table, its initialiser and its saver, as a ``.meta``
+    file."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    kinds = {"sgd": "GradientDescent", "adagrad": "Adagrad", "ftrl": "Ftrl"}
+    optimizer = getattr(v1.train, f"{kinds[name]}Optimizer")(0.1)
+    with tf.Graph().as_default():
+        ids = v1.placeholder(tf.int32, [None], "ids")
+        wanted = v1.placeholder(tf.float32, [None, 1], "wanted")
+        normal = v1.random_normal_initializer(seed=1)
+        with v1.variable_scope("", use_resource=True):
+            users = v1.get_variable("users", [300, 8], initializer=normal)
+            last = v1.get_variable("last", [8, 1], initializer=normal)
+        rows = tf.nn.embedding_lookup(users, ids)
+        loss = tf.reduce_mean((tf.nn.tanh(rows) @ last - wanted) ** 2, name="loss")
+        optimizer.minimize(loss, name="train")  # which adds itself to the collection train_op
+        v1.add_to_collection("losses", loss)
+        v1.global_variables_initializer()
+        v1.train.Saver()
+        v1.train.export_meta_graph(str(path))

@@ -31,8 +31,18 @@ def split_checkpoint(prefix: Path, folder: Path, keys: Mapping[str, Table]) -> N
     """Writes a checkpoint that has the tensors of ``prefix`` and the parts of those in ``keys``
     into the new ``folder``, under the same name; its files of data are links.
 
-    Raises :class:`ModelError` if a table is not in it as it should be.
+    Raises :class:`ModelError` if a table is not in it as it should be, or it is damaged.
     """
+    from google.protobuf.message import DecodeError
+
+    try:
+        _split_checkpoint(prefix, folder, keys)
+    except (DecodeError, KeyError, IndexError, OSError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ModelError(f"the checkpoint {prefix} cannot be read ({why})") from error
+
+
+def _split_checkpoint(prefix: Path, folder: Path, keys: Mapping[str, Table]) -> None:
     from tensorflow.core.protobuf import tensor_bundle_pb2
 
     entries = dict(read_table(prefix.with_name(f"{prefix.name}.index")))

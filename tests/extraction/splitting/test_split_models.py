@@ -153,31 +153,6 @@ def test_a_damaged_index_is_told(models, tmp_path):
         split_model(broken, {"users": 2}, tmp_path / "out", weights=True)
 
 
-def optimizer(name):
-    return {
-        "sgd": lambda: v1.train.GradientDescentOptimizer(0.1),
-        "adagrad": lambda: v1.train.AdagradOptimizer(0.1),
-        "ftrl": lambda: v1.train.FtrlOptimizer(0.1),
-    }[name]()
-
-
-def export_training(path, name):
-    """A training step of TensorFlow 1, with a saver."""
-    with tf.Graph().as_default():
-        ids = v1.placeholder(tf.int32, [None], "ids")
-        wanted = v1.placeholder(tf.float32, [None, 1], "wanted")
-        normal = v1.random_normal_initializer(seed=1)
-        with v1.variable_scope("", use_resource=True):
-            users = v1.get_variable("users", [300, 8], initializer=normal)
-            last = v1.get_variable("last", [8, 1], initializer=normal)
-        rows = tf.nn.embedding_lookup(users, ids)
-        loss = tf.reduce_mean((tf.nn.tanh(rows) @ last - wanted) ** 2)
-        optimizer(name).minimize(loss)  # which adds itself to the collection train_op
-        v1.add_to_collection("losses", loss)
-        v1.train.Saver()
-        v1.train.export_meta_graph(str(path))
-
-
 def train(path, saved):
     """Twenty losses, and the state behind them, saved by the graph's own saver and by a new one."""
     draws = np.random.default_rng(0)
@@ -202,7 +177,7 @@ def train(path, saved):
 def test_twenty_losses_and_the_checkpoint_are_those_of_the_whole(tmp_path, name, slots):
     """Rows are updated in their parts, slots alike, and savers save one whole tensor."""
     names = ["users", "users/Adagrad"] if slots == 1 else ["users", "users/Ftrl", "users/Ftrl_1"]
-    export_training(tmp_path / "whole.meta", name)
+    tables.export_training(tmp_path / "whole.meta", name)
     counts = dict.fromkeys(names[: slots + 1], PARTS)
     split_model(tmp_path / "whole.meta", counts, tmp_path / "split.meta", weights=False)
     losses, states = train(tmp_path / "whole.meta", tmp_path / "a")
@@ -215,6 +190,6 @@ def test_twenty_losses_and_the_checkpoint_are_those_of_the_whole(tmp_path, name,
 
 def test_slots_must_be_split_too(tmp_path):
     """An update of a table and its slot takes both or none, which the error says."""
-    export_training(tmp_path / "whole.meta", "adagrad")
+    tables.export_training(tmp_path / "whole.meta", "adagrad")
     with pytest.raises(ModelError, match="updates users/Adagrad, too, which must be split"):
         split_model(tmp_path / "whole.meta", {"users": 2}, tmp_path / "x.meta", weights=False)
