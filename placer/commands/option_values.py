@@ -118,6 +118,16 @@ def pin(text: str) -> tuple[str, str]:
     return glob, device
 
 
+def splits(text: str) -> str:
+    """Tables with the number of their parts; raises ``ArgumentTypeError`` for what is none."""
+    from placer.plan.request import format_splits, read_splits
+
+    try:
+        return format_splits(read_splits(text))
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def strategy(text: str) -> str:
     """A strategy by name; raises ``ArgumentTypeError`` saying what there is."""
     from placer.strategies.requests import read_strategy

@@ -47,6 +47,8 @@ _TABLE = """
 --clear-devices       ignore device strings in the graph
 --colocate-gradients  every gradient op on the device of its forward op
 --keep-colocation     the graph's colocation hints (_class) are law
+--split-tables NAME=4,...  variables whose rows are split into parts, each on a device of its own;
+                      auto: those that no accelerator can hold (never)
 --seed N              of the search (0)
 --order {free,fit,memory}  control edges that keep memory low: none, where the caps need them, or
                       for the lowest peaks (free)

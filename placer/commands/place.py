@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 from typing import TYPE_CHECKING
 
-from placer.commands import options
+from placer.commands import option_values, options
 from placer.commands.terminal import progress, require_writable, show_saved
 from placer.errors import NoSolutionError, UsageError
 
@@ -29,6 +29,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     options.add(parser, "--order")
     options.add(parser, "--fit")
     options.add(parser, "--max-slowdown")
+    options.add(parser, "--split-tables", type=option_values.splits, default="never")
     help_text = "also predict the graph that TensorFlow's graph optimiser makes of the placed one"
     options.add(parser, "--optimised", help=help_text)
     options.add_strategy_options(parser)
@@ -66,6 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
             "order": arguments.order,
             "fit": arguments.fit or "",
             "max_slowdown": arguments.max_slowdown,
+            "split_tables": arguments.split_tables,
             "optimised": arguments.optimised,
         }
         wanted = {**options.all_options(arguments), **mine}

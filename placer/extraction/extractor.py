@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from placer.errors import UsageError
 from placer.extraction.division.division import Division
 from placer.extraction.extraction import Extraction, ProgramChoice
 from placer.extraction.files.sources import model_file
@@ -35,6 +36,7 @@ def extract(
     ragged: Mapping[str, NamedShape] | None = None,
     allow_unsafe_keras: bool = False,
     division: Division | None = None,
+    splits: Mapping[str, int] | None = None,
     time_limit_seconds: float = TIME_LIMIT_SECONDS,
 ) -> Extraction:
     """The flat graph of a model, with shapes, variables, colocation groups and bodies.
@@ -49,7 +51,8 @@ def extract(
     A file is read by a child process with a time limit, so that this process imports no
     TensorFlow and no file can bring it down.  Live sources are flattened here, and analysed by a
     child only if dimensions are unknown.  A Keras file that would run code of its own is refused
-    unless ``allow_unsafe_keras``.  With ``division`` the graph is that of the program in parts.
+    unless ``allow_unsafe_keras``.  With ``division`` the graph is that of the program in parts;
+    with ``splits`` variables of a file are split by rows into so many parts.
 
     Raises :class:`ModelError` for a model that cannot be read, :class:`UsageError` for a request
     that does not fit it, :class:`ShapeError` for bindings that do not fit it.
@@ -70,11 +73,17 @@ def extract(
 
     # a file that the child can read, or something of this process
     if isinstance(source, str | os.PathLike):
-        with local_model(source, allow_unsafe_keras=allow_unsafe_keras, weights=False) as model:
+        with local_model(
+            source, allow_unsafe_keras=allow_unsafe_keras, weights=False, splits=splits
+        ) as model:
             size_bytes = model_file(model.path).stat().st_size
             found = ask(FileSource(path=str(model.path), choice=choice), size_bytes)
             return model.describe(found)
 
+    if splits:
+        raise UsageError(
+            "tables are split in files: save the program (tf.saved_model.save) and give its path"
+        )
     return _extract_live(source, choice, bindings, division, ask)
 
 

@@ -23,7 +23,8 @@ class ModelSource(TypedDict, total=False):
 
     ``path`` is as it was given, empty for a live program; ``fingerprint`` is of the flat graph
     without devices, ``inputs`` are what is fed, by key, ``sha256`` is of the main file.
-    ``division`` is absent if the batch is whole.
+    ``division`` is absent if the batch is whole, ``splits`` (variables, into how many parts) if no
+    table is split.
     """
 
     path: str
@@ -35,6 +36,7 @@ class ModelSource(TypedDict, total=False):
     fingerprint: str
     inputs: list[str]
     division: DivisionFacts
+    splits: dict[str, int]
 
 
 class Bindings(TypedDict, total=False):

@@ -7,6 +7,7 @@ is asked for, and placed, before anybody reads of it.
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +21,10 @@ from placer.errors import PlacerError
 from placer.pipeline.fitting import fit_workload, fitted_plan
 from placer.pipeline.placement import place_workload
 from placer.pipeline.preparation import prepare
+from placer.pipeline.table_splits import decide_splits, too_large
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
-from placer.plan.request import Options
+from placer.plan.request import AUTO, NEVER, Options
 from placer.plan.rows import PlanWarning
 from placer.prediction.memory.roles import find_roles
 from placer.problem.conflict import Conflict, Fix
@@ -77,7 +79,10 @@ def with_fixes(plan: Plan, workload: Workload, devices: str | Path, deadline: fl
     until = min(deadline, clock.monotonic() + CHANGES_SECONDS)
     attempt = placements_of(workload)
     trains = bool(find_roles(workload.graph).gradients)
-    found = placed_fixes(attempt, devices, workload.wanted, plan.conflict, until, trains=trains)
+    tables = isinstance(workload.source, str | os.PathLike) and bool(too_large(workload))
+    found = placed_fixes(
+        attempt, devices, workload.wanted, plan.conflict, until, trains=trains, tables=tables
+    )
     fixes = tuple(fix.row for fix in found)
     return replace(plan, conflict=replace(plan.conflict, fixes=fixes))
 
@@ -106,6 +111,9 @@ def placements_of(workload: Workload) -> Attempt:
     source is read again."""
 
     def attempt(devices: str | Path, wanted: Options) -> Plan:
+        if wanted.split_tables != workload.wanted.split_tables:
+            split = decide_splits(workload.source, devices, wanted)
+            return place_workload(prepare(workload.source, devices, split))
         if wanted.batch_size == workload.wanted.batch_size:
             here = workload.on(devices, wanted)
             fitted = fitted_plan(fit_workload(here)) if wanted.fit else None
@@ -123,11 +131,12 @@ def placed_fixes(
     deadline: float,
     *,
     trains: bool = False,
+    tables: bool = False,
 ) -> list[PlacedFix]:
     """What was found until ``deadline`` (``clock.monotonic()``): each single request (to spill, a
-    pin less) that is enough to drop, or the fewest; the step of a program that ``trains``
-    rewritten; the least cap of one device, and of all in conflict; the next larger devices; the
-    largest batch.
+    pin less) that is enough to drop, or the fewest; ``tables`` split that are too large; the step
+    of a program that ``trains`` rewritten; the least cap of one device, and of all in conflict; the
+    next larger devices; the largest batch.
 
     ``conflict`` is that of the problem, if it is proven infeasible: what cannot help is not tried.
     """
@@ -135,6 +144,7 @@ def placed_fixes(
     conflict = conflict or Conflict()
     steps = (
         trials.requests(conflict),
+        trials.split() if tables else (),
         trials.fitted() if trains else (),
         trials.caps(conflict),
         trials.larger_devices(),
@@ -186,6 +196,18 @@ class _Trials:
         plan = self.place(replace(wanted, fit="auto"), seconds=seconds)
         if plan is not None:
             yield PlacedFix(kind="fit", change="--fit auto", note=fit_note(plan), plan=plan)
+
+    def split(self) -> Iterator[PlacedFix]:
+        """The tables split that no accelerator can hold."""
+        if self.wanted.split_tables != NEVER or self.wanted.strategy or self.is_over:
+            return
+        seconds = max(self.trial_seconds, _FIT_SHARE * (self.deadline - clock.monotonic()))
+        plan = self.place(replace(self.wanted, split_tables=AUTO), seconds=seconds)
+        if plan is not None:
+            splits = plan.model.get("splits", {}).items()
+            note = ", ".join(f"{name} in {count} parts" for name, count in splits)
+            change = "--split-tables auto"
+            yield PlacedFix(kind="split", change=change, note=note, plan=plan)
 
     def requests(self, conflict: Conflict) -> Iterator[PlacedFix]:
         """What could be enough as far as the problem tells; if none of it is, each request in

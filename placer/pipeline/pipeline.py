@@ -14,6 +14,7 @@ from placer.pipeline.optimised import with_optimised
 from placer.pipeline.placement import find_placement, predict_solution, with_conflict
 from placer.pipeline.preparation import decide_strategy, needs_trials, place_in_parts, prepare
 from placer.pipeline.solved_plan import assemble_plan
+from placer.pipeline.table_splits import decide_splits
 from placer.pipeline.undivided import warn_if_slower
 from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
@@ -43,7 +44,7 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
     Raises :class:`UsageError` for a wrong request, :class:`ModelError` for a model that cannot be
     read, :class:`ShapeError` when too many shapes stay unknown.
     """
-    wanted = decide_strategy(devices, read_options(options))
+    wanted = decide_splits(source, devices, decide_strategy(devices, read_options(options)))
     if needs_trials(wanted):
         return warn_if_slower(place_in_parts(source, devices, wanted), source, devices, wanted)
     begin_compiling(TRANSFER, PEAKS)  # once per user, while the model is read

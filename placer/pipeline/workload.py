@@ -101,6 +101,7 @@ def extract_program(source: Any, wanted: Options, division: Division | None = No
         ragged=wanted.ragged,
         allow_unsafe_keras=wanted.allow_unsafe_keras,
         division=division,
+        splits=wanted.splits,
     )
 
 

@@ -17,6 +17,8 @@ from placer.plan.measured_costs import Costs
 
 Sizes = tuple[int | str | None, ...]
 
+AUTO, NEVER = "auto", "never"
+
 FIT_MEANS = ("release", "order", "recompute")
 """What may be done to a training step that does not fit."""
 
@@ -49,6 +51,7 @@ class Keywords(TypedDict, total=False):
     clear_devices: bool
     colocate_gradients: bool
     keep_colocation: bool
+    split_tables: str | Mapping[str, int]
     costs: Costs
     trip_count: int | None
     strategy: str | None
@@ -111,6 +114,9 @@ class Options:
     """Puts every gradient op on the device of its forward op."""
     keep_colocation: bool = False
     """Takes the graph's colocation hints (``_class``) for law."""
+    split_tables: str | Mapping[str, int] = NEVER
+    """Variables that are split by rows, and into how many parts: ``"users=4"`` or ``{"users": 4}``;
+    ``"auto"``: those that no accelerator can hold."""
     costs: Costs = None
     """Measured costs or a path of them, seconds by op name, or ``"grappler"``."""
     trip_count: int | None = None
@@ -139,6 +145,7 @@ class Options:
         if not 0 < self.time_limit < math.inf:
             raise UsageError(f"time_limit is {self.time_limit!r}; give seconds above zero")
         self._check_fit()
+        object.__setattr__(self, "split_tables", format_splits(read_splits(self.split_tables)))
         for name in ("outputs", "keep_together"):
             value = getattr(self, name)
             if isinstance(value, str):
@@ -156,6 +163,12 @@ class Options:
             return FIT_MEANS
         return tuple(part.strip() for part in self.fit.split(",") if part.strip())
 
+    @property
+    def splits(self) -> dict[str, int]:
+        """Into how many parts which variables are split, as far as that is decided."""
+        found = read_splits(self.split_tables)
+        return found if isinstance(found, dict) else {}
+
     def _check_fit(self) -> None:
         unknown = [means for means in self.fit_means if means not in FIT_MEANS]
         if unknown:
@@ -171,6 +184,43 @@ class Options:
             raise UsageError("a step that is divided (strategy) is not rewritten: leave out fit")
         if self.fit and self.order != "free":
             raise UsageError('fit finds an order of its own: leave out order, or give fit="order"')
+
+
+def read_splits(given: object) -> dict[str, int] | str:
+    """Parts by variable, or ``"auto"``.  Raises ``UsageError`` for what is neither.
+
+    >>> read_splits("users=4, items=2"), read_splits("auto"), read_splits("never")
+    ({'users': 4, 'items': 2}, 'auto', {})
+    """
+    if given in (AUTO, NEVER):
+        return AUTO if given == AUTO else {}
+    try:
+        if isinstance(given, Mapping):
+            found = {str(name): index(count) for name, count in given.items()}
+        else:
+            rows = [row.strip().rpartition("=") for row in str(given).split(",")]
+            found = {name: int(count) for name, _, count in rows}
+            if len(found) < len(rows):
+                raise ValueError(given)
+        if not all(name and count > 1 for name, count in found.items()):
+            raise ValueError(given)
+    except (ValueError, TypeError) as error:
+        raise UsageError(
+            f"split_tables is {given!r}; give auto, never, or variables with the number of their "
+            "parts, from 2 on, as in users=4,items=2"
+        ) from error
+    return found
+
+
+def format_splits(splits: Mapping[str, int] | str) -> str:
+    """What :func:`read_splits` reads.
+
+    >>> format_splits({"users": 4, "items": 2}), format_splits({})
+    ('users=4,items=2', 'never')
+    """
+    if isinstance(splits, str):
+        return splits
+    return ",".join(f"{name}={count}" for name, count in splits.items()) or NEVER
 
 
 def read_share(given: float | str | None) -> float | None:

@@ -198,6 +198,7 @@ def test_options_reach_the_pipeline(pipeline, capsys):
     argv += " --max-memory CPU:0=2GiB --reserve 1GiB+10% --spill never --pin a=b=GPU:1"
     argv += " --pin-type Hash*=CPU:0 --keep-together enc/* --clear-devices --colocate-gradients"
     argv += " --keep-colocation --optimised --fit recompute --max-slowdown 30%"
+    argv += " --split-tables users=4,items=2"
     argv += " --time-limit 5 --work-limit 7 --seed 3 --order memory --micro-batches 4"
     argv += " --allow-unsafe-keras --shape z:Bx?x3 --dim B=8 --ragged ids=?x50"
     argv = argv.replace("y::", "scope/y:")
@@ -228,6 +229,7 @@ def test_options_reach_the_pipeline(pipeline, capsys):
         "optimised": True,
         "fit": "recompute",
         "max_slowdown": "30%",
+        "split_tables": "users=4,items=2",
         "time_limit": 5.0,
         "work_limit": 7,
         "order": "memory",

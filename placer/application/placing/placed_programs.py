@@ -79,7 +79,8 @@ def apply(
             f"a file is applied into another one: give the folder or file to write, as in "
             f"apply({str(source)!r}, plan, 'placed')"
         )
-    with local_model(source, allow_unsafe_keras=allow_unsafe_keras) as model:
+    splits = plan.model.get("splits")
+    with local_model(source, allow_unsafe_keras=allow_unsafe_keras, splits=splits) as model:
         return _apply(model.path, plan, out, **settings)
 
 

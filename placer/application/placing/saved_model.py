@@ -175,7 +175,7 @@ def soft_link(source: Path, target: Path) -> None:
 
 def _link_file(source: str | Path, target: str | Path) -> None:
     try:
-        os.link(source, target)
+        os.link(Path(source).resolve(), target)
     except OSError:
         shutil.copy2(source, target)
 

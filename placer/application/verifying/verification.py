@@ -81,8 +81,10 @@ def verify(
         require_tasks(options.cluster)
     chosen = choice_of({} if plan is None else plan.model, **choice)
     if isinstance(source, str | os.PathLike):
-        with local_model(source, allow_unsafe_keras=allow_unsafe_keras) as model:
-            return _verify_file(ModelFile(model.path, plan, chosen), inputs, options)
+        splits = None if plan is None else plan.model.get("splits")
+        with local_model(source, allow_unsafe_keras=allow_unsafe_keras, splits=splits) as model:
+            whole = None if model.whole is None else ModelFile(model.whole, None, chosen)
+            return _verify_file(ModelFile(model.path, plan, chosen), inputs, options, whole)
     graph_def = _as_graph_def(source)
     if graph_def is None:
         return verify_live(source, plan, inputs, options, chosen["outputs"])
@@ -101,8 +103,11 @@ def _as_graph_def(source: Any) -> Any | None:
     return None
 
 
-def _verify_file(model: ModelFile, inputs: Given, options: RunOptions) -> Verification:
-    """Both programs written to files, run in a child process and compared."""
+def _verify_file(
+    model: ModelFile, inputs: Given, options: RunOptions, whole: ModelFile | None = None
+) -> Verification:
+    """Both programs written to files, run in a child process and compared; the unplaced one is that
+    of ``whole``, if tables of it were split."""
     subject = model.subject
     wanted = set(subject.requested.values()) - {""}
     if options.cluster is not None:
@@ -113,7 +118,8 @@ def _verify_file(model: ModelFile, inputs: Given, options: RunOptions) -> Verifi
     values = input_values(model.program, inputs, bindings, options.seed)
     with tempfile.TemporaryDirectory(prefix="placer-models-") as name:
         folder = Path(name)
-        model.write_unplaced(folder / "unplaced", mapping.reference_device)
+        unplaced = whole if whole is not None and whole.is_saved_model else model
+        unplaced.write_unplaced(folder / "unplaced", mapping.reference_device)
         model.write_placed(folder / "placed", mapping)
         request = replace(model.request(folder, values), mapping=mapping, options=options)
         try:

@@ -38,12 +38,12 @@ def read_source(path: Path, *, as_written: bool = False) -> Any:
             f"{last}, in binary or in text, or it has no ops"
         )
     if not as_written and INPUTS.encode() in content:
-        for graph_def in _graph_defs(message):
+        for graph_def in graph_defs(message):
             remove_rewriting(graph_def)
     return message
 
 
-def _graph_defs(message: Any) -> list[Any]:
+def graph_defs(message: Any) -> list[Any]:
     """The GraphDefs in the message of a model file, which are parts of it."""
     kind = message.DESCRIPTOR.name
     if kind == "SavedModel":

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,6 +92,18 @@ class KerasRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SplitRequest:
+    """Write a model to ``target`` with variables split into so many parts, unless it is split so
+    already."""
+
+    path: Path
+    target: Path
+    counts: Mapping[str, int]
+    weights: bool
+    memory_limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRequest:
     """Copy a remote file or folder to ``target``, the shards of variables only with ``weights``."""
 
@@ -99,7 +112,7 @@ class FetchRequest:
     weights: bool
 
 
-Request = ExtractionRequest | KerasRequest | FetchRequest
+Request = ExtractionRequest | KerasRequest | SplitRequest | FetchRequest
 
 
 def run_extraction(request: ExtractionRequest, time_limit_seconds: float) -> Extraction:
@@ -116,10 +129,13 @@ def run_extraction(request: ExtractionRequest, time_limit_seconds: float) -> Ext
     return found
 
 
-def make_local(request: KerasRequest | FetchRequest, time_limit_seconds: float) -> None:
-    """Exports a Keras file or fetches a remote one; errors as for :func:`run_extraction`."""
-    task = "fetch" if isinstance(request, FetchRequest) else "export_keras"
-    _answer(request, _ask(task, request, time_limit_seconds))
+def make_local(
+    request: KerasRequest | SplitRequest | FetchRequest, time_limit_seconds: float
+) -> None:
+    """Exports a Keras file, splits tables or fetches a remote file; errors as for
+    :func:`run_extraction`."""
+    tasks = {KerasRequest: "export_keras", SplitRequest: "split_tables", FetchRequest: "fetch"}
+    _answer(request, _ask(tasks[type(request)], request, time_limit_seconds))
 
 
 _ahead: list[Child] = []

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placer.errors import UsageError
 from placer.extraction.files.keras_files import CONFIG_FILE, is_keras_file
 from placer.extraction.files.remote_files import scheme_of
-from placer.extraction.files.sources import file_hash
+from placer.extraction.files.sources import file_hash, model_file
 from placer.extraction.process.child_process import (
     FetchRequest,
     KerasRequest,
+    SplitRequest,
     make_local,
     memory_limit,
 )
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 TIME_LIMIT_SECONDS = 600.0
 """For fetching a model, and for exporting one with its weights."""
 
+LEAST_READ_RATE = 50e6
+"""Bytes per second at which tables are read for their checksums, at least (220e6 were measured)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalModel:
@@ -35,19 +39,25 @@ class LocalModel:
 
     ``source`` is the path as given, ``original`` the file on this machine that holds it (a Keras
     file, say), ``path`` what to read: ``original`` or a SavedModel made of it, for which
-    ``source_format`` says ``keras``.
+    ``source_format`` says ``keras``.  ``splits`` are the variables that were split into parts, and
+    how many; ``whole`` is the model before.
     """
 
     source: str
     original: Path
     path: Path
     source_format: str = ""
+    splits: Mapping[str, int] = field(default_factory=dict)
+    whole: Path | None = None
 
     def describe(self, found: Extraction) -> Extraction:
         """``found`` in ``path``, described as what was given."""
         if str(self.path) == self.source:
             return found
         model: ModelSource = {**found.model, "path": self.source}
+        if self.whole is not None:
+            digest = file_hash(model_file(self.whole))
+            model = {**model, "splits": dict(self.splits), "sha256": digest}
         if self.source_format:
             folder = self.original.is_dir()
             file = self.original / CONFIG_FILE if folder else self.original
@@ -57,12 +67,17 @@ class LocalModel:
 
 @contextmanager
 def local_model(
-    source: str | os.PathLike[str], *, allow_unsafe_keras: bool = False, weights: bool = True
+    source: str | os.PathLike[str],
+    *,
+    allow_unsafe_keras: bool = False,
+    weights: bool = True,
+    splits: Mapping[str, int] | None = None,
 ) -> Iterator[LocalModel]:
     """The model behind a path, fetched or exported first where needed; copies go with the block.
 
     Remote paths (``gs://bucket/model``) are fetched, without ``weights`` only what analysis
-    reads; Keras files become SavedModels.  Both happen in a child process.  Raises
+    reads; Keras files become SavedModels, and variables are split by ``splits`` into so many parts
+    (:mod:`placer.extraction.splitting`).  All happens in a child process.  Raises
     :class:`ModelError` where that fails, and for a Keras file that would run code of its own,
     unless ``allow_unsafe_keras``; :class:`UsageError` for a program of this process.
     """
@@ -81,7 +96,8 @@ def local_model(
             request = FetchRequest(path=name, target=original, weights=weights)
             make_local(request, TIME_LIMIT_SECONDS)
         if not is_keras_file(original):
-            yield LocalModel(source=name, original=original, path=original)
+            found = LocalModel(source=name, original=original, path=original)
+            yield _split(found, splits or {}, Path(folder), weights=weights)
             return
         target = Path(folder) / "exported"
         files = original.iterdir() if original.is_dir() else [original]
@@ -92,4 +108,27 @@ def local_model(
             memory_limit_bytes=memory_limit(sum(file.stat().st_size for file in files)),
         )
         make_local(export, TIME_LIMIT_SECONDS)
-        yield LocalModel(source=name, original=original, path=target, source_format="keras")
+        found = LocalModel(source=name, original=original, path=target, source_format="keras")
+        yield _split(found, splits or {}, Path(folder), weights=weights)
+
+
+def _split(
+    model: LocalModel, splits: Mapping[str, int], folder: Path, *, weights: bool
+) -> LocalModel:
+    """``model`` with its tables split, in ``folder``; itself if it is so already."""
+    if not splits:
+        return model
+    target = folder / "split"
+    size = model_file(model.path).stat().st_size
+    request = SplitRequest(
+        path=model.path,
+        target=target,
+        counts=splits,
+        weights=weights,
+        memory_limit_bytes=memory_limit(size),
+    )
+    read = sum(f.stat().st_size for f in model.path.glob("variables/*")) if weights else 0
+    make_local(request, TIME_LIMIT_SECONDS + read / LEAST_READ_RATE)
+    return (
+        replace(model, path=target, splits=splits, whole=model.path) if target.exists() else model
+    )

@@ -23,6 +23,7 @@ from placer.extraction.process.child_process import (
     FetchRequest,
     FileSource,
     KerasRequest,
+    SplitRequest,
     limit_memory,
 )
 from placer.extraction.reading.loading import load_program
@@ -49,6 +50,15 @@ def export_keras(request: KerasRequest, _: Tell) -> None:
     limit_memory(request.memory_limit_bytes)
     folder = Path(tempfile.gettempdir())
     export_keras_file(request.path, request.target, folder, allow_code=request.allow_code)
+
+
+def split_tables(request: SplitRequest, _: Tell) -> None:
+    """Writes a model with its tables split."""
+    from placer.extraction.splitting.split_models import split_model
+
+    allow_parts(then=partial(limit_memory, request.memory_limit_bytes))
+    import_core()
+    split_model(request.path, request.counts, request.target, weights=request.weights)
 
 
 def fetch(request: FetchRequest, _: Tell) -> None:

@@ -109,6 +109,8 @@ def model_line(plan: Plan) -> str:
         parts.append(f"batch {plan.bindings['batch_size']}")
     if plan.request.get("strategy"):
         parts.append(plan.request["strategy"])
+    splits = plan.model.get("splits", {}).items()
+    parts += [f"{name} in {count} parts" for name, count in splits]
     if plan.placement:
         parts.append(format_count(len(plan.placement), "op"))
     return " · ".join(parts)

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from fresh_processes import ENVIRONMENT
+from split_tables import export_training
 
 import placer
 from placer.application.running.cluster_runs import ClusterError, ClusterSession, silent_tasks
 from placer.errors import UsageError
+
+v1 = tf.compat.v1
 
 SERVER = (
     "import sys; from placer.application.running.cluster_runs import serve_task; "
@@ -318,3 +321,36 @@ def run_client(script, cluster, *arguments):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+
+
+def test_a_table_in_parts_is_trained_on_several_machines(cluster, tmp_path):
+    """Parts and their slots on every task: twenty losses are those of the whole in one process."""
+    export_training(tmp_path / "step.meta", "adagrad")
+    count = len(cluster.ports)
+    names = [f"/job:worker/task:{task}/device:CPU:0" for task in range(count)]
+    plan = placer.place(
+        tmp_path / "step.meta",
+        cluster.file,
+        batch_size=64,
+        split_tables={"users": count, "users/Adagrad": count},
+        pins={f"users/part_{task}": name for task, name in enumerate(names)},
+        time_limit=2,
+    )
+    assert {plan.variables[f"users/Adagrad/part_{n}"] for n in range(count)} == {*names}
+    path = placer.apply(tmp_path / "step.meta", plan, tmp_path / "placed.meta")
+    graph_def = v1.MetaGraphDef.FromString(path.read_bytes()).graph_def
+    with ClusterSession(graph_def, cluster.file) as session:
+        losses = train_table(session)
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.train.import_meta_graph(str(tmp_path / "step.meta"))
+        assert losses == train_table(session)
+
+
+def train_table(session):
+    """Twenty losses of the step that looks rows up."""
+    session.run("init")
+    draws, losses = np.random.default_rng(0), []
+    for _ in range(20):
+        feeds = {"ids:0": draws.integers(0, 300, 64), "wanted:0": draws.normal(size=(64, 1))}
+        losses.append(session.run(["loss:0", "train"], feeds)[0])
+    return losses

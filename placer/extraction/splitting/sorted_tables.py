@@ -1,0 +1,122 @@
+"""The files in which TensorFlow keeps the index of a checkpoint: sorted tables of LevelDB.
+
+Blocks of entries, each a key without what it shares with the one before, are followed by a block
+that says where they are and by a footer (``tensorflow/core/lib/io/table_format.txt``).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from placer.errors import ModelError
+from placer.extraction.splitting.checksums import crc32c, masked
+
+_MAGIC = 0xDB4775248B80FB57
+_FOOTER_BYTES = 48
+_TRAILER_BYTES = 5
+_BLOCK_BYTES = 64 << 10
+
+
+def read_table(file: Path) -> Iterator[tuple[bytes, bytes]]:
+    """The entries of a table, sorted by their keys.
+
+    Raises :class:`ModelError` for a file that is none, or compressed.
+    """
+    try:
+        content = file.read_bytes()
+        if struct.unpack("<Q", content[-8:])[0] != _MAGIC:
+            raise ModelError(f"{file} is no index of a checkpoint")
+        footer = content[-_FOOTER_BYTES:]
+        _, at = _handle(footer, 0)
+        (offset, size), _ = _handle(footer, at)
+        for _, handle in _entries(_block(content, offset, size, file)):
+            (offset, size), _ = _handle(handle, 0)
+            yield from _entries(_block(content, offset, size, file))
+    except (OSError, IndexError, struct.error) as error:
+        raise ModelError(f"the index of a checkpoint {file} cannot be read: {error}") from error
+
+
+def write_table(file: Path, entries: Mapping[bytes, bytes]) -> None:
+    """Writes a table, uncompressed."""
+    content = bytearray()
+    index = []
+    block: list[tuple[bytes, bytes]] = []
+    for key in sorted(entries):
+        block.append((key, entries[key]))
+        if sum(len(k) + len(v) for k, v in block) >= _BLOCK_BYTES:
+            index.append((key, _write_block(content, block)))
+            block = []
+    if block:
+        index.append((block[-1][0], _write_block(content, block)))
+    meta = _write_block(content, [])
+    handles = meta + _write_block(content, index)
+    content += handles.ljust(_FOOTER_BYTES - 8, b"\0") + struct.pack("<Q", _MAGIC)
+    file.write_bytes(content)
+
+
+def _block(content: bytes, offset: int, size: int, file: Path) -> bytes:
+    if content[offset + size]:
+        raise ModelError(f"the index of a checkpoint {file} is compressed, which is not supported")
+    return content[offset : offset + size]
+
+
+def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    (restarts,) = struct.unpack("<I", block[-4:])
+    end = len(block) - 4 - 4 * restarts
+    at, key = 0, b""
+    while at < end:
+        shared, at = read_varint(block, at)
+        own, at = read_varint(block, at)
+        length, at = read_varint(block, at)
+        key = key[:shared] + block[at : at + own]
+        yield key, block[at + own : at + own + length]
+        at += own + length
+
+
+def _write_block(content: bytearray, entries: list[tuple[bytes, bytes]]) -> bytes:
+    """Appends a block in which every key is whole; its handle."""
+    block, restarts = bytearray(), []
+    for key, value in entries:
+        restarts.append(len(block))
+        block += b"\0" + to_varint(len(key)) + to_varint(len(value)) + key + value
+    restarts = restarts or [0]
+    block += struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
+    offset = len(content)
+    content += block + b"\0" + struct.pack("<I", masked(crc32c([bytes(block) + b"\0"])))
+    return to_varint(offset) + to_varint(len(block))
+
+
+def _handle(content: bytes, at: int) -> tuple[tuple[int, int], int]:
+    offset, at = read_varint(content, at)
+    size, at = read_varint(content, at)
+    return (offset, size), at
+
+
+def read_varint(content: bytes, at: int = 0) -> tuple[int, int]:
+    """A number of which each byte holds seven bits, and where it ends.
+
+    >>> read_varint(bytes([0xAC, 0x02]))
+    (300, 2)
+    """
+    value = shift = 0
+    while True:
+        byte = content[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def to_varint(value: int) -> bytes:
+    """A number as :func:`read_varint` reads it.
+
+    >>> list(to_varint(300))
+    [172, 2]
+    """
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*found, value])

@@ -1,0 +1,97 @@
+"""Tables that no accelerator can hold: into how many parts they are split.
+
+The fewest parts that each fit are tried first, then twice as many, until nothing is spilled: small
+parts go into what the large ones leave free.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cost_models.devices import Cluster
+from cost_models.op_info import TensorProperties
+from cost_models.tensor_size import tensor_bytes
+from placer.pipeline.placement import place_workload
+from placer.pipeline.workload import (
+    Workload,
+    cost_program,
+    extract_program,
+    read_cluster,
+    require_known_shapes,
+)
+from placer.plan.plan import Plan
+from placer.plan.request import AUTO, Options, format_splits
+from placer.prediction.memory.allocator import MOST_PADDING_BYTES
+
+_LOG = logging.getLogger(__name__)
+
+_FACTORS = (1, 2, 4, 8)
+"""Of the fewest parts."""
+
+
+def decide_splits(source: Any, devices: str | Path, wanted: Options) -> Options:
+    """``wanted`` with the number of parts of every table that is to be split, none if all fit.
+
+    Raises :class:`ModelError` for a table that is too large and cannot be split.
+    """
+    if wanted.split_tables != AUTO:
+        return wanted
+    cluster = read_cluster(devices, wanted)
+    whole = replace(wanted, split_tables="never")
+    extraction = extract_program(source, whole)
+    require_known_shapes(extraction)
+    sizes = too_large(cost_program(source, extraction, cluster, whole))
+    if not sizes or not isinstance(source, str | os.PathLike):
+        return whole  # of a program in memory, the conflict says what is too large
+    largest = _largest(cluster)
+    part = max(largest // 2, largest - MOST_PADDING_BYTES)  # and its chunk is not the whole region
+    best: tuple[tuple[bool, int, int], Options] | None = None
+    for factor in _FACTORS:
+        counts = {name: max(2, factor * math.ceil(size / part)) for name, size in sizes.items()}
+        asked = replace(wanted, split_tables=format_splits(counts))
+        _LOG.info("trying %s", asked.split_tables)
+        plan = _try(source, cluster, replace(asked, time_limit=wanted.time_limit / len(_FACTORS)))
+        rank = not plan.fits, sum(d.spilled_bytes or 0 for d in plan.devices), _transfer(plan)
+        if best is None or rank < best[0]:
+            best = rank, asked
+        if plan.fits and not rank[1]:
+            break
+    assert best is not None
+    return best[1]
+
+
+def too_large(workload: Workload) -> dict[str, int]:
+    """The bytes of the variables that no accelerator can hold, by their handles."""
+    limit = _largest(workload.cluster)
+    found: dict[str, int] = {}
+    for variable in workload.graph.variables:
+        shape = variable.shape
+        if limit and shape and None not in shape:
+            size = _bytes(variable.dtype, [n for n in shape if n is not None])
+            if size > limit:
+                found[variable.handle] = size
+    return found
+
+
+def _bytes(dtype: str, shape: list[int]) -> int:
+    return tensor_bytes(TensorProperties(shape=tuple(shape), dtype=dtype)) or 0
+
+
+def _largest(cluster: Cluster) -> int:
+    """What the largest accelerator can hold; 0 without one."""
+    sizes = [d.usable_bytes for d in cluster.devices if d.type != "CPU"]
+    return max(sizes, default=0)
+
+
+def _try(source: Any, cluster: Cluster, wanted: Options) -> Plan:
+    extraction = extract_program(source, wanted)
+    return place_workload(cost_program(source, extraction, cluster, wanted))
+
+
+def _transfer(plan: Plan) -> int:
+    return plan.metrics.transfer_bytes or 0

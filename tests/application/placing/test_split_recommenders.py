@@ -1,0 +1,72 @@
+"""A plan with a table in parts, applied: parts where the plan says, outputs those of the whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import split_tables as tables
+import tensorflow as tf
+
+import placer
+from placer.extraction.files.sources import file_hash
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory):
+    """A model, its plan with the table in four parts, and the placed model."""
+    folder = tmp_path_factory.mktemp("recommender")
+    tables.export_recommender(folder / "model")
+    plan = placer.place(
+        folder / "model",
+        "2xGPU:8MB",
+        signature="serving_default",
+        batch_size=32,
+        split_tables={"users": 4},
+        pins={"users/part_[01]": "GPU:0", "users/part_2": "GPU:1", "users/part_3": "CPU:0"},
+        work_limit=200,
+    )
+    placer.apply(folder / "model", plan, folder / "placed", rehearse=True)
+    return folder, plan
+
+
+def test_parts_run_where_the_plan_says_and_give_what_the_whole_gives(placed):
+    """TensorFlow's partition graphs, against the unplaced whole, from either file."""
+    folder, plan = placed
+    assert len({plan.variables[f"users/part_{number}"] for number in range(4)}) == 3
+    ids = {"user": tables.edge_ids(4)}
+    found = placer.verify(folder / "model", plan, ids)
+    found.raise_for_mismatch()
+    assert [row.equal for row in found.outputs] == [True, True, True]
+    held = {row.variable: row.requested for row in found.variables}
+    assert held["users/part_2"] == "GPU:1"
+
+
+def test_the_placed_model_links_the_weights(placed):
+    """The data is the same file; what is loaded from it computes the same."""
+    folder, _ = placed
+    files = [
+        folder / name / "variables" / f"variables.data-00000-of-0000{shards}"
+        for name, shards in (("model", 1), ("placed", 2))
+    ]
+    assert files[0].samefile(files[1])
+    ids = tf.constant(tables.edge_ids(4))
+    whole, split = (
+        tf.saved_model.load(folder / name).signatures["serving_default"](user=ids)
+        for name in ("model", "placed")
+    )
+    assert all(tables.same_bits(whole[key], split[key]) for key in whole)
+
+
+def test_the_plan_knows_the_file_that_it_was_made_for(placed):
+    """The hash is of the model that was given; the placed one is not split again."""
+    folder, plan = placed
+    assert plan.model["sha256"] == file_hash(folder / "model" / "saved_model.pb")
+    assert plan.model["path"] == str(folder / "model")
+    placer.apply(folder / "placed", plan, folder / "again", rehearse=True)
+    first, second = (
+        tf.saved_model.load(folder / name).signatures["serving_default"](
+            user=np.arange(8, dtype=np.int32)
+        )
+        for name in ("placed", "again")
+    )
+    assert all(tables.same_bits(first[key], second[key]) for key in first)
