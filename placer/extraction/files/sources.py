@@ -132,7 +132,8 @@ def _parsed(content: bytes) -> Any | None:
         text_format.Parse(text, message, allow_unknown_field=False)
         message.ParseFromString(message.SerializeToString())  # refuses names that are no UTF-8
 
-    return _parse(read, (text_format.ParseError, DecodeError, RecursionError))  # braces too deep
+    # Braces too deep are a RecursionError, a number beyond its field's range is a ValueError.
+    return _parse(read, (text_format.ParseError, DecodeError, RecursionError, ValueError))
 
 
 def _parse(read: Callable[[Any], object], errors: tuple[type[Exception], ...]) -> Any | None:

@@ -274,6 +274,15 @@ def test_a_cycle_is_refused_by_name(tmp_path):
         load_program(tmp_path / "cycle.pbtxt")
 
 
+def test_a_number_beyond_its_enum_is_refused(tmp_path):
+    """A text file whose number no field of its type can hold is not a model."""
+    (tmp_path / "large.pbtxt").write_text(
+        'node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: 1099511627776 } } }'
+    )
+    with pytest.raises(ModelError):
+        load_program(tmp_path / "large.pbtxt")
+
+
 GRAPHS = os.environ.get("PLACER_TEST_DATA")
 
 REAL = {
