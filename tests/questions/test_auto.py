@@ -41,6 +41,7 @@ def cluster(folder, *, memory="1GiB", flops=(1e9, 1e9)):
     return path
 
 
+@pytest.mark.slow
 def test_what_fits_one_device_is_left_as_it_is(saved_model):
     """One accelerator, or a step too short to share: nothing is built, and nothing to change."""
     for devices in ("1xT4", "2xT4"):
@@ -100,6 +101,7 @@ def test_no_way_that_is_left_out_is_faster(saved_model, tmp_path, size, memory, 
         assert found.row.step_seconds <= allowed, (found.summary(), steps)
 
 
+@pytest.mark.slow
 def test_what_is_divided_fits_and_says_why_the_rest_does_not(saved_model, tmp_path):
     """Two slow GPUs: towers, and the file that is written runs as planned."""
     devices, out = cluster(tmp_path), tmp_path / "placed"
@@ -111,6 +113,7 @@ def test_what_is_divided_fits_and_says_why_the_rest_does_not(saved_model, tmp_pa
     assert main([*words, "-o", str(out)]) == 2  # it is there
 
 
+@pytest.mark.slow
 def test_the_json_fits_its_schema_and_csv_has_a_row_per_way(saved_model, capsys):
     """What ``--format`` prints."""
     words = ["auto", str(saved_model), "--devices", "1xGPU:100KiB", "--batch-size", "8"]
