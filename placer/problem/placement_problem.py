@@ -264,6 +264,11 @@ def _check_numbers(problem: PlacementProblem) -> None:
     ]
     if min(sizes, default=0) < 0:
         raise UsageError(f"a size is {min(sizes)} bytes; sizes cannot be negative")
+    for source, row in enumerate(problem.bandwidth):
+        slow = [device for device in devices if device != source and not row[device] > 0]
+        if slow:
+            between = " to ".join(problem.device_names[end] for end in (source, slow[0]))
+            raise UsageError(f"the bandwidth of {between} is {row[slow[0]]}; it has to be above 0")
     _check_known("a moment names op", chain.from_iterable(problem.live_bytes), ops)
     _check_known("may_follow or followers name op", (*problem.may_follow, *problem.followers), ops)
 
