@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.solving.reduction.unit_problem import UnitProblem
+from placer.solving.solution import Solution, Status
 
 
 def problem_of(
@@ -165,3 +166,18 @@ def tangle(seed: int, units: int = 400) -> PlacementProblem:
     resident = [rng.randint(1, 9) for _ in range(units)]
     tensors = [(producer, ops, rng.randint(1, 99)) for producer, ops in readers.items()]
     return problem_of(resident=resident, tensors=tensors, capacity=[sum(resident) * 35 // 100] * 3)
+
+
+def search_exhaustively(
+    search: str,
+    problem: UnitProblem,
+    hints: Sequence[Sequence[int]],
+    parameters: object,
+    limit: float,
+) -> Solution:
+    """What a perfect solver process would answer: it tries every placement."""
+    placements = [p for p in itertools.product(*problem.allowed) if problem.is_feasible(p)]
+    if not placements:
+        return Solution(status=Status.INFEASIBLE)
+    best = min(placements, key=problem.value)
+    return Solution(status=Status.OPTIMAL, device_of=best, lower_bound=problem.value(best))

@@ -50,15 +50,8 @@ def with_optimised(plan: Plan, workload: Workload) -> Plan:
     unmeasured = replace(wanted, costs=None)  # measured times are of the ops of the file
     optimised = cost_program(str(path), extraction, workload.cluster, unmeasured)
     metrics = predict_placement(optimised, _placement(optimised.graph, plan.placement)).metrics
-    facts = OptimisedFacts(
-        file_op_count=found.file_op_count,
-        op_count=found.op_count,
-        fused=found.fused,
-        folded=found.folded,
-        transposes=found.transposes,
-        swaps=found.swaps,
-        peaks={name: asdict(peak) for name, peak in metrics.peaks.items()},
-    )
+    peaks = {name: asdict(peak) for name, peak in metrics.peaks.items()}
+    facts = replace(found.facts, peaks=peaks)
     return replace(plan, optimised=facts, warnings=(*plan.warnings, *_warnings(plan, facts)))
 
 

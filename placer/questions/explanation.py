@@ -14,6 +14,7 @@ from placer.graph.control_edges import add_control_edges
 from placer.graph.op_graph import OpGraph
 from placer.graph.tensor_names import op_of
 from placer.pipeline.formulation import constraints_of
+from placer.pipeline.hints import hints_apart
 from placer.pipeline.predicted_placement import predict_placement
 from placer.pipeline.preparation import prepare
 from placer.pipeline.workload import Workload
@@ -64,7 +65,8 @@ class OpExplanation(Summarised):
     ``spilled``, ``follows`` (on the host beside its ops, see :mod:`placer.solving.following`), or
     ``chosen`` by the solver.  ``allowed`` are the devices of its group, spilling
     aside; ``group_ops`` its members, largest resident bytes first, and ``group_reasons`` what
-    holds them together.  ``received`` and ``sent`` are its rows among the plan's transfers.
+    holds them together.  ``received`` and ``sent`` are its rows among the plan's transfers;
+    ``hints_left_out`` the ops on other devices that a colocation hint (``_class``) ties it to.
     """
 
     op: str
@@ -77,6 +79,7 @@ class OpExplanation(Summarised):
     group_reasons: tuple[str, ...]
     resident_bytes: int
     binding_op: str = ""
+    hints_left_out: tuple[str, ...] = ()
     received: tuple[PlannedTransfer, ...] = ()
     sent: tuple[PlannedTransfer, ...] = ()
     moves: tuple[Move, ...] = ()
@@ -125,6 +128,7 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
     code, reason, binding = _reason(op, device, group, constraints, follows)
     readers = set(graph.ops[op].inputs)
     outputs = set(graph.output_names[op])
+    apart = (pair for pair in hints_apart(graph, plan.placement) if op in pair)
     return OpExplanation(
         op=op,
         op_type=graph.ops[op].op_type,
@@ -136,6 +140,7 @@ def explain_op(plan: Plan, name: str, source: Any = None, **changes: Any) -> OpE
         group_ops=tuple(sorted(members.ops, key=lambda o: -costs[o].persistent_bytes)),
         group_reasons=members.reasons,
         resident_bytes=sum(costs[member].persistent_bytes for member in members.ops),
+        hints_left_out=tuple(second if first == op else first for first, second in apart),
         received=tuple(t for t in plan.transfers if t.tensor in readers and t.target == device),
         sent=tuple(t for t in plan.transfers if t.tensor in outputs),
         moves=tuple(_moves(plan, members.ops, group, constraints, workload)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from plans_by_hand import MIB, device_row, small_plan
 
 from placer.__main__ import main
@@ -70,6 +71,7 @@ def test_an_unchanged_model_passes_whatever_the_search_found(saved_model, tmp_pa
     assert Plan.load(other).gate == Plan.from_json(json.dumps(told)).gate
 
 
+@pytest.mark.slow
 def test_the_verdict_is_in_the_markdown_and_in_the_json(saved_model, tmp_path, capsys):
     """Passed and failed, of a plan and of a report; a plan without gates has none."""
     place = ["place", str(saved_model), "--devices", "2xGPU:300KiB", "--batch-size", "8"]

@@ -30,6 +30,7 @@ OPTIONAL = {"pynvml", "sitecustomize", "usercustomize"}
 """Modules that are imported if they are there, and usually are not."""
 
 CAPS = ("--batch-size", "8", "--devices", "2xGPU", "--max-memory", "GPU:*=300KiB")
+LITTLE = (*CAPS, "--work-limit", "1")
 NOTHING_FITS = (*CAPS[:-1], "GPU:*=100KiB", "--spill", "never")
 
 COMMANDS = (
@@ -41,9 +42,9 @@ COMMANDS = (
     ("place MODEL -o infeasible.json", *NOTHING_FITS),
     ("apply MODEL plan.json -o placed",),
     ("verify placed plan.json",),
-    ("compare MODEL", *CAPS),
-    ("strategies MODEL", *CAPS),
-    ("auto MODEL", *CAPS),
+    ("compare MODEL", *LITTLE),
+    ("strategies MODEL", *LITTLE),
+    ("auto MODEL", *LITTLE),
     ("explain plan.json",),
     ("explain infeasible.json",),
     ("export plan.json --to tensorboard -o logs",),

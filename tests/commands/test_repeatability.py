@@ -46,10 +46,10 @@ def test_a_work_limit_gives_the_same_plan_under_any_load(layers, tmp_path, objec
     file but for its seconds, and nothing was cut; caps that hardly hold the model, on three
     devices."""
     caps = ("--devices", "3xGPU", "--max-memory", "GPU:*=150KiB")
-    options = (*caps, "--objective", objective, "--work-limit", "2")
+    options = (*caps, "--objective", objective, "--work-limit", "1")
     alone = place_in_process(layers, tmp_path / "alone.json", 1, *options)
     spinning = [sys.executable, "-c", "while True: pass"]
-    busy = [subprocess.Popen(spinning) for _ in range(2 * (os.cpu_count() or 1))]
+    busy = [subprocess.Popen(spinning) for _ in range(1 + (os.cpu_count() or 1))]
     try:
         beside = place_in_process(layers, tmp_path / "beside.json", 2, *options)
     finally:

@@ -178,6 +178,7 @@ def test_devices_are_refused_beside_a_problem_that_has_its_own(problem_file: Pat
     assert (done.returncode, "leave out --devices" in done.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_rematerialisation_problem_is_solved_and_its_answer_fits_the_schema(
     tmp_path: Path,
 ) -> None:

@@ -12,8 +12,8 @@ from fuzzing.formats import FORMATS
 
 pytest.importorskip("tensorflow")
 
-CASES_PER_FORMAT = 10
-KERAS_CASES = 4
+CASES_PER_FORMAT = 6
+KERAS_CASES = 3
 """Loading and exporting a Keras file takes ten times as long as reading a graph."""
 
 

@@ -60,6 +60,7 @@ def test_a_decoder_is_placed_without_fetching_its_scores():
     assert fetched.model["fingerprint"] == plan.model["fingerprint"]
 
 
+@pytest.mark.slow
 def test_a_host_that_is_not_here_is_as_large_as_needed_unless_it_is_given():
     """The memory of the machine that plans confines what runs on it, and nothing else."""
     named = ("y", *(f"layer_{number}/scores" for number in range(4)))

@@ -1,21 +1,15 @@
 """Graphs of many ops load in a time that grows with their size."""
 
-import os
-
 import pytest
 from layered_graphs import layered_graph
+from long_tests import long_test
 
 pytest.importorskip("tensorflow")
 
 from placer.pipeline.pipeline import report
 
-LONG = pytest.mark.skipif(
-    "PLACER_LONG_TESTS" not in os.environ,
-    reason="takes half a minute: PLACER_LONG_TESTS is not set; see benchmarks/graph_size",
-)
 
-
-@pytest.mark.parametrize("size", [10_000, pytest.param(100_000, marks=LONG)])
+@pytest.mark.parametrize("size", [10_000, pytest.param(100_000, marks=long_test)])
 def test_a_large_graph_is_reported_with_all_its_ops(tmp_path, size):
     """Layers, function calls and a While loop: every op is reached, every shape known."""
     path = tmp_path / "graph.pb"

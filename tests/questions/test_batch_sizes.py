@@ -42,6 +42,7 @@ def test_the_largest_batch_is_the_last_that_fits(saved_model, counted):
     assert need[found.largest_fitting] <= 2 * 1024**2 < need[found.smallest_failing]
 
 
+@pytest.mark.slow
 def test_rows_are_sorted_and_rendered(saved_model):
     """One row per size, in order, in every format."""
     found = sweep(saved_model, [16, 4, 16], "GPU:8MiB", time_limit=2.0, max_trials=0)
@@ -57,6 +58,7 @@ def test_rows_are_sorted_and_rendered(saved_model):
     assert "everything on one A100-40GB" in sweep(saved_model, [4], max_trials=0).summary()
 
 
+@pytest.mark.slow
 def test_the_table_says_what_the_single_report_says(tmp_path, counted):
     """Tensors of unknown size make every figure a least one: whether a batch fits is not known,
     none is searched for, and the inputs are named with what binds them."""

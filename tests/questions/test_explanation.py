@@ -105,6 +105,28 @@ def test_spilled_ops_say_so(network):
     assert found.resident_bytes["CPU:0"]["spilled"] >= 256 * 256 * 4
 
 
+def test_a_hint_that_was_left_out_is_told(tmp_path):
+    """``_class`` asks for two of three ops together that the pins part: each of the two says so,
+    the third does not, nor does any where all of them share a device."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        x = tf.constant([1.0, 2.0], name="x")
+        with graph.colocate_with(tf.exp(x, name="first").op):
+            tf.sin(x, name="second")
+        tf.cos(x, name="third")
+    path = tmp_path / "hinted.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    apart = place(path, "2xGPU:1GiB", pins={"first": "GPU:0", "second": "GPU:1"})
+    told = {name: explain_op(apart, name) for name in ("first", "second", "third")}
+    left_out = {name: found.hints_left_out for name, found in told.items()}
+    assert left_out == {"first": ("second",), "second": ("first",), "third": ()}
+    line = "left out  the hint (_class) that ties it to first elsewhere; --keep-colocation makes"
+    assert line in told["second"].summary(width=120)
+    assert "_class" not in told["third"].summary(width=120)
+    assert not explain_op(place(path, "2xGPU:1GiB"), "second").hints_left_out
+
+
 def test_explanations_have_a_text(plan, network):
     """Every block renders at a narrow width and as Markdown."""
     op = explain_op(plan, op_named(plan, "layer_0/product"), network)

@@ -9,8 +9,14 @@ from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
-from exhaustive_search import search_exhaustively
-from small_problems import best_by_enumeration, least_within, problem_of, random_problem, scores
+from small_problems import (
+    best_by_enumeration,
+    least_within,
+    problem_of,
+    random_problem,
+    scores,
+    search_exhaustively,
+)
 
 from placer.errors import UsageError
 from placer.prediction.scoring import score

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from exhaustive_search import search_exhaustively
 from searches_in_children import ENVIRONMENT
 from small_problems import (
     best_by_enumeration,
@@ -22,6 +21,7 @@ from small_problems import (
     problem_of,
     random_problem,
     scores,
+    search_exhaustively,
 )
 
 import placer

@@ -3,12 +3,14 @@
 The devices are slow, so that small models are worth dividing.
 """
 
+import itertools
+
 import keras
-import keras_models
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras_models import BATCH, COUNT, MODELS, fresh
+from long_tests import sometimes
 
 import placer
 
@@ -21,6 +23,22 @@ peak_flops = {flops}
 memory_bandwidth = {bandwidth}
 launch_seconds = 1e-6
 """
+
+
+ALWAYS = {
+    ("functional", "small"),
+    ("two_inputs", "small"),
+    ("recurrent", "small"),
+    ("own_train_step", "equal"),
+    ("mixed", "equal"),
+    ("normalised", "equal"),
+    ("transformer", "equal"),
+    ("functional", "unlike"),
+    ("two_inputs", "unlike"),
+    ("embedded", "unlike"),
+    ("recurrent", "unlike"),
+}
+"""Every model is divided once; the other pairs with PLACER_LONG_TESTS."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,11 +85,14 @@ def trained(model, x, y, calls):
     return model.fit(x, y, validation_data=(x, y), callbacks=[record], **settings).history
 
 
-@pytest.mark.parametrize("devices", ["small", "equal", "unlike"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "devices"), sometimes(itertools.product(MODELS, ("small", "equal", "unlike")), ALWAYS)
+)
 def test_the_choice_trains_as_keras_does(name, devices, clusters, tmp_path):
     """Three epochs: history, callbacks and weights are those of plain Keras, and the file that
-    is saved loads without placer."""
+    is saved loads without placer.  A transformer goes to towers on equal devices, with parts in
+    proportion where it does so on unlike ones."""
+    assert COUNT % BATCH  # the last batch is smaller
     plain, x, y = fresh(MODELS[name])
     expected_calls, calls = [], []
     expected = trained(plain, x, y, expected_calls)
@@ -80,6 +101,10 @@ def test_the_choice_trains_as_keras_does(name, devices, clusters, tmp_path):
     assert auto.row is not None, auto.summary()
     if devices == "unlike":
         assert not auto.changes_nothing, auto.summary()
+    if (name, devices) == ("transformer", "equal"):
+        assert auto.chosen == "towers:2", auto.summary()
+    if (devices, auto.chosen) == ("unlike", "towers:2"):
+        assert auto.division.speeds == pytest.approx((1 / 3, 1.0), rel=0.2)
     with auto.bind(model):
         found = trained(model, x, y, calls)
         model.save(tmp_path / "inside.keras")
@@ -99,16 +124,6 @@ def test_the_choice_trains_as_keras_does(name, devices, clusters, tmp_path):
 def first(outputs):
     """One of several outputs."""
     return tf.nest.flatten(outputs)[0]
-
-
-def test_what_is_fastest_is_chosen(clusters):
-    """Of the lists above: towers on equal devices; parts in proportion on unlike ones."""
-    model, x, y = fresh(keras_models.transformer)
-    assert asked(model, x, y, "equal", clusters).chosen == "towers:2"
-    unlike = asked(model, x, y, "unlike", clusters)
-    if unlike.chosen == "towers:2":
-        assert unlike.division.speeds == pytest.approx((1 / 3, 1.0), rel=0.2)
-    assert COUNT % BATCH
 
 
 def deep():

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from long_tests import sometimes
 from strategies.test_towers import STEPS, optimizer, plain_losses, specs
 from strategies.training_programs import PROGRAMS
 
@@ -55,16 +55,9 @@ ALWAYS = {
 """Every strategy and every program; the other pairs with PLACER_LONG_TESTS."""
 
 
-def pairs() -> Iterator[Any]:
-    """All programs by all strategies."""
-    short = pytest.mark.skipif(
-        not os.environ.get("PLACER_LONG_TESTS"), reason="PLACER_LONG_TESTS is not set"
-    )
-    for pair in itertools.product(PROGRAMS, STRATEGIES):
-        yield pytest.param(*pair, marks=() if pair in ALWAYS else short)
-
-
-@pytest.mark.parametrize(("name", "strategy"), pairs())
+@pytest.mark.parametrize(
+    ("name", "strategy"), sometimes(itertools.product(PROGRAMS, STRATEGIES), ALWAYS)
+)
 def test_twenty_losses_are_those_of_the_unplaced_step(name, strategy):
     """Seven examples on two or four devices (the towers know neither their number nor, in the
     recurrent program, the length of the sequences): 20 losses within 1e-4 of the whole batch's

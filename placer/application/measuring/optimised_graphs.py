@@ -24,6 +24,7 @@ from placer.extraction.extraction import ProgramChoice, choice_of
 from placer.extraction.process.local_models import local_model
 from placer.graph.program_source import Bindings
 from placer.graph.rewriting import NO_REWRITING, Rewriting
+from placer.plan.rows import OptimisedFacts
 from placer.processes import Ending, Tell, run_task
 
 _FUSED_PREFIX = "_Fused"
@@ -34,22 +35,12 @@ _LOWERED = "_lower_using_switch_merge"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimisedGraph:
-    """A serialised GraphDef with devices and the shapes that inputs are bound to; what to fetch.
-
-    ``op_count`` and ``file_op_count`` count its ops and those of the placed graph; ``fused`` ops do
-    the work of several, ``folded`` ones became constants, ``transposes`` change a layout.
-    ``swaps`` tensors would be copied to the host and back by the memory optimiser, which is on by
-    default: in the graph itself it is off.
-    """
+    """A serialised GraphDef with devices and the shapes that inputs are bound to; what to fetch,
+    and what was done, its peaks not known yet."""
 
     graph: bytes
     outputs: tuple[str, ...]
-    file_op_count: int
-    op_count: int
-    fused: int
-    folded: int
-    transposes: int
-    swaps: int
+    facts: OptimisedFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,12 +131,15 @@ def answer(request: OptimiseRequest, _: Tell) -> OptimisedGraph:
     return OptimisedGraph(
         graph=optimised.SerializeToString(),
         outputs=(*(t for _, t in program.outputs), *(f"^{name}" for name in program.targets)),
-        file_op_count=len(was),
-        op_count=len(optimised.node),
-        fused=kinds["fused"],
-        folded=kinds["folded"],
-        transposes=kinds["transpose"],
-        swaps=sum(node.name.startswith(_SWAP_PREFIX) for node in swapped.node),
+        facts=OptimisedFacts(
+            file_op_count=len(was),
+            op_count=len(optimised.node),
+            fused=kinds["fused"],
+            folded=kinds["folded"],
+            transposes=kinds["transpose"],
+            swaps=sum(node.name.startswith(_SWAP_PREFIX) for node in swapped.node),
+            peaks={},
+        ),
     )
 
 

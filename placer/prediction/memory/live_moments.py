@@ -85,18 +85,20 @@ def working_set_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, 
             inputs = [name for n, name in enumerate(inputs) if n not in kernel.host_inputs]
         read: dict[str, int] = {}
         for name in inputs:
-            root = roots.get(name, name)
-            read[root] = max(sizes[name], read[root]) if root in read else sizes[name]
+            root, size = roots.get(name, name), sizes[name]
+            if size > read.get(root, 0):
+                read[root] = size
         if op.op_type in MERGES:  # one of its inputs is alive
             needed[op.name] = max(read.values(), default=0)
             continue
-        written = [
-            0 if op.bodies or overwritten or roots.get(name, name) != name else sizes[name]
+        total = sum(read.values()) + costs[op.name].temporary_bytes
+        if not op.bodies:
             for name, overwritten in zip(
                 graph.output_names[op.name], found.overwritten, strict=True
-            )
-        ]
-        needed[op.name] = sum(read.values()) + sum(written) + costs[op.name].temporary_bytes
+            ):
+                if not overwritten and roots.get(name, name) == name:
+                    total += sizes[name]
+        needed[op.name] = total
     return needed
 
 

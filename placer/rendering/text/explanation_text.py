@@ -45,6 +45,7 @@ def op_explanation_blocks(found: OpExplanation, width: int) -> list[RenderableTy
         ("because", _because(found, width)),
         ("allowed", ", ".join(found.allowed) or "nowhere: its group contradicts itself"),
         ("group", Text(_group(found, width))),
+        *([("left out", Text(_left_out(found, width)))] if found.hints_left_out else []),
         *_transfer_rows(found, width),
     ]
     blocks: list[RenderableType] = [
@@ -112,6 +113,15 @@ def _group(found: OpExplanation, width: int) -> str:
         *([f"and {left:,} more"] if left else []),
     ]
     return "\n".join(lines)
+
+
+def _left_out(found: OpExplanation, width: int) -> str:
+    others = found.hints_left_out
+    more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
+    return (
+        f"the hint (_class) that ties it to {shorten(others[0], width // 2)}{more} elsewhere; "
+        "--keep-colocation makes hints law"
+    )
 
 
 def _transfer_rows(found: OpExplanation, width: int) -> list[tuple[str, RenderableType]]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import training_programs as programs
+from long_tests import long_test
 from rewritings_by_hand import recompute_cheap_ops, swap_activations
 
 import placer
@@ -75,7 +76,13 @@ KERAS = {
 }
 
 
-@pytest.fixture(scope="module", params=[(name, on) for name in KERAS for on in (False, True)])
+PROGRAMS = [("cnn", False), ("transformer", False), ("cnn", True)]
+"""Keras programs, with TensorFlow's graph optimiser off and on."""
+
+
+@pytest.fixture(
+    scope="module", params=[*PROGRAMS, pytest.param(("transformer", True), marks=long_test)]
+)
 def trained(request):
     """(build, data, batch size, plan, optimised) of one Keras program."""
     name, optimised = request.param

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import training_programs as programs
+from long_tests import long_test
 
 import placer
 from placer.application.devices.device_mapping import process_mapping
@@ -258,7 +259,13 @@ V1_GRAPHS = {
 }
 
 
-@pytest.mark.parametrize("name", V1_GRAPHS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tfnet-lstm-crf-ner/lstm_crf_ner.meta",
+        pytest.param("tfnet-att-rnn/att_rnn_untrained.meta", marks=long_test),  # half a minute
+    ],
+)
 def test_v1_training_graphs_train_on_three_devices(name, test_data, tmp_path):
     """20 steps of a TensorFlow 1 graph with reference variables, from a placed ``.meta``."""
     shapes, outputs, given = V1_GRAPHS[name].values()

@@ -26,8 +26,11 @@ ROUNDING = 256
 """BFC hands out multiples of that."""
 
 
-def wide_graph(path):
-    """On GPU:1 the weights (4 MiB), and y eight times below each other (32 MiB) doubled."""
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    """A graph file and its plan, with the weights (4 MiB) on GPU:0; on GPU:1 the product y eight
+    times below each other (32 MiB), and that doubled."""
+    path = tmp_path_factory.mktemp("wide") / "graph.pb"
     with tf.Graph().as_default() as graph:
         x = v1.placeholder(tf.float32, [SIDE, SIDE], "x")
         weights = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[SIDE, SIDE], name="weights")
@@ -37,26 +40,26 @@ def wide_graph(path):
         doubled = tf.add(wide, wide, name="doubled")
         tf.reduce_sum(doubled, name="total")
     path.write_bytes(graph.as_graph_def().SerializeToString())
-    return path
-
-
-def planned(path, cap_mib):
-    """The plan with the weights on GPU:0 and what is wide on GPU:1, capped at ``cap_mib``."""
     pins = {"weights": "GPU:0", "y": "GPU:0", "wide": "GPU:1", "doubled": "GPU:1"}
     plan = placer.place(path, "2xGPU:1GiB", pins=pins, time_limit=10.0)
     assert plan.placement["wide"] == "GPU:1"
-    devices = [
-        replace(device, memory_limit_bytes=cap_mib * MIB) if device.name == "GPU:1" else device
-        for device in plan.devices
+    return path, plan
+
+
+def capped(plan, name, cap_mib):
+    """The plan with another cap of one device."""
+    cap = cap_mib * MIB
+    rows = [
+        replace(row, memory_limit_bytes=cap) if row.name == name else row for row in plan.devices
     ]
-    return replace(plan, devices=tuple(devices))
+    return replace(plan, devices=tuple(rows))
 
 
-def test_what_allocators_hand_out_is_what_tensors_take(tmp_path):
+def test_what_allocators_hand_out_is_what_tensors_take(wide):
     """Held: the variable where it is.  At most: concat and sum of 32 MiB (the sum overwrites
     nothing, as its input is read twice) and the 4 MiB that arrived."""
-    path = wide_graph(tmp_path / "graph.pb")
-    found = placer.verify(path, planned(path, 900), memory=True).raise_for_mismatch().memory
+    path, plan = wide
+    found = placer.verify(path, capped(plan, "GPU:1", 900), memory=True).raise_for_mismatch().memory
     assert found.out_of_memory is None
     assert found.steps == 3
     used = {row.device: row for row in found.devices}
@@ -66,10 +69,10 @@ def test_what_allocators_hand_out_is_what_tensors_take(tmp_path):
     assert used["GPU:1"].limit_bytes == 900 * MIB
 
 
-def test_a_cap_that_is_too_small_names_the_device_and_the_op(tmp_path):
+def test_a_cap_that_is_too_small_names_the_device_and_the_op(wide):
     """36 MiB arrive and are joined; the sum does not fit in what is left of 48."""
-    path = wide_graph(tmp_path / "graph.pb")
-    found = placer.verify(path, planned(path, 48), memory=True)
+    path, plan = wide
+    found = placer.verify(path, capped(plan, "GPU:1", 48), memory=True)
     Draft202012Validator(load_schema("verification")).validate(json.loads(to_json(found)))
     assert found.memory.out_of_memory.device == "GPU:1"
     assert found.memory.out_of_memory.op == "doubled"
@@ -78,15 +81,10 @@ def test_a_cap_that_is_too_small_names_the_device_and_the_op(tmp_path):
         found.raise_for_mismatch()
 
 
-def test_weights_that_do_not_fit_are_named(tmp_path):
+def test_weights_that_do_not_fit_are_named(wide):
     """The variable of 4 MiB is on a device of 2 MiB: there is no first step."""
-    path = wide_graph(tmp_path / "graph.pb")
-    plan = planned(path, 900)
-    devices = [
-        replace(device, memory_limit_bytes=2 * MIB) if device.name == "GPU:0" else device
-        for device in plan.devices
-    ]
-    found = placer.verify(path, replace(plan, devices=tuple(devices)), memory=True).memory
+    path, plan = wide
+    found = placer.verify(path, capped(plan, "GPU:0", 2), memory=True).memory
     assert found.out_of_memory.device == "GPU:0"
     assert found.out_of_memory.op == "initial/weights"
     assert found.steps == 0
@@ -128,10 +126,10 @@ def test_tables_get_a_row(tmp_path):
     assert memory.steps == 3
 
 
-def test_without_a_plan_there_are_no_caps(tmp_path):
+def test_without_a_plan_there_are_no_caps(wide):
     """The caps of a plan are the limits."""
     with pytest.raises(UsageError, match="give the plan"):
-        placer.verify(wide_graph(tmp_path / "graph.pb"), memory=True)
+        placer.verify(wide[0], memory=True)
 
 
 def test_what_was_sent_is_not_kept(tmp_path):

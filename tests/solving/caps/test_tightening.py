@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from exhaustive_search import search_exhaustively
-from small_problems import problem_of, random_problem
+from small_problems import problem_of, random_problem, search_exhaustively
 
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.prediction.scoring import score

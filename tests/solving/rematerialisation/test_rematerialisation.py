@@ -95,6 +95,7 @@ def least_by_enumeration(problem: RematerialisationProblem) -> float | None:
     return min(fitting, default=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep_order", [True, False])
 def test_the_fewest_seconds_are_those_of_enumeration(keep_order: bool) -> None:
     """Kept in order, they are proven, and so is that nothing fits; in any order they are found."""
@@ -165,6 +166,7 @@ def chain(*, budget: int) -> RematerialisationProblem:
     )
 
 
+@pytest.mark.slow
 def test_a_kept_tensor_is_computed_again_where_the_budget_says_so() -> None:
     """8 bytes hold everything; with 7 the large one is dropped and comes again: a second more."""
     assert chain(budget=8).peak_bytes((0, 1, 2, 3, 4, 5)) == 8

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from exhaustive_search import search_exhaustively
 from small_problems import (
     best_by_enumeration,
     least_within,
@@ -15,6 +14,7 @@ from small_problems import (
     problem_of,
     random_problem,
     scores,
+    search_exhaustively,
 )
 
 from placer.prediction.scoring import score
