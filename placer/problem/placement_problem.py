@@ -264,6 +264,8 @@ def _check_numbers(problem: PlacementProblem) -> None:
     ]
     if min(sizes, default=0) < 0:
         raise UsageError(f"a size is {min(sizes)} bytes; sizes cannot be negative")
+    if min(problem.parallel_ops, default=1) < 1:
+        raise UsageError(f"parallel_ops has {min(problem.parallel_ops)}; a device runs 1 or more")
     for source, row in enumerate(problem.bandwidth):
         slow = [device for device in devices if device != source and not row[device] > 0]
         if slow:

@@ -287,6 +287,7 @@ def test_unknown_objectives_are_refused() -> None:
         ({"allowed": ((9,), (0,))}, "op0 is allowed on device 9 of 2"),
         ({"resident_bytes": (1,)}, "resident_bytes has 1 entries for 2 ops"),
         ({"resident_bytes": (1, -1)}, "a size is -1 bytes"),
+        ({"parallel_ops": (1, 0)}, "parallel_ops has 0"),
         ({"bandwidth": ((1.0, 0.0), (1.0, 1.0))}, "bandwidth of .* to .* is 0.0"),
         ({"capacity_bytes": (1,)}, "capacity_bytes has 1 entries for 2 devices"),
         ({"live_bytes": ({5: 1},)}, "a moment names op 5 of 2"),
