@@ -42,7 +42,7 @@ def test_a_placement_whose_need_exceeds_a_cap_is_not_proven_best():
             workload=SimpleNamespace(cluster=cluster, wanted=Options()),
             problem=SimpleNamespace(objective="transfer"),
         )
-        told[kib] = _answer(formulation, solution, metrics).status
+        told[kib] = _answer(formulation, solution, metrics, None).status
     assert told == {1500: "UNKNOWN", 1900: "OPTIMAL"}
 
 
