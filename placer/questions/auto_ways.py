@@ -20,7 +20,7 @@ from functools import partial
 from cost_models.devices import Cluster, DeviceProperties
 from cost_models.op_info import Shape
 from cost_models.roofline import op_seconds
-from placer.errors import NoSolutionError
+from placer.errors import NoSolutionError, PlacerError
 from placer.graph.op_graph import Op
 from placer.pipeline.workload import Workload
 from placer.questions.auto_programs import AutoProgram, Built
@@ -81,8 +81,10 @@ class Ways:
             if like[name] not in self.alone:
                 self.alone[name] = program.together(name)
         works = {name: _work(self.alone[kind], kind) for name, kind in like.items()}
-        shares = [_loads(built, kind) for kind, built in self.alone.items()]
-        self.ideal = _least_sum(shares) / sum(1 / work for work in works.values())
+        devices = {kind: built.workload.cluster.device(kind) for kind, built in self.alone.items()}
+        self.shares = [_loads(built, kind, devices[kind]) for kind, built in self.alone.items()]
+        self.rate = sum(1 / work for work in works.values())
+        self.ideal = _least_sum(self.shares) / self.rate
         least = min(works.values())
         self.speeds = tuple(least / work for work in works.values())
         self.fastest = like[min(works, key=works.__getitem__)]
@@ -136,8 +138,8 @@ class Ways:
         chain, shared = self.whole.plan.metrics.critical_path_seconds or 0.0, self.ideal
         if not self.whole.fits:  # the host may take a part
             host = _work_elsewhere(self.whole, self.fastest, self.cluster.host)
-            shared = 1 / (1 / shared + 1 / host)
-            chain *= min(1.0, host / _work(self.whole, self.fastest))
+            loads = _loads(self.whole, self.fastest, self.cluster.host)
+            shared, chain = _least_sum([*self.shares, loads]) / (self.rate + 1 / host), 0.0
         elif len(self.cluster.workers) == 1:
             shared = self.whole.step_seconds
         limit = _CHAIN if chain > shared else _SHARED if len(self.cluster.workers) > 1 else _ON_ONE
@@ -222,7 +224,10 @@ class Ways:
             pieces *= 2
             if pieces > min(size, MOST_PARTS) or ops * pieces > _MOST_OPS:
                 break
-            found = self._staged(pieces)
+            try:
+                found = self._staged(pieces)
+            except PlacerError:
+                break
             if not found.fits or (best.fits and found.step_seconds >= best.step_seconds):
                 break
             is_clear = not best.fits or found.step_seconds < _CLEARLY * best.step_seconds
@@ -236,7 +241,8 @@ class Ways:
     def _least_in_parts(self, asked: StrategyRequest, parts: int) -> float:
         """The step in seconds that ``parts`` cannot beat, all with their own launches."""
         count, size = len(self.cluster.workers), self.program.size or 1
-        piece = self.program.whole(math.ceil(size / parts))
+        least = max(1, size // parts) if asked.kind == PIPELINE else math.ceil(size / parts)
+        piece = self.program.whole(least)
         works = [_work_of_part(built, piece, kind) for kind, built in self.alone.items()]
         if asked.kind == TOWERS:
             return max(sum(part.values()) for part, _ in works)
@@ -268,9 +274,9 @@ def _work_of_part(
     return part, rest
 
 
-def _loads(built: Built, worker: str) -> dict[str, float]:
-    """The share that each op is of the busy seconds of a worker that has all of them."""
-    device, costs = built.workload.cluster.device(worker), built.workload.costs
+def _loads(built: Built, worker: str, device: DeviceProperties) -> dict[str, float]:
+    """The shares of the ops of a worker that has all of them, in busy seconds on ``device``."""
+    costs = built.workload.costs
     ops = [op for op, name in built.plan.placement.items() if name == worker]
     seconds = {op: op_seconds(costs[op], device) for op in ops}
     total = sum(seconds.values())
@@ -279,7 +285,7 @@ def _loads(built: Built, worker: str) -> dict[str, float]:
 
 def _least_sum(loads: Sequence[Mapping[str, float]]) -> float:
     """The sum over the ops, each where it takes the least."""
-    return sum(min(load.get(op, math.inf) for load in loads) for op in loads[0])
+    return sum(min(load.get(op, 0.0) for load in loads) for op in loads[0])
 
 
 def _work_elsewhere(built: Built, worker: str, device: DeviceProperties) -> float:

@@ -233,7 +233,7 @@ class ScratchGraph:
             node.attr["num_elements"].i = refinement.num_elements
         if refinement.value is not None:
             shape, value = refinement.value
-            kind = self.types.outputs[self.names.get(node.name, node.name)][-1]
+            kind = self.types.outputs[self.names.get(node.name, node.name)][refinement.valued[0]]
             name = f"{node.name}/known_value"
             self._add_constant(name, list(value), kind.dtype, list(shape or ()))
         if refinement.element_shape is not None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from cost_models.op_info import Shape
 from placer.extraction.graph_defs.op_definitions import attribute
 from placer.extraction.graph_defs.protobufs import StoredShapes, shape_of
-from placer.extraction.graph_defs.scratch_graphs import Refinement
+from placer.extraction.graph_defs.scratch_graphs import NOTHING, Refinement
 from placer.extraction.graph_defs.tensor_states import TensorState, is_known, sharpen_shape
 from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.extraction.shapes.data_dependent import bound_shapes
@@ -44,6 +45,7 @@ class Fallbacks:
         self.contents = HandleContents(types)
         self.bounded: dict[str, None] = {}
         self.refused_before: set[str] = set()
+        self.assumed: set[str] = set()
 
     def add(
         self,
@@ -55,8 +57,13 @@ class Fallbacks:
 
         ``branches`` has what the branches of a conditional give, by op and output.
         """
-        sources = self._sources(imported, refinements, branches)
-        return {**refinements, **next(filter(None, sources), {})}
+        changing = dict(self.loops.changing)
+        found = next(filter(None, self._sources(imported, refinements, branches)), {})
+        if self.loops.changing != changing:  # what followed from the shapes before is not known
+            refinements = {n: r for n, r in refinements.items() if n not in self.assumed}
+            self.assumed.clear()
+            self.bounded.clear()
+        return {**refinements, **found}
 
     def _sources(
         self,
@@ -69,12 +76,19 @@ class Fallbacks:
         yield self.contents.refinements(imported, refinements)
         yield _others(self._from_stored(imported), refinements)
         yield _others(self._implied(imported), refinements)
-        yield _others(self._handed_on(imported), refinements)
+        handed = _others(self._handed_on(imported), refinements)
+        self.assumed.update(handed)
+        yield handed
         if not self.bounded:
             self.refused_before = set(imported.refused)
-        known = {**dict.fromkeys(self.loops.variables), **refinements}
-        largest = _others(bound_shapes(self.types, imported, branches), known)
+        known = {n for n, r in refinements.items() if r.output_shapes is None or r.ensured}
+        known.update(self.loops.variables)
+        largest = {
+            name: replace(refinements.get(name, NOTHING), ensured=bound.ensured)
+            for name, bound in _others(bound_shapes(self.types, imported, branches), known).items()
+        }
         self.bounded.update(dict.fromkeys(largest))
+        self.assumed.update(largest)
         yield largest
         yield self.loops.refinements(imported, refinements, final=True)
 

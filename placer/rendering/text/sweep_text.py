@@ -105,10 +105,11 @@ def _verdict(found: Sweep) -> str:
         return f"Which batch fits is not known, too much is of unknown size{failing} ({caps})."
     if not found.is_bound:
         return f"The batch size changes nothing here, so none is the largest ({caps})."
+    fails = "is not found to" if any(row.status for row in found.rows) else "does not"
     if low is None:
-        return f"No batch size fits: {high} does not ({caps})."
+        return f"No batch size fits: {high} {fails} ({caps})."
     if high is None:
         return f"Every batch size tried fits, up to {low:,} ({caps})."
     if high == low + 1:
-        return f"The largest batch that fits is {low:,}; {high:,} does not ({caps})."
-    return f"A batch of {low:,} fits, {high:,} does not; between them none was tried ({caps})."
+        return f"The largest batch that fits is {low:,}; {high:,} {fails} ({caps})."
+    return f"A batch of {low:,} fits, {high:,} {fails}; between them none was tried ({caps})."

@@ -119,8 +119,8 @@ class FittedStep:
 
     @property
     def is_proven(self) -> bool:
-        """Whether it takes no longer than it must, along its order."""
-        return self.extra_seconds <= (self.least_extra_seconds or 0.0) + 1e-9 * self.free_seconds
+        """Whether it takes no longer than the step as it was: bounds are along one order only."""
+        return self.extra_seconds <= 1e-9 * self.free_seconds
 
     @property
     def slowdown(self) -> float:
@@ -315,7 +315,8 @@ class _Fitting:
         limit = self.request.most_slowdown
         if limit is not None and found.slowdown > limit:
             return False
-        if found.rank < self.best.rank:
+        proves = found.rank == self.best.rank and found.least_extra_seconds is not None
+        if found.rank < self.best.rank or proves:
             self.best = found
         return found.fits
 
@@ -414,7 +415,10 @@ class _Fitting:
         """
         some = next(iter(reductions.values()))
         planner = RewritingPlanner(base.graph, base.step.layout, some.order, some.is_forward)
-        bound: float | None = 0.0 if search else None
+        is_whole = len(reductions) == 1 and {**self._room(base.step), **budgets} == self._room(
+            base.step
+        )
+        bound: float | None = 0.0 if search and is_whole else None
         keeps = True
         for name, reduction in reductions.items():
             reduced = reduction.reduce(budgets[name])

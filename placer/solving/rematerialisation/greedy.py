@@ -24,7 +24,7 @@ _LEAST_SECONDS_SHARE = 1e-6
 _DEEPEST = 12
 _LONGEST_PERIOD = 9
 _MOST_FLIPS = 2_000_000
-"""Of sets times nodes: a second or two."""
+"""Of sets, or sequences, times nodes: a second or two."""
 
 _MOST_CHANGED = 4
 """Nodes at random, from the best set."""
@@ -43,12 +43,9 @@ class _Profile:
     over: int
 
 
-def first_sequence(
-    problem: RematerialisationProblem, starts: Sequence[Sequence[int]] = ()
-) -> list[int]:
-    """The quickest sequence found at once that keeps the budget, else the one that holds least;
-    ``starts`` are others to begin at than the given order."""
-    found = [drop_greedily(problem, sequence) for sequence in (problem.order, *starts)]
+def first_sequence(problem: RematerialisationProblem) -> list[int]:
+    """The quickest sequence found at once that keeps the budget, else the one that holds least."""
+    found = [drop_greedily(problem, problem.order)]
     if problem.keep_order and problem.most_computations > 1:
         found.append(drop_by_checkpoints(problem, found))
     fitting = [some for some in found if problem.is_feasible(some)]
@@ -59,10 +56,12 @@ def drop_greedily(problem: RematerialisationProblem, start: Sequence[int]) -> li
     """The sequence that ``start`` becomes; one that holds too much where nothing helps any more."""
     sequence = list(start)
     now = _profile(problem, sequence)
-    while now.over:
+    left = _MOST_FLIPS // max(len(sequence), 1)
+    while now.over and left > 0:
         best: tuple[float, list[int], _Profile] | None = None
         for changed in _changes(problem, sequence, now):
             found = _profile(problem, changed)
+            left -= 1
             gain = now.over - found.over
             added = problem.value(changed) - problem.value(sequence)
             worth = gain / max(added, _LEAST_SECONDS_SHARE * problem.least_seconds)

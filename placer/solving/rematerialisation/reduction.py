@@ -86,16 +86,16 @@ class StepReduction:
         self.is_forward = [
             op.name not in gradients and not is_update_type(op.op_type) for op in ops
         ]
+        self.roots = _find_roots(layout)
         self.is_repeatable = [
             self.is_forward[n]
             and op.name in allowed
             and bool(op.inputs)
             and layout.effects[n] == Effect.PLAIN
             and layout.devices[n] == device
-            and not any(_is_copy(layout, value) for value in layout.inputs[n])
+            and not any(_is_copy(layout, self.roots[value]) for value in layout.inputs[n])
             for n, op in enumerate(ops)
         ]
-        self.roots = _find_roots(layout)
         self.readers = self._find_readers()
         self.large: dict[int, list[int]] = {}
         self.nodes: set[int] = set()

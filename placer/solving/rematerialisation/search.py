@@ -58,7 +58,9 @@ def search_sequences(
         found.offer(sequence)
     if found.is_best:
         return
-    start: Sequence[int] = found.best.answer.device_of or first_sequence(problem, hints)
+    start: Sequence[int] = found.best.answer.device_of or (
+        hints[0] if hints else first_sequence(problem)
+    )
     found.offer(start)
     if problem.keep_order and problem.most_computations == 1:  # there is no other sequence
         best.prove(Status.INFEASIBLE)

@@ -125,3 +125,59 @@ def test_a_conditional_that_stays_one_op_gives_the_larger_of_its_branches():
     assert any(op.op_type in ("If", "StatelessIf") for op in extraction.graph.ops.values())
     assert extraction.graph.tensors["rows:0"].properties.shape == (12, 2)
     assert [code for code, *_ in extraction.warnings] == ["data_dependent_shape"]
+
+
+def test_a_branch_is_taken_at_its_largest_whatever_the_batch():
+    """One output of the conditional follows the batch, the other what the branch takes of it."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, (None, 2), name="x")
+        taken = tf.compat.v1.placeholder(tf.bool, (), name="taken")
+        _, rows = tf.cond(taken, lambda: (x, x[:3]), lambda: (x + 1, x[:5] + 0))
+        tf.identity(rows, name="rows")
+    extraction = extract(graph, outputs=["rows"], batch_size=8)
+    assert extraction.unknown == ()
+    assert extraction.graph.tensors["rows:0"].properties.shape == (5, 2)
+
+
+def test_a_shape_through_a_conditional_keeps_its_type():
+    """TensorFlow 1's: the merge hands on a shape of int64 and the number of the branch."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        tf.compat.v1.disable_control_flow_v2()
+        x = tf.compat.v1.placeholder(tf.float32, (4, 6), name="x")
+        taken = tf.compat.v1.placeholder(tf.bool, (), name="taken")
+        shape = tf.constant([3, 8], tf.int64)
+        found = tf.compat.v1.cond(taken, lambda: tf.identity(shape), lambda: tf.identity(shape))
+        tf.reshape(x, found, name="y")
+        tf.compat.v1.enable_control_flow_v2()
+    extraction = extract(graph, outputs=["y"])
+    assert extraction.graph.tensors["y:0"].properties.shape == (3, 8)
+    assert extraction.warnings == ()
+
+
+def test_what_grows_in_a_loop_is_not_taken_for_its_first_turn():
+    """TensorFlow 1's: a branch doubles the rows in every turn, so their number is not known."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        tf.compat.v1.disable_control_flow_v2()
+        x = tf.compat.v1.placeholder(tf.float32, (16, 2), name="x")
+
+        def double(turn, rows):
+            twice = tf.compat.v1.cond(
+                turn < 3, lambda: tf.concat([rows, rows], 0), lambda: tf.identity(rows)
+            )
+            return turn + 1, twice
+
+        shapes = (tf.TensorShape([]), tf.TensorShape([None, 2]))
+        _, rows = tf.compat.v1.while_loop(
+            lambda turn, rows: turn < 5, double, (tf.constant(0), x), shape_invariants=shapes
+        )
+        tf.identity(rows, name="rows")
+        tf.compat.v1.enable_control_flow_v2()
+    extraction = extract(graph, outputs=["rows"])
+    unknown = {str(name).partition(":")[0] for name in extraction.unknown}
+    assert {"while/cond/concat", "while/cond/Merge"} <= unknown
