@@ -132,6 +132,8 @@ class _Convolution:
             return 0
         strides = _spatial(info.attributes.get("strides"), self.channels_first, len(sides))
         dilations = _spatial(info.attributes.get("dilations"), self.channels_first, len(sides))
+        if 0 in strides:
+            return 0
         added = [
             max(0, (-(-side // stride) - 1) * stride + (window - 1) * dilation + 1 - side)
             for side, window, stride, dilation in zip(
@@ -348,7 +350,8 @@ def _workspace_bytes(convolution: _Convolution, info: OpInfo) -> int:
     for (``TF_CUDNN_WORKSPACE_LIMIT_IN_MB``).
     """
     small = convolution.filter.dtype == "float32" and convolution.has_small_window
-    if not small or not element_count(convolution.image):
+    sides = convolution.image_sides, convolution.result_sides
+    if not small or {*map(len, sides)} != {2} or not element_count(convolution.image):
         return 0
     found = [convolution.fourier(info.op)]
     if convolution.filter_shape[0] == _WINOGRAD_WINDOW:

@@ -16,6 +16,7 @@ from typing import Any
 from cost_models.devices import Cluster
 from cost_models.op_info import TensorProperties
 from cost_models.tensor_size import tensor_bytes
+from placer.errors import ModelError
 from placer.pipeline.placement import place_workload
 from placer.pipeline.workload import (
     Workload,
@@ -55,7 +56,13 @@ def decide_splits(source: Any, devices: str | Path, wanted: Options) -> Options:
         counts = {name: max(2, factor * math.ceil(size / part)) for name, size in sizes.items()}
         asked = replace(wanted, split_tables=format_splits(counts))
         _LOG.info("trying %s", asked.split_tables)
-        plan = _try(source, cluster, replace(asked, time_limit=wanted.time_limit / len(_FACTORS)))
+        seconds = wanted.time_limit / len(_FACTORS)
+        try:
+            plan = _try(source, cluster, replace(asked, time_limit=seconds))
+        except ModelError:  # more parts than rows
+            if best is None:
+                raise
+            break
         rank = not plan.fits, sum(d.spilled_bytes or 0 for d in plan.devices), _transfer(plan)
         if best is None or rank < best[0]:
             best = rank, asked

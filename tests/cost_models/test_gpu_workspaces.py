@@ -88,3 +88,18 @@ def test_the_gradient_of_a_bias_is_added_up_in_a_copy():
     assert bias_gradient(BATCH, 11, 11, 64).temporary_bytes_on(gpu=True) == 7_929_856
     assert bias_gradient(BATCH, 64).temporary_bytes_on(gpu=True) == 0
     assert bias_gradient(BATCH, 11, 11, 64).temporary_bytes_on(gpu=False) == 0
+
+
+@pytest.mark.parametrize(
+    "op_type", ["Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput", "DepthwiseConv2dNative"]
+)
+@pytest.mark.parametrize("shape", [None, (BATCH, 16), (None, None, None, None)])
+def test_images_of_unknown_shape_are_modelled_as_far_as_they_are_known(op_type, shape):
+    """No rank, a wrong one or no size: the rule still gives a cost."""
+    unknown = TensorProperties(dtype="float32", shape=shape)
+    filters = tensor(3, 3, 64, 64)
+    inputs = (unknown, filters, unknown)
+    attributes = {"strides": (1, 0, 0, 1), "padding": "SAME"}
+    for given in (attributes, {**attributes, "strides": (1, 1, 1, 1)}):
+        cost = op_cost(OpInfo(op=op_type, inputs=inputs, outputs=(unknown,), attributes=given))
+        assert not cost.unmodelled

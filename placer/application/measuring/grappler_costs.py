@@ -54,7 +54,10 @@ def grappler_seconds(
         raise UsageError("Grappler's costs are for models in files: save the program first")
     # the program as it was extracted, on one device of each type
     devices = {device.type: device for device in reversed(cluster.devices)}
-    with local_model(source, allow_unsafe_keras=allow_unsafe_keras, weights=False) as local:
+    splits = extraction.model.get("splits")
+    with local_model(
+        source, allow_unsafe_keras=allow_unsafe_keras, weights=False, splits=splits
+    ) as local:
         request = CostRequest(
             path=os.fspath(local.path),
             choice=choice_of(extraction.model),

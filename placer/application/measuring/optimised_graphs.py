@@ -80,7 +80,10 @@ def optimise(
         )
     if "division" in extraction.model:
         raise UsageError("what TensorFlow makes of a batch in parts is not known: leave one out")
-    with local_model(source, allow_unsafe_keras=allow_unsafe_keras, weights=False) as local:
+    splits = extraction.model.get("splits")
+    with local_model(
+        source, allow_unsafe_keras=allow_unsafe_keras, weights=False, splits=splits
+    ) as local:
         request = OptimiseRequest(
             path=os.fspath(local.path),
             choice=choice_of(extraction.model),

@@ -81,6 +81,9 @@ def apply(
         )
     splits = plan.model.get("splits")
     with local_model(source, allow_unsafe_keras=allow_unsafe_keras, splits=splits) as model:
+        original = model.original.resolve()
+        if splits and Path(out).resolve().parent.is_relative_to(original):
+            raise UsageError(f"the output is inside of the model {source}: choose another folder")
         return _apply(model.path, plan, out, **settings)
 
 

@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from cost_models.tensor_size import element_bytes
 from placer.errors import ModelError
+from placer.extraction.graph_defs.protobufs import dtype_name
 from placer.extraction.splitting.checksums import crc32c, masked
 from placer.extraction.splitting.parts import Table
 from placer.extraction.splitting.sorted_tables import (
@@ -85,10 +87,15 @@ def _whole(messages: Any, entries: Mapping[bytes, bytes], key: str, table: Table
         raise ModelError(f"the checkpoint {at} has no {key}, which {table.name} is restored from")
     entry = messages.BundleEntryProto.FromString(entries[key.encode()])
     shape = tuple(dim.size for dim in entry.shape.dim)
-    if shape != table.shape or entry.slices or entry.size % (table.shape[0] * table.row_elements):
+    width = element_bytes(dtype_name(entry.dtype))
+    wrong = f"with shape {shape}" if shape != table.shape else ""
+    wrong = wrong or ("in slices" if entry.slices else "")
+    if not wrong and entry.size != table.shape[0] * table.row_elements * (width or -1):
+        wrong = f"as {entry.size} bytes"
+    if wrong:
         raise ModelError(
             f"{table.name} of shape {table.shape} cannot be split by rows: the checkpoint {at} has "
-            f"it {'in slices' if entry.slices else f'with shape {shape}'}"
+            f"it {wrong}"
         )
     return entry
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cost_models.tensor_size import element_bytes
 from placer.errors import ModelError, UsageError
-from placer.extraction.graph_defs.protobufs import copied, functions_by_name, shape_of
+from placer.extraction.graph_defs.protobufs import (
+    copied,
+    dtype_name,
+    functions_by_name,
+    shape_of,
+)
 from placer.extraction.splitting.parts import Table
 from placer.extraction.splitting.split_nodes import (
     STALE,
@@ -37,6 +43,9 @@ def find_tables(graph_def: Any, counts: Mapping[str, int]) -> dict[str, Table]:
         shape = shape_of(variables[name].attr["shape"].shape)
         if shape is None or None in shape:
             raise ModelError(f"{name} cannot be split: the graph does not say its shape")
+        dtype = dtype_name(variables[name].attr["dtype"].type)
+        if element_bytes(dtype) is None:
+            raise ModelError(f"{name} cannot be split: its elements ({dtype}) have no fixed size")
         tables[name] = Table(
             name=name, shape=tuple(size for size in shape if size is not None), count=count
         )
@@ -47,7 +56,9 @@ def is_split(graph_def: Any, counts: Mapping[str, int]) -> bool:
     """Whether the main graph has the parts in place of the variables."""
     names = {node.name for node in graph_def.node if node.op in VARIABLES}
     return not names & counts.keys() and all(
-        f"{name}/part_{number}" in names for name, n in counts.items() for number in (0, n - 1)
+        (f"{name}/part_{number}" in names) == (number < n)
+        for name, n in counts.items()
+        for number in (0, n - 1, n)
     )
 
 
@@ -146,10 +157,11 @@ def _split_function(
         return {}
     splitter = ScopeSplitter(function.node_def, handles, library, name, sliced=sliced)
     keys = splitter.split()
-    for tensor in function.ret.values():
+    for key, tensor in list(function.ret.items()):
         if tensor in splitter.found:
             table = splitter.found[tensor][0]
             raise ModelError(f"{table.name} cannot be split by rows: function {name} returns it")
+        function.ret[key] = splitter.renamed.get(tensor, tensor)
     return keys
 
 

@@ -30,6 +30,9 @@ _OUTPUT = {  # in functions, the name of the first output where it is not "outpu
     "RestoreV2": "tensors",
 }
 
+_LARGEST_IDS = {3: 2**31 - 1, 5: 2**15 - 1}
+"""By DataType: DT_INT32 and DT_INT16."""
+
 Parts = tuple[Table, list[str]]
 """A table, and the tensors that its parts are in a scope."""
 
@@ -115,7 +118,7 @@ class ScopeSplitter:
             raise self.refuse(node, table, "does not look up rows")
         inputs = data_inputs(node.input)
         ids, others = inputs[1], inputs[2:]
-        number = node.attr["Tindices"].type
+        number = self._id_type(node, table)
         group = self.groups.setdefault(node.name, [])
         starts = table.starts
         joined = ""
@@ -142,6 +145,13 @@ class ScopeSplitter:
             else:
                 joined = rows
         group[-1].device = node.device
+
+    def _id_type(self, node: Any, table: Table) -> int:
+        """The type of the ids, if it can count all rows."""
+        number = int(node.attr["Tindices"].type)
+        if table.shape[0] - 1 > _LARGEST_IDS.get(number, 2**63 - 1):
+            raise self.refuse(node, table, "has ids of a type too small for all rows")
+        return number
 
     def _mask(
         self, group: list[Any], name: str, ids: str, start: str, number: int, row_rank: int
@@ -173,7 +183,7 @@ class ScopeSplitter:
                 raise self.refuse(
                     node, table, f"updates {op_of(text)}, too, which must be split into as many"
                 )
-        number = node.attr["Tindices"].type
+        number = self._id_type(node, table)
         dtype = node.attr["dtype" if "dtype" in node.attr else "T"].type
         group = self.groups.setdefault(node.name, [])
         copies = []

@@ -141,6 +141,40 @@ def test_what_cannot_be_split_is_named(models, tmp_path, counts, error, message)
     assert not (tmp_path / "out").exists()
 
 
+def test_parts_are_not_split_anew(models, tmp_path):
+    """A model that is in four parts is not in two."""
+    split_model(models[0], {"users": 4}, tmp_path / "four", weights=True)
+    with pytest.raises(UsageError, match=r"the model has .*users/part_0"):
+        split_model(tmp_path / "four", {"users": 2}, tmp_path / "two", weights=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "ids", "message"),
+    [
+        (["aa", "bb", "cc", "dd"], "int32", r"its elements \(string\) have no fixed size"),
+        (np.zeros((40_000, 1), np.float32), "int16", "ids of a type too small"),
+    ],
+)
+def test_tables_that_rows_cannot_be_told_in_are_refused(tmp_path, value, ids, message):
+    """Strings lie one behind another in no fixed size; ids of 16 bits do not count 40,000 rows."""
+    module = tf.Module()
+    module.users = tf.Variable(value, name="users")
+    spec = [tf.TensorSpec([None], ids, name="user")]
+    module.read = tf.function(
+        lambda user: (
+            tf.raw_ops.ResourceGather(
+                resource=module.users.handle, indices=user, dtype=module.users.dtype
+            )
+            if ids != "int16"
+            else tf.raw_ops.GatherV2(params=module.users.read_value(), indices=user, axis=0)
+        ),
+        input_signature=spec,
+    )
+    tf.saved_model.save(module, tmp_path / "model", signatures=module.read)
+    with pytest.raises(ModelError, match=message):
+        split_model(tmp_path / "model", {"users": 2}, tmp_path / "out", weights=True)
+
+
 def test_a_damaged_index_is_told(models, tmp_path):
     """A checkpoint whose index is cut off ends in an error that names it."""
     broken = tmp_path / "model"
