@@ -26,7 +26,7 @@ from placer.pipeline.workload import (
     require_known_shapes,
 )
 from placer.plan.plan import Plan
-from placer.plan.request import AUTO, Options, format_splits
+from placer.plan.request import AUTO, NEVER, Options, format_splits
 from placer.prediction.memory.allocator import MOST_PADDING_BYTES
 
 _LOG = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def decide_splits(source: Any, devices: str | Path, wanted: Options) -> Options:
     if wanted.split_tables != AUTO:
         return wanted
     cluster = read_cluster(devices, wanted)
-    whole = replace(wanted, split_tables="never")
+    whole = replace(wanted, split_tables=NEVER)
     extraction = extract_program(source, whole)
     require_known_shapes(extraction)
     sizes = too_large(cost_program(source, extraction, cluster, whole))

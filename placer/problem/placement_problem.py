@@ -341,13 +341,18 @@ def _from_document(data: dict[str, Any]) -> PlacementProblem:
     return problem
 
 
-_WHOLE: tuple[str, ...] = (
+_WHOLE = (
     "resident_bytes",
     "temporary_bytes",
     "transient_bytes",
     "working_set_bytes",
+    "group",
+    "colocation",
+    "capacity_bytes",
+    "followers",
+    "may_follow",
+    "parallel_ops",
 )
-_WHOLE += ("group", "colocation", "capacity_bytes", "followers", "may_follow", "parallel_ops")
 _ROWS_OF_NUMBERS = ("seconds", "bandwidth", "latency")
 _ROWS_OF_WHOLE = ("allowed", "control_edges")
 _FLAGS = ("spillable", "occupied", "counted")

@@ -81,8 +81,9 @@ class Ways:
             if like[name] not in self.alone:
                 self.alone[name] = program.together(name)
         works = {name: _work(self.alone[kind], kind) for name, kind in like.items()}
-        devices = {kind: built.workload.cluster.device(kind) for kind, built in self.alone.items()}
-        self.shares = [_loads(built, kind, devices[kind]) for kind, built in self.alone.items()]
+        self.shares = [
+            _loads(built, kind, cluster.device(kind)) for kind, built in self.alone.items()
+        ]
         self.rate = sum(1 / work for work in works.values())
         self.ideal = _least_sum(self.shares) / self.rate
         least = min(works.values())

@@ -415,10 +415,10 @@ class _Fitting:
         """
         some = next(iter(reductions.values()))
         planner = RewritingPlanner(base.graph, base.step.layout, some.order, some.is_forward)
-        is_whole = len(reductions) == 1 and {**self._room(base.step), **budgets} == self._room(
-            base.step
-        )
-        bound: float | None = 0.0 if search and is_whole else None
+        whole = self._room(base.step)
+        room = {**whole, **budgets}
+        is_proven = search and len(reductions) == 1 and room == whole
+        bound: float | None = 0.0 if is_proven else None
         keeps = True
         for name, reduction in reductions.items():
             reduced = reduction.reduce(budgets[name])
@@ -434,7 +434,6 @@ class _Fitting:
             keeps = keeps and problem.peak_bytes(sequence) <= problem.budget_bytes
             planner.add(reduced, sequence)
         planned = planner.finish(base.rewriting.released)
-        room = {**self._room(base.step), **budgets}
         over, order = self._excess(planned, room), some.order
         if over:
             lowered, along = self._with_less(base, planned, some, room)
