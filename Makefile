@@ -6,7 +6,10 @@ BIN := $(VENV)/bin
 DEMO_DIR ?= demo-output
 
 TESTS ?= tests
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+# Compiled modules are kept: tests start hundreds of interpreters
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo check test setup lint types contracts fast-tests tests fuzz harm versions docs clean
 

@@ -335,6 +335,15 @@ NAMED: tuple[BenchmarkGraph, ...] = (
         name="densenet121_sgd", kind="convolutional training",
         build=application("DenseNet121", 64), inputs=image(64), batches=(4, 16), optimizer="SGD",
     ),
+    BenchmarkGraph(
+        name="densenet121_momentum", kind="convolutional training",
+        build=application("DenseNet121", 64), inputs=image(64), batches=(2, 8),
+        optimizer="Momentum",
+    ),
+    BenchmarkGraph(
+        name="vision_transformer_adam", kind="transformer training", build=vision_transformer,
+        inputs=_IMAGES, batches=(2, 8), optimizer="Adam",
+    ),
 )  # fmt: skip
 """Built only where they are asked for by name."""
 

@@ -8,13 +8,15 @@ family, ``[device.efficiency.Conv2D]`` with ``compute`` and ``memory`` (fraction
 ``[[task]]`` has ``name`` (``/job:worker/task:0``) and ``address`` (``host:port``): where the server
 of that task of a TensorFlow cluster answers.
 ``[[link]]`` has ``from``, ``to``, ``bandwidth`` (bytes/s) and ``latency`` (seconds), and holds in
-both directions unless the other one is given too.  ``[default_link]`` (between other devices)
-and ``[network_link]`` (between devices of different tasks; ``[default_link]`` if only that is
-given) have the last two.
+both directions unless the other one is given too; ``[[links]]`` has
+``between`` in their stead, devices any two of which it joins where no ``[[link]]`` names the pair.
+``[default_link]`` (between other devices) and ``[network_link]`` (between devices of different
+tasks; ``[default_link]`` if only that is given) have the last two.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import tomllib
@@ -62,7 +64,9 @@ def read_cluster_file(path: Path) -> tuple[list[DeviceDraft], Cluster]:
     if not drafts:
         raise ValueError(f"{path} has no [[device]] table; add one per device")
     names = named_once(draft.name for draft in drafts) | {"CPU:0"}
-    cluster = Cluster(devices=(), links=_toml_links(tables.get("link", []), names, path))
+    groups = _toml_groups(tables.get("links", []), names, path)
+    links = groups | _toml_links(tables.get("link", []), names, path)
+    cluster = Cluster(devices=(), links=links)
     if "default_link" in tables:
         default = _toml_link(tables["default_link"], f"{path}: default_link", set())
         cluster = replace(cluster, default_link=default, network_link=default)
@@ -105,11 +109,11 @@ def _tables(path: Path) -> Table:
         raise ValueError(f"the cluster file {path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
-    _check_keys(tables, {"device", "link", "task", *_SINGLE}, str(path))
+    _check_keys(tables, {"device", "link", "links", "task", *_SINGLE}, str(path))
     for name in _SINGLE & set(tables):
         if not isinstance(tables[name], dict):
             raise ValueError(f"{path}: write {name} as one table, [{name}]")
-    for name in ("device", "link", "task"):
+    for name in ("device", "link", "links", "task"):
         rows = tables.get(name, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ValueError(f"{path}: write {name} tables with two brackets, [[{name}]]")
@@ -201,6 +205,22 @@ def _toml_links(rows: Iterable[Table], names: set[str], path: Path) -> dict[tupl
             raise ValueError(f"{where}: {absent[0]} is no device of this file")
         given[ends[0], ends[1]] = link
     return {(target, source): link for (source, target), link in given.items()} | given
+
+
+def _toml_groups(rows: Iterable[Table], names: set[str], path: Path) -> dict[tuple[str, str], Link]:
+    """Links between any two devices of a group; of a pair in several groups the last one holds."""
+    given: dict[tuple[str, str], Link] = {}
+    for row in rows:
+        where = f"{path}: links"
+        link, between = _toml_link(row, where, {"between"}), row["between"]
+        if not isinstance(between, list) or len(between) < 2:
+            raise ValueError(f"{where}: between lists two devices or more, got {between!r}")
+        members = [device_names.canonical(name) for name in between]
+        absent = [name for name in named_once(members) if name not in names]
+        if absent:
+            raise ValueError(f"{where}: {absent[0]} is no device of this file")
+        given |= dict.fromkeys(itertools.permutations(members, 2), link)
+    return given
 
 
 def _toml_link(row: Table, where: str, ends: set[str]) -> Link:

@@ -15,10 +15,12 @@ from cost_models.devices import (
     Cluster,
     DevicePreset,
     DeviceProperties,
+    Link,
     accelerator_count,
     host_memory_bytes,
     preset,
 )
+from cost_models.machines import machine
 
 HOST = "CPU:0"
 """The device that always exists, and where inputs arrive."""
@@ -35,7 +37,8 @@ def parse_cluster(
     """The devices that ``spec`` names, the host always among them.
 
     ``spec`` is a comma-separated list or the path of a ``cluster.toml`` (see ``cluster_files``).
-    An item is ``[COUNTx]MODEL[:MEMORY]`` with a preset of ``data/devices.toml``
+    An item is a machine of ``data/machines.toml`` (``DGX-A100-40GB``: its cards and their NVLinks),
+    or ``[COUNTx]MODEL[:MEMORY]`` with a preset of ``data/devices.toml``
     (``2xA100-40GB``), or ``[COUNTx]TYPE[:INDEX][:MEMORY]`` with ``GPU`` or ``CPU`` (``GPU:0``,
     ``2xGPU:8GiB``, ``CPU:64GiB``), or a full device name.  Devices without a number get the next
     free one, so a CPU without a number is ``CPU:0``.  A generic GPU has no memory of its own: it
@@ -59,7 +62,7 @@ def parse_cluster(
     if spec.strip().endswith(".toml"):
         drafts, cluster = read_cluster_file(Path(spec.strip()))
     else:
-        drafts, cluster = _parse_spec(spec), Cluster(devices=())
+        drafts, cluster = _parse_spec(spec)
     if all(draft.name != HOST for draft in drafts):
         drafts.append(DeviceDraft(name=HOST, preset=preset("CPU")))
     caps = _parse_caps(max_memory, [draft.name for draft in drafts])
@@ -105,18 +108,26 @@ def _device(
     return replace(device, **dict(draft.rates))
 
 
-def _parse_spec(spec: str) -> list[DeviceDraft]:
-    """Devices in the order of the spec; those without a number take the next free one."""
-    items = [_parse_item(item.strip()) for item in spec.split(",")]
+def _parse_spec(spec: str) -> tuple[list[DeviceDraft], Cluster]:
+    """Devices in the order of the spec, those without a number taking the next free one, and a
+    cluster with the links of the machines among them."""
+    known_machines = [machine(item.strip()) for item in spec.split(",")]
+    items = [
+        ("", preset(found.model), None, found.count) if found else _parse_item(item.strip())
+        for item, found in zip(spec.split(","), known_machines, strict=True)
+    ]
     taken = named_once(name for name, _, _, _ in items if name)
-    drafts = []
-    for name, known, memory_bytes, count in items:
+    drafts = list[DeviceDraft]()
+    links = dict[tuple[str, str], Link]()
+    for (name, known, memory_bytes, count), found in zip(items, known_machines, strict=True):
         numbered = (f"{known.type}:{index}" for index in itertools.count())
         for _ in range(count):
             free = name or next(other for other in numbered if other not in taken)
             taken.add(free)
             drafts.append(DeviceDraft(name=free, preset=known, memory_bytes=memory_bytes))
-    return drafts
+        if found:
+            links |= found.links([draft.name for draft in drafts[-count:]])
+    return drafts, Cluster(devices=(), links=links)
 
 
 def _parse_item(item: str) -> tuple[str, DevicePreset, int | None, int]:
@@ -125,6 +136,11 @@ def _parse_item(item: str) -> tuple[str, DevicePreset, int | None, int]:
     if match is None:
         raise ValueError("a device is missing; write devices such as 2xA100-40GB,CPU:64GiB")
     count, rest = int(match.group(1) or 1), match.group(2)
+    if machine(rest.partition(":")[0]):
+        raise ValueError(
+            f"{item!r}: {rest.partition(':')[0]} is one machine, without a count or a memory; "
+            "several are tasks of a cluster.toml, and --max-memory sets caps"
+        )
     if count < 1:
         raise ValueError(f"{item!r} asks for no device; write a count of 1 or more")
     named, _, given = rest.partition("=")

@@ -170,7 +170,7 @@ def _warn(op_type: str, reason: str) -> None:
 
 def _family(rule: Rule | None) -> str:
     """The module that a rule of the package is in; a rule of a user's has none."""
-    home, _, family = getattr(rule, "__module__", "").rpartition(".")
+    home, _, family = (getattr(rule, "__module__", None) or "").rpartition(".")  # run text has none
     return family if home == "cost_models.rules" else ""
 
 

@@ -3,8 +3,8 @@
     python examples/demo.py [--directory demo-output]
 
 Builds a ResNet-50 SavedModel with random weights, finds a placement on two GPUs whose memory is
-60% of what one device would need, applies it, runs it and checks what ran where.  On a machine
-without those GPUs the run is a rehearsal: a logical CPU device stands in for each of them.
+60% of what one device's allocator would need, applies it, runs it and checks what ran where.  On
+a machine without those GPUs the run is a rehearsal: a logical CPU device stands in for each.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ def run_demo(directory: Path) -> list[str]:
     batch = ["--batch-size", str(BATCH_SIZE)]
     placer("report", model, *batch)
     report = placer_json("report", model, *batch)
-    peak = report["memory"]["peak_bytes"]
-    cap = int(CAP_SHARE * peak)
+    cap = int(CAP_SHARE * report["memory"]["need_bytes"])
     caps = ["--devices", "2xGPU", "--max-memory", f"GPU:0={cap},GPU:1={cap}"]
     placer("place", model, *batch, *caps, "-o", plan, "--force")
     shutil.rmtree(placed, ignore_errors=True)
@@ -72,7 +71,7 @@ def summary_lines(
     """What was asked, what was found, how good it is, and what really ran."""
     mib = 1024**2
     gpus = [device for device in plan["devices"] if device["type"] == "GPU"]
-    peaks = ", ".join(f"{d['name']} {d['peak_memory_bytes'] / mib:.0f} MiB" for d in gpus)
+    needs = ", ".join(f"{d['name']} {d['need_bytes'] / mib:.0f} MiB" for d in gpus)
     solver, metrics = plan["solver"], plan["metrics"]
     bound = solver["lower_bound"]
     summary = verification["summary"]
@@ -81,9 +80,9 @@ def summary_lines(
     seen = sum(row["predicted"] and row["actual"] for row in inside)
     proof = "no bound proven" if bound is None else f"proven bound {bound / mib:.2f} MiB"
     return [
-        f"1. One device needs {report['memory']['peak_bytes'] / mib:.0f} MiB at the peak of a "
-        f"step; each GPU here has {cap / mib:.0f} MiB.",
-        f"2. The placement fits: predicted peaks {peaks}.",
+        f"1. One device needs {report['memory']['need_bytes'] / mib:.0f} MiB for a step; each GPU "
+        f"here has {cap / mib:.0f} MiB.",
+        f"2. The placement fits: predicted needs {needs}.",
         f"3. It sends {metrics['transfer_bytes'] / mib:.2f} MiB per step in "
         f"{metrics['transfer_count']} transfers: {solver['status']}, {proof}.",
         f"4. Run on {stage}, {summary['matched_ops']:,} of {summary['ops']:,} ops were where the "

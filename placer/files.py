@@ -55,6 +55,12 @@ def check_writable(
         raise UsageError(f"the folder of {target} may not be written: choose another")
 
 
+def check_outside(out: Path, source: Path) -> None:
+    """Raises :class:`UsageError` if ``out`` would be written inside of the folder ``source``."""
+    if out.resolve().is_relative_to(source.resolve()):
+        raise UsageError(f"the output is inside of the model {source}: choose another folder")
+
+
 def _followed(target: Path) -> Path:
     """Where a symbolic link leads: it stays, and what it names is replaced."""
     return Path(os.path.realpath(target))

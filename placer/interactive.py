@@ -42,7 +42,8 @@ def bind_auto(found: AutoResult, model: Any) -> AbstractContextManager[Any]:
     if found.changes_nothing:
         return nullcontext(model)
     from placer.application.placing.model_binding import BoundStep, bind_model
-    from placer.strategies.keras_steps import check_parts, divided_train_step
+    from placer.strategies.keras_divisions import divided_train_step
+    from placer.strategies.keras_steps import check_parts
 
     division = found.division
     if found.task == "training":

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fuzzing.cases import WarmProcess
+from fuzzing.warm_children import start
 from hypothesis import settings
+
+from placer import processes
 
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # which fuses ops away; before TensorFlow
 
@@ -31,10 +36,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks every test of a slow folder."""
+    """Marks every test of a slow folder, and begins with the files that have slow tests.
+
+    Files go to processes in this order (``--no-loadscope-reorder``, see the Makefile): if one that
+    takes a minute were the last, the other processes would wait for it.
+    """
     for item in items:
         if _in_slow_folder(item.path):
             item.add_marker(pytest.mark.slow)
+    slow_files = {item.path for item in items if item.get_closest_marker("slow")}
+    counts = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path not in slow_files, -counts[item.path]))
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +66,26 @@ def warm_process() -> Iterator[WarmProcess]:
     process = WarmProcess()
     yield process
     process.close()
+
+
+FRESH = (
+    *("commands", "fuzzing", "solving/process", "extraction/process"),
+    *("extraction/test_extractor.py", "test_processes.py"),
+)
+"""Tests of what processes do have fresh interpreters, as users have."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm_children(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The children of placer are forks of processes that have imported what they need."""
+    tests = Path(__file__).parent
+    is_fresh = any(request.path.is_relative_to(tests / name) for name in FRESH)
+    if is_fresh or sys.platform != "linux":
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes.Child, "_start", start)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -81,7 +81,7 @@ def random_problem(seed: int, *, most_ops: int = 7, spill: str = "never") -> Pla
         capacity = [max(1, round(total * slack * rng.uniform(0.6, 1.4))) for _ in range(devices)]
     if spill == "auto":
         capacity = [max(1, round(cap * rng.choice([0.4, 0.7, 1.0]))) for cap in capacity]
-        capacity[host] = total + rng.choice([-1, 0, 5])
+        capacity[host] = max(0, total + rng.choice([-1, 0, 5]))
     names = [rng.choice([op, max(0, op - 1)]) for op in range(ops)]
     return problem_of(
         resident=resident,

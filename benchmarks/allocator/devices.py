@@ -4,8 +4,8 @@
 
 builds graphs of ``cases.py`` in ``FOLDER``; places each on two and on three GPUs with caps of 75
 and 60% of what one device needs; and rehearses it (``placer verify --memory``) under the caps, with
-the fullest device at its predicted need, and with that at 0.97 of it.  Rows that were made are kept
-in ``FOLDER/devices.json``.
+every cap at the predicted need, and with the fullest device at 0.97 of the smallest limit that
+serves, found by bisection.  Rows that were made are kept in ``FOLDER/devices.json``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 os.environ |= {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 import placer
+from placer.errors import PlacerError
 from placer.plan.plan import Plan
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -30,6 +32,13 @@ DEVICES = {2: 0.75, 3: 0.60}
 """How many there are, and their caps as a share of what one needs."""
 
 BELOW = 0.97
+PRECISION = 0.01
+"""Of the smallest limit."""
+
+RUNS = "runs"
+AS_GIVEN = {"need_bytes": None}
+"""What makes a rehearsal keep to a limit, even where the CPU that stands in needs more."""
+
 MEBIBYTE = 2**20
 SECONDS = 15.0
 
@@ -59,7 +68,10 @@ def measure(path: Path, count: int, share: float) -> Row:
         for name in json.loads(path.with_suffix(".json").read_text())["outputs"]
     ]
     asked = {"outputs": outputs, "spill": "never", "time_limit": SECONDS}
-    alone = placer.place(str(path), "1xGPU:1TiB", **{**asked, "time_limit": 5.0})
+    try:
+        alone = placer.place(str(path), "1xGPU:1TiB", **{**asked, "time_limit": 5.0})
+    except PlacerError as error:
+        return {"status": f"{error}".partition(":")[0][:120]}
     one_bytes = alone.devices[0].need_bytes
     cap = int(share * one_bytes)
     plan = placer.place(str(path), f"{count}xGPU", max_memory=f"GPU:*={cap}", **asked)
@@ -67,28 +79,55 @@ def measure(path: Path, count: int, share: float) -> Row:
     if not plan.placement:
         return row
     gpus = [device for device in plan.devices if device.type == "GPU"]
-    row["needs"] = [mib(device.need_bytes or 0) for device in gpus]
-    row["rehearsed"] = rehearsed(path, plan, outputs)
-    fullest = max(gpus, key=lambda device: device.need_bytes or 0)
-    for word, times in (("at its need", 1.0), (f"at {BELOW}", BELOW)):
-        limit = int(times * (fullest.need_bytes or 0))
-        row[word] = rehearsed(path, with_cap(plan, fullest.name, limit), outputs)
+    needs = {device.name: device.need_bytes or 0 for device in gpus}
+    row["needs"] = [mib(need) for need in needs.values()]
+    row["under the caps"] = rehearsed(path, plan, outputs)
+    at_needs = with_caps(plan, {name: need or cap for name, need in needs.items()})
+    row["at the needs"] = rehearsed(path, at_needs, outputs)
+    fullest = max(needs, key=needs.__getitem__)
+
+    def under(limit: int) -> str:
+        return rehearsed(path, with_caps(plan, {fullest: limit}, **AS_GIVEN), outputs)
+
+    smallest = smallest_limit(lambda limit: under(limit) == RUNS, needs[fullest])
+    row["smallest"] = f"{fullest} {mib(smallest)}"
+    row[f"at {BELOW} of it"] = under(int(BELOW * smallest))
     return row
+
+
+def smallest_limit(serves: Callable[[int], bool], near: int) -> int:
+    """The limit from which on every larger one that was tried serves, by bisection."""
+    step, limit = near // 16, near
+    fails, enough = 0, 0
+    while not fails or not enough:
+        if serves(limit):
+            enough, limit = limit, limit - step
+        else:
+            fails, limit = limit, limit + step
+    while enough - fails > PRECISION * enough:
+        middle = (fails + enough) // 2
+        if serves(middle):
+            enough = middle
+        else:
+            fails = middle
+    return enough
 
 
 def rehearsed(path: Path, plan: Plan, outputs: list[str]) -> str:
     """``runs``, or the device and the op that ran out of memory."""
     found = placer.verify(str(path), plan, memory=True, outputs=outputs).memory
     out = found.out_of_memory
-    return "runs" if out is None else f"{out.device} at {out.op}"
+    return RUNS if out is None else f"{out.device} at {out.op}"
 
 
-def with_cap(plan: Plan, name: str, limit: int) -> Plan:
-    """The plan with another cap of one device."""
+def with_caps(plan: Plan, caps: Mapping[str, int], **changes: Any) -> Plan:
+    """The plan with other ``caps`` of devices, and other ``changes`` of their rows."""
     return replace(
         plan,
         devices=tuple(
-            replace(device, memory_limit_bytes=limit) if device.name == name else device
+            replace(device, memory_limit_bytes=caps[device.name], **changes)
+            if device.name in caps
+            else device
             for device in plan.devices
         ),
     )

@@ -1,18 +1,20 @@
 """What TensorFlow's BFC allocator hands out in some steps of a graph, and the smallest limit.
 
     python measure.py GRAPH.pb ...
+    python measure.py GRAPH.pb ... --at MIB ... [--optimised]
 
-writes ``GRAPH.memory.json`` beside each graph, if it is not there.  A program of its own: oneDNN
-has to be off before TensorFlow is loaded.  Every try is a process of its own, since the order of a
-step differs from process to process and the limit is read once; they are forked from one that has
-loaded TensorFlow and read the graph, but has used no device yet.
+writes ``GRAPH.memory.json`` beside each graph, if it is not there; with ``--at``, one limit per
+graph, prints a line of JSON for each instead: what some runs under it say.  A program of its own:
+oneDNN has to be off before TensorFlow is loaded.  Every try is a process of its own, since the
+order of a step differs from process to process and the limit is read once; they are forked from one
+that has loaded TensorFlow and read the graph, but has used no device yet.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,16 +49,42 @@ _NO_CONSTANT = "Cannot parse tensor from proto"
 Tried = dict[str, Any]
 
 
+RUNS_AT = 3
+"""Runs under a limit that is given."""
+
+
 def main() -> None:
-    for path in map(Path, sys.argv[1:]):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("graphs", nargs="+", type=Path)
+    parser.add_argument("--at", nargs="+", type=int, metavar="MIB")
+    parser.add_argument("--optimised", action="store_true", help="with graph optimisation")
+    arguments = parser.parse_args()
+    if arguments.at:
+        for path, limit_mib in zip(arguments.graphs, arguments.at, strict=True):
+            apart(lambda path=path, limit=limit_mib: at(path, limit, arguments.optimised))
+        return
+    for path in arguments.graphs:
         target = path.with_suffix(".memory.json")
         if not target.exists():
             apart(lambda path=path, target=target: target.write_text(json.dumps(measure(path))))
             print(target, flush=True)
 
 
+def at(path: Path, limit_mib: int, optimised: bool) -> None:
+    """Prints what runs under the limit say."""
+    attempt = attempts(path, optimised)
+    runs = [attempt(limit_mib, MODES[0]) for _ in range(RUNS_AT)]
+    print(json.dumps({"name": path.stem, "limit_mib": limit_mib, "runs": runs}), flush=True)
+
+
 def measure(path: Path) -> Tried:
     """By mode of the allocator, what :func:`in_mode` finds."""
+    attempt = attempts(path)
+    return {mode: in_mode(lambda limit, mode=mode: attempt(limit, mode)) for mode in MODES}
+
+
+def attempts(path: Path, optimised: bool = False) -> Callable[[int, str], Tried]:
+    """What tries some steps of the graph under a limit in MiB, in a mode of the allocator."""
     graph = tf.Graph()
     with graph.as_default():
         tf.import_graph_def(v1.GraphDef.FromString(path.read_bytes()), name="")
@@ -64,13 +92,16 @@ def measure(path: Path) -> Tried:
         outputs = json.loads(path.with_suffix(".json").read_text())["outputs"]
         fetches = [graph.as_graph_element(name) for name in outputs]
         starts = [first_value(handle) for handle in ops_of(graph, "VarHandleOp")]
+    config = v1.ConfigProto()
+    if not optimised:
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        config.graph_options.optimizer_options.opt_level = -1
 
-    return {
-        mode: in_mode(
-            lambda limit_mib, mode=mode: tried(limit_mib, mode, graph, starts, fetches, feeds)
-        )
-        for mode in MODES
-    }
+    def steps() -> Tried:
+        with v1.Session(graph=graph, config=config) as session:
+            return run(session, starts, fetches, feeds)
+
+    return lambda limit_mib, mode: tried(limit_mib, mode, steps)
 
 
 def in_mode(attempt: Callable[[int], Tried]) -> Tried:
@@ -96,9 +127,12 @@ def smallest_limit(attempt: Callable[[int], Tried], peak_bytes: int) -> list[Tri
         middle = (low + high) // 2
         found.append(attempt(middle))
         low, high = (low, middle) if found[-1]["served"] else (middle, high)
-    for above in (high, high + max(1, round(high * PRECISION))):  # not two steps are the same
-        found.append(attempt(above))
-    return found
+    while True:  # not two steps are the same
+        above = [attempt(limit) for limit in (high, high + max(1, round(high * PRECISION)))]
+        found += above
+        if all(tried["served"] for tried in above):
+            return found
+        high += max(1, round(high * PRECISION))
 
 
 def served_from(tries: list[Tried]) -> int:
@@ -107,7 +141,7 @@ def served_from(tries: list[Tried]) -> int:
     return min(f["limit_mib"] for f in tries if f["served"] and f["limit_mib"] > failed)
 
 
-def tried(limit_mib: int, mode: str, graph: Any, starts: list, fetches: list, feeds: dict) -> Tried:
+def tried(limit_mib: int, mode: str, steps: Callable[[], Tried]) -> Tried:
     """What a process with that limit says: whether it served, held and peak bytes, by step."""
     reading, writing = os.pipe()
     pid = os.fork()
@@ -117,7 +151,7 @@ def tried(limit_mib: int, mode: str, graph: Any, starts: list, fetches: list, fe
         os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(limit_mib)
         if mode == ONE_REGION:
             take_one_region(limit_mib)
-        found = run(graph, starts, fetches, feeds)
+        found = steps()
         with os.fdopen(writing, "w") as file:
             file.write(json.dumps(found))
         os._exit(0)
@@ -128,29 +162,25 @@ def tried(limit_mib: int, mode: str, graph: Any, starts: list, fetches: list, fe
     return {"limit_mib": limit_mib, **(json.loads(content) if content else {"served": False})}
 
 
-def run(graph: Any, starts: list, fetches: list, feeds: dict) -> Tried:
+def run(session: Any, starts: list, fetches: list, feeds: dict) -> Tried:
     """The steps in this process; bytes held before and after them, and the peak of each."""
     memory = tf.config.experimental
-    config = v1.ConfigProto()
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    config.graph_options.optimizer_options.opt_level = -1
     held, peaks = [], []
-    with v1.Session(graph=graph, config=config) as session:
-        try:
-            session.run(starts)
-            held.append(memory.get_memory_info("CPU:0")["current"])
-            for _ in range(STEPS):
-                memory.reset_memory_stats("CPU:0")
-                session.run(fetches, feeds)
-                found = memory.get_memory_info("CPU:0")
-                held.append(found["current"])
-                peaks.append(found["peak"])
-        except (tf.errors.ResourceExhaustedError, tf.errors.InvalidArgumentError) as error:
-            if not ran_out(error):
-                raise
-            op = str(error.op and error.op.name)
-            return {"served": False, "held": held, "peaks": peaks, "op": op}
-        return {"served": True, "held": held, "peaks": peaks, "peak_bytes": max(peaks)}
+    try:
+        session.run(starts)
+        held.append(memory.get_memory_info("CPU:0")["current"])
+        for _ in range(STEPS):
+            memory.reset_memory_stats("CPU:0")
+            session.run(fetches, feeds)
+            found = memory.get_memory_info("CPU:0")
+            held.append(found["current"])
+            peaks.append(found["peak"])
+    except (tf.errors.ResourceExhaustedError, tf.errors.InvalidArgumentError) as error:
+        if not ran_out(error):
+            raise
+        op = str(error.op and error.op.name)
+        return {"served": False, "held": held, "peaks": peaks, "op": op}
+    return {"served": True, "held": held, "peaks": peaks, "peak_bytes": max(peaks)}
 
 
 def ran_out(error: tf.errors.OpError) -> bool:

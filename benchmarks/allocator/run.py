@@ -1,10 +1,11 @@
 """What TensorFlow's allocator handed out, and needed, beside what is predicted.
 
-    python benchmarks/allocator/run.py FOLDER [NAME ...] [--measure]
+    python benchmarks/allocator/run.py FOLDER [NAME ...] [--measure | --at-needs [--optimised]]
 
 builds the graphs of ``cases.py`` in ``FOLDER`` and prints a row per case, and the summary of either
 half, against ``measured.json``.  ``--measure`` asks TensorFlow again for those that ``FOLDER`` has
-no measurement of, and writes that file.
+no measurement of, and writes that file; ``--at-needs`` runs every case under its predicted need,
+with graph optimisation on under the larger one of the graph and of what Grappler makes of it.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from cost_models.clusters import parse_cluster
+from placer.application.measuring.optimised_graphs import optimise
 from placer.extraction import extract
+from placer.graph.op_graph import OpGraph
 from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.metrics import MemoryNeed
 from placer.prediction.prediction import predict
@@ -47,7 +51,6 @@ class Comparison:
     held_back: bool
     peaks: Sequence[int]
     smallest_bytes: int
-    tries: Sequence[tuple[int, bool]]
     predicted: MemoryNeed
 
     @property
@@ -62,11 +65,6 @@ class Comparison:
         return self.predicted.in_use.expected_bytes / median(self.peaks) - 1
 
     @property
-    def limit_mib(self) -> int:
-        """The predicted need, high, rounded up to a MiB."""
-        return -(-self.predicted.need.high_bytes // MEBIBYTE)
-
-    @property
     def ratio(self) -> float:
         """The predicted need over the smallest limit."""
         return self.predicted.need.high_bytes / self.smallest_bytes
@@ -74,7 +72,7 @@ class Comparison:
     @property
     def is_served(self) -> bool:
         """Whether no try with so much or more failed, and one has served with no more."""
-        return self.limit_mib * MEBIBYTE >= self.smallest_bytes
+        return limit_mib(self.predicted) * MEBIBYTE >= self.smallest_bytes
 
 
 def main() -> None:
@@ -82,10 +80,15 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--at-needs", action="store_true")
+    parser.add_argument("--optimised", action="store_true", help="with graph optimisation")
     arguments = parser.parse_args()
     paths = build_apart(arguments.folder, arguments.names)
     if arguments.measure:
         measure(paths)
+    if arguments.at_needs:
+        run_at_needs(paths, optimised=arguments.optimised)
+        return
     measured = json.loads(MEASURED.read_text())
     print("| case | in use, MB | predicted | error | inside | smallest, MB | need | ratio |")
     print("|" + "---|" * 8)
@@ -111,6 +114,35 @@ def measure(paths: Sequence[Path]) -> None:
     MEASURED.write_text("{\n" + ",\n".join(rows) + "\n}\n")
 
 
+def run_at_needs(paths: Sequence[Path], *, optimised: bool) -> None:
+    """Runs every case under its predicted need (high, rounded up to a MiB), and says how many were
+    served; of those that were not, in which step and at which op memory ran out."""
+    needs = {path: [limit_mib(need) for need in predicted_needs(path, optimised)] for path in paths}
+    limits = [str(max(found)) for found in needs.values()]
+    command = [sys.executable, HERE / "measure.py", *paths, "--at", *limits]
+    command += ["--optimised"] if optimised else []
+    served = {True: [0, 0], False: [0, 0]}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            found = json.loads(line)
+            runs, name = found["runs"], found["name"]
+            failed = [f"step {len(run.get('peaks', ()))} at {run.get('op')}" for run in runs
+                      if not run["served"]]  # fmt: skip
+            half = served[is_held_back(name.rpartition("-b")[0])]
+            half[0] += len(runs) - len(failed)
+            half[1] += len(runs)
+            print(
+                f"| {name} | {found['limit_mib']} | {'; '.join(failed) or 'served'} |", flush=True
+            )
+    for held_back, (good, count) in served.items():
+        print(f"{'held back' if held_back else 'used for tuning'}: {good} of {count} runs served")
+
+
+def limit_mib(need: MemoryNeed) -> int:
+    """The predicted need, high, rounded up to a MiB."""
+    return -(-need.need.high_bytes // MEBIBYTE)
+
+
 def summary_of(found: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of one mode: bytes held between steps, peaks, limits that were tried."""
     return {
@@ -121,20 +153,40 @@ def summary_of(found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def compare(path: Path, measured: Mapping[str, Any]) -> Comparison:
-    """The comparison of one case."""
+def predicted_need(path: Path) -> MemoryNeed:
+    """What the graph is predicted to need on one CPU."""
+    return next(predicted_needs(path, optimised=False))
+
+
+def predicted_needs(path: Path, optimised: bool) -> Iterator[MemoryNeed]:
+    """The same, then what Grappler's graph is predicted to need, if it is asked for."""
     outputs = json.loads(path.with_suffix(".json").read_text())["outputs"]
     fetches = [name if ":" in name else f"^{name}" for name in outputs]
-    graph = extract(str(path), outputs=fetches).graph
-    metrics = predict(
-        graph, estimate_costs(graph), dict.fromkeys(graph.ops, DEVICE), parse_cluster(DEVICE)
-    )
+    extraction = extract(str(path), outputs=fetches)
+    yield need_of(extraction.graph)
+    if optimised:
+        placement = dict.fromkeys(extraction.graph.ops, DEVICE)
+        found = optimise(str(path), extraction, parse_cluster(DEVICE), placement)
+        with tempfile.TemporaryDirectory() as folder:
+            target = Path(folder) / "optimised.pb"
+            target.write_bytes(found.graph)
+            yield need_of(extract(str(target), outputs=found.outputs).graph)
+
+
+def need_of(graph: OpGraph) -> MemoryNeed:
+    """What a graph needs with every op on one CPU."""
+    placement = dict.fromkeys(graph.ops, DEVICE)
+    return predict(graph, estimate_costs(graph), placement, parse_cluster(DEVICE)).needs[DEVICE]
+
+
+def compare(path: Path, measured: Mapping[str, Any]) -> Comparison:
+    """The comparison of one case."""
     return Comparison(
         name=path.stem,
         held_back=is_held_back(path.stem.rpartition("-b")[0]),
         peaks=measured["peaks"],
         smallest_bytes=measured["smallest_mib"] * MEBIBYTE,
-        predicted=metrics.needs[DEVICE],
+        predicted=predicted_need(path),
     )
 
 

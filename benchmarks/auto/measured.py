@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +27,14 @@ from tensorflow.core.framework import graph_pb2
 from ways import built_ways
 
 import placer
+from placer.errors import PlacerError
 from placer.plan.request import read_options
 from placer.questions.auto_programs import open_program
 
 GOAL = 1.15
 ROUNDS = 40
 LIMITS = {"time_limit": 4.0}
+CHOSEN = "chosen"
 
 LEFT, RIGHT = ([strategies.weight(256, 256) for _ in range(5)] for _ in range(2))
 
@@ -61,34 +65,43 @@ def plan(out: Path, name: str, batch: int) -> None:
     model, devices = str(out / f"{name}.pb"), out / "cluster.toml"
     found = placer.auto(model, devices, batch_size=batch, **LIMITS)
     program = open_program(model, devices, read_options({"batch_size": batch, **LIMITS}), None)
-    ways = built_ways(program)
-    if found.chosen is not None:  # the very plan that was chosen
-        placer.apply(model, found.plan, out / f"{name}-{batch}-chosen.pb", force=True)
-    for number, built in enumerate(ways.values()):
-        placer.apply(model, built.plan, out / f"{name}-{batch}-{number}.pb", force=True)
-    known = {
-        "chosen": found.chosen,
-        "predicted": {way: built.step_seconds for way, built in ways.items()},
-    }
+    ways = {way: (built.plan, built.step_seconds) for way, built in built_ways(program).items()}
+    if found.row is not None:  # the very plan that was chosen
+        ways[CHOSEN] = (found.plan, found.row.step_seconds)
+    predicted = {}
+    for way, (planned, seconds) in ways.items():
+        try:
+            placer.apply(model, planned, file_of(out, name, batch, way), force=True)
+            predicted[way] = seconds
+        except PlacerError as error:
+            print(f"{name} {batch}, {way}: {error}", file=sys.stderr)
+    known = {"chosen": found.chosen, "predicted": predicted}
     (out / f"{name}-{batch}.planned.json").write_text(json.dumps(known, indent=1))
 
 
-def measure(out: Path, name: str, batch: int, example: tuple[int, ...]) -> None:
+def file_of(out: Path, name: str, batch: int, way: str) -> Path:
+    """The GraphDef of a way."""
+    return out / f"{name}-{batch}-{re.sub('[:/]', '-', way)}.pb"
+
+
+def measure(out: Path, name: str, batch: int) -> None:
     """The least time of a step of the chosen way and of all others, by turns."""
     planned = json.loads((out / f"{name}-{batch}.planned.json").read_text())
-    files = [f"{name}-{batch}-{number}.pb" for number in range(len(planned["predicted"]))]
-    files.append(f"{name}-{batch}-chosen.pb")
-    x = strategies._RANDOM.uniform(size=(batch, *example)).astype("float32")
-    sessions = [
-        strategies.session(graph_pb2.GraphDef.FromString((out / file).read_bytes()))
-        for file in files
-    ]
-    calls = [running.make_callable("y:0", ["x:0"]) for running in sessions]
-    seconds = strategies.least_seconds([lambda c=call: c(x) for call in calls], ROUNDS)
-    measured = dict(zip((*planned["predicted"], "chosen"), seconds, strict=True))
+    x = strategies._RANDOM.uniform(size=(batch, *strategies.MODELS[name].example))
+    x, calls = x.astype("float32"), {}
+    for way in planned["predicted"]:
+        content = file_of(out, name, batch, way).read_bytes()
+        try:
+            running = strategies.session(graph_pb2.GraphDef.FromString(content))
+            call = running.make_callable("y:0", ["x:0"])
+            call(x)
+        except (tf.errors.OpError, ValueError) as error:
+            print(f"{name} {batch}, {way}: {error}", file=sys.stderr)
+            continue
+        calls[way] = call
+    seconds = strategies.least_seconds([lambda c=call: c(x) for call in calls.values()], ROUNDS)
+    measured = dict(zip(calls, seconds, strict=True))
     (out / f"{name}-{batch}.measured.json").write_text(json.dumps(measured, indent=1))
-    for running in sessions:
-        running.close()
 
 
 def table(out: Path) -> Iterator[str]:
@@ -102,7 +115,9 @@ def table(out: Path) -> Iterator[str]:
             continue
         measured = json.loads(file.read_text())
         planned = json.loads((out / f"{name}-{batch}.planned.json").read_text())
-        predicted, mine = planned["predicted"], measured.pop("chosen")
+        predicted, mine = planned["predicted"], measured.pop(CHOSEN, None)
+        if mine is None or not measured:
+            continue
         best = min(measured, key=measured.__getitem__)
         regret = mine / min(mine, measured[best]) - 1
         good, total = good + (regret <= GOAL - 1), total + 1
@@ -123,24 +138,33 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     strategies.build(out)
     words = arguments.words
-    asked = {
-        f"{name} {batch}": (name, batch, model.example)
-        for name, model, batch in strategies.cases()
+    asked = [
+        (name, batch)
+        for name, _, batch in strategies.cases()
         if not words or any(word in f"{name} {batch}" for word in words)
-    }
+    ]
     strategies.MODELS = {
-        name: replace(model, batches=tuple(b for n, b, _ in asked.values() if n == name))
+        name: replace(model, batches=tuple(b for n, b in asked if n == name))
         for name, model in strategies.MODELS.items()
     }
     if not (out / "cluster.toml").exists():
         strategies.profile(out)
-    for name, batch, _ in asked.values():
-        if not (out / f"{name}-{batch}.planned.json").exists():
-            plan(out, name, batch)
-    for name, batch, example in asked.values():
-        if not (out / f"{name}-{batch}.measured.json").exists():
-            measure(out, name, batch, example)
+    for kind, work in (("planned", plan), ("measured", measure)):
+        for name, batch in asked:
+            if not (out / f"{name}-{batch}.{kind}.json").exists():
+                attempt(work, out, name, batch)
     print("\n".join(table(out)))
+
+
+def attempt(work: Callable[[Path, str, int], None], out: Path, name: str, batch: int) -> None:
+    """Whatever a case comes to, the others follow."""
+    begin = time.perf_counter()
+    try:
+        work(out, name, batch)
+    except Exception as error:  # the table is of the others then
+        print(f"{name} {batch}: {type(error).__name__}: {error}", file=sys.stderr)
+    seconds = time.perf_counter() - begin
+    print(f"{work.__name__} {name} {batch}: {seconds:.0f} s", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

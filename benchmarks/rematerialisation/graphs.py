@@ -2,6 +2,7 @@
 
     python benchmarks/rematerialisation/graphs.py FOLDER [NAME ...] [--shares 0.8,0.6,0.5,0.4,0.3]
         [--seconds 0] [--run]
+    python benchmarks/rematerialisation/graphs.py FOLDER [NAME ...] --measure [--shares 0.5]
 
 builds training steps of ``benchmarks/graphs.py`` in ``FOLDER`` (the larger batch) and makes each
 fit on one device.  A budget is a share of the transient peak of the free step, for what is in use;
@@ -12,6 +13,11 @@ rows are the same on every machine.
 
 With ``--run`` a step of each plan is recorded, and run under TensorFlow's own allocator (one
 region, as cards have) with the need that is predicted as its limit, Grappler off.
+
+With ``--measure`` there is one row for each graph and share, as soon as it is there: the extra
+time that is measured, steps of both in turns, and whether 20 steps train the same (``compare.py``).
+What is planned and measured is kept in ``FOLDER/fitted``, and the next run goes on from there:
+plan while the machine is busy (``--measure --plan-only``), measure when it is idle.
 """
 
 from __future__ import annotations
@@ -33,6 +39,7 @@ from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.memory.allocations import find_allocations
 from placer.prediction.memory.need import find_need
 from placer.prediction.memory.timelines import StepMemory
+from placer.prediction.orders.execution_orders import range_of
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.solving.rematerialisation.fitting import FitRequest, FittedStep, fit_step
 from placer.solving.rematerialisation.reduction import working_sets
@@ -43,14 +50,23 @@ from graphs import build_apart
 HERE = Path(__file__).parent
 DEVICE = "CPU:0"
 MEBIBYTE = 2**20
+_ORDERS_OF_NEEDS = 8
 NAMES = (
     *("transformer_adam", "decoder_sgd", "small_resnet_adam", "resnet50_momentum", "unet_adam"),
-    *("mobilenet_v2_sgd", "densenet121_sgd", "bidirectional_lstm_adam", "recommender_adagrad"),
-    "perceptron_adam",
+    *("mobilenet_v2_sgd", "densenet121_momentum", "vision_transformer_adam"),
+    *("bidirectional_lstm_adam", "recommender_adagrad", "perceptron_adam"),
+)
+MEASURED = (
+    *("transformer_adam", "decoder_sgd", "mobilenet_v2_sgd", "resnet50_momentum"),
+    *("vision_transformer_adam", "densenet121_momentum", "perceptron_adam"),
 )
 COLUMNS = (
     *("graph", "budget", "peak", "extra time", "computed again", "released", "edges"),
     *("need, one region", "recorded", "served at the need", "CPU s"),
+)
+MEASURED_COLUMNS = (
+    *("graph", "budget", "peak", "extra time predicted", "measured", "one op at a time", "ms"),
+    *("ms rewritten", "pairs", "losses of 20 steps", "variables", "optimised: losses within"),
 )
 
 
@@ -58,20 +74,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--shares", default="0.8,0.6,0.5,0.4,0.3")
+    parser.add_argument("--shares")
     parser.add_argument("--seconds", type=float, default=0.0)
     parser.add_argument("--run", action="store_true")
+    parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--plan-only", action="store_true")
     arguments = parser.parse_args()
+    measures = arguments.measure
+    names = arguments.names or list(MEASURED if measures else NAMES)
     paths: dict[str, Path] = {}
-    for path in build_apart(arguments.folder, arguments.names or list(NAMES)):
+    for path in build_apart(arguments.folder, names):
         name, _, batch = path.stem.rpartition("-b")  # the larger batch
         known = paths.get(name)
         if known is None or int(known.stem.rpartition("-b")[2]) < int(batch):
             paths[name] = path
-    shares = sorted(map(float, arguments.shares.split(",")), reverse=True)
-    print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS), flush=True)
+    given = arguments.shares or ("0.5" if measures else "0.8,0.6,0.5,0.4,0.3")
+    shares = sorted(map(float, given.split(",")), reverse=True)
+    columns = MEASURED_COLUMNS if measures else COLUMNS
+    print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns), flush=True)
     for path in paths.values():
-        for row in rows(path, shares, arguments.seconds, runs=arguments.run):
+        found = (
+            measured_rows(path, shares, arguments.seconds, only_plans=arguments.plan_only)
+            if measures
+            else rows(path, shares, arguments.seconds, runs=arguments.run)
+        )
+        for row in found:
             print("| " + " | ".join(row) + " |", flush=True)
 
 
@@ -121,12 +148,12 @@ class Graph:
         peaks = [memory.peaks(order, sample)[DEVICE] for sample, order in enumerate(steps.orders)]
         needs = [
             find_need(find_allocations(memory, order, sample)[DEVICE], growth=False).need_bytes
-            for sample, order in enumerate(steps.orders[:3])
+            for sample, order in enumerate(steps.orders[:_ORDERS_OF_NEEDS])
         ]
         return Planned(
             step=step,
             peak_bytes=max(peaks) - self.aside,
-            need_bytes=max(needs) - self.aside,
+            need_bytes=range_of(needs, memory.resident_bytes(DEVICE)).high_bytes - self.aside,
             seconds=seconds,
         )
 
@@ -167,19 +194,62 @@ def rows(path: Path, shares: Sequence[float], seconds: float, *, runs: bool) -> 
 
 def run(graph: Graph, planned: Planned, share: float) -> list[str]:
     """The recorded peak as a share of the free one, and whether the allocator serves the need."""
-    folder = graph.path.parent / "fitted"
-    folder.mkdir(exist_ok=True)
-    target = folder / f"{graph.path.stem}-{round(100 * share)}.pb"
-    plan = target.with_suffix(".plan.json")
-    edges = [list(edge) for edge in planned.step.control_edges]
-    plan.write_text(json.dumps({"rewriting": planned.step.rewriting.to_json(), "edges": edges}))
-    lines(HERE / "write.py", [graph.path, plan, target])
+    target = write(graph, planned, share)
     (recorded,) = lines(Path(__file__).parents[1] / "memory_order" / "measure.py", [target])
     limit = -(-(planned.need_bytes + graph.aside) // MEBIBYTE)
     (served,) = lines(HERE / "serve.py", [target, limit])
     share_of_free = recorded["peak_bytes"] / graph.free.peak_bytes
     said = f"yes, {limit} MiB" if served["served"] else f"no, {limit} MiB"
     return [f"{share_of_free:.1%}", said]
+
+
+def target_of(path: Path, share: float) -> Path:
+    """Where the graph rewritten for a budget is written."""
+    return path.parent / "fitted" / f"{path.stem}-{round(100 * share)}.pb"
+
+
+def write(graph: Graph, planned: Planned, share: float) -> Path:
+    """Writes the graph rewritten."""
+    target = target_of(graph.path, share)
+    target.parent.mkdir(exist_ok=True)
+    plan = target.with_suffix(".plan.json")
+    edges = [list(edge) for edge in planned.step.control_edges]
+    plan.write_text(json.dumps({"rewriting": planned.step.rewriting.to_json(), "edges": edges}))
+    lines(HERE / "write.py", [graph.path, plan, target])
+    return target
+
+
+def measured_rows(
+    path: Path, shares: Sequence[float], seconds: float, *, only_plans: bool
+) -> Iterator[list[str]]:
+    """A row for each budget; what is known already is not done again."""
+    for share in shares:
+        target = target_of(path, share)
+        known = target.with_suffix(".measured.json")
+        facts = json.loads(known.read_text()) if known.exists() else {}
+        if not facts:
+            graph = Graph(path)
+            planned = graph.planned(share, seconds)
+            write(graph, planned, share)
+            facts["peak"] = planned.peak_bytes / graph.free.peak_bytes
+            facts["extra"] = planned.step.slowdown
+            facts["clones"] = len(planned.step.rewriting.clones)
+            facts["edges"] = len(planned.step.control_edges)
+            facts["planning_cpu_seconds"] = planned.seconds
+            known.write_text(json.dumps(facts))
+        for mode in () if only_plans else ("timed", "in-line", "exact", "optimised"):
+            if mode not in facts:
+                (facts[mode],) = lines(HERE / "compare.py", [mode, path, target])
+                known.write_text(json.dumps(facts))
+        row = [path.stem, f"{share:.0%}", f"{facts['peak']:.1%}", f"{facts['extra']:+.1%}"]
+        if not only_plans:
+            timed, exact, optimised = (facts[mode] for mode in ("timed", "exact", "optimised"))
+            row += [f"{found['extra']:+.1%}" for found in (timed, facts["in-line"])]
+            row += [f"{1e3 * took:.1f}" for took in timed["seconds"]]
+            row += [str(timed["pairs"]), "equal" if exact["losses_equal"] else "differ"]
+            equal = "equal" if exact["variables_equal"] else "differ"
+            row += [f"{exact['variables']} {equal}", f"{optimised['largest_difference']:.1e}"]
+        yield row + [""] * (len(MEASURED_COLUMNS) - len(row))
 
 
 def lines(program: Path, words: Sequence[object]) -> list[dict]:

@@ -14,20 +14,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "allocator"))
 
-from measure import fed_value, first_value, ops_of, tf, tried, v1
+from measure import ONE_REGION, attempts
 
 
 def main() -> None:
     names = sys.argv[1:]
     for name, limit in zip(names[::2], names[1::2], strict=True):
-        path, graph = Path(name), tf.Graph()
-        with graph.as_default():
-            tf.import_graph_def(v1.GraphDef.FromString(path.read_bytes()), name="")
-            feeds = {op.outputs[0]: fed_value(op) for op in ops_of(graph, "Placeholder")}
-            outputs = json.loads(path.with_suffix(".json").read_text())["outputs"]
-            fetches = [graph.as_graph_element(output) for output in outputs]
-            starts = [first_value(handle) for handle in ops_of(graph, "VarHandleOp")]
-        found = tried(int(limit), "one_region", graph, starts, fetches, feeds)
+        path = Path(name)
+        found = attempts(path)(int(limit), ONE_REGION)
         print(json.dumps({"graph": path.stem, **found}), flush=True)
 
 

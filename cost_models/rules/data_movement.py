@@ -31,6 +31,23 @@ def copy_work(_info: OpInfo) -> Work:
     return Work()
 
 
+@cost_rule("CollectiveReduce CollectiveReduceV2")
+def all_reduce_work(info: OpInfo) -> Work:
+    """What the others send is added to what is there, and the sums take its place; the time on the
+    links is not the device's.
+
+    On a CPU all chunks that are received lie beside the tensor (``RingReducer::InitRingField`` of
+    ``tensorflow/core/common_runtime/ring_reducer.cc``); NCCL has its own few megabytes.
+    """
+    size = counted_bytes(info.inputs[0])
+    return Work(
+        flops=element_count(info.inputs[0]),
+        bytes_accessed=3 * size,
+        temporary_bytes=size,
+        gpu_temporary_bytes=0,
+    )
+
+
 @cost_rule("Fill ZerosLike OnesLike Range LinSpace OneHot Empty _ParallelConcatStart")
 def fill_work(info: OpInfo) -> Work:
     """The outputs are written; of the inputs only shapes and scalars are read."""

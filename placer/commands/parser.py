@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from placer import __version__
 from placer.rendering.quantities import printable
@@ -102,6 +102,25 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {printable(message)} ({self.prog} --help lists the options)\n")
 
 
+class _CommandParser(_Parser):
+    """Takes options before, between and after the arguments, also where the last may be missing:
+    ``placer apply MODEL -o OUT PLAN``."""
+
+    _is_intermixed = False
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Any = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As that of the class above, by way of its ``parse_known_intermixed_args``."""
+        if self._is_intermixed:
+            return super().parse_known_args(args, namespace)
+        self._is_intermixed = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_intermixed = False
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of ``placer``; ``run`` of what it parses is the function of the command."""
     parser: argparse.ArgumentParser = _Parser(
@@ -111,7 +130,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"placer {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_CommandParser)
     for name in EXAMPLES:
         if name != "calibrate":  # profile adds it
             import_module(f"placer.commands.{name}").add_command(commands)

@@ -92,3 +92,5 @@ def _require_devices(arguments: argparse.Namespace) -> None:
     for flag in flags:
         if getattr(arguments, flag) and not arguments.devices:
             raise UsageError(f"--{flag.replace('_', '-')} needs --devices, such as 2xA100-40GB")
+    if "fallback" in arguments.fail_on and not arguments.devices:
+        raise UsageError("--fail-on fallback needs --devices, such as 2xA100-40GB")

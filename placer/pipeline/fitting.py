@@ -17,7 +17,7 @@ from cost_models.devices import Cluster
 from placer.pipeline.fitted_placement import FittedPlacement
 from placer.pipeline.formulation import Formulation, formulate
 from placer.pipeline.placement import find_placement, predict_solution
-from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
+from placer.pipeline.predicted_placement import over_caps, predict_placement
 from placer.pipeline.solved_plan import assemble_plan
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
@@ -52,11 +52,13 @@ def fit_workload(workload: Workload) -> FittedPlacement | None:
         own = replace(formulation, workload=workload)
         if cluster is workload.cluster:
             predicted = predict_solution(formulation, solution)
-            if predicted is not None and not _over_bytes(predicted, workload.cluster):
+            if predicted is not None and not over_caps(predicted.metrics, workload.cluster):
                 return FittedPlacement(
                     formulation=own, solution=solution, predicted=predicted, step=FittedStep()
                 )
-        left = max(deadline - clock.monotonic(), 2.0) / (len(tries) - number)
+        left = max(deadline - clock.monotonic(), 2.0)
+        if workload.wanted.work_limit is None:
+            left /= len(tries) - number
         found = _fit(own, solution, left)
         if best is None or found.step.rank < best.step.rank:
             best = found
@@ -95,16 +97,6 @@ def _relieved(workload: Workload) -> Iterator[Cluster]:
     yield replace(cluster, devices=devices)
 
 
-def _over_bytes(predicted: PredictedPlacement, cluster: Cluster) -> dict[str, int]:
-    """What the devices need beyond their caps, of those that do."""
-    peaks, needs = predicted.metrics.peaks, predicted.metrics.needs
-    over = {
-        d.name: max(peaks[d.name].high_bytes, needs[d.name].need.high_bytes) - d.usable_bytes
-        for d in cluster.devices
-    }
-    return {name: size for name, size in over.items() if size > 0}
-
-
 def _fit(formulation: Formulation, solution: Solution, seconds: float) -> FittedPlacement:
     workload = formulation.workload
     assert solution.device_of is not None
@@ -115,10 +107,11 @@ def _fit(formulation: Formulation, solution: Solution, seconds: float) -> Fitted
         seconds=seconds,
         most_slowdown=workload.wanted.most_slowdown,
         seed=workload.wanted.seed,
+        work_limit=workload.wanted.work_limit,
     )
     step = fit_step(workload.graph, workload.costs, placement, workload.cluster, request)
     predicted = predict_placement(workload, placement, step.control_edges, step.rewriting)
-    step = replace(step, over_bytes=_over_bytes(predicted, workload.cluster))
+    step = replace(step, over_bytes=over_caps(predicted.metrics, workload.cluster))
     return FittedPlacement(
         formulation=formulation, solution=solution, predicted=predicted, step=step
     )

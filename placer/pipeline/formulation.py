@@ -14,12 +14,17 @@ from placer.graph.control_edges import ControlEdge, add_control_edges
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import ENTERS
 from placer.pipeline.workload import Workload
-from placer.prediction.memory.live_moments import moment_finder, working_set_bytes
+from placer.prediction.memory.live_moments import WorkingSet, moment_finder, working_sets
 from placer.prediction.memory.timelines import predict_memory
 from placer.prediction.metrics import MemoryTimeline
-from placer.prediction.orders.execution_orders import executor_orders, uses_accelerator
+from placer.prediction.orders.execution_orders import (
+    executor_orders,
+    highest_peak,
+    uses_accelerator,
+)
 from placer.problem.constraints import ConstraintOptions, Constraints, find_constraints
 from placer.problem.following import free_ops
+from placer.problem.lookup_tables import lookup_tables
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
 from placer.problem.requests import confine
 from placer.solving.following import let_follow
@@ -125,9 +130,10 @@ def build_problem(
     capacity = tuple(device.usable_bytes for device in cluster.devices)
     device_number = {name: index for index, name in enumerate(device_names)}
     group, allowed, spillable = _group_arrays(constraints, number, device_number)
-    widths = working_set_bytes(graph, costs)
+    widths = working_sets(graph, costs)
     loops = any(op.op_type in ENTERS for op in graph.ops.values())
-    certain = tuple(0 if loops else _certain_width(graph.ops[name], widths) for name in names)
+    nothing = WorkingSet(0, 0)
+    certain = [nothing if loops else _certain_width(graph.ops[name], widths) for name in names]
     spill_host = host if spill == "auto" else None
     allowed, homeless = _wide_enough(allowed, group, certain, capacity, spill_host, spillable)
     confinement = confine(constraints, number, device_number)
@@ -154,7 +160,16 @@ def build_problem(
         ),
         capacity_bytes=capacity,
         transient_bytes=(0,) * len(device_names),
-        live_bytes=(*homeless, *_moments(graph, costs, cluster, widths, number)),
+        live_bytes=(
+            *homeless,
+            *_moments(
+                graph,
+                costs,
+                cluster,
+                {name: found.bytes for name, found in widths.items()},
+                number,
+            ),
+        ),
         bandwidth=tuple(
             tuple(cluster.link(a, b).bandwidth for b in device_names) for a in device_names
         ),
@@ -171,23 +186,24 @@ def build_problem(
             if devices != allowed[op]
         },
         colocation=confinement.colocation,
-        working_set_bytes=certain,
+        working_set_bytes=tuple(width.bytes for width in certain),
         counted=tuple(name in counted for name in names),
         may_follow=tuple(number[name] for name in free_ops(graph, costs, constraints)),
+        tables=tuple(number[name] for name in lookup_tables(graph)),
     )
     return let_follow(problem)
 
 
-def _certain_width(op: Op, widths: Mapping[str, int]) -> int:
-    """What the device of ``op`` holds whatever the order: 0 for functional loops and branches,
-    whose bodies are laid out op by op, as v1 loops are."""
-    return 0 if op.bodies else widths[op.name]
+def _certain_width(op: Op, widths: Mapping[str, WorkingSet]) -> WorkingSet:
+    """What the device of ``op`` holds whatever the order: nothing for functional loops and
+    branches, whose bodies are laid out op by op, as v1 loops are."""
+    return WorkingSet(0, 0) if op.bodies else widths[op.name]
 
 
 def _wide_enough(
     allowed: Sequence[tuple[int, ...]],
     group: Sequence[int],
-    widths: Sequence[int],
+    sets: Sequence[WorkingSet],
     capacity: Sequence[int],
     spill_host: int | None,
     spillable: Sequence[bool],
@@ -195,11 +211,13 @@ def _wide_enough(
     """The allowed devices of each op without those that are too small for its group; and moments
     that make the problem infeasible where none is left.
 
-    A device is too small if it cannot hold what the widest op of the group (in ``widths``) needs at
-    once, wherever its inputs come from.  A group for which that leaves no device has none allowed
-    if it may spill to ``spill_host`` and fits there.  Else it keeps its devices, and its widest op
-    becomes a moment that none of them can hold: the conflict then names the group.
+    A device is too small if it cannot hold what the widest op of the group (in ``sets``) needs at
+    once, wherever its inputs come from; for a group that may spill, if it is predicted to peak
+    higher for that alone.  A group for which that leaves no device has none allowed if it may spill
+    to ``spill_host`` and fits there.  Else it keeps its devices, and its widest op becomes a moment
+    that none of them can hold: the conflict then names the group.
     """
+    widths = [each.bytes for each in sets]
     widest: dict[int, int] = {}
     for op, number in enumerate(group):
         if widths[op] > widths[widest.setdefault(number, op)]:
@@ -208,12 +226,12 @@ def _wide_enough(
     homeless: dict[int, dict[int, int]] = {}
     for op, devices in enumerate(allowed):
         most = widest[group[op]]
-        fitting = tuple(d for d in devices if capacity[d] >= widths[most])
-        if not fitting and devices:
-            may_spill = spill_host is not None and spillable[op]
-            if spill_host is None or not may_spill or capacity[spill_host] < widths[most]:
-                fitting = devices
-                homeless[most] = {most: widths[most]}
+        least = int(highest_peak([widths[most]], sets[most].lasting_bytes))
+        may_spill = spillable[op] and spill_host is not None and capacity[spill_host] >= least
+        fitting = tuple(d for d in devices if capacity[d] >= (least if may_spill else widths[most]))
+        if not fitting and devices and not may_spill:
+            fitting = devices
+            homeless[most] = {most: widths[most]}
         found.append(fitting)
     return tuple(found), list(homeless.values())
 

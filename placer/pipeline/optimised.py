@@ -11,6 +11,7 @@ from pathlib import Path
 from cost_models.byte_sizes import format_bytes
 from cost_models.clusters import HOST
 from cost_models.device_names import canonical
+from placer.errors import PlacerError
 from placer.extraction import extract
 from placer.graph.op_graph import OpGraph
 from placer.pipeline.predicted_placement import predict_placement
@@ -19,6 +20,9 @@ from placer.plan.plan import Plan
 from placer.plan.rows import OptimisedFacts, PlanWarning
 
 _LOG = logging.getLogger(__name__)
+
+_MOST_OPS_UNASKED = 5_000
+"""Of a rewritten program that is optimised without being asked to: some ten seconds."""
 
 
 def with_optimised(plan: Plan, workload: Workload) -> Plan:
@@ -30,6 +34,29 @@ def with_optimised(plan: Plan, workload: Workload) -> Plan:
     """
     if not plan.placement:
         return plan
+    facts = _optimised_facts(plan, workload)
+    return replace(plan, optimised=facts, warnings=(*plan.warnings, *_warnings(plan, facts)))
+
+
+def warn_if_optimised_breaks(plan: Plan, workload: Workload) -> Plan:
+    """``plan`` with those warnings alone, if some of its ops are computed again: the optimiser
+    changes the order that keeps the caps.
+
+    Nothing is said of what it cannot look at, and of more than 5,000 ops.
+    """
+    fits = plan.rewriting.clones and plan.fits
+    if not fits or len(plan.placement) > _MOST_OPS_UNASKED:
+        return plan
+    try:
+        facts = _optimised_facts(plan, workload)
+    except PlacerError as error:
+        _LOG.info("what TensorFlow's graph optimisation makes of it is not known: %s", error)
+        return plan
+    return replace(plan, warnings=(*plan.warnings, *_warnings(plan, facts)))
+
+
+def _optimised_facts(plan: Plan, workload: Workload) -> OptimisedFacts:
+    """What the plan's graph becomes, and its peaks."""
     from placer.application.measuring.optimised_graphs import optimise
 
     _LOG.info("optimising the placed graph as TensorFlow will")
@@ -51,8 +78,7 @@ def with_optimised(plan: Plan, workload: Workload) -> Plan:
     optimised = cost_program(str(path), extraction, workload.cluster, unmeasured)
     metrics = predict_placement(optimised, _placement(optimised.graph, plan.placement)).metrics
     peaks = {name: asdict(peak) for name, peak in metrics.peaks.items()}
-    facts = replace(found.facts, peaks=peaks)
-    return replace(plan, optimised=facts, warnings=(*plan.warnings, *_warnings(plan, facts)))
+    return replace(found.facts, peaks=peaks)
 
 
 def _placement(graph: OpGraph, before: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from placer.pipeline.fitting import fit_workload, fitted_plan
 from placer.pipeline.fixes import with_alternative, with_fixes
 from placer.pipeline.formulation import formulate
 from placer.pipeline.model_report import analyse, predict_together, with_placement
-from placer.pipeline.optimised import with_optimised
+from placer.pipeline.optimised import warn_if_optimised_breaks, with_optimised
 from placer.pipeline.placement import find_placement, predict_solution, with_conflict
 from placer.pipeline.preparation import decide_strategy, needs_trials, place_in_parts, prepare
 from placer.pipeline.solved_plan import assemble_plan
@@ -61,8 +61,8 @@ def place(source: Any, devices: str | Path, **options: Unpack[Keywords]) -> Plan
     plan = with_fixes(plan, workload, devices, deadline)
     plan = with_alternative(plan, workload, devices, deadline)
     plan = warn_if_slower(plan, source, devices, wanted)
-    if wanted.optimised:
-        plan = with_optimised(plan, workload)
+    judge = with_optimised if wanted.optimised else warn_if_optimised_breaks
+    plan = judge(plan, workload)
     return replace(plan, request=describe_request(devices, wanted))
 
 

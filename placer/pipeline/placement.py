@@ -56,7 +56,9 @@ def find_placement(formulation: Formulation) -> Solution:
     wanted, costs = formulation.workload.wanted, formulation.workload.costs
     searching = f"searching a placement of {len(formulation.graph.ops):,} ops"
     _LOG.info(searching, extra={"limit_seconds": wanted.time_limit})
-    peaks = StepPeaks(formulation.graph, costs, formulation.problem, with_needs=True)
+    peaks = StepPeaks(
+        formulation.graph, costs, formulation.problem, needs_on=formulation.workload.cluster
+    )
     return solve_under_peaks(
         formulation.problem,
         peaks,

@@ -6,12 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from cost_models.devices import Cluster
+from cost_models.op_cost import OpCost
 from placer.graph.control_edges import ControlEdge, add_control_edges
+from placer.graph.op_graph import OpGraph
 from placer.graph.rewriting import NO_REWRITING, Rewriting
 from placer.pipeline.workload import Workload
 from placer.prediction.metrics import Metrics
 from placer.prediction.predicted_step import PredictedStep, describe_step
-from placer.prediction.prediction import predict
+from placer.prediction.prediction import predict, predict_step_seconds
+from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,18 +43,52 @@ def predict_placement(
     Where that does not say, clones are where their originals are, what is swapped is on the host,
     and a join that is released beside its first gradient.
     """
-    placement = _complete(workload, placement, rewriting)
-    workload = workload.rewritten(rewriting)
-    graph = add_control_edges(workload.graph, edges)
-    known = graph, workload.costs, placement, workload.cluster
+    known = _as_it_runs(workload, placement, edges, rewriting)
     metrics = predict(*known, with_needs=with_needs)
     return PredictedPlacement(
-        placement=placement,
+        placement=known[2],
         control_edges=tuple(edges),
         rewriting=rewriting,
         metrics=metrics,
         step=partial(describe_step, *known, metrics),
     )
+
+
+def predict_seconds(
+    workload: Workload,
+    placement: Mapping[str, str],
+    edges: Sequence[ControlEdge] = (),
+    rewriting: Rewriting = NO_REWRITING,
+) -> float:
+    """The time of one step of :func:`predict_placement` alone, in seconds."""
+    return predict_step_seconds(*_as_it_runs(workload, placement, edges, rewriting))
+
+
+def over_caps(metrics: Metrics, cluster: Cluster) -> dict[str, int]:
+    """What the devices take beyond their caps, of those that do: at their highest peak, or what
+    the allocator needs to serve it where that is more (not below the least limit that TensorFlow
+    takes).  The same of a plan: :attr:`placer.plan.plan.Plan.over_bytes`."""
+    over = {}
+    for device in cluster.devices:
+        taken = metrics.peaks[device.name].high_bytes
+        if device.usable_bytes >= LEAST_LIMIT_BYTES:
+            taken = max(taken, metrics.needs[device.name].need.high_bytes)
+        if taken > device.usable_bytes:
+            over[device.name] = taken - device.usable_bytes
+    return over
+
+
+def _as_it_runs(
+    workload: Workload,
+    placement: Mapping[str, str],
+    edges: Sequence[ControlEdge],
+    rewriting: Rewriting,
+) -> tuple[OpGraph, Mapping[str, OpCost], Mapping[str, str], Cluster]:
+    """The graph that runs, the costs and the device of every op in it, and the devices."""
+    placement = _complete(workload, placement, rewriting)
+    workload = workload.rewritten(rewriting)
+    graph = add_control_edges(workload.graph, edges)
+    return graph, workload.costs, placement, workload.cluster
 
 
 def _complete(

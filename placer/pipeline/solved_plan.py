@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from cost_models.byte_sizes import format_bytes
-from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster, DeviceProperties
+from cost_models.devices import ASSUMED_NETWORK_LINK, Cluster
 from placer import __version__
 from placer.graph.program_source import Warning_
 from placer.graph.rewriting import NO_REWRITING
@@ -16,11 +16,10 @@ from placer.pipeline.fitted_placement import FittedPlacement, fit_warnings
 from placer.pipeline.formulation import Formulation
 from placer.pipeline.hints import hint_warnings, hints_apart
 from placer.pipeline.left_over import left_over_warnings
-from placer.pipeline.predicted_placement import PredictedPlacement
+from placer.pipeline.predicted_placement import PredictedPlacement, over_caps
 from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, PlanWarning, SolverAnswer
 from placer.prediction.metrics import Metrics
-from placer.problem.device_peaks import LEAST_LIMIT_BYTES
 from placer.problem.status import Status
 from placer.solving.following import followers_of
 from placer.solving.rematerialisation.fitting import FittedStep
@@ -150,6 +149,7 @@ def plan_metrics(metrics: Metrics, fitted: FittedPlacement | None = None) -> Pla
         transfer_bytes=metrics.bytes_of("data", "feed"),
         transfer_count=sum(t.kind in ("data", "feed") for t in metrics.transfers),
         fetch_bytes=metrics.bytes_of("fetch"),
+        collective_bytes=metrics.collective_bytes,
         step_seconds=metrics.schedule.step_seconds,
         bottleneck_seconds=metrics.schedule.bottleneck_seconds,
         critical_path_seconds=metrics.schedule.critical_path_seconds,
@@ -166,10 +166,7 @@ def _answer(
     allow, along orders or with control edges that it did not follow, nothing is known.  That of a
     step which was made to fit is not known to be the best if it takes longer than is proven."""
     is_placed = solution.device_of is not None
-    cluster = formulation.workload.cluster
-    is_over = metrics is not None and any(
-        device.usable_bytes >= LEAST_LIMIT_BYTES for device in _over_caps(cluster, metrics)
-    )
+    is_over = metrics is not None and bool(over_caps(metrics, formulation.workload.cluster))
     status = solution.status
     made = fitted.step if fitted is not None and fitted.step.fits else FittedStep()
     if status is Status.OPTIMAL and not made.is_proven:
@@ -182,7 +179,7 @@ def _answer(
         relative_gap=solution.relative_gap,
         seconds=solution.seconds,
         seed=formulation.workload.wanted.seed,
-        cut_by_time=solution.is_cut,
+        cut_by_time=solution.is_cut or (fitted is not None and fitted.step.is_cut),
         spill_allowance_bytes=solution.spill_allowance_bytes if is_placed else None,
         spill_footprint_bytes=solution.spilled_bytes if is_placed else None,
     )
@@ -204,8 +201,10 @@ def _caps_over_cards(cluster: Cluster) -> Iterator[Warning_]:
 
 def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
     """Devices whose allocator needs more than it may hand out."""
-    for device in _over_caps(cluster, metrics):
+    for device in cluster.devices:
         found = metrics.needs[device.name]
+        if found.need.high_bytes <= device.usable_bytes:
+            continue
         message = (
             f"{device.name} is predicted to need {format_bytes(found.need.high_bytes)} with "
             f"padding and gaps (allocator: {found.allocator}), above its cap of "
@@ -213,14 +212,6 @@ def needs_over_caps(cluster: Cluster, metrics: Metrics) -> Iterator[Warning_]:
             f"of memory; --max-memory or --reserve leaves more"
         )
         yield "need_over_cap", message, ()
-
-
-def _over_caps(cluster: Cluster, metrics: Metrics) -> list[DeviceProperties]:
-    return [
-        device
-        for device in cluster.devices
-        if metrics.needs[device.name].need.high_bytes > device.usable_bytes
-    ]
 
 
 def _warnings(

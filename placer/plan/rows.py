@@ -92,12 +92,14 @@ class PlannedTransfer(Row):
 class PlanMetrics(Row):
     """What a step takes, all ``None`` where nothing is placed: unknown is not zero.
 
+    ``collective_bytes`` are what all devices send in collectives, beside the transfers.
     ``fit_extra_seconds`` of ``step_seconds`` are what it takes longer because it was made to fit,
     ``None`` if it was not; in its order no recomputation takes less than
     ``fit_least_extra_seconds``, ``None`` if that is not known.
     """
 
     bottleneck_seconds: float | None = None
+    collective_bytes: int | None = None
     critical_path_seconds: float | None = None
     fetch_bytes: int | None = None
     fit_extra_seconds: float | None = None

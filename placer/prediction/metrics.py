@@ -139,13 +139,16 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """All of it for one placement; ``timelines`` are along an order that peaks as expected."""
+    """All of it for one placement; ``timelines`` are along an order that peaks as expected.
+
+    ``collective_bytes`` are what all devices send in collectives, which are no transfers."""
 
     transfers: tuple[Transfer, ...]
     timelines: Mapping[str, MemoryTimeline]
     peaks: Mapping[str, PeakRange]
     schedule: Schedule
     needs: Mapping[str, MemoryNeed] = field(default_factory=dict)
+    collective_bytes: int = 0
 
     def bytes_of(self, *kinds: str) -> int:
         """The sized bytes of all transfers of the given kinds."""

@@ -17,6 +17,7 @@ from placer.prediction.orders.execution_orders import (
 )
 from placer.prediction.orders.needs import needs_along, requests_along
 from placer.prediction.orders.possible_steps import PossibleSteps
+from placer.prediction.step.collectives import ring_bytes
 from placer.prediction.step.routes import find_routes
 from placer.prediction.times.schedule import predict_schedule
 from placer.prediction.transfers import largest_first, list_transfers
@@ -46,15 +47,16 @@ def predict(
         steps = PossibleSteps(graph, costs, accelerated=uses_accelerator(names))
         step, orders = steps.memory(placement, names, host), steps.orders
         concurrent = steps.concurrent_orders if with_needs else []
+        ahead = steps.running_ahead(step, cluster) if with_needs else []
     else:
         step = StepMemory(graph, costs, placement, names, host)
-        orders, concurrent = [checked_order(graph, order)], []
+        orders, concurrent, ahead = [checked_order(graph, order)], [], []
     routes = step.routes if step.graph is graph else find_routes(graph, placement, host)
     transfers = tuple(list_transfers(graph, costs, routes, host))
     if with_needs:
         requests = requests_along(step, orders)
         peaks = [{name: asked.peak_bytes for name, asked in r.items()} for r in requests]
-        needs = needs_along(step, requests, concurrent)
+        needs = needs_along(step, requests, concurrent, ahead=ahead)
     else:
         peaks, needs = peaks_along(step, orders), {}
     return Metrics(
@@ -63,6 +65,7 @@ def predict(
         peaks=ranges_of_peaks(step, peaks),
         schedule=predict_schedule(graph, costs, routes, transfers, cluster),
         needs=needs,
+        collective_bytes=ring_bytes(graph, costs),
     )
 
 

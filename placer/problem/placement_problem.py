@@ -94,6 +94,8 @@ class PlacementProblem:
     which spill if they are there: they count as followers if they keep the rule beside what else
     is spilled.
 
+    ``tables`` are the ops that hold tables of which others read some rows.
+
     Why an op is confined, for :mod:`placer.solving.conflicts.conflict` (``allowed`` and ``group``
     have all of it in them already, and every field may be empty): ``requests`` are what could be
     dropped; ``unconfined`` maps ops to the devices that they could use if nobody had asked for
@@ -132,6 +134,7 @@ class PlacementProblem:
     spill_allowance_bytes: int | None = None
     followers: tuple[int, ...] = ()
     may_follow: tuple[int, ...] = ()
+    tables: tuple[int, ...] = ()
 
     def spill_bytes(self) -> tuple[int, ...]:
         """Per op, what it takes of a spill allowance when it is on the host: its footprint if it is
@@ -273,6 +276,7 @@ def _check_numbers(problem: PlacementProblem) -> None:
             raise UsageError(f"the bandwidth of {between} is {row[slow[0]]}; it has to be above 0")
     _check_known("a moment names op", chain.from_iterable(problem.live_bytes), ops)
     _check_known("may_follow or followers name op", (*problem.may_follow, *problem.followers), ops)
+    _check_known("tables name op", problem.tables, ops)
 
 
 def _check_known(what: str, numbers: Iterable[int], known: range) -> None:
@@ -351,6 +355,7 @@ _WHOLE = (
     "capacity_bytes",
     "followers",
     "may_follow",
+    "tables",
     "parallel_ops",
 )
 _ROWS_OF_NUMBERS = ("seconds", "bandwidth", "latency")

@@ -15,7 +15,7 @@ from cost_models.devices import Cluster
 from placer.errors import NoSolutionError, UsageError
 from placer.pipeline.fitting import fit_workload, fitted_plan
 from placer.pipeline.placement import place_together, place_workload
-from placer.pipeline.predicted_placement import predict_placement
+from placer.pipeline.predicted_placement import predict_seconds
 from placer.pipeline.preparation import decide_strategy, prepare
 from placer.pipeline.workload import Workload, read_cluster
 from placer.plan.plan import Plan
@@ -65,8 +65,7 @@ class Built:
     def seconds_on(self, cluster: Cluster) -> float:
         """The predicted step on other links or devices of the same names."""
         workload, plan = replace(self.workload, cluster=cluster), self.plan
-        known = plan.placement, plan.control_edges, plan.rewriting
-        return predict_placement(workload, *known, with_needs=False).metrics.schedule.step_seconds
+        return predict_seconds(workload, plan.placement, plan.control_edges, plan.rewriting)
 
 
 @dataclass(kw_only=True)
@@ -179,7 +178,7 @@ class TrainingProgram(AutoProgram):
     ) -> Built:
         """As of any program; the step is traced again, in its parts."""
         from placer.extraction.reading.training_steps import trace_step
-        from placer.strategies.keras_steps import divided_train_step
+        from placer.strategies.keras_divisions import divided_train_step
 
         division = training_division(asked, cluster, speeds)
         method = divided_train_step(self.model, division)

@@ -25,6 +25,7 @@ from placer.graph.op_graph import Op
 from placer.pipeline.workload import Workload
 from placer.questions.auto_programs import AutoProgram, Built
 from placer.strategies.requests import (
+    ALL_REDUCE,
     HYBRID,
     MICRO_BATCHES,
     MOST_PARTS,
@@ -40,6 +41,9 @@ AS_IT_IS = "as-it-is"
 
 _CLEARLY = 0.97
 """A pipeline of more pieces is tried as long as a step becomes so much shorter."""
+
+_FEWEST_PER_STAGE = 2
+"""Pieces of a pipeline: with one per stage, half of the devices wait."""
 
 _MOST_OPS = 20_000
 """Nor are there more ops then: more take minutes to build."""
@@ -191,16 +195,25 @@ class Ways:
 
     def _on_several(self, size: int, count: int) -> Iterator[Way]:
         yield self._divided(TOWERS, count, "parts of the batch side by side")
+        if self.program.task == "training":
+            yield self._divided(ALL_REDUCE, count, "towers with their own variables")
         pieces = min(PIECES_PER_STAGE * count, size)
         if not self.latency and pieces > count:
             way = self._divided(PIPELINE, pieces, "pieces of the batch through stages")
-            yield replace(way, build=lambda: self._pipeline(pieces, count, size))
+            fewest = min(_FEWEST_PER_STAGE * count, pieces)
+            yield replace(
+                way,
+                build=lambda: self._pipeline(pieces, count, size),
+                tighter=lambda: self._least_in_pieces(fewest),
+            )
         for towers in equal_groups(count):
             yield self._divided(HYBRID, towers, "towers of several devices")
 
     def _divided(self, kind: str, parts: int, changes: str) -> Way:
         asked = StrategyRequest(kind=kind, parts=parts)
-        uneven = kind == TOWERS and len(self.alone) > 1 and self.program.task == "training"
+        uneven = (
+            kind in (TOWERS, ALL_REDUCE) and len(self.alone) > 1 and self.program.task == "training"
+        )
         return Way(
             name=str(asked),
             changes=changes,
@@ -214,12 +227,15 @@ class Ways:
         )
 
     def _pipeline(self, pieces: int, count: int, size: int) -> Built:
-        """A pipeline of so many pieces, or of twice as many as long as that is clearly faster.
+        """A pipeline of so many pieces, or of twice as many as long as that is clearly faster, or
+        of fewer if it does not beat the fastest way (launches may be much of its step).
 
         Of P pieces through S stages a device has nothing to do for S - 1 of P + S - 1 turns:
         without those it would be as fast as it can be.
         """
         best, ops = self._staged(pieces), len(self.program.whole().graph.ops)
+        if best.fits and best.step_seconds >= self.to_beat:
+            return self._in_fewer_pieces(best, pieces, count)
         is_clear = True
         while is_clear and best.step_seconds * pieces / (pieces + count - 1) < self.to_beat:
             pieces *= 2
@@ -235,6 +251,22 @@ class Ways:
             best = found
         return best
 
+    def _in_fewer_pieces(self, best: Built, pieces: int, count: int) -> Built:
+        """The fastest of ``best`` and of half its pieces, and so on, as far as those could win."""
+        fewest = _FEWEST_PER_STAGE * count
+        while pieces > fewest:
+            pieces = max(fewest, pieces // 2)
+            if self._least_in_pieces(pieces) >= self.to_beat:
+                break
+            found = self._staged(pieces)
+            if not found.fits or found.step_seconds >= best.step_seconds:
+                break
+            best = found
+        return best
+
+    def _least_in_pieces(self, pieces: int) -> float:
+        return self._least_in_parts(StrategyRequest(kind=PIPELINE, parts=pieces), pieces)
+
     def _staged(self, pieces: int) -> Built:
         asked = StrategyRequest(kind=PIPELINE, parts=pieces)
         return replace(self.program.divided(asked, self.cluster), name=str(asked))
@@ -245,7 +277,7 @@ class Ways:
         least = max(1, size // parts) if asked.kind == PIPELINE else math.ceil(size / parts)
         piece = self.program.whole(least)
         works = [_work_of_part(built, piece, kind) for kind, built in self.alone.items()]
-        if asked.kind == TOWERS:
+        if asked.kind in (TOWERS, ALL_REDUCE):
             return max(sum(part.values()) for part, _ in works)
         part, rest = (_least_sum(loads) for loads in zip(*works, strict=True))
         return (parts * part + (0.0 if asked.kind == HYBRID else rest)) / count

@@ -22,7 +22,7 @@ from placer.plan.results import Summarised
 from placer.plan.rows import SolverAnswer
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.baselines import BASELINES
+from placer.solving.baselines import BASELINES, SMALLEST_TABLES
 from placer.solving.caps.tightening import BASELINE_SECONDS, solve_under_peaks
 from placer.solving.orders.placed_order import FREE
 from placer.solving.solution import SolverParameters
@@ -106,8 +106,11 @@ def compare_workload(
     wanted = workload.wanted
     own = _own(workload, functions or {})  # looked at first, since they may be wrong
     formulation = formulate(replace(workload, wanted=replace(wanted, order=FREE)))
-    finder = StepPeaks(workload.graph, workload.costs, formulation.problem, with_needs=True)
-    others = [*(_baseline(name, finder, workload) for name in BASELINES), *own]
+    finder = StepPeaks(
+        workload.graph, workload.costs, formulation.problem, needs_on=workload.cluster
+    )
+    names = [n for n in BASELINES if n != SMALLEST_TABLES or formulation.problem.tables]
+    others = [*(_baseline(name, finder, workload) for name in names), *own]
     plan = place_workload(workload, formulation if wanted.order == FREE else None)
     return Comparison(
         model=plan.model,

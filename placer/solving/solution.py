@@ -20,6 +20,8 @@ class SolverParameters:
     work_limit: int | None = None
     """Steps of each search, in place of shares of the time: the answer then depends on the problem,
     the seed and the workers alone, unless the time limit comes first."""
+    to_prove: bool = False
+    """A bound is wanted rather than a placement: of several cores one is left to it."""
 
     def share(self, share: float) -> float:
         """That share of the time that is left; all of it where work is counted instead."""

@@ -13,7 +13,8 @@ less, or it has one place for another.  What decides is, in this order:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from placer.prediction.times.messages import Message, list_messages
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.compiled.arrays import Floats
 from placer.solving.reduction.unit_problem import reduce_to_units
+from placer.solving.signals import settle_signals
 
 _MOST_TRIALS = 2_000
 """Of places for the pieces of one device, until it keeps them."""
@@ -28,7 +30,45 @@ _MOST_TRIALS = 2_000
 _LOWER = 0.99
 """A highest share of a cap counts as lower if it is so many times what it was."""
 
+_MOST_RESERVED = 3
+"""Times that a placement without debris may be predicted to be above the caps: as rows have it,
+with that much reserved, and with all that the prediction has beyond the rows."""
+
 Rank = tuple[int, int, float]
+
+Overruns = Callable[[Sequence[int]], Sequence[int]]
+"""From one device number per op to the bytes that each device is predicted to peak above its cap,
+less than zero where it is below."""
+
+
+def tidy_within(
+    problem: PlacementProblem, device_of: Sequence[int], find_overruns: Overruns
+) -> tuple[tuple[int, ...], Sequence[int]]:
+    """``device_of`` with its overruns; without debris where it keeps the caps so, if need be with
+    what it was above them, or what the prediction has beyond the rows, then reserved."""
+    found = settle_signals(problem, device_of)
+    kept = find_overruns(found)
+    reserved = problem
+    for _ in range(_MOST_RESERVED if max(kept) <= 0 else 0):
+        tidied = tidy(reserved, found)
+        if tidied == found:
+            break
+        overruns = find_overruns(tidied)
+        if max(overruns) <= 0:
+            return tidied, overruns
+        more = overruns if reserved is problem else _beyond_rows(problem, found, kept)
+        both = zip(reserved.transient_bytes, more, strict=True)
+        reserved = replace(reserved, transient_bytes=tuple(a + max(0, b) for a, b in both))
+    return found, kept
+
+
+def _beyond_rows(
+    problem: PlacementProblem, device_of: Sequence[int], overruns: Sequence[int]
+) -> list[int]:
+    """What the prediction says of every device beyond its fullest row."""
+    loads = _Tidying(problem, device_of).loads.max(axis=0, initial=0.0)
+    peaks = (cap + over for cap, over in zip(problem.capacity_bytes, overruns, strict=True))
+    return [int(peak - load) for peak, load in zip(peaks, loads, strict=True)]
 
 
 def tidy(problem: PlacementProblem, device_of: Sequence[int]) -> tuple[int, ...]:

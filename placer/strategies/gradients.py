@@ -22,7 +22,7 @@ def average_gradients(parts: Sequence[Pairs], weights: Sequence[Any]) -> Pairs:
         for variable, gradient in pairs:
             _, terms = found.setdefault(id(variable), (variable, []))
             if gradient is not None:
-                terms.append(_scaled(gradient, weight))
+                terms.append(scaled(gradient, weight))
     return [(variable, _sum(terms)) for variable, terms in found.values() if terms]
 
 
@@ -36,7 +36,8 @@ def apply_gradients(
     optimizer.apply_gradients(zip(gradients, kept, strict=True))
 
 
-def _scaled(gradient: Any, weight: Any) -> Any:
+def scaled(gradient: Any, weight: Any) -> Any:
+    """``gradient`` times ``weight``; ``None`` is one."""
     if weight is None:
         return gradient
     if isinstance(gradient, tf.IndexedSlices):

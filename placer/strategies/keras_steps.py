@@ -8,7 +8,7 @@ the optimizer, see one gradient and one step.  Metrics add up part by part in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -22,9 +22,7 @@ from placer.graph.tensor_names import source_of
 from placer.strategies.batches import count_examples, split_batch, split_sizes
 from placer.strategies.gradients import Pairs, average_gradients
 from placer.strategies.parts import DividedStep, shares_of
-from placer.strategies.pieces import in_pieces
 from placer.strategies.requests import TrainingDivision
-from placer.strategies.towers import side_by_side
 
 MEANS = ("sum_over_batch_size", "mean")
 """Reductions of Keras whose loss of a batch is the mean of its parts' by examples."""
@@ -35,19 +33,6 @@ differ by is of its own order."""
 
 _SEED = "seed_generator_state"
 """What Keras calls the state of a layer that draws random numbers."""
-
-
-def divided_train_step(model: Any, division: TrainingDivision) -> Callable[[Any], Any]:
-    """``model.train_step`` in the parts that ``division`` says.
-
-    Raises :class:`UsageError` for a model with several optimizers, and when it is traced for one
-    whose loss is no mean over examples, or whose gradients are not applied once.
-    """
-    step = KerasStep(model)
-    if division.towers:
-        groups = [list(group) for group in division.towers]
-        return side_by_side(step, groups, speeds=division.speeds)
-    return in_pieces(step, division.pieces, division.in_flight)
 
 
 class KerasStep(DividedStep):
@@ -130,9 +115,17 @@ class KerasStep(DividedStep):
     ) -> Any:
         """The logs of the whole batch, once the gradients are applied; there are no ``losses``."""
         del losses
+        self.apply(pairs)
+        return self.logs(outputs, weights)
+
+    def apply(self, pairs: Pairs) -> None:
+        """Runs the optimizer on the gradients of the whole batch."""
         found = {id(variable): gradient for variable, gradient in pairs}
         known = self.model.trainable_weights
         self.optimizer.apply_gradients([(found.get(id(v)), v) for v in known])
+
+    def logs(self, outputs: Sequence[Any], weights: Sequence[Any]) -> dict[str, Any]:
+        """The logs of the whole batch."""
         for metric, values in self._means.values():
             metric.update_state(_mean(values, weights))
         self._means.clear()

@@ -138,10 +138,17 @@ def _combined(how: str, values: Sequence[Any], weights: Sequence[Any]) -> Any:
 
 
 @contextmanager
-def variables_free() -> Iterator[None]:
-    """Ops that hold or touch a variable ask for no device: it goes where the plan puts it."""
+def variables_free(own: Sequence[Any] = ()) -> Iterator[None]:
+    """Ops that hold or touch a variable ask for no device: it goes where the plan puts it.
+
+    What touches none but its tower's ``own`` ones (captured handles) stays in the tower.
+    """
+    known = {id(handle) for handle in own}
 
     def free(op: Any) -> str:
+        handles = [tensor for tensor in op.inputs if tensor.dtype == tf.resource]
+        if handles and all(id(handle) in known for handle in handles):
+            return str(op.device)
         return "" if _touches_variable(op) else str(op.device)
 
     with tf.compat.v1.device(free):

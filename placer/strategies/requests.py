@@ -22,6 +22,9 @@ from placer.plan.plan import Plan
 
 MICRO_BATCHES, TOWERS, PIPELINE, HYBRID = "micro-batches", "towers", "pipeline", "hybrid"
 KINDS = (MICRO_BATCHES, TOWERS, PIPELINE, HYBRID)
+ALL_REDUCE = "all-reduce"
+"""Towers with their own variables, of training steps that are traced; ``place`` has none."""
+
 AUTO = "auto"
 MOST_PARTS = 64
 
@@ -44,12 +47,14 @@ class StrategyRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingDivision:
     """How a training step is divided: towers on groups of devices, with parts of the batch in
-    proportion to ``speeds`` (as even as can be without), or ``pieces``, ``in_flight`` at a time."""
+    proportion to ``speeds`` (as even as can be without), or ``pieces``, ``in_flight`` at a time.
+    ``replicated`` towers have their own variables."""
 
     towers: tuple[tuple[str, ...], ...] = ()
     speeds: tuple[float, ...] | None = None
     pieces: int = 1
     in_flight: int = 1
+    replicated: bool = False
 
     @property
     def parts(self) -> int:
@@ -61,9 +66,10 @@ def training_division(
     asked: StrategyRequest, cluster: Cluster, speeds: tuple[float, ...] | None = None
 ) -> TrainingDivision:
     """How ``asked``, which names a number of parts, divides a training step."""
-    if asked.kind in (TOWERS, HYBRID):
+    if asked.kind in (TOWERS, HYBRID, ALL_REDUCE):
         groups = tuple(tuple(group) for group in tower_groups(asked, cluster))
-        return TrainingDivision(towers=groups, speeds=speeds)
+        replicated = asked.kind == ALL_REDUCE
+        return TrainingDivision(towers=groups, speeds=speeds, replicated=replicated)
     in_flight = len(cluster.workers) + 1 if asked.kind == PIPELINE else 1
     return TrainingDivision(pieces=asked.parts or 1, in_flight=in_flight)
 
@@ -72,6 +78,11 @@ def read_strategy(text: str) -> StrategyRequest:
     """The strategy called ``text``.  Raises :class:`UsageError` saying what there is."""
     kind, colon, count = text.partition(":")
     automatic = not colon or (kind == MICRO_BATCHES and count == AUTO)
+    if kind == ALL_REDUCE:
+        raise UsageError(
+            f"--strategy {text}: towers that join their gradients by an all-reduce are built from "
+            "a Keras training step, by placer.auto(model, devices); a file has no such step"
+        )
     if kind not in KINDS or not (automatic or (count.isdecimal() and int(count) > 0)):
         raise UsageError(
             f"--strategy {text}: there are micro-batches:N (or :auto), towers:N, pipeline:N and "

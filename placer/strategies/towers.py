@@ -92,11 +92,11 @@ def side_by_side(
     The parts are in proportion to the ``speeds`` of the towers; without them they are as even as
     can be.
     """
-    groups = _known_groups(devices)
+    groups = known_groups(devices)
 
     def step(*batch: Any) -> Any:
         with variables_free():
-            parts, weights = _parts(batch, len(groups), speeds, split=split)
+            parts, weights = parts_of(batch, len(groups), speeds, split=split)
             return _run(divided, groups, parts, weights)
 
     return step
@@ -120,7 +120,7 @@ def asynchronous_towers(
     ``UserWarning`` says so.  A smaller learning rate is the usual remedy (X. Lian et al., NeurIPS
     2015).  Raises :class:`UsageError` as :func:`data_parallel` does.
     """
-    groups, run = _known_groups(devices), converted(function)
+    groups, run = known_groups(devices), converted(function)
     warnings.warn(
         f"{len(groups)} towers update without waiting for each other: gradients may be up to "
         f"{len(groups) - 1} updates old, and no two runs are alike",
@@ -132,7 +132,7 @@ def asynchronous_towers(
     def tower(group: tuple[str, ...]) -> Any:
         def step(*batch: Any) -> Any:
             with variables_free():
-                with _tower(group):
+                with in_tower(group):
                     loss, output, pairs = run_backward(run, batch, variables)
                 apply_gradients(optimizer, average_gradients([pairs], [None]), clip)
             return loss if output is None else (loss, output)
@@ -153,13 +153,13 @@ def _run(
     if not divided.trains:
         found = []
         for group, part in zip(groups, parts, strict=True):
-            with _tower(group):
+            with in_tower(group):
                 found.append(divided.run(*part))
         return combine(divided.outputs, found, weights)
     # training: every tower has its gradients, and the average of them updates once
     losses, outputs, gradients = [], [], []
     for group, part in zip(groups, parts, strict=True):
-        with _tower(group):
+        with in_tower(group):
             loss, output, pairs = divided.backward(part)
         losses.append(loss)
         outputs.append(output)
@@ -168,7 +168,7 @@ def _run(
     return divided.update(losses, outputs, averaged, weights)
 
 
-def _parts(
+def parts_of(
     batch: tuple[Any, ...], count: int, speeds: Sequence[float] | None, *, split: bool
 ) -> tuple[list[tuple[Any, ...]], list[Any]]:
     """The arguments of every tower, and its share of the examples."""
@@ -195,7 +195,7 @@ def _given_parts(batch: tuple[Any, ...], count: int) -> list[tuple[Any, ...]]:
 
 
 @contextmanager
-def _tower(group: tuple[str, ...]) -> Iterator[None]:
+def in_tower(group: tuple[str, ...]) -> Iterator[None]:
     """The ops of a tower: on its device, or asking for one of its devices."""
     short = [device.rpartition("device:")[2] for device in group]
     scope = tf.name_scope("_".join(["tower", *(name.replace(":", "_") for name in short)]))
@@ -208,7 +208,9 @@ def _tower(group: tuple[str, ...]) -> Iterator[None]:
             ask_for_one(op, short)  # what is captured, a placeholder, comes from outside
 
 
-def _known_groups(devices: Sequence[Any]) -> tuple[tuple[str, ...], ...]:
+def known_groups(devices: Sequence[Any]) -> tuple[tuple[str, ...], ...]:
+    """The full names of the devices of every tower; raises :class:`UsageError` as
+    :func:`data_parallel` does."""
     try:
         groups = [
             [canonical(name) for name in (entry if isinstance(entry, list | tuple) else [entry])]

@@ -31,6 +31,7 @@ OPTIONAL = {"pynvml", "sitecustomize", "usercustomize"}
 
 CAPS = ("--batch-size", "8", "--devices", "2xGPU", "--max-memory", "GPU:*=300KiB")
 LITTLE = (*CAPS, "--work-limit", "1")
+ROOMY = ("--batch-size", "8", "--devices", "2xGPU:1GiB", "--work-limit", "1")
 NOTHING_FITS = (*CAPS[:-1], "GPU:*=100KiB", "--spill", "never")
 
 COMMANDS = (
@@ -43,7 +44,7 @@ COMMANDS = (
     ("apply MODEL plan.json -o placed",),
     ("verify placed plan.json",),
     ("compare MODEL", *LITTLE),
-    ("strategies MODEL", *LITTLE),
+    ("strategies MODEL", *ROOMY),
     ("auto MODEL", *LITTLE),
     ("explain plan.json",),
     ("explain infeasible.json",),

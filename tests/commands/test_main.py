@@ -145,6 +145,7 @@ def test_an_error_does_not_speak_to_the_terminal(pipeline, capsys):
         (["place", "model", "--devices", "2xT4", "--time-limit", "0"], "seconds above zero"),
         (["place", "model", "--devices", "2xT4", "--objective", "speed"], "'transfer'"),
         (["report", "model", "--max-memory", "GPU:0=1GiB"], "--max-memory needs --devices"),
+        (["report", "model", "--fail-on", "fallback"], "--fail-on fallback needs --devices"),
         (["place", "m", "--devices", "2xT4", "--fail-over", "GPU:2=1GiB"], "GPU:0, GPU:1, CPU:0"),
         (["place", "m", "--devices", "2xT4", "--fail-over", "GPU:0"], "write GPU:0=9GiB"),
         (["place", "m", "--devices", "2xNope", "--fail-over", "GPU:0=1GiB"], "unknown device"),
@@ -375,3 +376,20 @@ def test_every_command_has_examples():
     assert set(commands) == set(EXAMPLES)
     for parser in commands.values():
         assert "examples:\n  placer " in parser.format_help()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "apply model plan.json -o out --force",
+        "apply model -o out plan.json --force",
+        "apply -o out model --force plan.json",
+        "apply --force -o out model plan.json",
+    ],
+)
+def test_options_stand_before_between_and_after_the_arguments(line):
+    found = build_parser().parse_args(line.split())
+    assert (found.model, found.plan, found.output, found.force) == (
+        *("model", "plan.json", "out"),
+        True,
+    )

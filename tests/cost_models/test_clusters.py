@@ -13,6 +13,7 @@ from cost_models.devices import (
     preset,
     presets,
 )
+from cost_models.machines import machines
 
 GIB = 1024**3
 
@@ -305,3 +306,67 @@ def test_every_preset_names_its_source_and_its_precision():
         assert found.checked or found.model in ("GPU", "CPU")
         assert found.precision in ("TF32", "FP32")
         assert (found.memory_bytes is None) == (name in ("GPU", "CPU"))
+
+
+def test_the_cards_of_a_machine_are_joined_as_it_is_built():
+    """Of the hybrid cube mesh every card has six links; other pairs have PCIe, as has the host."""
+    cluster = parse_cluster("dgx-1-v100-32gb,CPU:512GiB")
+    gpus = [f"GPU:{number}" for number in range(8)]
+    assert [device.name for device in cluster.devices] == [*gpus, "CPU:0"]
+    assert {cluster.device(name).model for name in gpus} == {"V100-32GB"}
+    for name in gpus:
+        joined = [link.bandwidth for (source, _), link in cluster.links.items() if source == name]
+        assert sum(joined) == 6 * 25e9
+    assert cluster.link("GPU:0", "GPU:3") == cluster.link("GPU:3", "GPU:0")
+    assert cluster.link("GPU:0", "GPU:3").bandwidth == 2 * cluster.link("GPU:0", "GPU:1").bandwidth
+    assert cluster.link("GPU:0", "GPU:5") == cluster.link("GPU:0", "CPU:0") == cluster.default_link
+
+
+def test_every_machine_can_be_named():
+    for name, found in machines().items():
+        cluster = parse_cluster(name)
+        assert len(cluster.workers) == found.count
+        assert all(link.bandwidth > 12e9 for link in cluster.links.values())
+        assert {device for pair in cluster.links for device in pair} == set(cluster.workers)
+
+
+@pytest.mark.parametrize("spec", ["2xDGX-A100-40GB", "DGX-A100-40GB:8GiB"])
+def test_a_machine_has_no_count_and_no_memory(spec):
+    with pytest.raises(ValueError, match="is one machine"):
+        parse_cluster(spec)
+
+
+def grouped(tmp_path, rows):
+    path = tmp_path / "cluster.toml"
+    devices = "".join(f'[[device]]\nname = "GPU:{n}"\nmodel = "T4"\n' for n in range(4))
+    path.write_text(devices + rows)
+    return parse_cluster(str(path))
+
+
+def test_a_group_of_devices_has_one_kind_of_link_and_a_pair_may_differ(tmp_path):
+    rows = '[[links]]\nbetween = ["GPU:0", "/gpu:1", "gpu:2"]\nbandwidth = 5e10\n'
+    rows += '[[link]]\nfrom = "GPU:0"\nto = "GPU:1"\nbandwidth = 1e11\n'
+    cluster = grouped(tmp_path, rows)
+    assert cluster.link("GPU:1", "GPU:0").bandwidth == 1e11
+    assert cluster.link("GPU:2", "GPU:0").bandwidth == cluster.link("GPU:1", "GPU:2").bandwidth
+    assert cluster.link("GPU:1", "GPU:2").bandwidth == 5e10
+    assert cluster.link("GPU:3", "GPU:0") == cluster.default_link
+
+
+@pytest.mark.parametrize(
+    ("between", "told"),
+    [
+        ('["GPU:0"]', "two devices or more"),
+        ('"GPU:0"', "two devices or more"),
+        ('["GPU:0", "GPU:7"]', "GPU:7 is no device of this file"),
+        ('["GPU:0", "/gpu:0"]', "named twice"),
+    ],
+)
+def test_a_wrong_group_of_links_is_told(tmp_path, between, told):
+    with pytest.raises(ValueError, match=told):
+        grouped(tmp_path, f"[[links]]\nbetween = {between}\nbandwidth = 1e9\n")
+
+
+def test_a_link_between_nothing_is_told(tmp_path):
+    with pytest.raises(ValueError, match="'between' is missing"):
+        grouped(tmp_path, "[[links]]\nbandwidth = 1e9\n")

@@ -231,7 +231,8 @@ def test_every_kind_with_an_efficiency_is_one_that_ops_have():
     has_rule("MatMul")  # loads the rules
     from cost_models import registry
 
-    families = {rule.__module__.rpartition(".")[2] for rule in registry._RULES.values()}
+    modules = [rule.__module__ for rule in registry._RULES.values()]
+    families = {module.rpartition(".")[2] for module in modules}
     others = {"usual", "small-window", "scaling", "fused", "side-input", "depthwise"}
     for kind in RATES:
         assert kind.removesuffix("-tensor") in families | others, kind

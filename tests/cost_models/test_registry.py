@@ -41,6 +41,14 @@ def test_a_rule_of_the_users_wins_over_ours():
     assert op_cost(info).flops == 2 * 2 * 3 * 4
 
 
+def test_a_rule_of_run_text_is_of_no_family(my_op):
+    """The code of a page or of a prompt, run as text, has functions without a module."""
+    names = {"cost_rule": cost_rule, "Work": Work}
+    exec(f"@cost_rule({my_op!r})\ndef my_rule(info):\n    return Work(flops=3)\n", names)
+    cost = op_cost(OpInfo(op=my_op, inputs=(tensor(2),), outputs=(tensor(2),)))
+    assert (cost.flops, cost.family) == (3, "")
+
+
 def test_an_op_without_a_rule_costs_its_bytes_and_says_so():
     """Unmodelled is never zero: inputs plus outputs are counted, and the cost is marked."""
     info = OpInfo(op="GatherTree", inputs=(tensor(8),), outputs=(tensor(4, dtype="int64"),))

@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,19 +22,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from fuzzing.cases import Outcome, as_line, limit_address_space, watch
+from fuzzing.warm_children import PR_SET_CHILD_SUBREAPER, Fork
 
 from placer import processes
 
-PR_SET_CHILD_SUBREAPER = 36
 
-
-class ForkedChild:
-    """What ``subprocess.Popen`` is to its caller, for a fork that runs ``work``."""
+class ForkedChild(Fork):
+    """A fork that runs ``work``."""
 
     def __init__(self, work: Callable[[], None]) -> None:
-        self.returncode: int | None = None
-        self.pid = os.fork()
-        if self.pid == 0:
+        pid = os.fork()
+        if pid == 0:
             status = 1
             try:
                 os.setsid()
@@ -46,22 +43,7 @@ class ForkedChild:
                 sys.stderr.flush()
             finally:
                 os._exit(status)
-
-    def poll(self) -> int | None:
-        if self.returncode is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            if ended:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int:
-        end = time.monotonic() + (timeout or 1e9)
-        while self.poll() is None:
-            if time.monotonic() > end:
-                raise subprocess.TimeoutExpired("extraction", timeout or 0)
-            time.sleep(0.002)
-        assert self.returncode is not None
-        return self.returncode
+        super().__init__(pid)
 
 
 class WarmChild(processes.Child):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,8 @@ from placer.extraction import extract
 from placer.plan.request import Options, read_share
 from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.prediction import predict
-from placer.solving.rematerialisation.fitting import FitRequest, fit_step
+from placer.solving.rematerialisation import fitting
+from placer.solving.rematerialisation.fitting import FitRequest, FitSchedule, fit_step
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +98,41 @@ def test_a_busy_machine_finds_a_step_too(step):
     found = fit_step(graph, costs, placement, cluster, request)
     assert found.fits
     assert found.rewriting.clones
+
+
+def test_a_work_limit_holds_for_what_is_computed_again(step, monkeypatch):
+    """The clock has no say, however slow the machine: searches that get no time find the same."""
+    graph = extract(step[0]).graph
+    costs, placement = estimate_costs(graph), dict.fromkeys(graph.ops, "CPU:0")
+    free = parse_cluster("CPU:64GiB", None, None)
+    peak = predict(graph, costs, placement, free, with_needs=False).peaks["CPU:0"].high_bytes
+    cluster = parse_cluster(f"CPU:{round(0.7 * peak)}B", None, None)
+    once = FitSchedule(most_searches=1)
+    monkeypatch.setattr(fitting, "_SCHEDULE", once)
+    counted = FitRequest(means=("recompute",), seconds=600.0, with_needs=False, work_limit=1)
+    found = fit_step(graph, costs, placement, cluster, counted)
+    assert found.fits
+    assert not found.is_cut
+    hurried = replace(once, solve_seconds=0.0, share_of_time=0.0, least_seconds=0.0)
+    monkeypatch.setattr(fitting, "_SCHEDULE", hurried)
+    assert fit_step(graph, costs, placement, cluster, counted) == found
+
+
+def test_what_the_graph_optimiser_gives_back_is_said(step, free, tmp_path):
+    """A plan that computes again, and whose optimised graph is over the cap, says so unasked."""
+    import tensorflow as tf
+
+    module = tf.Module()
+    module.step, module.weights = step
+    tf.saved_model.save(module, str(tmp_path), signatures=module.step)
+    cap = {0: int(0.6 * needed(free))}
+    asked = {"fit": "recompute", "spill": "never", "time_limit": 5}
+    plan = placer.place(str(tmp_path), "1xT4", max_memory=cap, **asked)
+    assert plan.fits
+    assert plan.rewriting.clones
+    (warning,) = [found for found in plan.warnings if found.code == "optimised_over_cap"]
+    assert "disable_meta_optimizer" in warning.message
+    assert plan.optimised is None
 
 
 def test_it_trains_the_same(step, free):

@@ -116,6 +116,20 @@ def test_what_fits_does_not_count_resident_bytes_twice():
     assert solve(problem_of(graph, costs, "CPU:0:500,CPU:1:900")).status is Status.OPTIMAL
 
 
+def test_an_op_that_alone_is_predicted_above_the_cap_goes_to_the_host():
+    """c needs 1200 bytes at once, and for what no rule sees the prediction adds three: a cap of
+    1200 is none that it keeps."""
+    graph = draw("a, b -> c", bytes=400)
+    costs = draw_costs(graph)
+    on_gpu = []
+    for cap in (1200, 1203):
+        problem = problem_of(graph, costs, f"GPU:0:{cap},CPU:0:9000")
+        on_gpu.append(problem.allowed[problem.op_names.index("c")])
+        peak = StepPeaks(graph, costs, problem)([0, 0, 0])[0].peak_bytes
+        assert (peak <= cap) == (cap == 1203)
+    assert on_gpu == [(), (0,)]
+
+
 def test_an_op_too_wide_for_the_accelerator_goes_to_the_host():
     """Unless it may not spill."""
     graph = draw("a, b -> c", bytes=400)

@@ -50,6 +50,26 @@ def test_what_fits_one_device_is_left_as_it_is(saved_model):
         assert [row.name for row in found.rows if row.step_seconds] == [AS_IT_IS]
         assert all("cannot be faster" in row.note for row in found.rows[1:])
         assert "It fits as it is: change nothing" in found.summary()
+        assert [line.partition(":")[0] for line in found.advice] == [
+            "a larger batch, for more samples a second"  # it is mostly launches
+        ]
+
+
+@pytest.mark.slow
+def test_where_nothing_else_helps_faster_devices_are_named(saved_model, tmp_path):
+    """With the gain that the same request has on devices of twice the rates."""
+    settings = {"batch_size": 1024, **WORK}
+    slow = cluster(tmp_path, flops=[1e9])
+    found = placer.auto(str(saved_model), slow, **settings)
+    slow.write_text(slow.read_text().replace("= 1000000000.0", "= 2e9").replace("= 1e9", "= 2e9"))
+    fast = placer.auto(str(saved_model), slow, **settings)
+    gain = found.row.step_seconds / fast.row.step_seconds
+    (line,) = found.advice
+    assert line == (
+        "accelerators of 2 times the arithmetic and memory bandwidth: "
+        f"as-it-is ({gain:.2f} times as fast)"
+    )
+    assert gain > 1.5
 
 
 CASES = [
@@ -114,6 +134,22 @@ def test_a_pipeline_has_as_many_pieces_as_pay(saved_model, tmp_path):
     assert (found.name, eight.name) == ("pipeline:16", "pipeline:8")
     assert found.plan.request["strategy"] == found.name
     assert found.step_seconds < eight.step_seconds
+
+
+@pytest.mark.slow
+def test_a_pipeline_has_fewer_pieces_where_launches_are_much_of_a_step(saved_model, tmp_path):
+    """If the usual number does not beat the fastest way, half of it is tried."""
+    wanted = read_options({"batch_size": 4096, "work_limit": 2, "time_limit": 60.0})
+    devices = cluster(tmp_path)
+    devices.write_text(devices.read_text().replace("= 2e-6", "= 2e-2"))
+    program = open_program(str(saved_model), devices, wanted, None)
+    ways = Ways(program, latency=False)
+    way = next(way for way in ways if way.name == "pipeline:8")
+    usual = way.build()
+    ways.to_beat = usual.step_seconds
+    fewer = way.build()
+    assert (usual.name, fewer.name) == ("pipeline:8", "pipeline:4")
+    assert way.tighter() <= fewer.step_seconds < usual.step_seconds
 
 
 @pytest.mark.slow

@@ -27,8 +27,6 @@ launch_seconds = 1e-6
 
 ALWAYS = {
     ("functional", "small"),
-    ("two_inputs", "small"),
-    ("recurrent", "small"),
     ("own_train_step", "equal"),
     ("mixed", "equal"),
     ("normalised", "equal"),
@@ -38,7 +36,8 @@ ALWAYS = {
     ("embedded", "unlike"),
     ("recurrent", "unlike"),
 }
-"""Every model is divided once; the other pairs with PLACER_LONG_TESTS."""
+"""Every model is divided once, one is too large for its device; the other pairs with
+PLACER_LONG_TESTS."""
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from placer.application.devices.device_mapping import HOST, configure_logical_cpus, process_mapping
 from placer.application.devices.node_kernels import has_kernel
+from placer.application.placing.collectives import collectives_open
 from placer.application.placing.graph_placement import planned_program
 from placer.application.placing.placed_function import (
     PlacedFunction,
@@ -25,13 +26,14 @@ from placer.application.placing.placed_function import (
     copy_variable,
     place_function,
 )
+from placer.application.placing.replicas import Replicas
 from placer.application.placing.shared_variables import touched_handles
 from placer.errors import UsageError
 from placer.extraction.division.dividing import planned
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.training_steps import batch_specs, keras_variables, trace_step
-from placer.graph.tensor_names import source_of
+from placer.graph.tensor_names import op_of, source_of
 from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
@@ -96,7 +98,7 @@ def bind_model(
 class BoundModel:
     """A model while it is bound: its ``plan``, and the ``functions`` it ran so far, by the name
     of the step (``train_step``, ``test_step``, ``predict_step``).  ``runners`` are what Keras calls
-    meanwhile, by the name of its attribute."""
+    meanwhile, by the name of its attribute, ``replicas`` the variables that towers have besides."""
 
     def __init__(self, model: Any, plan: Plan, *, strict: bool, step: BoundStep) -> None:
         self.model = model
@@ -110,6 +112,7 @@ class BoundModel:
         self._moved: list[tuple[Any, Any]] = []
         self._known: dict[Any, PlacedFunction] = {}
         self._largest_batch = 0
+        self.replicas = Replicas()
         self.runners = {
             "train_function": self._runner("train_step"),
             "test_function": self._runner("test_step"),
@@ -127,11 +130,21 @@ class BoundModel:
             if device is not None:
                 self._move(variable._value, self._mapping.stand_in(device))
         self._adopt()
+        self._replicate()
         for name, runner in self.runners.items():
             setattr(self.model, name, runner)
 
+    def _replicate(self) -> None:
+        """Gives the replicas of towers the values of the model's variables, on their devices."""
+        for variable, replica in getattr(self._method, "replicas", ()):
+            device = self.plan.variables.get(op_of(replica.name), HOST)
+            copy = copy_variable(variable._value, self._mapping.stand_in(device))
+            self._copies[id(replica.handle)] = copy
+            self.replicas.add(variable._value, copy)
+
     def end(self) -> None:
         """Gives every original variable the value of its copy, and the model its originals."""
+        self.replicas.release()
         originals = {id(copy.handle): original for original, copy in self._moved}
         for original, copy in self._moved:
             original.assign(copy)
@@ -141,8 +154,8 @@ class BoundModel:
     def placed(self, step: str, data: Any) -> PlacedFunction:
         """The placed function of ``step`` for batches like ``data``."""
         specs = batch_specs(data)
-        size = self._check_batch(data)
-        is_planned = step == self.step.name and not 0 < size < self.step.parts
+        self._check_batch(data)
+        is_planned = step == self.step.name and not self._runs_whole(data)
         key = step, is_planned, str(tf.nest.map_structure(str, specs))
         if key not in self._known:
             if is_planned and self.step.check is not None and step not in self.functions:
@@ -151,12 +164,13 @@ class BoundModel:
             self.functions[step] = self._known[key]
         return self._known[key]
 
-    def _check_batch(self, data: Any) -> int:
-        """The examples of a batch, 0 where it does not say; warns, once a size, of a batch larger
-        than the one that the plan's peaks are of."""
-        most = self.plan.bindings.get("batch_size")
-        shapes = [tuple(value.shape) for value in tf.nest.flatten(data) if hasattr(value, "shape")]
-        size = max((shape[0] for shape in shapes if shape and shape[0] is not None), default=0)
+    def _runs_whole(self, data: Any) -> bool:
+        """Whether a batch has fewer examples than the step has parts."""
+        return 0 < _examples(data) < self.step.parts
+
+    def _check_batch(self, data: Any) -> None:
+        """Warns, once a size, of a batch larger than the one that the plan's peaks are of."""
+        most, size = self.plan.bindings.get("batch_size"), _examples(data)
         if most is not None and size > max(most, self._largest_batch):
             self._largest_batch = size
             _LOG.warning(
@@ -166,7 +180,6 @@ class BoundModel:
                 most,
                 size,
             )
-        return int(size)
 
     def _place(self, step: str, specs: Any, *, is_planned: bool) -> PlacedFunction:
         function = trace_step(self.model, specs, step, self._method if is_planned else None)
@@ -248,7 +261,10 @@ class BoundModel:
                     if number == 0:
                         raise
                     break
-                outputs = self.placed(step, data)(data)
+                with collectives_open():
+                    outputs = self.placed(step, data)(data)
+                if step == self.step.name and self._runs_whole(data):
+                    self.replicas.spread()
             return outputs
 
         return run
@@ -258,6 +274,12 @@ class BoundModel:
         return tf.nest.map_structure(
             lambda *parts: parts[0] if len(parts) == 1 else tf.concat(parts, 0), *outputs
         )
+
+
+def _examples(data: Any) -> int:
+    """The examples of a batch, 0 where it does not say."""
+    shapes = [tuple(value.shape) for value in tf.nest.flatten(data) if hasattr(value, "shape")]
+    return max((int(shape[0]) for shape in shapes if shape and shape[0] is not None), default=0)
 
 
 def _check_model(model: Any, *, compiled: bool) -> None:

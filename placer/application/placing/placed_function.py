@@ -21,6 +21,7 @@ from placer.application.devices.device_mapping import (
     process_mapping,
 )
 from placer.application.devices.runtime_settings import soft_placement
+from placer.application.placing.collectives import place_collectives
 from placer.application.placing.function_graphs import build_function, find_ends
 from placer.application.placing.graph_placement import map_graph_devices, place_graph_def
 from placer.errors import UsageError
@@ -92,7 +93,8 @@ def place_function(
     ``program`` is its flat program.  With ``copies``, which maps ``id(variable.handle)`` to a
     copy and grows here, several functions share their copies, and a variable that is on its
     planned device is used as it is.  Raises :class:`UsageError` for a function with
-    ``jit_compile``, :class:`PlacerError` if devices to rehearse on are missing.
+    ``jit_compile`` or a collective with two ops on one device, :class:`PlacerError` if devices to
+    rehearse on are missing.
     """
     refuse_compilation(source, program)
     mapping = process_mapping(set(plan.placement.values()))
@@ -102,6 +104,7 @@ def place_function(
     captures = _new_captures(program, moved, plan, mapping)
     graph_def = place_graph_def(program, plan.placement)
     map_graph_devices(graph_def, mapping.stand_in)
+    place_collectives(graph_def)
     variables = [variable.copy for variable in moved]
     function = build_function(graph_def, find_ends(program), captures, original, variables)
     return PlacedFunction(

@@ -32,7 +32,7 @@ from placer.extraction.files.sources import read_source
 from placer.extraction.graph_defs.added_control import remove_added_control
 from placer.extraction.process.local_models import local_model
 from placer.extraction.reading.loading import load_program
-from placer.files import replaced
+from placer.files import check_outside, replaced
 from placer.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
@@ -81,9 +81,8 @@ def apply(
         )
     splits = plan.model.get("splits")
     with local_model(source, allow_unsafe_keras=allow_unsafe_keras, splits=splits) as model:
-        original = model.original.resolve()
-        if splits and Path(out).resolve().parent.is_relative_to(original):
-            raise UsageError(f"the output is inside of the model {source}: choose another folder")
+        if splits:  # the model that is read is a copy of this one
+            check_outside(Path(out).parent, model.original)
         return _apply(model.path, plan, out, **settings)
 
 

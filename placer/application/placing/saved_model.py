@@ -49,7 +49,7 @@ from placer.extraction.graph_defs.rewritten_nodes import adopt_rewriting
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.saved_functions import exported_function
 from placer.extraction.reading.signatures import choose_meta_graph
-from placer.files import replaced
+from placer.files import check_outside, replaced
 from placer.graph.op_types import CALLS, CONTROL_FLOW
 from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import op_of, source_of, split_tensor
@@ -149,8 +149,7 @@ def write_saved_model(
     describes the old graph and is left out; loaders do without it.  Raises :class:`UsageError` if
     ``folder`` is inside of ``source``.
     """
-    if folder.resolve().is_relative_to(source.resolve()):
-        raise UsageError(f"the output is inside of the model {source}: choose another folder")
+    check_outside(folder, source)
     graph_file = model_file(source)
     folder.mkdir()
     for entry in sorted(source.resolve().iterdir()):

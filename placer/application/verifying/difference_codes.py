@@ -29,6 +29,9 @@ from placer.plan.rows import PlannedTransfer
 TOLERANCE = 1e-3
 """Of the largest value of an output: a first guess, not yet measured on accelerators."""
 
+SUMS_TOLERANCE = 1e-5
+"""The same, where nothing differs but the order in which numbers are added."""
+
 TransferKey = tuple[str, str, str]
 
 
@@ -231,15 +234,14 @@ def _off_device(run: PlannedRun, producer: str) -> str:
 
 
 def compare_outputs(
-    placed: Mapping[str, Array], unplaced: Mapping[str, Array], *, exact: bool = True
+    placed: Mapping[str, Array], unplaced: Mapping[str, Array], tolerance: float = 0.0
 ) -> tuple[OutputRow, ...]:
     """A row for every output: how far apart the values are.
 
     On CPUs they are equal if they are so bit by bit (NaN equals NaN).  Kernels of other devices,
-    fused ones, and those of a part of the batch round otherwise: without ``exact``, a difference of
-    ``TOLERANCE`` times the largest value is equal.
+    fused ones, and those of a part of the batch round otherwise: a difference of ``tolerance``
+    times the largest value is equal.
     """
-    tolerance = 0.0 if exact else TOLERANCE
     return tuple(
         _output_row(key, placed[key], unplaced[key], tolerance) for key in sorted(unplaced)
     )

@@ -10,7 +10,6 @@ more there, or less.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from cost_models.clusters import parse_cluster
 from cost_models.device_names import canonical
@@ -26,12 +25,10 @@ from placer.prediction.metrics import GROWTH
 from placer.prediction.orders.execution_orders import range_of
 from placer.prediction.orders.needs import requests_along
 from placer.prediction.orders.possible_steps import PossibleSteps
+from placer.prediction.orders.running_ahead import orders_running_ahead
 from placer.prediction.step.routes import find_routes
-from placer.prediction.times.schedule import predict_schedule
-from placer.prediction.transfers import list_transfers
 
 _ORDERS = 8
-_SLOWER = 2.0
 _CLOSE = 0.95
 """Caps are looked into where some order is not served by so much of them."""
 
@@ -82,26 +79,8 @@ def stand_in_needs(program: FlatProgram, plan: Plan) -> dict[str, int]:
 def side_by_side(
     steps: PossibleSteps, placement: Mapping[str, str], count: int
 ) -> list[tuple[str, ...]]:
-    """The ops in the order in which ``count`` devices begin them, each by itself: all alike, and
-    one half as fast, as processes are that share the cores of a machine."""
-    graph, costs = steps.graph, steps.costs
+    """The ops in the orders in which ``count`` devices begin them, each by itself."""
+    graph = steps.graph
     own = {name: placement[steps.owner.get(name, name)] for name in graph.ops}
-    routes = find_routes(graph, own, HOST)
-    transfers = tuple(list_transfers(graph, costs, routes, HOST))
-    cluster = parse_cluster(f"{count}xGPU:1TiB")
-    found = []
-    for slow in (None, *(device.name for device in cluster.devices if device.name != HOST)):
-        devices = tuple(
-            replace(
-                device,
-                peak_flops=device.peak_flops / _SLOWER,
-                memory_bandwidth=device.memory_bandwidth / _SLOWER,
-            )
-            if device.name == slow
-            else device
-            for device in cluster.devices
-        )
-        there = replace(cluster, devices=devices)
-        begins = predict_schedule(graph, costs, routes, transfers, there).start_seconds
-        found.append(tuple(sorted(graph.ops, key=begins.__getitem__)))  # if at once as in the graph
-    return found
+    routes, cluster = find_routes(graph, own, HOST), parse_cluster(f"{count}xGPU:1TiB")
+    return orders_running_ahead(graph, steps.costs, routes, cluster, launched=False)

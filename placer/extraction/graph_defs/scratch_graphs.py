@@ -18,10 +18,13 @@ from placer.extraction.graph_defs.protobufs import dtype_number, fill_constant, 
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.graph_defs.tensor_types import GraphTypes, TensorType
 from placer.graph.op_types import LIST_SHAPE_INPUT, LOOPS
-from placer.graph.tensor_names import full_tensor, renamed
+from placer.graph.tensor_names import data_inputs, full_tensor, renamed
 
 LARGE_CONSTANT_ELEMENTS = 1024
 """No shape, axis or permutation has more; larger constants are left out of the copy."""
+
+MOST_PACKED_SHAPES = 16
+"""The gradient of a longer ``ConcatV2`` takes the sizes of its inputs from a packed ``ShapeN``."""
 
 _VALID_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*\Z")
 
@@ -92,6 +95,8 @@ class ScratchGraph:
         self.known_values: dict[str, tuple[Shape, tuple[int, ...]]] = {}
         for name, refinement in refinements.items():
             self._redirect(name, refinement)
+        long_lists = _long_shape_lists(graph_def, refinements)
+        self._redirect_shapes(long_lists)
         # most nodes are copied at once; those to change are changed in place, stubs come last
         copied: list[Any] = []
         changed: list[tuple[int, str, _Change]] = []
@@ -116,6 +121,7 @@ class ScratchGraph:
         for name, refinement in refinements.items():
             for number, shape in refinement.ensured:
                 self._ensure_shape(name, number, shape)
+        self._add_shapes(long_lists)
 
     def _find_change(self, node: Any) -> _Change:
         op_type, definitions = node.op, self.types.definitions
@@ -164,6 +170,28 @@ class ScratchGraph:
                 self.known_values[f"{name}:{number % count}"] = refinement.value
         for number, _ in refinement.ensured:
             self.redirected[f"{name}:{number}"] = f"{scratch}/known_shape_{number}"
+
+    def _redirect_shapes(self, long_lists: list[Any]) -> None:
+        """Lets readers of a ``ShapeN`` read a ``Shape`` each.
+
+        TensorFlow's shape inference takes the value of a ``Shape`` from the shape of its input,
+        that of a ``ShapeN`` only where the input is a constant.
+        """
+        for node in long_lists:
+            scratch = self.renamed.get(node.name, node.name)
+            for number, _ in enumerate(data_inputs(node.input)):
+                self.redirected.setdefault(f"{node.name}:{number}", f"{scratch}/shape_{number}")
+
+    def _add_shapes(self, long_lists: list[Any]) -> None:
+        for node in long_lists:
+            scratch = self.renamed.get(node.name, node.name)
+            for number, reference in enumerate(data_inputs(node.input)):
+                shape = self.graph_def.node.add(name=f"{scratch}/shape_{number}", op="Shape")
+                shape.input.append(self._scratch_reference(reference))
+                for key in ("T", "out_type"):
+                    if key in node.attr:
+                        shape.attr[key].CopyFrom(node.attr[key])
+                self.names[shape.name] = node.name
 
     def _ensure_shape(self, name: str, number: int, shape: Shape) -> None:
         ensured = self.redirected[f"{name}:{number}"]
@@ -247,6 +275,16 @@ class ScratchGraph:
     ) -> str:
         fill_constant(self.graph_def.node.add(name=name), value, dtype, shape)
         return name
+
+
+def _long_shape_lists(graph_def: Any, refinements: Mapping[str, Refinement]) -> list[Any]:
+    return [
+        node
+        for node in graph_def.node
+        if node.op == "ShapeN"
+        and len(node.input) > MOST_PACKED_SHAPES
+        and refinements.get(node.name, NOTHING).outputs is None
+    ]
 
 
 def _shape_value(shape: Shape) -> int | list[int]:

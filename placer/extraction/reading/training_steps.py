@@ -26,8 +26,8 @@ def trace_step(
     model: Any, specs: Any, name: str, method: Callable[[Any], Any] | None = None
 ) -> Any:
     """The ConcreteFunction of the model's method ``train_step``, ``test_step`` or
-    ``predict_step`` on a batch like ``specs``, or of another ``method`` in its place; its state
-    (slots, metrics) is built before."""
+    ``predict_step`` on a batch like ``specs``, or of another ``method`` in its place, whose
+    ``tidy``, if it has one, sees the graph; its state (slots, metrics) is built before."""
     import tensorflow as tf
 
     if not getattr(model, "compiled", False) and name != "predict_step":
@@ -42,7 +42,9 @@ def trace_step(
         return step(data)
 
     function = tf.function(run, jit_compile=False, autograph=False).get_concrete_function(specs)
-    function.model = model  # a trace does not keep its variables alive
+    if hasattr(step, "tidy"):
+        step.tidy(function.graph)
+    function.model, function.step = model, step  # a trace does not keep its variables alive
     return function
 
 

@@ -14,11 +14,13 @@ for: TensorFlow reads them where the caller (NumPy) has them; their copies on GP
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from placer.prediction.memory.buffers import Buffer
 from placer.prediction.memory.timelines import Changes, StepMemory
+from placer.prediction.step.routes import is_cpu
 from placer.prediction.step.step_layout import StepLayout
 
 
@@ -59,13 +61,19 @@ def find_allocations(
     lasts: Sequence[int] | None = None,
 ) -> dict[str, Allocations]:
     """What the allocator of every device is asked for along ``order``; ``sample`` and ``lasts`` as
-    for :meth:`StepMemory.peaks`."""
+    for :meth:`StepMemory.peaks`.
+
+    Several threads of a CPU write first values: in another order for every ``sample`` but the
+    first.
+    """
     layout = step.layout if sample is None else step.layout.sampled(sample)
     simulation = _Requests(layout, step.numbers(order), step.resident, step.device_names, lasts)
     simulation.run()
     found = simulation.finished()
     for name, peak_bytes in step.peaks_of(simulation).items():
         found[name].peak_bytes = peak_bytes
+        if sample and is_cpu(name):
+            random.Random(sample).shuffle(found[name].kept)
     return found
 
 

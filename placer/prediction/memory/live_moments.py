@@ -6,6 +6,7 @@ Statements about placements that are not known yet: rows of a placement problem,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
@@ -62,7 +63,20 @@ def _needed_bytes(
     return alive
 
 
+class WorkingSet(NamedTuple):
+    """What a device holds at least while an op runs there, in bytes; ``lasting_bytes`` of it are
+    there all the time."""
+
+    bytes: int
+    lasting_bytes: int
+
+
 def working_set_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, int]:
+    """The bytes of :func:`working_sets`."""
+    return {name: found.bytes for name, found in working_sets(graph, costs).items()}
+
+
+def working_sets(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, WorkingSet]:
     """Per op, the least bytes that the device it runs on must hold at once, wherever its inputs
     come from: inputs, outputs and workspace.
 
@@ -88,8 +102,12 @@ def working_set_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, 
             root, size = roots.get(name, name), sizes[name]
             if size > read.get(root, 0):
                 read[root] = size
+        lasting = sum(
+            size for name, size in read.items() if costs[name.rpartition(":")[0]].persistent_bytes
+        )
         if op.op_type in MERGES:  # one of its inputs is alive
-            needed[op.name] = max(read.values(), default=0)
+            most = max(read.values(), default=0)
+            needed[op.name] = WorkingSet(most, min(most, lasting))
             continue
         total = sum(read.values()) + costs[op.name].temporary_bytes
         if not op.bodies:
@@ -98,7 +116,8 @@ def working_set_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, 
             ):
                 if not overwritten and roots.get(name, name) == name:
                     total += sizes[name]
-        needed[op.name] = total
+        is_kept = costs[op.name].persistent_bytes > 0
+        needed[op.name] = WorkingSet(total, total if is_kept else lasting)
     return needed
 
 

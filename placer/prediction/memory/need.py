@@ -1,8 +1,10 @@
 """The least limit under which an allocator serves the steps of a program.
 
 A limit that serves is no proof that a larger one does, for chunks lie elsewhere then.  So the need
-is the least limit from which on every larger one that was tried serves.  Along a further order
-those about the last need are tried first: most orders differ by less than what is left open anyway.
+is the least limit from which on every larger one that was tried serves.  In growth, where the sizes
+of regions follow from the limit, some that are larger by up to a tenth are tried for nothing else.
+Along a further order those about the last need are tried first: most orders differ by less than
+what is left open anyway.
 
 Steps are first followed without a limit.  A limit makes no difference to a request as long as
 
@@ -37,6 +39,9 @@ _MOST_STEPS = 3
 _RESOLUTION = 0.002
 _FEWEST_BYTES = 1 << 12
 """Limits are tried until what is open is this share of the least, or so little."""
+
+_LARGER = (0.02, 0.04, 0.06, 0.08, 0.1)
+"""By how much those limits are larger that have to serve in growth, too."""
 
 _SNAPSHOT_SHARE = 0.02
 """How far apart the limits are for which states are kept, of what is asked for at once."""
@@ -95,17 +100,27 @@ def serves(allocations: Allocations, limit_bytes: int, *, growth: bool) -> bool:
 
 
 def _least_that_serves(unlimited: _Unlimited, near: int) -> tuple[int, Allocator]:
-    """The least limit, by bisection between what is asked for at once and the limit that makes no
-    difference, once the limits about ``near`` were tried; with the allocator that served under it.
+    """The least limit from which on those that are tried serve, with the allocator under it.
+
+    By bisection, once the limits about ``near`` were tried; again above each larger limit that does
+    not serve.
     """
-    fails, enough = unlimited.least_bytes, unlimited.indifferent_bytes
-    served = unlimited.under(fails)
-    if served is not None:
-        return fails, served
-    served = unlimited.state.allocator
-    open_bytes = rounded_bytes(max(int(_RESOLUTION * fails), _FEWEST_BYTES))
+    open_bytes = unlimited.open_bytes
     likely = [near + open_bytes, near - open_bytes, near]
-    while enough - fails > open_bytes:
+    limit = unlimited.least_bytes
+    served = unlimited.under(limit)
+    if served is None:
+        limit, served = _bisect(unlimited, limit, likely)
+    while (fails := _larger_that_fails(unlimited, limit, served)) is not None:
+        limit, served = _bisect(unlimited, fails, likely)
+    return limit, served
+
+
+def _bisect(unlimited: _Unlimited, fails: int, likely: list[int]) -> tuple[int, Allocator]:
+    """A limit that serves, hardly above one that does not, with the allocator under it: between one
+    that ``fails`` and the one that makes no difference, those that are ``likely`` first."""
+    enough, served = unlimited.indifferent_bytes, unlimited.state.allocator
+    while enough - fails > unlimited.open_bytes:
         limit = likely.pop() if likely else rounded_bytes((fails + enough) // 2)
         if not fails < limit < enough:
             continue
@@ -115,6 +130,13 @@ def _least_that_serves(unlimited: _Unlimited, near: int) -> tuple[int, Allocator
         else:
             enough, served = limit, found
     return enough, served
+
+
+def _larger_that_fails(unlimited: _Unlimited, limit: int, served: Allocator) -> int | None:
+    """The largest of the larger limits that are tried in growth and do not serve."""
+    shares = reversed(_LARGER if served.growth else ())
+    larger = (rounded_bytes(int(limit * (1 + share))) for share in shares)
+    return next((each for each in larger if unlimited.under(each) is None), None)
 
 
 def least_bytes(allocations: Allocations) -> int:
@@ -216,11 +238,15 @@ class KeptChunks:
 
 class _Unlimited:
     """The steps without a limit, and ``snapshots`` of them: (limit, state) says that until then no
-    limit from there on makes a difference; from ``indifferent_bytes`` on none does at all."""
+    limit from there on makes a difference; from ``indifferent_bytes`` on none does at all.  Below
+    ``least_bytes`` none serves; ``open_bytes`` may be left between what serves and what does not.
+    """
 
     def __init__(self, allocations: Allocations, kept: KeptChunks) -> None:
         self.allocations = allocations
         self.least_bytes = least_bytes(allocations)
+        open_bytes = max(int(_RESOLUTION * self.least_bytes), _FEWEST_BYTES)
+        self.open_bytes = rounded_bytes(open_bytes)
         growth = kept.state.allocator.growth
         self.indifferent_bytes = kept.indifferent_bytes
         self.state = kept.state.copy(UNLIMITED_BYTES)

@@ -9,7 +9,7 @@ from statistics import median_low
 
 from placer.prediction.memory.allocations import Allocations, find_allocations
 from placer.prediction.memory.allocator import rounded_bytes
-from placer.prediction.memory.need import KeptChunks, Need, find_need, peak_in_use
+from placer.prediction.memory.need import KeptChunks, Need, find_need, peak_in_use, serves
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.metrics import MemoryNeed
 from placer.prediction.orders.execution_orders import range_of
@@ -37,6 +37,7 @@ def needs_along(
     requests: Sequence[Mapping[str, Allocations]],
     concurrent: Sequence[ConcurrentOrder] = (),
     devices: Collection[str] | None = None,
+    ahead: Iterable[Sequence[str]] = (),
 ) -> dict[str, MemoryNeed]:
     """What the allocators of all devices, or of those named, need for the ``requests`` along each
     order.
@@ -44,28 +45,37 @@ def needs_along(
     That of a CPU grows, that of a GPU takes one region: what TensorFlow does unless told otherwise.
     More is in use where ops run at once, as in ``concurrent``.  Not all of it is needed, since an
     op waits until another has given back (``AllocatorRetry``), but what two ops hold that both wait
-    is: what they need along a typical one of these orders is one of those that may be.
+    is: what they need along a typical one of these orders is one of those that may be.  Orders in
+    which devices run ``ahead`` of each other are as far apart as they may be: they count where they
+    need more than was found, and nothing is thought to be beyond.
     """
     devices = requests[0] if devices is None else devices
     kept = {name: KeptChunks(requests[0][name], growth=is_cpu(name)) for name in devices}
+
+    def kept_as(name: str, asked: Allocations) -> KeptChunks:
+        """In growth, where first values lie depends on the order in which they are written."""
+        return KeptChunks(asked, growth=True) if is_cpu(name) and asked.kept else kept[name]
+
     found: dict[str, list[Need]] = {name: [] for name in devices}
     at_once: dict[str, list[Need]] = {name: [] for name in devices}
     in_use: dict[str, list[int]] = {name: [] for name in devices}
     for sample, (names, lasts) in enumerate(concurrent):
         asked = find_allocations(step, names, sample, lasts)
         for name, allocations in ((name, asked[name]) for name in devices):
-            in_use[name].append(peak_in_use(allocations, kept[name]))
+            there = kept_as(name, allocations)
+            in_use[name].append(peak_in_use(allocations, there))
             if sample < TYPICAL:
-                need = find_need(allocations, growth=is_cpu(name), kept=kept[name])
+                need = find_need(allocations, growth=is_cpu(name), kept=there)
                 at_once[name].append(need)
     for along in requests:
         for name in devices:
             near = found[name][-1].need_bytes if found[name] else 0
-            need = find_need(along[name], growth=is_cpu(name), kept=kept[name], near=near)
+            there = kept_as(name, along[name])
+            need = find_need(along[name], growth=is_cpu(name), kept=there, near=near)
             found[name].append(need)
     for name, needs in at_once.items():
         found[name] += sorted(needs, key=lambda need: need.need_bytes)[len(needs) // 2 :][:1]
-    return {
+    over_orders = {
         name: _over_orders(
             needs,
             in_use[name],
@@ -76,6 +86,25 @@ def needs_along(
         )
         for name, needs in found.items()
     }
+    for asked in requests_along(step, ahead):
+        for name, known in over_orders.items():
+            there = kept_as(name, asked[name])
+            over_orders[name] = _at_least(known, asked[name], there)
+    return over_orders
+
+
+def _at_least(known: MemoryNeed, asked: Allocations, kept: KeptChunks) -> MemoryNeed:
+    """What is needed if ``asked`` may be, too."""
+    high = known.need.high_bytes
+    if serves(asked, high, growth=known.growth):
+        return known
+    found = find_need(asked, growth=known.growth, kept=kept, near=high)
+    in_use = max(known.in_use.high_bytes, found.in_use_bytes)
+    return replace(
+        known,
+        in_use=replace(known.in_use, high_bytes=in_use),
+        need=replace(known.need, high_bytes=max(high, found.need_bytes)),
+    )
 
 
 def _over_orders(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
+from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.graph.op_types import LOOPS
@@ -18,6 +19,7 @@ from placer.prediction.orders.execution_orders import (
     ranges_of_peaks,
     uses_accelerator,
 )
+from placer.prediction.orders.running_ahead import orders_running_ahead
 from placer.prediction.step.loop_bodies import lay_out_control_flow
 from placer.prediction.step.thread_pool import ConcurrentOrder
 
@@ -80,6 +82,10 @@ class PossibleSteps:
         """How the ops of ``graph`` may overlap; not at all with accelerators, whose kernels are
         launched one after another."""
         return [] if self.accelerated else concurrent_orders(self.graph, self.costs)
+
+    def running_ahead(self, step: StepMemory, cluster: Cluster) -> list[tuple[str, ...]]:
+        """The orders of ``step`` in which the devices begin their ops each by itself."""
+        return orders_running_ahead(self.graph, self.costs, step.routes, cluster)
 
     def memory(
         self, placement: Mapping[str, str], device_names: Sequence[str], host: str = "CPU:0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
 from placer.prediction.memory.allocations import Allocations, find_allocations
@@ -36,9 +37,9 @@ class StepPeaks:
         costs: Mapping[str, OpCost],
         problem: PlacementProblem,
         *,
-        with_needs: bool = False,
+        needs_on: Cluster | None = None,
     ) -> None:
-        self.graph, self.costs, self.problem, self.with_needs = graph, costs, problem, with_needs
+        self.graph, self.costs, self.problem, self.needs_on = graph, costs, problem, needs_on
         self.number = {name: index for index, name in enumerate(problem.op_names)}
         self.host = problem.device_names[problem.host]
         accelerated = uses_accelerator(problem.device_names)
@@ -54,14 +55,14 @@ class StepPeaks:
         """The highest predicted peak of every device, given one device number per op, with the
         moment of the peak where that exceeds the device's cap.
 
-        ``with_needs`` what the allocator needs takes the place of a peak that is within its cap,
-        but not by so much that the need is certain to be."""
+        Given the cluster, what its allocators need takes the place of a peak that is within its
+        cap, but not by so much that the need is certain to be."""
         names, placement = self.problem.device_names, self.problem.placement(device_of)
         step = self.steps.memory(placement, names, self.host)
         along = peaks_along(step, self.steps.orders)
         highest = {name: found.high_bytes for name, found in ranges_of_peaks(step, along).items()}
-        if self.with_needs:
-            highest |= self._needs(step, along, highest)
+        if self.needs_on is not None:
+            highest |= self._needs(step, along, highest, self.needs_on)
         if self.steps.owner:
             step = StepMemory(self.graph, self.costs, placement, names, self.host)
             along = peaks_along(step, self.orders)
@@ -74,7 +75,11 @@ class StepPeaks:
         )
 
     def _needs(
-        self, step: StepMemory, along: Sequence[Mapping[str, int]], highest: Mapping[str, int]
+        self,
+        step: StepMemory,
+        along: Sequence[Mapping[str, int]],
+        highest: Mapping[str, int],
+        cluster: Cluster,
     ) -> dict[str, int]:
         """The needs of devices whose caps they may exceed; none where peaks do.
 
@@ -101,7 +106,8 @@ class StepPeaks:
             return over
         concurrent = self.steps.concurrent_orders[:TYPICAL]
         requests = requests_along(step, self.steps.orders)
-        found = needs_along(step, requests, concurrent, close)
+        ahead = self.steps.running_ahead(step, cluster)
+        found = needs_along(step, requests, concurrent, close, ahead)
         return {name: max(need.need.high_bytes, highest[name]) for name, need in found.items()}
 
     def possible_lifetimes(self) -> PossibleLifetimes:

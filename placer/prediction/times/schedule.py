@@ -8,6 +8,8 @@ its producer is done; a link carries one transfer at a time, while both of its e
     link          |==a==|            a is sent while b runs; c waits for it
     GPU:1               |--c--|
 
+A collective begins when all its devices have what they put in, and computing goes on beside it.
+
 Graham, "Bounds on multiprocessing timing anomalies", doi:10.1137/0117039, on list scheduling.
 """
 
@@ -26,7 +28,11 @@ from placer.graph.op_types import MERGES
 from placer.graph.order import is_back_edge
 from placer.graph.tensor_names import op_of, source_of
 from placer.prediction.metrics import Schedule, Transfer
+from placer.prediction.step.collectives import ALL_REDUCES, find_rings, ring_of, ring_seconds
 from placer.prediction.step.routes import Routes, host_of, is_cpu
+
+COLLECTIVES = "collectives"
+"""What a device has besides its queue of ops: one collective runs at a time."""
 
 
 def predict_schedule(
@@ -46,7 +52,7 @@ def predict_schedule(
 
     Raises ``KeyError`` if ``cluster`` lacks the device of an op.
     """
-    tasks = _list_tasks(graph, costs, routes, transfers, cluster)
+    tasks = list_tasks(graph, costs, routes, transfers, cluster)
     capacity: dict[Hashable, int] = {d.name: d.parallel_ops for d in cluster.devices}
     times = run_tasks(tasks, capacity)
     busy, sending = _occupied_seconds(tasks, transfers, cluster)
@@ -100,7 +106,7 @@ class TaskTimes:
     order: list[int]
 
 
-def _list_tasks(
+def list_tasks(
     graph: OpGraph,
     costs: Mapping[str, OpCost],
     routes: Routes,
@@ -113,6 +119,7 @@ def _list_tasks(
     keys = [(id(costs[name]), routes.device_of[name]) for name in graph.ops]
     alike = dict(zip(keys, graph.ops, strict=True))  # those of one OpCost on one device
     known = {key: op_seconds(costs[name], devices[key[1]]) for key, name in alike.items()}
+    rings = graph.ask_once(find_rings)
     tasks = TaskGraph(
         seconds=[known[key] for key in keys],
         resource=[device for _, device in keys],
@@ -124,8 +131,17 @@ def _list_tasks(
         arrival[transfer.tensor, transfer.target, transfer.memory] = index
         tasks.add((transfer.source, transfer.target), _transfer_seconds(transfer, routes, cluster))
         tasks.join(number[source_of(transfer.tensor)], index)
+    for members in rings.values():
+        seconds = ring_seconds(members, costs, routes.device_of, cluster)
+        for name in members:
+            tasks.seconds[number[name]] += seconds
+            tasks.resource[number[name]] = (routes.device_of[name], COLLECTIVES)
     for index, op in enumerate(graph.ops.values()):
         found = dict.fromkeys(_dependencies(op, graph, routes, number, arrival))
+        for name in rings[ring_of(op)] if op.op_type in ALL_REDUCES else ():
+            found.update(
+                dict.fromkeys(_dependencies(graph.ops[name], graph, routes, number, arrival))
+            )
         tasks.waiting[index] = len(found)
         for before in found:
             tasks.after[before].append(index)
@@ -226,7 +242,10 @@ def _occupied_seconds(
     sending = dict(busy)
     ops = len(tasks.seconds) - len(transfers)
     for resource, seconds in zip(tasks.resource[:ops], tasks.seconds, strict=False):
-        busy[str(resource)] += seconds
+        if isinstance(resource, tuple):
+            sending[resource[0]] += seconds
+        else:
+            busy[str(resource)] += seconds
     for transfer, seconds in zip(transfers, tasks.seconds[ops:], strict=True):
         sending[transfer.source] += seconds
         sending[transfer.target] += seconds

@@ -225,6 +225,8 @@ def _transfer_totals(plan: Plan) -> str:
         for kind in ("data", "feed", "fetch", "control")
         if counts[kind]
     ]
+    if plan.metrics.collective_bytes:
+        parts.append(f"all-reduces {format_bytes(plan.metrics.collective_bytes)}")
     return ", ".join(parts) + (f"; {unsized:,} without a size" if unsized else "")
 
 

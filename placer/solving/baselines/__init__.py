@@ -18,9 +18,12 @@ from placer.solving.baselines.sequential import (
     round_robin_variables,
     tensorflow_default,
 )
+from placer.solving.baselines.tables import smallest_tables
 from placer.solving.baselines.tasks import DoesNotFitError
 
-__all__ = ["BASELINES", "DoesNotFitError"]
+SMALLEST_TABLES = "smallest-tables"
+
+__all__ = ["BASELINES", "SMALLEST_TABLES", "DoesNotFitError"]
 
 BASELINES: Mapping[str, Callable[[PlacementProblem], tuple[int, ...]]] = MappingProxyType(
     {
@@ -35,6 +38,7 @@ BASELINES: Mapping[str, Callable[[PlacementProblem], tuple[int, ...]]] = Mapping
         "contiguous": contiguous,
         "layers": layers,
         "round-robin-variables": round_robin_variables,
+        SMALLEST_TABLES: smallest_tables,
     }
 )
 """Functions from a problem to one device number per op; they raise :class:`DoesNotFitError`."""

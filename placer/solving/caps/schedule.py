@@ -11,6 +11,7 @@ class RoundSchedule:
 
     first_share: float = 0.4  # for the first round, whose bound is proven
     first_share_of_orders: float = 0.25  # where a search along the orders comes next
+    first_share_beside: float = 0.08  # the same, where a bound is sought beside
     most_searches: int = 2  # along the orders
     orders_share: float = 0.9  # for each of them
     unspilled_orders_share: float = 0.5  # the same, where more may spill after it
@@ -20,7 +21,9 @@ class RoundSchedule:
     fitting_share: float = 0.5  # the same, after each round
     baseline_share: float = 0.25  # for baselines, made to fit
     baseline_rounds: int = 6  # for each of them
+    layered_shares: tuple[float, ...] = (0.93, 0.8)  # of caps: layers on more devices, less full
     least_layered_ops: int = 1_000  # programs with fewer are no matter of layers
+    least_ops_beside: int = 5_000  # those with fewer need the core more for the search
     counted_rounds: int = 8  # where work is counted, until something fits
     least_round_seconds: float = 2.0  # to start the solver and find anything
     least_first_seconds: float = 1.0  # before a search along the orders

@@ -15,13 +15,14 @@ some are reserved beyond the given ones, nothing is claimed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES
+from placer.solving.caps.bound_beside import BoundBeside
 from placer.solving.caps.overruns import overrun_conflict, overrun_warnings
 from placer.solving.caps.ranking import better
 from placer.solving.caps.relief import host_alone, host_memories, on_host
@@ -33,6 +34,7 @@ from placer.solving.process import clock
 from placer.solving.process.child_search import CRASHED
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
+from placer.solving.tidying import tidy_within
 from placer.solving.transfer.spilling import UNPROVEN_LEAST, allowance_for, may_spill
 
 PeakFinder = Callable[[Sequence[int]], Sequence[DevicePeak]]
@@ -69,12 +71,17 @@ def solve_under_peaks(
     """
     rounds = _Rounds(problem, find_peaks, parameters or SolverParameters(), solver)
     rounds.find_lifetimes = find_lifetimes if solver == DEFAULT_SOLVER else None
+    is_large = len(problem.op_names) > SCHEDULE.least_ops_beside
+    rounds.proves_beside = is_large and rounds.is_layered() and not rounds.is_counted()
     rounds.try_layers()
     rounds.fit_by_transfer(SCHEDULE.first_fitting_share)
     rounds.try_baselines(SCHEDULE.baseline_share)
-    while rounds.go_on():
-        rounds.run()
-    return rounds.answer()
+    try:
+        while rounds.go_on():
+            rounds.run()
+        return rounds.answer()
+    finally:
+        rounds.end_bound(wait=False)
 
 
 class _Rounds:
@@ -82,10 +89,13 @@ class _Rounds:
 
     - ``given`` is the problem, ``tightened`` what the next round solves.
     - ``best`` is the best placement that fits, ``last`` the last one that did not, with its
-      ``overruns``.
+      ``overruns``; ``nearest`` is what the last search along the orders came to that found none.
+      ``untidied`` are layers dealt out as they are.
     - ``unreserved`` are the solutions of problems in which nothing is reserved on a guess: only
       their bounds are proven, each for its spill allowance and any lower one.  ``infeasible`` is
       the proof that no placement fits.
+    - ``proves_beside``: a bound is sought ``beside``, once there is something to prove; not for
+      rounds that only begin those of another objective.
     - ``net`` is the host alone, where all may spill and its peak is within its cap: the answer if
       nothing else fits.
     - ``overhead_seconds`` is the longest that a prediction took: the next round must leave as much.
@@ -116,7 +126,11 @@ class _Rounds:
         is_free = may_spill(problem) and problem.spill_allowance_bytes is None
         self.has_net = not is_free or solver != DEFAULT_SOLVER
         self.lifetimes: PossibleLifetimes | None = None
+        self.nearest: Solution | None = None
+        self.untidied: Solution | None = None
         self.infeasible: Solution | None = None
+        self.proves_beside = False
+        self.beside: BoundBeside | None = None
         self.best: Solution | None = None
         self.last: Solution | None = None
         self.overruns: dict[int, DevicePeak] = {}
@@ -129,6 +143,11 @@ class _Rounds:
         self.spreads = problem.objective != "transfer"
         self.find_lifetimes: LifetimeFinder | None = None
         self.searches_left = SCHEDULE.most_searches if problem.objective == "transfer" else 0
+
+    @property
+    def value(self) -> float | None:
+        """Of the best placement that fits."""
+        return None if self.best is None else self.best.value
 
     def seconds_left(self) -> float:
         """Of the time limit of all rounds together."""
@@ -152,6 +171,7 @@ class _Rounds:
         """One round: solve, predict, and keep the placement or tighten."""
         self.rounds += 1
         solution = self.solve()
+        self.bound_beside(solution)
         if solution.device_of is None:
             is_open = solution.status is not Status.INFEASIBLE
             if is_open and (self.search_along_orders(None) or self.spill_more()):
@@ -177,16 +197,41 @@ class _Rounds:
             self.tightened = spread(self.tightened, self.given)
         self.fit_by_transfer(SCHEDULE.fitting_share)
 
+    def bound_beside(self, solution: Solution) -> None:
+        """Begins the search for a bound where the first round leaves much of it open."""
+        known = self.best or solution
+        is_open = solution.status in (Status.FEASIBLE, Status.UNKNOWN)
+        if self.proves_beside and self.beside is None and is_open and known.device_of is not None:
+            self.beside = BoundBeside(
+                self.given, known.device_of, self.value, self.parameters, self.seconds_left()
+            )
+
+    def end_bound(self, *, wait: bool) -> None:
+        """Ends the search for a bound, after the rest of the time if it is to ``wait``."""
+        beside, self.beside = self.beside, None
+        found = None if beside is None else beside.end(wait=wait)
+        if found is not None:
+            self.unreserved.append(found)
+
     def find_overruns(self, device_of: Sequence[int]) -> dict[int, DevicePeak]:
         """The predicted peaks that are above the caps."""
+        return {
+            device: peak
+            for device, peak in enumerate(self.predict(device_of))
+            if peak.peak_bytes > self.given.capacity_bytes[device]
+        }
+
+    def predict(self, device_of: Sequence[int]) -> Sequence[DevicePeak]:
+        """The predicted peaks."""
         began = clock.monotonic()
         peaks = self.find_peaks(device_of)
         self.overhead_seconds = max(self.overhead_seconds, clock.monotonic() - began)
-        return {
-            device: peak
-            for device, peak in enumerate(peaks)
-            if peak.peak_bytes > self.given.capacity_bytes[device]
-        }
+        return peaks
+
+    def bytes_over(self, device_of: Sequence[int]) -> list[int]:
+        """The bytes that each device is predicted to peak above its cap, below zero if below."""
+        peaks, caps = self.predict(device_of), self.given.capacity_bytes
+        return [peak.peak_bytes - cap for peak, cap in zip(peaks, caps, strict=True)]
 
     def keep(self, solution: Solution) -> None:
         """A placement that fits."""
@@ -240,27 +285,26 @@ class _Rounds:
         :func:`~placer.solving.peaks.solver.solve_along_orders`."""
         assert self.find_lifetimes is not None
 
-        def find_overruns(device_of: Sequence[int]) -> list[int]:
-            over = self.find_overruns(device_of)
-            caps = self.given.capacity_bytes
-            return [over[d].peak_bytes - cap if d in over else 0 for d, cap in enumerate(caps)]
-
         left = self.seconds_left() - self.overhead_seconds
         if self.lifetimes is None:
             self.lifetimes = self.find_lifetimes()
         found = solve_along_orders(
             self.given,
             self.lifetimes,
-            find_overruns,
+            self.bytes_over,
             self.parameters,
             clock.monotonic() + self.parameters.share(share) * left,
             hint,
             least_bytes=0.0 if host_bytes is not None else self.least_bytes(),
             host_bytes=host_bytes,
+            is_easy=self.best is not None,
         )
         late = self.seconds_left() < SCHEDULE.least_round_seconds or not self.is_counted()
         self.is_cut = self.is_cut or (late if found is None else found.is_cut)
         if found is None:
+            return False
+        if found.status is Status.UNKNOWN:
+            self.nearest = found
             return False
         self.tightened = with_moments(self.tightened, self.overruns.values())
         self.overruns = {}
@@ -282,6 +326,8 @@ class _Rounds:
             share = SCHEDULE.first_share
             if self.searches_orders():
                 share, least = SCHEDULE.first_share_of_orders, SCHEDULE.least_first_seconds
+                if self.proves_beside:
+                    share = SCHEDULE.first_share_beside
         share = self.parameters.share(share)
         # from the best placement known
         known = self.best or self.last
@@ -290,6 +336,7 @@ class _Rounds:
             replace(
                 self.parameters,
                 time_limit_seconds=max(0.0, min(left, max(least, share * left))),
+                to_prove=self.is_layered(),
             ),
             hint=None if known is None else known.device_of,
             solver=self.solver,
@@ -345,7 +392,7 @@ class _Rounds:
             if found.value is not None:
                 values[name] = found.value
         for name in sorted(values, key=lambda name: values[name]):
-            known = None if self.best is None else self.best.value
+            known = self.value
             self.is_cut = self.is_cut or clock.monotonic() > until
             if clock.monotonic() > until or (known is not None and values[name] >= known):
                 return
@@ -356,15 +403,44 @@ class _Rounds:
         to fit: what is found after that is never worse than what a person does."""
         if self.given.objective != "transfer" or self.solver != DEFAULT_SOLVER:
             return
-        if (
-            self.find_lifetimes is not None
-            and len(self.given.op_names) > SCHEDULE.least_layered_ops
-        ):
+        if self.is_layered():
             seconds = min(BASELINE_SECONDS, SCHEDULE.baseline_share * self.seconds_left())
             limit = self.parameters
             if not self.is_counted():
                 limit = replace(limit, time_limit_seconds=seconds)
             self.try_baseline("layers", limit)
+            self.try_more_layers(limit)
+            self.untidied = self.best
+
+    def try_more_layers(self, limit: SolverParameters) -> None:
+        """Where layers on as few devices as hold their bytes come out above some caps: layers that
+        fill less of each, and so are on more devices."""
+        given = self.given
+        for share in SCHEDULE.layered_shares:
+            spent = self.parameters.time_limit_seconds - self.seconds_left()
+            is_late = spent > SCHEDULE.baseline_share * self.parameters.time_limit_seconds
+            if self.best is not None or (is_late and not self.is_counted()):
+                return
+            less = [int(share * cap) for cap in given.capacity_bytes]
+            less[given.host] = given.capacity_bytes[given.host]
+            found = solve(replace(given, capacity_bytes=tuple(less)), limit, solver="layers")
+            if found.device_of is None:
+                return
+            if not self.find_overruns(found.device_of):
+                self.best = found
+
+    def is_layered(self) -> bool:
+        """Whether placements are found along the orders of a large program, and rounds prove."""
+        is_large = len(self.given.op_names) > SCHEDULE.least_layered_ops
+        is_transfer = self.given.objective == "transfer"
+        return is_large and is_transfer and self.find_lifetimes is not None
+
+    def tidied(self, best: Solution) -> Solution:
+        """``best`` without debris if it keeps the caps so; what the solver found has none."""
+        if best is not self.untidied or best.device_of is None:
+            return best
+        device_of, _ = tidy_within(self.given, best.device_of, self.bytes_over)
+        return replace(best, device_of=device_of, value=value_of(self.given, device_of))
 
     def try_baseline(self, name: str, limit: SolverParameters) -> None:
         """Makes a baseline fit and takes it if it is better than what is known."""
@@ -407,6 +483,7 @@ class _Rounds:
     def answer(self) -> Solution:
         """The best placement with what is proven, or why there is none; a search that crashed is
         told of, whichever round it was in."""
+        self.end_bound(wait=self.value is not None and self.value > self.least_bytes())
         found = self.found()
         return replace(
             found,
@@ -418,12 +495,13 @@ class _Rounds:
     def found(self) -> Solution:
         """The answer without how it was come by."""
         if self.best is not None:
-            return self.proven(self.best)
+            return self.proven(self.tidied(self.best))
         if self.infeasible is not None:
             return self.infeasible
         self.find_net()
         if self.net is not None:
             return self.proven(self.net)
+        self.take_nearest()
         if self.last is None:
             return self.unreserved[-1] if self.unreserved else _UNKNOWN
         return replace(
@@ -433,6 +511,19 @@ class _Rounds:
             warnings=(*self.last.warnings, *overrun_warnings(self.given, self.overruns)),
             conflict=overrun_conflict(self.given, self.overruns),
         )
+
+    def take_nearest(self) -> None:
+        """Of the last placements of rounds and of searches along the orders the one that is less
+        above the caps."""
+        if self.nearest is None or self.nearest.device_of is None:
+            return
+        caps, overruns = self.given.capacity_bytes, self.find_overruns(self.nearest.device_of)
+
+        def above(found: Mapping[int, DevicePeak]) -> int:
+            return sum(peak.peak_bytes - caps[device] for device, peak in found.items())
+
+        if self.last is None or above(overruns) < above(self.overruns):
+            self.last, self.overruns = self.nearest, overruns
 
     def proven(self, best: Solution) -> Solution:
         """``best`` with the allowance that it keeps to, and the bound proven for that."""

@@ -86,11 +86,12 @@ def fits(packing: Packing) -> bool | None:
     largest = np.maximum(1, weights.max(axis=1, initial=0)).astype(float)
     shares = (weights[:, free].astype(float) / largest[:, None]).max(axis=0, initial=0)
     order = free[np.lexsort((np.bincount(packing.unit_of)[free] == 1, -shares))]
-    return _search(weights[:, order].T, allowed[order], room)
+    return have_room(weights[:, order].T, allowed[order], room)
 
 
-def _search(weights: Any, allowed: Any, room: Any) -> bool | None:
-    """Whether there is a device for every unit; ``room[device, row]`` is used up.
+def have_room(weights: Any, allowed: Any, room: Any) -> bool | None:
+    """Whether there is a device for every unit, with ``weights[unit, row]`` and ``allowed[unit,
+    device]``; ``room[device, row]`` is used up.  ``None`` if the search ends before it knows.
 
     Depth first, each unit where the most room is left: the first descent is a greedy packing.
     """

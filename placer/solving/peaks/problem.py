@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from placer.prediction.orders.execution_orders import highest_peak
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.compiled.arrays import Floats, Ints
+from placer.solving.compiled.arrays import Flags, Floats, Ints
 from placer.solving.reduction.unit_problem import UnitProblem
 
 
@@ -35,7 +36,8 @@ class PeakProblem:
     """Units with the buffers that they hold along ``orders`` orders of ``length`` ops each;
     ``resident`` are the bytes of every unit that are there all the time, ``capacity`` what every
     device may peak at; no placement transfers less than ``least_bytes``.  ``positions`` put the
-    units in orders that are worth cutting into segments.
+    units in orders that are worth cutting into segments.  Where ``is_near``, the search stays near
+    the placements that it is given: nothing is drawn anew.
     """
 
     units: UnitProblem
@@ -46,6 +48,7 @@ class PeakProblem:
     capacity: tuple[int, ...]
     least_bytes: float = 0.0
     positions: tuple[Floats, ...] = ()
+    is_near: bool = False
 
     def value(self, device_of_unit: Sequence[int]) -> float:
         """The transfer of a placement in bytes."""
@@ -58,6 +61,36 @@ class PeakProblem:
             for device, allowed in zip(device_of_unit, self.units.allowed, strict=True)
         )
 
+    def peaks(self, device_of_unit: Sequence[int]) -> list[float]:
+        """What every device peaks at in bytes as the search counts it: the high end over the
+        orders."""
+        device_of = np.array(device_of_unit, np.int64)
+        return [self.peak(device_of == device) for device in range(len(self.capacity))]
+
+    def peak(self, is_here: Flags) -> float:
+        """The same of a device with the units that are there."""
+        kept = float(self.resident[is_here].sum())
+        return float(highest_peak([*(self._along_orders(is_here) + kept)], kept))
+
+    def _along_orders(self, is_here: Flags) -> Floats:
+        """The peak along every order of what the units of one device hold beside what stays."""
+        buffers, times = self.buffers, self.orders * self.length
+        is_home = (buffers.owner >= 0) & is_here[buffers.owner]
+        read = np.flatnonzero(is_here[buffers.reader])
+        of = buffers.read_of[read]
+        first = np.where(is_home, buffers.first, times)
+        last = np.where(is_home, buffers.done, -1)
+        size = np.where(is_home, buffers.size, 0.0)
+        np.maximum.at(last, of, buffers.read_last[read])
+        arrives = ~is_home[of]
+        np.minimum.at(first, of[arrives], buffers.read_first[read][arrives])
+        np.maximum.at(size, of[arrives], buffers.read_size[read][arrives])
+        kept = np.flatnonzero(first <= last)
+        change = np.bincount(first[kept], size[kept], minlength=times + 1)
+        change -= np.bincount(last[kept] + 1, size[kept], minlength=times + 1)
+        along = np.cumsum(change)[:times].reshape(self.orders, self.length)
+        return np.asarray(np.maximum(0.0, along.max(axis=1)), np.float64)
+
 
 def to_peak_problem(
     problem: PlacementProblem,
@@ -66,6 +99,8 @@ def to_peak_problem(
     capacity: Sequence[int],
     least_bytes: float = 0.0,
     positions: Sequence[Floats] = (),
+    *,
+    is_near: bool = False,
 ) -> PeakProblem:
     """The peak problem of ``units``, which ``problem`` was reduced to."""
     unit_of = np.array(units.unit_of, np.int64)
@@ -92,6 +127,7 @@ def to_peak_problem(
         capacity=tuple(capacity),
         least_bytes=least_bytes,
         positions=tuple(positions),
+        is_near=is_near,
     )
 
 

@@ -151,12 +151,14 @@ class PeakSearch(MultilevelSearch[Watched]):
 
     def step(self, deadline: float) -> None:
         """A placement from nothing, always at first, or a cycle; before the first, one along each
-        of the given positions."""
+        of the given positions.  Near a given placement: cycles alone."""
         while time.time() < deadline and (position := self._next_given()) is not None:
             level = Level(self.arrays, self.data_of(None))
             drawn = self._segments(level, position)
             self.keep_mended(drawn, self.fresh_temperature, deadline)
-        if self.draws < _SCHEDULE.first_draws or self.random.random() < _SCHEDULE.fresh_share:
+        is_early = self.draws < _SCHEDULE.first_draws
+        is_fresh = is_early or self.random.random() < _SCHEDULE.fresh_share
+        if is_fresh and not self.problem.is_near:
             self.draws += 1
             self.draw(self.fresh_temperature, deadline)
         else:

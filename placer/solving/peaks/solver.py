@@ -10,14 +10,14 @@ from placer.prediction.scoring import score
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.following import hold_followers
 from placer.solving.objectives.refining import spilled_ops
-from placer.solving.peaks.problem import to_peak_problem
+from placer.solving.peaks.problem import PeakProblem, to_peak_problem
+from placer.solving.peaks.repair import repair
 from placer.solving.process import clock
 from placer.solving.process.child_search import search_in_child
 from placer.solving.reduction.unit_problem import SpillRules, reduce_to_units
 from placer.solving.search.depth import find_depths
-from placer.solving.signals import settle_signals
 from placer.solving.solution import Solution, SolverParameters, Status
-from placer.solving.tidying import tidy
+from placer.solving.tidying import Overruns, tidy_within
 
 CONFINED = (
     "spill_confined",
@@ -27,21 +27,17 @@ CONFINED = (
 _SEARCH = "placer.solving.peaks.search:search_peaks"
 
 
-Overruns = Callable[[Sequence[int]], Sequence[int]]
-"""From one device number per op to the bytes that each device is predicted to peak above its cap;
-zero or less where it is not above."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrySchedule:
-    """The searches along the orders, each begun at what the one before found."""
+    """The searches along the orders, each begun at the nearest that those before found."""
 
-    most_tries: int = 4
-    first_share: float = 0.75  # of the time
-    next_share: float = 0.6  # of what is left then
+    most_tries: int = 16
+    first_share: float = 0.75  # of the time, if something is known that keeps the caps
+    open_share: float = 0.45  # of the time, if not
+    next_share: float = 0.3  # of what is left then, near what was found
+    more_share: float = 0.55  # of what is left once something fits, if nothing was known to
+    least_seconds: float = 4.0  # for one of these
     margin: float = 0.998  # of the caps: what prediction and search mostly differ by
-    most_tidied: int = 2  # times that a placement without debris may be above the caps
-    too_much: float = 1.1  # lower caps by so much more than a device was above
 
 
 _SCHEDULE = TrySchedule()
@@ -57,14 +53,19 @@ def solve_along_orders(
     *,
     least_bytes: float = 0.0,
     host_bytes: int | None = None,
+    is_easy: bool = False,
 ) -> Solution | None:
-    """A placement whose predicted peaks keep all caps, or ``None`` if none was found until
-    ``deadline`` (of ``clock.monotonic()``).
+    """A placement whose predicted peaks keep all caps, or else, of status ``UNKNOWN``, the nearest
+    that was found until ``deadline`` (of ``clock.monotonic()``); ``None`` if there is none.
 
     What the ``hint`` spills may be spilled; with ``host_bytes``, anything that may, as long as the
     host peaks at hardly more than that.  The search is over where a placement transfers
-    ``least_bytes``, what is proven to be the least.  Where the prediction is above what the search
-    went by, the caps of the next search are lower.
+    ``least_bytes``, what is proven to be the least.  ``is_easy``: something is known that keeps the
+    caps.
+
+    Where the prediction is above a cap, what it says beyond what the search counted there (the gaps
+    of an allocator, say) is taken off that cap, and the next search stays near the placement that
+    was the least above all caps together.
     """
     spilled = frozenset([] if hint is None else spilled_ops(problem, hint))
     rules = SpillRules(candidates=spilled) if spilled else None
@@ -79,56 +80,134 @@ def solve_along_orders(
     capacity = [int(_SCHEDULE.margin * cap) for cap in problem.capacity_bytes]
     if host_bytes is not None:
         capacity[problem.host] = min(capacity[problem.host], host_bytes)
+    peaks = to_peak_problem(
+        problem,
+        units,
+        lifetimes,
+        capacity,
+        least_bytes,
+        find_depths(problem, units).orders(),
+    )
     known = [] if hint is None else [units.project(hint)]
-    positions = find_depths(problem, units).orders()
-    share, overhead, is_cut = parameters.share(_SCHEDULE.first_share), 0.0, False
+    tries = _Tries(problem, peaks, find_overruns, known)
+    is_last = is_easy or host_bytes is not None or parameters.work_limit is not None
+    share = parameters.share(_SCHEDULE.first_share if is_last else _SCHEDULE.open_share)
+    overhead, least_seconds, is_cut = 0.0, 0.0, False
     for _ in range(_SCHEDULE.most_tries):
-        seconds = share * (deadline - clock.monotonic()) - overhead
+        left = deadline - clock.monotonic() - overhead
+        seconds = min(left, max(least_seconds, share * left))
         if seconds <= 0.0:
-            return None
-        peaks = to_peak_problem(problem, units, lifetimes, capacity, least_bytes, positions)
-        found = search_in_child(_SEARCH, peaks, known, parameters, seconds)
+            break
+        found = search_in_child(_SEARCH, tries.peaks, tries.known, parameters, seconds)
         is_cut = is_cut or found.is_cut
         if found.device_of is None:
-            return None
-        began = clock.monotonic()
-        device_of, overruns = _tidied(problem, units.expand(found.device_of), find_overruns)
-        overhead = clock.monotonic() - began
-        if max(overruns) <= 0:
-            scored = score(replace(problem, live_bytes=()), device_of)
-            return Solution(
-                status=Status.FEASIBLE,
-                device_of=device_of,
-                value=scored.transfer_bytes,
-                spilled_bytes=scored.spilled_bytes,
-                warnings=(
-                    *found.warnings,
-                    *([CONFINED] if spilled_ops(problem, device_of) else []),
-                ),
-                is_cut=is_cut,
-            )
-        capacity = [
-            cap - int(_SCHEDULE.too_much * max(0, over))
-            for cap, over in zip(capacity, overruns, strict=True)
-        ]
-        known, share = [found.device_of], parameters.share(_SCHEDULE.next_share)
-    return None
-
-
-def _tidied(
-    problem: PlacementProblem, device_of: Sequence[int], find_overruns: Overruns
-) -> tuple[tuple[int, ...], Sequence[int]]:
-    """The placement without debris if it keeps the caps so, if need be with what it was above them
-    reserved; else as it is; with its overruns."""
-    found = settle_signals(problem, device_of)
-    reserved = problem
-    for _ in range(_SCHEDULE.most_tidied):
-        tidied = tidy(reserved, found)
-        if tidied == found:
             break
-        overruns = find_overruns(tidied)
-        if max(overruns) <= 0:
-            return tidied, overruns
-        more = zip(reserved.transient_bytes, overruns, strict=True)
-        reserved = replace(reserved, transient_bytes=tuple(a + max(0, b) for a, b in more))
-    return found, find_overruns(found)
+        began = clock.monotonic()
+        fits = tries.take(found)
+        overhead = clock.monotonic() - began
+        if (fits and is_last) or tries.is_stuck:
+            break
+        is_last = is_last or fits
+        share = parameters.share(_SCHEDULE.more_share if fits else _SCHEDULE.next_share)
+        least_seconds = 0.0 if fits else _SCHEDULE.least_seconds
+    if tries.best is None:
+        tries.repair(lambda: clock.monotonic() > deadline - overhead)
+    answer = tries.best or tries.nearest
+    return None if answer is None else replace(answer, is_cut=is_cut)
+
+
+class _Tries:
+    """Searches one after the other: ``peaks`` is what the next is about, ``known`` where it begins.
+
+    ``best`` keeps the caps; ``nearest`` is the least above all of them together since then.
+    """
+
+    def __init__(
+        self,
+        problem: PlacementProblem,
+        peaks: PeakProblem,
+        find_overruns: Overruns,
+        known: Sequence[Sequence[int]],
+    ) -> None:
+        self.problem, self.given, self.find_overruns = problem, peaks, find_overruns
+        self.peaks, self.known = peaks, list(known)
+        self.best: Solution | None = None
+        self.nearest: Solution | None = None
+        self.least_over = 0
+        self.caution = 1.0
+        self.seen: set[tuple[int, ...]] = set()
+        self.is_stuck = False
+
+    def take(self, found: Solution) -> bool:
+        """Whether a placement of the units keeps the caps; if not, the next search stays near, or
+        all are stuck where the same comes again."""
+        problem, units = self.problem, self.peaks.units
+        assert found.device_of is not None
+        self.is_stuck = self.best is None and found.device_of in self.seen
+        self.seen.add(found.device_of)
+        device_of, overruns = tidy_within(
+            problem, units.expand(found.device_of), self.find_overruns
+        )
+        above = sum(over for over in overruns if over > 0)
+        scored = score(replace(problem, live_bytes=()), device_of)
+        solution = Solution(
+            status=Status.UNKNOWN if above else Status.FEASIBLE,
+            device_of=device_of,
+            value=scored.transfer_bytes,
+            spilled_bytes=scored.spilled_bytes,
+            warnings=(
+                *found.warnings,
+                *([CONFINED] if spilled_ops(problem, device_of) else []),
+            ),
+        )
+        if not above:
+            if self.best is None or (solution.value or 0) < (self.best.value or 0):
+                self.best = solution
+            self.nearest = None
+            self.peaks = replace(self.given, capacity=self.peaks.capacity)
+        else:
+            if self.nearest is None or above < self.least_over:
+                self.nearest, self.least_over = solution, above
+            self.lower_caps(units.project(device_of), overruns)
+        starts = [each for each in (self.nearest, self.best) if each is not None]
+        self.known = [units.project(each.device_of or ()) for each in starts]
+        return not above
+
+    def repair(self, is_late: Callable[[], bool]) -> None:
+        """Mends the nearest placement move by move, each judged by the prediction."""
+        if self.nearest is None or self.nearest.device_of is None:
+            return
+        units, caps = self.given.units, self.problem.capacity_bytes
+        mended = repair(
+            replace(self.given, capacity=caps),
+            units.project(self.nearest.device_of),
+            lambda device_of: self.find_overruns(units.expand(device_of)),
+            is_late,
+        )
+        self.take(replace(self.nearest, device_of=tuple(mended), warnings=()))
+
+    def lower_caps(self, device_of_unit: Sequence[int], overruns: Sequence[int]) -> None:
+        """Takes what the prediction says beyond the peaks that were counted off the caps of devices
+        that are above them.
+
+        What others hold by now may stay there; beyond that they are filled as if ``caution`` times
+        the largest of these gaps came to them too.  It halves where a search finds no room.
+        """
+        counted, caps = self.peaks.peaks(device_of_unit), self.problem.capacity_bytes
+        if any(a > b for a, b in zip(counted, self.peaks.capacity, strict=True)):
+            self.caution *= 0.5
+        gap = {
+            device: max(0.0, caps[device] + over - counted[device])
+            for device, over in enumerate(overruns)
+            if over > 0
+        }
+        rate = self.caution * max(size / max(1, caps[device]) for device, size in gap.items())
+        capacity = [
+            _SCHEDULE.margin * cap - gap[device]
+            if device in gap
+            else min(most, max(counted[device], (1.0 - rate) * cap))
+            for device, (cap, most) in enumerate(zip(caps, self.given.capacity, strict=True))
+        ]
+        self.peaks = replace(
+            self.peaks, capacity=tuple(map(int, capacity)), positions=(), is_near=True
+        )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from placer.processes import Ending, Outcome, run_task
+from placer.processes import Child, Ending, Outcome
 from placer.solving.process.compiling import ONE_THREAD, await_compiled, code_environment
 from placer.solving.process.search_run import Answer, Effort, SearchRequest
 from placer.solving.solution import Solution, SolverParameters, Status
@@ -21,7 +21,7 @@ GRACE_SECONDS = 0.7
 _SHUTDOWN_SECONDS = 0.5
 """What the child needs to end once its search is over."""
 
-_TASK = "placer.solving.process.search_run:run_search"
+SEARCH_TASK = "placer.solving.process.search_run:run_search"
 
 Warnings = tuple[tuple[str, str], ...]
 
@@ -55,14 +55,9 @@ def search_in_child(
         search=search,
         problem=problem,
         hints=tuple(map(tuple, hints)),
-        effort=Effort(
-            deadline=time.time() + time_limit_seconds - _SHUTDOWN_SECONDS,
-            seed=parameters.seed,
-            workers=parameters.workers,
-            work_limit=parameters.work_limit,
-        ),
+        effort=effort_of(parameters, time.time() + time_limit_seconds - _SHUTDOWN_SECONDS),
     )
-    outcome = run_alone(_TASK, request, time_limit_seconds + GRACE_SECONDS)
+    outcome = run_alone(SEARCH_TASK, request, time_limit_seconds + GRACE_SECONDS)
     warnings: Warnings = ()
     if outcome.ending is not Ending.ANSWERED:
         code = "solver_stopped" if outcome.ending is Ending.LATE else CRASHED
@@ -76,10 +71,26 @@ def search_in_child(
         return Solution(status=Status.UNKNOWN, warnings=(*warnings, malformed))
 
 
+def effort_of(parameters: SolverParameters, deadline: float) -> Effort:
+    """How to search until ``deadline`` (of ``time.time()``)."""
+    return Effort(
+        deadline=deadline,
+        seed=parameters.seed % (1 << 31),  # what CP-SAT takes
+        workers=parameters.workers,
+        work_limit=parameters.work_limit,
+        to_prove=parameters.to_prove,
+    )
+
+
 def run_alone(task: str, request: object, time_limit_seconds: float) -> Outcome:
-    """As :func:`placer.processes.run_task`, with the machine code, and with one thread for numpy's
-    linear algebra: a search has threads of its own, and others would only wait for them."""
-    return run_task(task, request, time_limit_seconds, {**ONE_THREAD, **code_environment()})
+    """As :func:`placer.processes.run_task`, in a :func:`searching_child`."""
+    return searching_child().ask(task, request, time_limit_seconds)
+
+
+def searching_child() -> Child:
+    """A child with the machine code, and with one thread for numpy's linear algebra: a search has
+    threads of its own, and others would only wait for them."""
+    return Child({**ONE_THREAD, **code_environment()})
 
 
 def _checked(answer: Answer, problem: SearchProblem, warnings: Warnings) -> Solution:

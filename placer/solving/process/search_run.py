@@ -30,18 +30,21 @@ _OVERTIME_SECONDS = 0.5
 class Effort:
     """How long and how to search: until ``deadline`` (a time of ``time.time()``, so that what it
     takes to come this far counts), and ``work_limit`` steps of each part at most, which nobody
-    asked for where ``is_first``: more is done after that."""
+    asked for where ``is_first``: more is done after that; with a core left for a bound beside it
+    where that is what counts, ``to_prove``."""
 
     deadline: float
     seed: int = 0
     workers: int = 0
     work_limit: int | None = None
     is_first: bool = False
+    to_prove: bool = False
 
     @property
     def threads(self) -> int:
         """Of the heuristic searches; one where work is counted, as several race."""
-        return 1 if self.is_counted else self.workers or os.cpu_count() or 1
+        threads = 1 if self.is_counted else self.workers or os.cpu_count() or 1
+        return max(1, threads - self.to_prove)
 
     @property
     def is_counted(self) -> bool:

@@ -23,7 +23,7 @@ from placer.prediction.prediction import predict, predict_step_seconds
 from placer.prediction.step.executor import prepare
 from placer.solving.orders.list_scheduling import find_low_order
 from placer.solving.orders.order_descent import descend
-from placer.solving.orders.sequence_edges import edges_along
+from placer.solving.orders.sequence_edges import edges_along, edges_in_line
 from placer.solving.process import clock
 from placer.solving.rematerialisation.greedy import first_sequence
 from placer.solving.rematerialisation.reduction import StepReduction, working_sets
@@ -49,7 +49,8 @@ class FitSchedule:
     share_of_time: float = 0.25  # of what is left, for one search
     least_seconds: float = 1.0  # of one search
     least_step: float = 0.04  # by which a budget falls when its plan does not fit
-    floors: tuple[float, ...] = (0.8,)  # of the caps: edges only where more is in use, on CPUs
+    edge_shares: tuple[float, ...] = (0.004, 0.001)  # of the peak: smaller buffers are left alone
+    floors: tuple[float, ...] = (0.8, 0.6)  # of the caps: edges only where more is in use, on CPUs
 
 
 _SCHEDULE = FitSchedule()
@@ -58,8 +59,9 @@ _SCHEDULE = FitSchedule()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitRequest:
     """By which of :data:`MEANS` a step is to fit, in how many ``seconds`` that is to be decided,
-    and by what share it may take longer (``None``: any).  Caps hold for what allocators need, or
-    without ``with_needs`` for the peaks alone."""
+    and by what share it may take longer (``None``: any).  With a ``work_limit`` searches take so
+    many steps, and ``seconds`` end them only where those come first.  Caps hold for what allocators
+    need, or without ``with_needs`` for the peaks alone."""
 
     means: tuple[str, ...] = MEANS
     seconds: float = 30.0
@@ -67,6 +69,7 @@ class FitRequest:
     most_slowdown: float | None = None
     seed: int = 0
     workers: int = 0
+    work_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +106,10 @@ class FittedStep:
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """Smaller is better: what is over, then the time, then the edges."""
+        """Smaller is better: what is over, then the time (sums of it in another order are the same
+        time), then the edges."""
         over = sum(self.over_bytes.values())
-        return over, self.step_seconds, len(self.control_edges)
+        return over, round(self.slowdown, 9), len(self.control_edges)
 
     @property
     def is_rewritten(self) -> bool:
@@ -193,17 +197,27 @@ class _Fitting:
         self.best = FittedStep()
         self.is_cut = False
         self.padding = dict.fromkeys(self.names, 1.0)
+        self.bases: list[_Base] = []
+        self.in_line = False
 
     def run(self) -> FittedStep:
-        """Tries what costs least first."""
-        self.best = self._judge(NO_REWRITING, ())
-        if self.best.fits:
-            return self.best
-        self._relieve()
+        """Tries what costs least first; where nothing fits, all of it with ops in line: more waits,
+        but gaps between buffers are those of one order then, and not of whichever comes about."""
+        free, found = self._judge(NO_REWRITING, ()), []
+        if free.fits:
+            return free
+        padding = self.padding
+        for self.in_line in (False, True):
+            self.best, self.padding = free, dict(padding)
+            self._relieve()
+            found.append(self.best)
+            if self.best.fits or (self.request.seconds > 0 and self._is_over()):
+                break
+        self.best = min(found, key=lambda step: step.rank)
         return replace(self.best, floors=self._floors(), is_cut=self.is_cut)
 
     def _relieve(self) -> None:
-        bases = list(self._bases())
+        self.bases = bases = self.bases or list(self._bases())
         if self.best.fits:
             return
         if ORDER in self.request.means:
@@ -323,18 +337,31 @@ class _Fitting:
     def _hold(
         self, rewriting: Rewriting, order: Sequence[str], bound: float | None = None
     ) -> FittedStep:
-        """The step held to ``order``, with few edges if they are enough."""
+        """The step held to ``order``, with few edges if they are enough: at first those of small
+        buffers are left out, too, many of which may be as much as one that is large."""
         step = self._step(rewrite_graph(self.graph, rewriting), rewriting)
-        best = self._judge(rewriting, edges_along(step, order, dict.fromkeys(self.caps, 0)), bound)
-        self._keep(best)
-        for floor in _SCHEDULE.floors if best.fits and not self.accelerated else ():
-            if clock.monotonic() > self.deadline:
+        along = edges_in_line if self.in_line else edges_along
+        best, share = None, 0.0
+        for share in _SCHEDULE.edge_shares:
+            edges = along(step, order, dict.fromkeys(self.caps, 0), share)
+            found = self._judge(rewriting, edges, bound)
+            self._keep(found)
+            best = found if best is None or found.rank < best.rank else best
+            if best.fits:
                 break
+        assert best is not None
+        for floor in _SCHEDULE.floors if best.fits and not self.accelerated else ():
             floors = {name: floor * cap for name, cap in self.caps.items()}
-            found = self._judge(rewriting, edges_along(step, order, floors), bound)
+            found = self._judge(rewriting, along(step, order, floors, share), bound)
             if self._keep(found):
                 return found
         return best
+
+    def _is_over(self) -> bool:
+        """Whether the time is; the clock then had a say in the answer."""
+        over = clock.monotonic() > self.deadline
+        self.is_cut = self.is_cut or over
+        return over
 
     def _low_peak(self, base: _Base) -> float:
         """How full the order leaves the fullest device."""
@@ -385,8 +412,7 @@ class _Fitting:
         in any case."""
         first, order = budgets, None
         for number in range(count):
-            if clock.monotonic() > self.deadline and (search or number >= _SCHEDULE.least_budgets):
-                self.is_cut = True
+            if (search or number >= _SCHEDULE.least_budgets) and self._is_over():
                 break
             found = [self._plan(base, some, budgets, search=search) for some in tries]
             best = min(found, key=lambda attempt: attempt.rank)
@@ -428,6 +454,7 @@ class _Fitting:
             sequence: Sequence[int] = first_sequence(problem)  # a child may be slow to start
             if search and problem.working_set_bytes <= problem.budget_bytes:
                 answer = solve_rematerialisation(problem, self._parameters(), [sequence])
+                self.is_cut = self.is_cut or answer.is_cut
                 sequence = answer.sequence or sequence
                 if bound is not None:
                     bound += max((answer.lower_bound or 0.0) - problem.least_seconds, 0.0)
@@ -463,12 +490,14 @@ class _Fitting:
 
     def _parameters(self) -> SolverParameters:
         """Of one search."""
-        left = self.deadline - clock.monotonic()
-        seconds = min(_SCHEDULE.solve_seconds, _SCHEDULE.share_of_time * left)
+        seconds = self.deadline - clock.monotonic()
+        if self.request.work_limit is None:
+            seconds = min(_SCHEDULE.solve_seconds, _SCHEDULE.share_of_time * seconds)
         return SolverParameters(
             time_limit_seconds=max(seconds, _SCHEDULE.least_seconds),
             seed=self.request.seed,
             workers=self.request.workers,
+            work_limit=self.request.work_limit,
         )
 
     def _excess(self, planned: PlannedStep, room: Mapping[str, int] | None = None) -> int:

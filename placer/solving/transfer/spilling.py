@@ -19,7 +19,7 @@ from dataclasses import replace
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.following import hold_followers
 from placer.solving.process import clock
-from placer.solving.reduction.unit_problem import SpillRules, reduce_to_units
+from placer.solving.reduction.unit_problem import SpillRules, UnitProblem, reduce_to_units
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.transfer.schedule import SCHEDULE
 from placer.solving.transfer.stage import solve_stage
@@ -60,11 +60,15 @@ def solve_within(
     hints: Sequence[Sequence[int]],
 ) -> Solution:
     """The least transfer among the placements that take at most that allowance."""
+    found = solve_stage(units_within(problem, allowance_bytes), parameters, deadline, hints)
+    return replace(found, spill_allowance_bytes=allowance_bytes)
+
+
+def units_within(problem: PlacementProblem, allowance_bytes: int) -> UnitProblem:
+    """The problem of the placements that take at most that allowance."""
     rules = SpillRules(budget_bytes=allowance_bytes) if problem.spill == "auto" else None
     spills = allowance_bytes > problem.asked_spill_bytes()
-    units = reduce_to_units(hold_followers(problem, spills=spills), rules)
-    found = solve_stage(units, parameters, deadline, hints)
-    return replace(found, spill_allowance_bytes=allowance_bytes)
+    return reduce_to_units(hold_followers(problem, spills=spills), rules)
 
 
 def solve_with_spilling(

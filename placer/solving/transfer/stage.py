@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from placer.solving.conflicts.packing import have_room
 from placer.solving.process import clock
 from placer.solving.process.child_search import search_in_child
 from placer.solving.reduction.contraction import contract
@@ -20,6 +23,12 @@ from placer.solving.transfer.schedule import SCHEDULE
 
 _SEARCH = "placer.solving.transfer.transfer_process:search_transfer"
 _SEARCH_OF_FEW = "placer.solving.transfer.transfer_process:search_few_units"
+
+_MOST_PACKED = 64
+"""Units, the largest, that are packed to see if any placement has room for them."""
+
+_EXACT = 2.0**53
+"""Sums of whole numbers up to here are exact."""
 
 
 def solve_stage(
@@ -62,14 +71,31 @@ def _is_fixed(problem: UnitProblem) -> bool:
 
 
 def cannot_fit(problem: UnitProblem) -> bool:
-    """Whether sums alone show that nothing fits: a unit, or all units of a set of devices."""
+    """Whether sums show that nothing fits (a unit, or all units of a set of devices), or a little
+    search that the largest units alone do not."""
     sets = {frozenset(devices) for devices in problem.allowed}
     sets.add(frozenset().union(*sets))
     if frozenset() in sets and problem.allowed:
         return True
-    return any(_overfull(problem, devices) for devices in sets) or any(
-        cap < 0 for row in problem.rows for cap in row.capacity
-    )
+    if any(cap < 0 for row in problem.rows for cap in row.capacity):
+        return True
+    return any(_overfull(problem, devices) for devices in sets) or _largest_do_not_fit(problem)
+
+
+def _largest_do_not_fit(problem: UnitProblem) -> bool:
+    """Whether it is certain that some of the largest units find no device."""
+    if not problem.rows or not problem.allowed:
+        return False
+    weights = np.array([row.weights for row in problem.rows], np.float64).T
+    room = np.array([row.capacity for row in problem.rows], np.float64).T
+    if max(room.max(), weights.sum(axis=0).max()) > _EXACT:
+        return False
+    share = (weights / np.maximum(1.0, room.max(axis=0))).max(axis=1)
+    largest = np.argsort(-share, kind="stable")[:_MOST_PACKED]
+    allowed = np.zeros((len(largest), problem.device_count), np.bool_)
+    for place, unit in enumerate(largest):
+        allowed[place, list(problem.allowed[unit])] = True
+    return have_room(weights[largest], allowed, room) is False
 
 
 def _overfull(problem: UnitProblem, devices: frozenset[int]) -> bool:

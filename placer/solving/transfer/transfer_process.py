@@ -86,6 +86,14 @@ search_few_units = search_transfer
 """The same under another name: no heuristic search, so there is no machine code to wait for."""
 
 
+def search_bound(problem: UnitProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
+    """The bound alone, of a large problem, for all of the time; the best hint says how much there
+    is to prove, and need not keep the limits."""
+    problem = problem.alone()
+    known = min(hints, key=problem.value, default=None)
+    _bound_by_devices(problem, known, best, effort, effort.deadline)
+
+
 def _best_known(problem: UnitProblem, hints: Hints, best: BestSoFar) -> Sequence[int] | None:
     """The best placement found so far, else the best hint that keeps all limits."""
     if best.answer.device_of is not None:

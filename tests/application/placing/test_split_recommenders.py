@@ -8,6 +8,7 @@ import split_tables as tables
 import tensorflow as tf
 
 import placer
+from placer.errors import UsageError
 from placer.extraction.files.sources import file_hash
 
 
@@ -70,3 +71,12 @@ def test_the_plan_knows_the_file_that_it_was_made_for(placed):
         for name in ("placed", "again")
     )
     assert all(tables.same_bits(first[key], second[key]) for key in first)
+
+
+def test_nothing_is_written_inside_of_the_model(placed):
+    """Although the model that is read is a copy, which is elsewhere."""
+    folder, plan = placed
+    before = sorted((folder / "model").rglob("*"))
+    with pytest.raises(UsageError, match="inside of the model"):
+        placer.apply(folder / "model", plan, folder / "model" / "assets" / "placed", rehearse=True)
+    assert sorted((folder / "model").rglob("*")) == before

@@ -10,6 +10,7 @@ from placer.application.placing.placed_programs import clear
 from placer.application.running.program_runs import RunRequest
 from placer.application.verifying import verification_process
 from placer.application.verifying.difference_codes import compare_outputs
+from placer.application.verifying.judgement import sums_in_one_order
 from placer.application.verifying.model_files import seed_random_ops
 from placer.application.verifying.verification_process import run_in_child
 from placer.errors import ModelError, UsageError, VerificationError
@@ -188,9 +189,20 @@ def test_outputs_are_compared_bit_by_bit_unless_told_otherwise():
     assert s.equal
     assert s.max_absolute_difference is None
     assert not t.equal
-    assert compare_outputs({"a": np.float32([1.0])}, {"a": np.float32([1.0001])}, exact=False)[
-        0
-    ].equal
+    assert compare_outputs({"a": np.float32([1.0])}, {"a": np.float32([1.0001])}, 1e-3)[0].equal
+
+
+def test_sums_of_three_may_be_added_in_another_order():
+    """``AddN`` of two adds the same two either way; in a function's body as well."""
+    graph_def = tf.compat.v1.GraphDef()
+    assert sums_in_one_order(graph_def)
+    graph_def.node.add(name="sum", op="AddN", input=["a", "b", "^c"])
+    assert sums_in_one_order(graph_def)
+    inside = tf.compat.v1.GraphDef()
+    inside.library.function.add().node_def.add(name="sum", op="AddN", input=["a", "b", "c"])
+    assert not sums_in_one_order(inside)
+    graph_def.node.add(name="more", op="AddN", input=["a", "b", "c"])
+    assert not sums_in_one_order(graph_def)
 
 
 def test_what_has_no_distance_is_told_and_can_be_written():

@@ -213,6 +213,26 @@ def test_sizes_that_depend_on_data():
     assert bound.graph.ops["mul"].info.outputs[0].shape == (5,)
 
 
+def test_parts_of_a_long_concatenation_have_gradients_of_their_sizes():
+    """Twenty columns of a recommender side by side, the batch bound afterwards: the sizes that the
+    gradient is split by come from one ``ShapeN`` of all."""
+    tables = [tf.Variable(tf.random.normal([5, 2 + n % 3])) for n in range(20)]
+
+    @tf.function(input_signature=[tf.TensorSpec([20, None], tf.int32, name="ids")])
+    def step(ids):
+        with tf.GradientTape() as tape:
+            rows = [tf.nn.embedding_lookup(table, ids[n]) for n, table in enumerate(tables)]
+            loss = tf.reduce_sum(tf.nn.relu(tf.concat(rows, axis=1)))
+        for table, gradient in zip(tables, tape.gradient(loss, tables), strict=True):
+            table.assign_sub(0.1 * tf.convert_to_tensor(gradient))
+        return loss
+
+    types = {node.op for node in step.get_concrete_function().graph.as_graph_def().node}
+    assert {"ShapeN", "SplitV"} <= types
+    main, _ = compare(step, shapes={"ids": (20, 3)})
+    assert main > 60
+
+
 def test_sparse_lookups_know_their_rows():
     """A sparse embedding lookup has one row for each example, whatever the ids turn out to be."""
     table = tf.Variable(tf.random.normal([100, 8]), name="table")

@@ -83,6 +83,16 @@ def test_regions_of_a_growing_allocator_waste_their_ends():
     assert not serves(allocations, 7 * MIB - 256, growth=True)
 
 
+def test_a_limit_that_serves_where_a_larger_one_does_not_is_no_need():
+    """At 14 MiB the second region is 6 instead of 5 MiB: in the second step a takes it, b the first
+    one, and d fits in neither beside c."""
+    events = [f"+a:{6 * MIB}", f"+b:{5 * MIB}", "-a", f"+c:{3 * MIB}", f"+d:{5 * MIB}"]
+    allocations = allocations_of({}, [*events, "-b", "-c", "-d"])
+    assert serves(allocations, 13 * MIB, growth=True)
+    assert not serves(allocations, 14 * MIB, growth=True)
+    assert find_need(allocations, growth=True).need_bytes > 14 * MIB
+
+
 def test_what_kernels_take_is_workspace():
     events = [f"+a:{MIB}", f"+t:{2 * MIB}", "-t", "-a"]
     need = find_need(allocations_of({}, events, temporaries="t"), growth=False)
@@ -138,11 +148,15 @@ def test_the_need_is_the_limit_from_which_on_steps_are_served(allocations, growt
     assert need.need_bytes >= least_bytes(allocations)
     if need.need_bytes > least_bytes(allocations):
         step = max(int(0.002 * need.need_bytes), 4096) + 512
-        assert not serves(allocations, least_bytes(allocations), growth=growth)
+        assert growth or not serves(allocations, least_bytes(allocations), growth=False)
         assert any(
             not serves(allocations, limit, growth=growth)
             for limit in range(need.need_bytes - step, need.need_bytes, 256)
         )
+    assert not growth or all(
+        serves(allocations, rounded_bytes(int(need.need_bytes * (1 + share))), growth=True)
+        for share in (0.02, 0.06, 0.1)
+    )
     assert need.in_use_bytes >= least_bytes(allocations)
     assert min(need.tensor_bytes, need.workspace_bytes, need.padding_bytes) >= 0
     assert need.fragmentation_bytes >= 0

@@ -62,3 +62,21 @@ def test_the_range_is_over_the_orders():
     need = needs_along(step, requests)["GPU:0"].need
     assert need.low_bytes < 2 * 4096 <= need.high_bytes
     assert needs_along(step, requests[:1])["CPU:0"].need.high_bytes == 0
+
+
+def test_first_values_may_be_written_in_any_order():
+    """1 MiB, then 400 KiB, then 624 fill the first region of a CPU.  624 before 400: what is left
+    for them is less than twice as large and not split, so that the last one is in another region.
+    In the one region of a GPU the order makes no difference."""
+    graph = draw("a -> b -> c -> d")
+    kib = {"a": 1024, "b": 400, "c": 624}
+    costs = draw_costs(graph, persistent_bytes={name: size << 10 for name, size in kib.items()})
+    first, several = {}, {}
+    for device in ("GPU:0", "CPU:0"):
+        step = StepMemory(graph, costs, dict.fromkeys(graph.ops, device), (device,))
+        requests = requests_along(step, [tuple(graph.ops)] * 8)
+        first[device] = needs_along(step, requests[:1])[device].need.high_bytes >> 10
+        several[device] = needs_along(step, requests)[device].need.high_bytes >> 10
+    assert 2048 <= first["CPU:0"] <= 2048 + 16
+    assert several["CPU:0"] >= 2048 + 400
+    assert several["GPU:0"] == first["GPU:0"]

@@ -39,7 +39,7 @@ def test_needs_take_the_place_of_peaks_within_caps():
         cluster = parse_cluster(f"CPU:0:{kib}KiB")
         constraints = find_constraints(graph, cluster, ConstraintOptions())
         problem = build_problem(graph, costs, cluster, constraints)
-        (peak,) = StepPeaks(graph, costs, problem, with_needs=True)((0, 0, 0))
+        (peak,) = StepPeaks(graph, costs, problem, needs_on=cluster)((0, 0, 0))
         (plain,) = StepPeaks(graph, costs, problem)((0, 0, 0))
         raised[kib] = peak.peak_bytes != plain.peak_bytes
         assert bool(peak.moment) == (peak.peak_bytes > kib * 1024)

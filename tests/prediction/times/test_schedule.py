@@ -140,3 +140,31 @@ def test_nothing_starts_before_it_can(case):
             if placement[name] == device
         )
         assert all(a[1] <= b[0] for a, b in pairwise(runs))
+
+
+def test_a_ring_waits_for_all_and_lets_its_devices_compute():
+    """a takes two seconds and b one: the ring of four rounds starts when both are done; c runs
+    meanwhile.
+
+    GPU:0   |--a--|--a2-|
+    GPU:1   |--b--|--c--|
+    ring                |==r==| ... |
+    """
+    graph = draw("a -> a2 -> r0", "b -> r1", "b -> c")
+    ops = dict(graph.ops)
+    keys = {"group_key": 1, "instance_key": 2, "group_size": 2}
+    for name in ("r0", "r1"):
+        info = replace(ops[name].info, op="CollectiveReduce", attributes=keys)
+        ops[name] = replace(ops[name], info=info)
+    ring = replace(graph, ops=ops)
+    placement = {"a": "GPU:0", "a2": "GPU:0", "r0": "GPU:0"}
+    placement |= {"b": "GPU:1", "r1": "GPU:1", "c": "GPU:1"}
+    costs = draw_costs(ring, flops=dict.fromkeys(("a", "a2", "b", "c"), SECOND))
+    costs |= {name: replace(costs[name], output_bytes=(4 * SECOND,)) for name in ("r0", "r1")}
+    found = predict(ring, costs, placement, draw_cluster("GPU:0", "GPU:1"))
+    times = found.schedule
+    assert times.start_seconds["r0"] == times.start_seconds["r1"] == 2.0
+    assert times.start_seconds["c"] == 1.0
+    # 2 (n - 1) rounds of an n-th part, at a byte per nanosecond
+    assert times.finish_seconds["r1"] - 2.0 == pytest.approx(2 * 1 * 4 / 2)
+    assert found.collective_bytes == 2 * 1 * 4 * SECOND

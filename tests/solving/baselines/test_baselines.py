@@ -82,6 +82,7 @@ def test_a_baseline_keeps_all_limits_or_says_that_it_does_not_fit(
     placed = 0
     for seed in range(150):
         problem = random_problem(seed, spill="auto" if seed % 2 else "never")
+        problem = replace(problem, tables=tuple(range(0, len(problem.op_names), 2)))
         try:
             device_of = BASELINES[name](problem)
         except DoesNotFitError:
@@ -128,3 +129,58 @@ def test_a_baseline_that_does_not_fit_is_unknown_with_the_reason() -> None:
     assert solution.status is Status.UNKNOWN
     assert solution.device_of is None
     assert "no single device holds" in solution.warnings[0][1]
+
+
+def recommender(*, gpu: int) -> PlacementProblem:
+    """Three tables (40, 10 and 20 bytes), each with its lookup, and two dense ops of 3 bytes; two
+    accelerators, a host."""
+    problem = problem_of(
+        resident=[40, 10, 20, 0, 0, 0, 3, 3],
+        tensors=[(3, [6], 1), (4, [6], 1), (5, [6], 1), (6, [7], 1)],
+        capacity=[gpu, gpu, 99],
+        group=[0, 1, 2, 0, 1, 2, 6, 7],
+        allowed=[[0, 1]] * 8,
+        spillable=[True] * 8,
+        spill="auto",
+    )
+    return replace(problem, tables=(0, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "expected"),
+    [
+        (50, (0, 1, 1, 0, 1, 1, 0, 0)),  # the largest first, then where less is
+        (26, (2, 1, 0, 2, 1, 0, 0, 0)),  # 40 is too much
+        (21, (2, 1, 0, 2, 1, 0, 1, 1)),
+        (16, (2, 0, 2, 2, 0, 2, 0, 0)),  # the smallest stays, beside what is no table
+        (8, (2, 2, 2, 2, 2, 2, 0, 0)),
+    ],
+)
+def test_the_smallest_tables_are_on_accelerators_up_to_the_threshold_that_fits(
+    gpu: int, expected: tuple[int, ...]
+) -> None:
+    problem = recommender(gpu=gpu)
+    device_of = BASELINES["smallest-tables"](problem)
+    assert device_of == expected
+    assert not score(problem, device_of).violations
+
+
+def test_a_full_host_asks_for_more_tables_on_accelerators() -> None:
+    """Of eight tables of 10 bytes five fit the accelerators (20 and 30), and four the host."""
+    problem = problem_of(
+        resident=[10] * 8,
+        tensors=[],
+        capacity=[20, 30, 40],
+        allowed=[[0, 1]] * 8,
+        spillable=[True] * 8,
+        spill="auto",
+    )
+    device_of = BASELINES["smallest-tables"](replace(problem, tables=tuple(range(8))))
+    assert sorted(device_of) == [0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_a_program_without_tables_has_no_recipe_for_them() -> None:
+    with pytest.raises(DoesNotFitError, match="reads no rows"):
+        BASELINES["smallest-tables"](chain(8, 7))
+    with pytest.raises(DoesNotFitError, match="does not fit on the host"):
+        BASELINES["smallest-tables"](replace(recommender(gpu=5), capacity_bytes=(5, 5, 60)))

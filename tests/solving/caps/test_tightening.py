@@ -307,3 +307,37 @@ def test_layers_that_fit_are_not_lost(monkeypatch: pytest.MonkeyPatch, layers_fi
     assert solution.status is (Status.FEASIBLE if layers_fit else Status.UNKNOWN)
     assert (solution.device_of == stages) == layers_fit
     assert solution.lower_bound is None or solution.lower_bound <= 5
+
+
+def test_layers_take_more_devices_where_few_are_above_their_caps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half of a chain is within a cap, and a twentieth above it once predicted; nothing else that
+    is found fits.  A person takes a third device."""
+    count = SCHEDULE.least_layered_ops + 200
+    problem = problem_of(
+        resident=[1] * count,
+        tensors=[(op, [op + 1], 5) for op in range(count - 1)],
+        capacity=[count // 2 + 1] * 4 + [0],
+        allowed=[[0, 1, 2, 3]] * count,
+    )
+
+    def solve(problem: PlacementProblem, *given: object, solver: str, **more: object) -> Solution:
+        if solver == "layers":
+            return real(problem, *given, solver=solver, **more)
+        return Solution(status=Status.UNKNOWN)
+
+    def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
+        loads = [device_of.count(device) for device in range(5)]
+        return [DevicePeak(peak_bytes=load + load // 20, moment={0: 1}) for load in loads]
+
+    real = tightening.solve
+    monkeypatch.setattr(tightening, "solve", solve)
+    monkeypatch.setattr(tightening, "solve_along_orders", lambda *_, **__: None)
+    limit = replace(QUICK, time_limit_seconds=4.0)
+    lifetimes = PossibleLifetimes(orders=1, length=1)
+    solution = solve_under_peaks(problem, find_peaks, limit, find_lifetimes=lambda: lifetimes)
+    assert solution.status is Status.FEASIBLE
+    assert solution.device_of is not None
+    assert len(set(solution.device_of)) == 3
+    assert solution.value == 10

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cost_models.clusters import parse_cluster
 from placer.pipeline.formulation import build_problem
+from placer.prediction.orders.execution_orders import highest_peak
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.prediction.scoring import transfer_bytes
@@ -23,6 +24,7 @@ from placer.problem.placement_problem import PlacementProblem
 from placer.solving.caps.tightening import solve_under_peaks
 from placer.solving.compiled.cuts_of_orders import cut
 from placer.solving.compiled.held_bytes import hold, shift
+from placer.solving.peaks import solver as peaks_solver
 from placer.solving.peaks.moments import at_moments, to_held
 from placer.solving.peaks.problem import PeakProblem, regroup, to_peak_problem
 from placer.solving.peaks.search import PeakSearch
@@ -30,7 +32,7 @@ from placer.solving.peaks.solver import solve_along_orders
 from placer.solving.process import clock
 from placer.solving.reduction.unit_problem import reduce_to_units
 from placer.solving.search.unit_arrays import transfer_arrays
-from placer.solving.solution import SolverParameters, Status
+from placer.solving.solution import Solution, SolverParameters, Status
 
 DEVICES = 3
 UNITS = 7
@@ -172,19 +174,19 @@ def problem_of(graph, costs, devices: str) -> PlacementProblem:
     )
 
 
-def random_step(rng: random.Random):
-    """A step of up to nine ops with variables, and two devices that hold most of it each."""
-    count = rng.randint(4, 9)
+def random_step(rng: random.Random, most_ops: int = 9, unit: int = 400):
+    """A step of a few ops with variables, and two devices that hold most of it each."""
+    count = rng.randint(4, most_ops)
     names = [f"op{number}" for number in range(count)]
     lines = [f"{rng.choice(names[:at])} -> {names[at]}" for at in range(1, count)]
     for _ in range(count // 2):
         at = rng.randint(1, count - 1)
         lines.append(f"{rng.choice(names[:at])} -> {names[at]}")
-    graph = draw(*lines, bytes={name: 400 * rng.randint(1, 5) for name in names})
+    graph = draw(*lines, bytes={name: unit * rng.randint(1, 5) for name in names})
     costs = draw_costs(
         graph,
-        persistent_bytes={name: 400 * rng.randint(0, 2) for name in names},
-        temporary_bytes={rng.choice(names): 800},
+        persistent_bytes={name: unit * rng.randint(0, 2) for name in names},
+        temporary_bytes={rng.choice(names): 2 * unit},
     )
     alone = problem_of(graph, costs, "2xGPU:1GiB,CPU:1GiB")
     peak = StepPeaks(graph, costs, alone)([0] * count)[0].peak_bytes
@@ -287,3 +289,62 @@ def test_caps_are_lowered_where_the_prediction_is_higher() -> None:
     )
     assert solution is not None
     assert max(find_overruns(solution.device_of)) <= 0
+
+
+def search_here(_search, peaks: PeakProblem, known, _parameters, _seconds) -> Solution:
+    """The search along the orders without a process of its own."""
+    search = PeakSearch(peaks, known, 0, lambda _: None)
+    search.run(float("inf"), 12)
+    assert search.best is not None
+    return Solution(status=Status.FEASIBLE, device_of=tuple(search.best.device_of.tolist()))
+
+
+@pytest.mark.parametrize("seed", [3, 11, 22, 23, 26])
+def test_what_allocators_lose_is_found_room_for(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small steps of megabytes, whose caps hold for what TensorFlow's allocator needs: of all
+    placements some are within the caps, the first that the search finds is above them, and one
+    within them is found after it."""
+    monkeypatch.setattr(peaks_solver, "search_in_child", search_here)
+    graph, costs, problem = random_step(random.Random(seed), most_ops=7, unit=700_000)
+    cluster = parse_cluster("2xGPU:1GiB,CPU:1GiB")  # links and rates; the caps are the problem's
+    find_peaks = StepPeaks(graph, costs, problem, needs_on=cluster)
+    tried: list[bool] = []
+
+    def find_overruns(device_of: Sequence[int]) -> list[int]:
+        peaks, caps = find_peaks(device_of), problem.capacity_bytes
+        above = [peak.peak_bytes - cap for peak, cap in zip(peaks, caps, strict=True)]
+        tried.append(max(above) <= 0)
+        return above
+
+    solution = solve_along_orders(
+        problem,
+        find_peaks.possible_lifetimes(),
+        find_overruns,
+        SolverParameters(work_limit=12),
+        clock.monotonic() + 60.0,
+        None,
+    )
+    assert not tried[0]
+    within = [
+        device_of
+        for device_of in itertools.product(*problem.allowed)
+        if max(find_overruns(device_of)) <= 0
+    ]
+    assert solution is not None
+    assert solution.status is Status.FEASIBLE
+    assert solution.device_of in within
+
+
+def test_what_is_counted_is_what_is_held() -> None:
+    """The peaks of a placement, counted device by device, are those of what is held at all
+    times."""
+    for seed in range(30):
+        rng = random.Random(seed)
+        peaks = random_peaks(rng)
+        device_of = [rng.randrange(DEVICES) for _ in range(UNITS)]
+        along = held_by_definition(peaks, device_of).reshape(DEVICES, peaks.orders, LENGTH)
+        kept = np.bincount(device_of, peaks.resident, minlength=DEVICES)
+        assert peaks.peaks(device_of) == [
+            highest_peak([*each], stays)
+            for each, stays in zip(along.max(axis=2), kept, strict=True)
+        ]

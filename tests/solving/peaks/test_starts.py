@@ -15,8 +15,8 @@ from placer.problem.placement_problem import PlacementProblem
 from placer.solving.compiled.arrays import Floats
 from placer.solving.peaks.problem import PeakProblem, to_peak_problem
 from placer.solving.peaks.search import PeakSearch
-from placer.solving.peaks.solver import _tidied
 from placer.solving.reduction.unit_problem import reduce_to_units
+from placer.solving.tidying import tidy_within
 
 COUNT = 40
 
@@ -81,7 +81,7 @@ def test_debris_stays_where_a_predicted_peak_needs_it_to() -> None:
         def overruns(device_of: Sequence[int]) -> list[int]:
             return [5 if device in full and device_of[2] == device else 0 for device in range(4)]
 
-        return _tidied(problem, (0, 1, 2), overruns)[0]
+        return tidy_within(problem, (0, 1, 2), overruns)[0]
 
     assert predict([]) in ((0, 1, 0), (0, 1, 1))
     assert predict([0]) == (0, 1, 1)

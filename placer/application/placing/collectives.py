@@ -1,0 +1,55 @@
+"""Collectives of a placed graph: each of their ops on a device of its own, by the means it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from placer.errors import PlacerError, UsageError
+
+
+def place_collectives(graph_def: Any) -> None:
+    """Lets GPUs reduce with NCCL, as ``tf.distribute.MirroredStrategy`` does; CPUs have the ring of
+    TensorFlow itself.
+
+    Raises :class:`UsageError` if two ops of one collective are on one device: they would wait for
+    each other until the collective times out.
+    """
+    taken: dict[tuple[int, int, str], str] = {}
+    for node in graph_def.node:
+        if node.op != "CollectiveReduce":
+            continue
+        key = node.attr["group_key"].i, node.attr["instance_key"].i, node.device
+        if key in taken:
+            raise UsageError(
+                f"{taken[key]} and {node.name} join the gradients of two towers and are both on "
+                f"{node.device}: every tower needs a device of its own; place it without "
+                "--clear-devices and pins of their ops"
+            )
+        taken[key] = node.name
+        if "device:GPU:" in node.device:
+            node.attr["communication_hint"].s = b"nccl"
+
+
+@contextmanager
+def collectives_open() -> Iterator[None]:
+    """Steps with collectives run in it; :class:`PlacerError` once TensorFlow has closed them.
+
+    A device that fails while another one waits for it in a collective closes those of the whole
+    process (``BaseCollectiveExecutor::StartAbort`` of
+    ``tensorflow/core/common_runtime/base_collective_executor.cc``), and nothing opens them again.
+    The step that failed ends with its own error.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if "Collective ops is aborted" not in error.message:
+            raise
+        raise PlacerError(
+            "a device failed in an earlier step while others waited for it in an all-reduce, and "
+            "TensorFlow runs no all-reduce in this process after that; start again from the last "
+            "checkpoint, or use towers, which go on after a failed step"
+        ) from error

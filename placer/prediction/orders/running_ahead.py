@@ -1,0 +1,98 @@
+"""The orders in which several devices begin their ops, each by itself.
+
+Every device has an executor of its own, which goes on as soon as it can: what one has sent waits in
+the other until that gets there (TensorFlow's rendezvous takes the memory where a tensor is received
+when it is sent: ``SameWorkerRecvDone`` of ``core/common_runtime/rendezvous_mgr.cc``).  So how much
+waits depends on how fast the devices are, one beside the other.
+
+    GPU:0   |-a0-|-a1-|-a2-|               a1 and a2 wait on GPU:1 while b0 runs
+    GPU:1        |---b0---|---b1---|---b2---|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+
+from cost_models.devices import Cluster
+from cost_models.op_cost import OpCost
+from placer.graph.op_graph import OpGraph
+from placer.prediction.step.routes import Routes, is_cpu
+from placer.prediction.times.schedule import TaskGraph, list_tasks, run_tasks
+from placer.prediction.transfers import list_transfers
+
+SLOWER = 2.0
+"""How much slower than predicted one device may be beside the others."""
+
+_OPS_IN_ALL = 60_000
+_FEWEST_ORDERS = 2
+"""So many ops are run over all orders, which bounds the time that takes."""
+
+
+def orders_running_ahead(
+    graph: OpGraph,
+    costs: Mapping[str, OpCost],
+    routes: Routes,
+    cluster: Cluster,
+    *,
+    launched: bool = True,
+) -> list[tuple[str, ...]]:
+    """The ops of ``graph`` in the orders in which the devices of ``cluster`` begin them; none where
+    no device computes what another one reads.
+
+    They are as fast as predicted, then one after the other half as fast.  If ops are ``launched``,
+    as those of accelerators are, that comes first: their memory is taken when they are, which runs
+    ahead of what they compute.  Large graphs are run in the first of these orders alone.
+    """
+    if len({*routes.device_of.values()}) == 1:
+        return []
+    transfers = list(list_transfers(graph, costs, routes, cluster.host.name))
+    ends = {end for t in transfers if t.kind == "data" for end in (t.source, t.target)}
+    if not ends:
+        return []
+    tasks = list_tasks(graph, costs, routes, transfers, cluster)
+    capacity: dict[Hashable, int] = {d.name: d.parallel_ops for d in cluster.devices}
+    names, most = tuple(graph.ops), max(_OPS_IN_ALL // len(graph.ops), _FEWEST_ORDERS)
+    tried = [tasks, *(_with_slower(tasks, name) for name in sorted(ends))]
+    if launched and not all(map(is_cpu, ends)):
+        launch = {d.name: d.launch_seconds for d in cluster.devices if not is_cpu(d.name)}
+        tried.insert(0, _launched(tasks, len(names), launch))
+    orders = []
+    for drawn in tried[:most]:
+        begins = run_tasks(drawn, capacity).start
+        order = sorted(range(len(names)), key=begins.__getitem__)  # if at once as in the graph
+        orders.append(tuple([names[op] for op in order]))
+    return orders
+
+
+def _with_slower(tasks: TaskGraph, device: str) -> TaskGraph:
+    """The tasks where ``device`` takes longer for its own."""
+    seconds = [
+        SLOWER * second if resource == device else second
+        for second, resource in zip(tasks.seconds, tasks.resource, strict=True)
+    ]
+    return replace(tasks, seconds=seconds)
+
+
+def _launched(tasks: TaskGraph, ops: int, launch_seconds: Mapping[str, float]) -> TaskGraph:
+    """The tasks where each of the first ``ops`` is the launch of its kernel, on devices that have
+    ``launch_seconds``: a task of its own computes, and those elsewhere alone wait for that."""
+    found = TaskGraph(
+        seconds=list(tasks.seconds),
+        resource=list(tasks.resource),
+        after=[list(after) for after in tasks.after],
+        waiting=list(tasks.waiting),
+    )
+    for op, device in enumerate(tasks.resource[:ops]):
+        launch = launch_seconds.get(str(device))
+        if launch is None:
+            continue
+        computing = len(found.seconds)
+        found.add(device, tasks.seconds[op])
+        sent = [after for after in tasks.after[op] if after >= ops]
+        found.after[op] = [after for after in tasks.after[op] if after < ops]
+        found.after[computing] = sent
+        found.join(op, computing)
+        found.seconds[op] = min(launch, tasks.seconds[op])
+        found.resource[op] = ("launch", device)
+    return found

@@ -1,0 +1,64 @@
+"""Drawn steps made to fit."""
+
+from __future__ import annotations
+
+from graphs_by_hand import draw, draw_costs
+
+from cost_models.clusters import parse_cluster
+from placer.prediction.prediction import predict
+from placer.solving.rematerialisation import fitting
+from placer.solving.rematerialisation.fitting import FitRequest, FittedStep, fit_step
+
+KILO = 1000
+
+
+def small_buffers_and_a_large_one():
+    """One large value waits for the end of a chain that reads 300 small ones; with the costs."""
+    count = 300
+    graph = draw(
+        "x=Placeholder -> large, s0",
+        *(f"s{n}, m{n}=RandomUniform -> s{n + 1}" for n in range(count)),
+        f"large, s{count} -> end",
+        bytes={"large": 1000 * KILO, **{f"m{n}": 3 * KILO for n in range(count)}},
+        feeds=["x"],
+        fetches=["end:0"],
+    )
+    return graph, draw_costs(graph), dict.fromkeys(graph.ops, "CPU:0")
+
+
+def test_many_small_buffers_are_held_to_their_order():
+    """Each is below the share of what is large: edges between large ones alone leave those to the
+    executor, which makes many of them first."""
+    graph, costs, placement = small_buffers_and_a_large_one()
+    free = parse_cluster("CPU:64GiB", None, None)
+    peak = predict(graph, costs, placement, free, with_needs=False).peaks["CPU:0"].high_bytes
+    assert peak > 1500 * KILO
+    cluster = parse_cluster(f"CPU:{1100 * KILO}B", None, None)
+    request = FitRequest(means=("order",), seconds=0.0, with_needs=False)
+    assert fit_step(graph, costs, placement, cluster, request).fits
+
+
+def test_what_waits_for_memory_alone_cannot_hold_is_held_in_line(monkeypatch):
+    graph, costs, placement = small_buffers_and_a_large_one()
+    cluster = parse_cluster(f"CPU:{1100 * KILO}B", None, None)
+    request = FitRequest(means=("order",), seconds=0.0, with_needs=False)
+    monkeypatch.setattr(fitting, "edges_along", lambda *_: [])
+    found = fit_step(graph, costs, placement, cluster, request)
+    assert found.fits
+    assert len(found.control_edges) > 300
+    monkeypatch.setattr(fitting, "edges_in_line", lambda *_: [])
+    assert not fit_step(graph, costs, placement, cluster, request).fits
+
+
+def test_of_steps_that_take_as_long_the_one_with_fewer_edges_is_better():
+    """A sum of the same times in another order differs in the last digit, which is no time."""
+    edges = [("a", "b"), ("c", "d")]
+    sums = 0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1
+    assert sums[0] > sums[1]
+    more, fewer = (
+        FittedStep(control_edges=tuple(some), free_seconds=0.5, step_seconds=seconds)
+        for some, seconds in ((edges, sums[1]), (edges[:1], sums[0]))
+    )
+    assert fewer.rank < more.rank
+    slower = FittedStep(free_seconds=0.5, step_seconds=0.6001)
+    assert fewer.rank < slower.rank
