@@ -58,14 +58,14 @@ def test_explained_changes_of_an_infeasible_request_work(saved_model, tmp_path, 
     """The caps and the batch size that are printed are asked for, and have a placement."""
     path = tmp_path / "none.json"
     asked = ["place", str(saved_model), "--devices", "2xGPU", "--spill", "never", "-q"]
-    asked += ["--time-limit", "1"]
+    in_time, at_leisure = ["--time-limit", "2"], ["--time-limit", "60"]
     caps, batch = ["--max-memory", "GPU:*=300KiB"], ["--batch-size", "64"]
-    assert main([*asked, *caps, *batch, "-o", str(path)]) == 5
+    assert main([*asked, *in_time, *caps, *batch, "-o", str(path)]) == 5
     capsys.readouterr()
     assert main(["explain", str(path), "--format", "json", "-q"]) == 0
     fixes = {fix["kind"]: fix["change"] for fix in json.loads(capsys.readouterr().out)["fixes"]}
-    assert main([*asked, *batch, *fixes["caps"].split()]) == 0
-    assert main([*asked, *caps, *fixes["batch"].split()]) == 0
+    assert main([*asked, *at_leisure, *batch, *fixes["caps"].split()]) == 0
+    assert main([*asked, *at_leisure, *caps, *fixes["batch"].split()]) == 0
 
 
 def test_a_plan_against_itself_and_against_a_model(plan_path, saved_model, capsys):
