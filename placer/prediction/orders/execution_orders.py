@@ -63,22 +63,24 @@ def executor_orders(
     of a gradient runs ahead in a few orders only, and then holds twice as much.
     """
     most = _MOST_ORDERS_ACCELERATED if accelerated else _MOST_ORDERS
-    ops = max(len(graph.ops), 1)
-    in_all = _OPS_IN_ALL + (_OPS_IN_ALL_OF_LOOPS - _OPS_IN_ALL) * laid_out // ops
-    count = min(max(in_all // ops, _FEWEST_ORDERS), most)
+    count = min(max(_affordable_orders(graph, laid_out), _FEWEST_ORDERS), most)
     prepared = prepare(graph, accelerated)
     orders = [run_once(prepared, seed) for seed in range(count)]
     return [*orders, run_reversed(prepared)] if laid_out else orders
 
 
-def concurrent_orders(graph: OpGraph, costs: Mapping[str, OpCost]) -> list[ConcurrentOrder]:
+def concurrent_orders(
+    graph: OpGraph, costs: Mapping[str, OpCost], *, laid_out: int = 0
+) -> list[ConcurrentOrder]:
     """How the ops of ``graph`` may overlap on a CPU; the same at every call.
 
     TensorFlow runs as many ops at once as there are cores: mostly two here, which is the least, and
-    now and then four.  How long an op takes is known roughly, so its time is drawn, too.
+    now and then four.  How long an op takes is known roughly, so its time is drawn, too.  More are
+    followed the more ops are those of ``laid_out`` loops, as in :func:`executor_orders`.
     """
     prepared = prepare(graph)
-    count = min(max(_OPS_IN_ALL // (2 * len(graph.ops) or 1), _FEWEST_CONCURRENT), _MOST_CONCURRENT)
+    affordable = _affordable_orders(graph, laid_out) // 2
+    count = min(max(affordable, _FEWEST_CONCURRENT), _MOST_CONCURRENT)
     seconds = [
         max(cost.flops / _FLOPS_PER_BYTE, cost.bytes_accessed) + _LAUNCH
         for cost in (costs[name] for name in prepared.names)
@@ -90,6 +92,12 @@ def concurrent_orders(graph: OpGraph, costs: Mapping[str, OpCost]) -> list[Concu
         threads = _MOST_THREADS if seed % 4 == 3 else _THREADS
         found.append(run_on_threads(prepared, successors_in(prepared, seed), drawn, threads))
     return found
+
+
+def _affordable_orders(graph: OpGraph, laid_out: int) -> int:
+    """Over how many orders all ops are run."""
+    ops = max(len(graph.ops), 1)
+    return (_OPS_IN_ALL + (_OPS_IN_ALL_OF_LOOPS - _OPS_IN_ALL) * laid_out // ops) // ops
 
 
 def peaks_along(step: StepMemory, orders: Iterable[Sequence[str]]) -> list[dict[str, int]]:

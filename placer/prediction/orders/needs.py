@@ -16,7 +16,7 @@ from placer.prediction.orders.execution_orders import range_of
 from placer.prediction.step.routes import is_cpu
 from placer.prediction.step.thread_pool import ConcurrentOrder
 
-TYPICAL = 3
+_TYPICAL = 3
 """So many of the orders in which ops overlap are followed under limits: all with two threads."""
 
 _UNKNOWN_IN_GROWTH = 0.05
@@ -45,7 +45,9 @@ def needs_along(
     That of a CPU grows, that of a GPU takes one region: what TensorFlow does unless told otherwise.
     More is in use where ops run at once, as in ``concurrent``.  Not all of it is needed, since an
     op waits until another has given back (``AllocatorRetry``), but what two ops hold that both wait
-    is: what they need along a typical one of these orders is one of those that may be.  Orders in
+    is: what they need along a typical one of these orders is one of those that may be.  The ops of
+    iterations that run at once are small and do not wait, but what they keep lies strewn over all
+    regions: where loops are laid out, what is needed along each of these orders may be.  Orders in
     which devices run ``ahead`` of each other are as far apart as they may be: they count where they
     need more than was found, and nothing is thought to be beyond.
     """
@@ -59,12 +61,13 @@ def needs_along(
     found: dict[str, list[Need]] = {name: [] for name in devices}
     at_once: dict[str, list[Need]] = {name: [] for name in devices}
     in_use: dict[str, list[int]] = {name: [] for name in devices}
+    under_limits = followed_under_limits(step)
     for sample, (names, lasts) in enumerate(concurrent):
         asked = find_allocations(step, names, sample, lasts)
         for name, allocations in ((name, asked[name]) for name in devices):
             there = kept_as(name, allocations)
             in_use[name].append(peak_in_use(allocations, there))
-            if sample < TYPICAL:
+            if under_limits is None or sample < under_limits:
                 need = find_need(allocations, growth=is_cpu(name), kept=there)
                 at_once[name].append(need)
     for along in requests:
@@ -74,7 +77,8 @@ def needs_along(
             need = find_need(along[name], growth=is_cpu(name), kept=there, near=near)
             found[name].append(need)
     for name, needs in at_once.items():
-        found[name] += sorted(needs, key=lambda need: need.need_bytes)[len(needs) // 2 :][:1]
+        median = sorted(needs, key=lambda need: need.need_bytes)[len(needs) // 2 :][:1]
+        found[name] += needs if step.owner else median
     over_orders = {
         name: _over_orders(
             needs,
@@ -91,6 +95,11 @@ def needs_along(
             there = kept_as(name, asked[name])
             over_orders[name] = _at_least(known, asked[name], there)
     return over_orders
+
+
+def followed_under_limits(step: StepMemory) -> int | None:
+    """How many of the orders in which ops overlap, ``None`` for all: where loops are laid out."""
+    return None if step.owner else _TYPICAL
 
 
 def _at_least(known: MemoryNeed, asked: Allocations, kept: KeptChunks) -> MemoryNeed:

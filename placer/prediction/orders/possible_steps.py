@@ -81,7 +81,9 @@ class PossibleSteps:
     def concurrent_orders(self) -> list[ConcurrentOrder]:
         """How the ops of ``graph`` may overlap; not at all with accelerators, whose kernels are
         launched one after another."""
-        return [] if self.accelerated else concurrent_orders(self.graph, self.costs)
+        if self.accelerated:
+            return []
+        return concurrent_orders(self.graph, self.costs, laid_out=len(self.owner))
 
     def running_ahead(self, step: StepMemory, cluster: Cluster) -> list[tuple[str, ...]]:
         """The orders of ``step`` in which the devices begin their ops each by itself."""

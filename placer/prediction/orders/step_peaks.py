@@ -17,7 +17,7 @@ from placer.prediction.orders.execution_orders import (
     ranges_of_peaks,
     uses_accelerator,
 )
-from placer.prediction.orders.needs import TYPICAL, needs_along, requests_along
+from placer.prediction.orders.needs import followed_under_limits, needs_along, requests_along
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes, find_possible_lifetimes
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.step.routes import is_cpu
@@ -104,7 +104,7 @@ class StepPeaks:
                 over[name] = max(find_need(asked, growth=growth).need_bytes, caps[name] + 1)
         if over or not close:
             return over
-        concurrent = self.steps.concurrent_orders[:TYPICAL]
+        concurrent = self.steps.concurrent_orders[: followed_under_limits(step)]
         requests = requests_along(step, self.steps.orders)
         ahead = self.steps.running_ahead(step, cluster)
         found = needs_along(step, requests, concurrent, close, ahead)

@@ -3,8 +3,10 @@
 import pytest
 from graphs_by_hand import draw, draw_costs
 
+from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.orders.needs import needs_along, requests_along
 from placer.prediction.orders.possible_steps import PossibleSteps
+from placer.prediction.step.thread_pool import ConcurrentOrder
 
 MIB = 2**20
 
@@ -34,3 +36,22 @@ def test_an_accelerator_launches_one_kernel_after_another():
     """x, a, b and one workspace."""
     in_use = _needs("GPU:0").in_use
     assert in_use.expected_bytes == pytest.approx(43 * MIB, rel=0.01)
+
+
+def _highest_need(owner):
+    """Of the graph above, where one way in eight has both kernels at once; ``owner`` says which ops
+    are those of a loop that is laid out."""
+    graph = draw("x -> a -> y", "x -> b -> y", bytes=MIB)
+    costs = draw_costs(graph, temporary_bytes={"a": 40 * MIB, "b": 40 * MIB})
+    placement = dict.fromkeys(graph.ops, "CPU:0")
+    step = StepMemory(graph, costs, placement, ("CPU:0",), "CPU:0", owner)
+    names = ("x", "a", "b", "y")
+    apart, at_once = ConcurrentOrder(names, (0, 1, 2, 3)), ConcurrentOrder(names, (0, 2, 2, 3))
+    ways = [apart] * 7 + [at_once]
+    return needs_along(step, requests_along(step, [names]), ways)["CPU:0"].need.high_bytes
+
+
+def test_kernels_wait_for_memory_and_iterations_do_not():
+    """One workspace fits under the need of a step without loops; in a loop every way counts."""
+    assert _highest_need({}) < 64 * MIB
+    assert _highest_need({"a": "loop", "b": "loop"}) >= 83 * MIB
