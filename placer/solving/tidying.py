@@ -13,7 +13,7 @@ less, or it has one place for another.  What decides is, in this order:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,9 +30,13 @@ _MOST_TRIALS = 2_000
 _LOWER = 0.99
 """A highest share of a cap counts as lower if it is so many times what it was."""
 
-_MOST_RESERVED = 3
-"""Times that a placement without debris may be predicted to be above the caps: as rows have it,
-with that much reserved, and with all that the prediction has beyond the rows."""
+_MOST_TRIED = 8
+"""Placements without debris that the prediction may judge: as rows have it, with what that was
+above the caps reserved, with all that the prediction has beyond the rows, and then with nothing
+more on devices that came out above their caps."""
+
+_RESERVING = 3
+"""The first of these, which reserve."""
 
 Rank = tuple[int, int, float]
 
@@ -45,20 +49,25 @@ def tidy_within(
     problem: PlacementProblem, device_of: Sequence[int], find_overruns: Overruns
 ) -> tuple[tuple[int, ...], Sequence[int]]:
     """``device_of`` with its overruns; without debris where it keeps the caps so, if need be with
-    what it was above them, or what the prediction has beyond the rows, then reserved."""
+    what it was above them, or what the prediction has beyond the rows, then reserved, or at last
+    with what has room elsewhere than on devices that came out above them."""
     found = settle_signals(problem, device_of)
     kept = find_overruns(found)
-    reserved = problem
-    for _ in range(_MOST_RESERVED if max(kept) <= 0 else 0):
-        tidied = tidy(reserved, found)
-        if tidied == found:
+    reserved, full = problem, frozenset[int]()
+    for tried in range(_MOST_TRIED if max(kept) <= 0 else 0):
+        tidied = tidy(reserved, found, full)
+        if tidied == found and reserved is problem:
             break
-        overruns = find_overruns(tidied)
-        if max(overruns) <= 0:
+        overruns = kept if tidied == found else find_overruns(tidied)
+        if max(overruns) <= 0 and tidied != found:
             return tidied, overruns
-        more = overruns if reserved is problem else _beyond_rows(problem, found, kept)
-        both = zip(reserved.transient_bytes, more, strict=True)
-        reserved = replace(reserved, transient_bytes=tuple(a + max(0, b) for a, b in both))
+        if tried + 1 < _RESERVING:
+            more = overruns if reserved is problem else _beyond_rows(problem, found, kept)
+            both = zip(reserved.transient_bytes, more, strict=True)
+            reserved = replace(reserved, transient_bytes=tuple(a + max(0, b) for a, b in both))
+        else:
+            above = (device for device, over in enumerate(overruns) if over > 0)
+            reserved, full = problem, full.union(above)
     return found, kept
 
 
@@ -71,10 +80,13 @@ def _beyond_rows(
     return [int(peak - load) for peak, load in zip(peaks, loads, strict=True)]
 
 
-def tidy(problem: PlacementProblem, device_of: Sequence[int]) -> tuple[int, ...]:
+def tidy(
+    problem: PlacementProblem, device_of: Sequence[int], full: Collection[int] = ()
+) -> tuple[int, ...]:
     """``device_of`` with whole pieces moved between the devices in use, the host aside, as long as
-    the rows of ``problem`` hold and that is better by the list above."""
-    tidied = _Tidying(problem, device_of)
+    the rows of ``problem`` hold and that is better by the list above; none to those that are
+    ``full``."""
+    tidied = _Tidying(problem, device_of, full)
     while tidied.empty_a_device() or tidied.move_pieces():
         pass
     return tidied.placement()
@@ -83,8 +95,11 @@ def tidy(problem: PlacementProblem, device_of: Sequence[int]) -> tuple[int, ...]
 class _Tidying:
     """One placement of the units, with what every device holds (``loads[row, device]``)."""
 
-    def __init__(self, problem: PlacementProblem, device_of: Sequence[int]) -> None:
+    def __init__(
+        self, problem: PlacementProblem, device_of: Sequence[int], full: Collection[int] = ()
+    ) -> None:
         self.host = problem.host
+        self.full = full
         self.units = reduce_to_units(problem)
         unit_of = self.units.unit_of
         self.device_of = list(self.units.project(device_of))
@@ -149,7 +164,7 @@ class _Tidying:
             for device in {self.device_of[unit] for unit in pins} & saved.keys():
                 size, count = saved[device]
                 saved[device] = size - message.bytes, count - 1
-        allowed = set(devices) - {source}
+        allowed = set(devices).difference(self.full) - {source}
         for unit in piece:
             allowed &= set(self.units.allowed[unit])
         weight = self.weight(piece)

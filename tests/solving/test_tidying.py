@@ -11,7 +11,7 @@ from small_problems import problem_of, random_problem
 from placer.prediction.scoring import score
 from placer.prediction.times.messages import list_messages
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.tidying import tidy
+from placer.solving.tidying import tidy, tidy_within
 
 
 def feasible_placements(problem: PlacementProblem) -> list[tuple[int, ...]]:
@@ -116,3 +116,23 @@ def test_pins_and_the_host_stay() -> None:
         resident=[1, 1, 1], tensors=[], capacity=[9, 9, 9], allowed=[[0], [1], [2]]
     )
     assert tidy(problem, (0, 1, 2)) == (0, 1, 2)
+
+
+def test_a_piece_moves_although_another_has_no_room_by_the_prediction() -> None:
+    """Of two light ops on a third device each reads from another one.  No row weighs the one that
+    reads from GPU:0, but with it that device is predicted to be above its cap."""
+    problem = problem_of(
+        resident=[6, 6, 0, 1, 4],
+        tensors=[(0, [2], 5), (1, [3], 5)],
+        capacity=[10, 10, 10, 0],
+        allowed=[[0], [1], [0, 1, 2], [0, 1, 2], [2]],
+    )
+
+    def overruns(device_of: tuple[int, ...]) -> list[int]:
+        """GPU:0 is above its cap as soon as anything joins op 0, by more than the op takes."""
+        joined = device_of.count(0) > 1
+        return [5 if joined else 0, -2, -2, 0]
+
+    device_of, over = tidy_within(problem, (0, 1, 2, 2, 2), overruns)
+    assert max(over) <= 0
+    assert device_of == (0, 1, 2, 1, 2)
