@@ -111,14 +111,18 @@ class _CommandParser(_Parser):
     def parse_known_args(  # type: ignore[override]
         self, args: Any = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As that of the class above, by way of its ``parse_known_intermixed_args``."""
+        """As that of the class above, by way of its ``parse_known_intermixed_args``.
+
+        That takes the usage for one with ``%(prog)s`` in it, and some metavars have a percent sign.
+        """
         if self._is_intermixed:
             return super().parse_known_args(args, namespace)
         self._is_intermixed = True
+        self.usage = self.format_usage().removeprefix("usage: ").replace("%", "%%")
         try:
             return self.parse_known_intermixed_args(args, namespace)
         finally:
-            self._is_intermixed = False
+            self._is_intermixed, self.usage = False, None
 
 
 def build_parser() -> argparse.ArgumentParser:
