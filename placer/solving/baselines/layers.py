@@ -12,7 +12,7 @@ from placer.solving.baselines.tasks import DoesNotFitError, Room, accelerators
 from placer.solving.compiled.arrays import Floats, Ints
 from placer.solving.reduction.merging import merge_units
 from placer.solving.search.depth import find_depths
-from placer.solving.search.linear_split import split
+from placer.solving.search.linear_split import LinearSplit
 
 _HALVINGS = 6
 """Of the range in which the least full stages are sought: down to a sixtieth of the cap."""
@@ -70,22 +70,16 @@ def _in_stages(
     order = np.array([new_of[unit] for unit in roots], np.int64)
     left = np.array([row.capacity for row in room.units.rows], np.float64) - np.array(room.used)
 
-    def staged(count: int, share: float) -> list[int] | None:
-        return split(merged, order, devices[:count], share * left)
-
     # as few devices as hold all
-    found, used = None, 0
-    for used in range(1, len(devices) + 1):
-        found = staged(used, 1.0)
-        if found is not None:
-            break
+    stages = LinearSplit(merged, order)
+    found, used = stages.over_fewest(devices, left)
     if found is None:
         return None
     # and those as little full as can be
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
-        lighter = staged(used, middle)
+        lighter = stages.over(devices[:used], middle * left)
         if lighter is None:
             low = middle
         else:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from placer.solving.reduction.nets import merge_nets
-from placer.solving.reduction.unit_problem import Row, UnitProblem, numbered
+from placer.solving.reduction.unit_problem import Row, UnitProblem, numbered, with_room
 
 
 def merge_units(problem: UnitProblem, root_of: Sequence[int]) -> UnitProblem:
@@ -28,10 +28,7 @@ def merge_units(problem: UnitProblem, root_of: Sequence[int]) -> UnitProblem:
     )
     return replace(
         problem,
-        allowed=tuple(
-            tuple(d for d in sorted(devices) if all(r.weights[u] <= r.capacity[d] for r in rows))
-            for u, devices in enumerate(allowed)
-        ),
+        allowed=with_room(rows, allowed),
         nets=merge_nets(problem.nets, new_of),
         rows=rows,
         host_cost=_sums(problem.host_cost, new_of, count),

@@ -6,7 +6,7 @@ per device (a moment of the step, or the budget of spilling).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from placer.problem.placement_problem import PlacementProblem, ProblemTensor
@@ -137,10 +137,7 @@ def reduce_to_units(problem: PlacementProblem, spill: SpillRules | None = None) 
     return UnitProblem(
         device_count=len(problem.device_names),
         host=problem.host,
-        allowed=tuple(
-            tuple(d for d in sorted(devices) if _fits(clipped, unit, d))
-            for unit, devices in enumerate(allowed)
-        ),
+        allowed=with_room(clipped, allowed),
         nets=nets,
         rows=clipped,
         host_cost=host_cost,
@@ -246,6 +243,20 @@ def _clip(row: Row) -> Row:
     return Row(weights=row.weights, capacity=tuple(min(total, cap) for cap in row.capacity))
 
 
-def _fits(rows: Sequence[Row], unit: int, device: int) -> bool:
-    """Whether a unit fits on a device that holds nothing else."""
-    return all(row.weights[unit] <= row.capacity[device] for row in rows)
+def with_room(
+    rows: Sequence[Row], allowed: Sequence[Collection[int]]
+) -> tuple[tuple[int, ...], ...]:
+    """The devices ``allowed`` for each unit, in order, that have room for it if they hold nothing
+    else."""
+    narrow: set[int] = set()  # units for which some device has none
+    for row in rows:
+        least = min(row.capacity)
+        narrow.update(unit for unit, weight in enumerate(row.weights) if weight > least)
+
+    def fits(unit: int, device: int) -> bool:
+        return unit not in narrow or all(r.weights[unit] <= r.capacity[device] for r in rows)
+
+    return tuple(
+        tuple([device for device in sorted(devices) if fits(unit, device)])
+        for unit, devices in enumerate(allowed)
+    )
