@@ -77,7 +77,7 @@ def test_a_signal_that_comes_where_exceptions_are_ignored_is_not_lost(number, ra
     def work() -> None:
         with terminable():
             Deaf()
-            time.sleep(5.0)
+            time.sleep(60.0)
 
     began = time.monotonic()
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs of scripts ignore it
@@ -86,7 +86,7 @@ def test_a_signal_that_comes_where_exceptions_are_ignored_is_not_lost(number, ra
             work()
     finally:
         signal.signal(signal.SIGINT, handler)
-    assert time.monotonic() - began < 4.0
+    assert time.monotonic() - began < 50.0
     assert capsys.readouterr().err == ""
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 

@@ -228,7 +228,7 @@ def test_two_devices_and_recomputation_together(step, free):
 def test_a_plan_that_spills_names_the_other_way(step, free):
     """Where ops are spilled, and the step would fit rewritten, that is said with both times."""
     cap = int(0.6 * needed(free))
-    plan = placer.place(step[0], "1xT4", max_memory={0: cap}, time_limit=30)
+    plan = placer.place(step[0], "1xT4", max_memory={0: cap}, time_limit=120)
     assert any(device.spilled_bytes for device in plan.devices)
     (warning,) = [row for row in plan.warnings if row.code == "fit_instead"]
     assert "--fit auto" in warning.message

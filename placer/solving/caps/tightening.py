@@ -182,6 +182,8 @@ class _Rounds:
         self.overruns = self.find_overruns(hint)
         if not self.overruns:
             self.keep(solution)
+            if self.is_layered() and not self.finished:
+                self.search_along_orders(hint)
             return
         self.last = solution
         if self.search_along_orders(hint):
