@@ -341,3 +341,36 @@ def test_layers_take_more_devices_where_few_are_above_their_caps(
     assert solution.device_of is not None
     assert len(set(solution.device_of)) == 3
     assert solution.value == 10
+
+
+def test_layers_that_fit_are_where_a_search_along_the_orders_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rounds that know sums find nothing above a cap there, and do not end the search for less."""
+    count = SCHEDULE.least_layered_ops + 2
+    problem = problem_of(
+        resident=[1] * count,
+        tensors=[(op, [op + 1], 5) for op in range(count - 1)],
+        capacity=[count, count],
+    )
+    stages, together = tuple(int(op >= count // 2) for op in range(count)), (0,) * count
+    begun: list[object] = []
+
+    def solve(problem: PlacementProblem, *_: object, **__: object) -> Solution:
+        value = value_of(problem, stages)
+        return Solution(status=Status.FEASIBLE, device_of=stages, value=value)
+
+    def search(*given: object, **_: object) -> Solution:
+        begun.append(given[5])
+        return Solution(status=Status.FEASIBLE, device_of=together, value=0.0)
+
+    monkeypatch.setattr(tightening, "solve", solve)
+    monkeypatch.setattr(tightening, "solve_along_orders", search)
+    solution = solve_under_peaks(
+        problem,
+        lambda _: [DevicePeak(peak_bytes=count, moment={0: 1})] * 2,
+        replace(QUICK, time_limit_seconds=4.0),
+        find_lifetimes=lambda: PossibleLifetimes(orders=1, length=1),
+    )
+    assert begun == [stages]
+    assert solution.device_of == together
