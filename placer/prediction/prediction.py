@@ -15,7 +15,7 @@ from placer.prediction.orders.execution_orders import (
     typical_order,
     uses_accelerator,
 )
-from placer.prediction.orders.needs import needs_along, requests_along
+from placer.prediction.orders.needs import needs_along, requests_along, with_orders_ahead
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.step.collectives import ring_bytes
 from placer.prediction.step.routes import find_routes
@@ -56,7 +56,7 @@ def predict(
     if with_needs:
         requests = requests_along(step, orders)
         peaks = [{name: asked.peak_bytes for name, asked in r.items()} for r in requests]
-        needs = needs_along(step, requests, concurrent, ahead=ahead)
+        needs = with_orders_ahead(step, needs_along(step, requests, concurrent), ahead)
     else:
         peaks, needs = peaks_along(step, orders), {}
     return Metrics(

@@ -46,17 +46,20 @@ less than zero where it is below."""
 
 
 def tidy_within(
-    problem: PlacementProblem, device_of: Sequence[int], find_overruns: Overruns
+    problem: PlacementProblem,
+    device_of: Sequence[int],
+    find_overruns: Overruns,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> tuple[tuple[int, ...], Sequence[int]]:
     """``device_of`` with its overruns; without debris where it keeps the caps so, if need be with
     what it was above them, or what the prediction has beyond the rows, then reserved, or at last
-    with what has room elsewhere than on devices that came out above them."""
+    with what has room elsewhere than on devices that came out above them, until it ``is_late``."""
     found = settle_signals(problem, device_of)
     kept = find_overruns(found)
     reserved, full = problem, frozenset[int]()
     for tried in range(_MOST_TRIED if max(kept) <= 0 else 0):
         tidied = tidy(reserved, found, full)
-        if tidied == found and reserved is problem:
+        if (tidied == found and reserved is problem) or is_late():
             break
         overruns = kept if tidied == found else find_overruns(tidied)
         if max(overruns) <= 0 and tidied != found:

@@ -97,6 +97,18 @@ class StepMemory:
         simulation.run()
         return self.peaks_of(simulation)
 
+    def fullest(self, order: Sequence[str]) -> dict[str, str]:
+        """The op at which every device first peaks along ``order``: that of :meth:`timelines`,
+        without them; in a laid out loop, the loop."""
+        simulation = Changes(self.layout, self.numbers(order), self.device_names, None)
+        simulation.run()
+        found = {}
+        for name, change in simulation.changes.items():
+            in_use = [*accumulate(change[:-1])]
+            op = order[in_use.index(max(in_use))] if in_use else ""
+            found[name] = self.owner.get(op, op)
+        return found
+
     def peaks_of(self, simulation: Changes) -> dict[str, int]:
         """The peak bytes of every device in a step that has run."""
         return {

@@ -37,7 +37,6 @@ def needs_along(
     requests: Sequence[Mapping[str, Allocations]],
     concurrent: Sequence[ConcurrentOrder] = (),
     devices: Collection[str] | None = None,
-    ahead: Iterable[Sequence[str]] = (),
 ) -> dict[str, MemoryNeed]:
     """What the allocators of all devices, or of those named, need for the ``requests`` along each
     order.
@@ -47,10 +46,7 @@ def needs_along(
     op waits until another has given back (``AllocatorRetry``), but what two ops hold that both wait
     is: what they need along a typical one of these orders is one of those that may be.  The ops of
     iterations that run at once are small and do not wait, but what they keep lies strewn over all
-    regions: where loops are laid out, what is needed along each of these orders may be.  Orders in
-    which devices run ``ahead`` of each other are as far apart as they may be: they count where they
-    need more than was found, and nothing is thought to be beyond.
-    """
+    regions: where loops are laid out, what is needed along each of these orders may be."""
     devices = requests[0] if devices is None else devices
     kept = {name: KeptChunks(requests[0][name], growth=is_cpu(name)) for name in devices}
 
@@ -79,7 +75,7 @@ def needs_along(
     for name, needs in at_once.items():
         median = sorted(needs, key=lambda need: need.need_bytes)[len(needs) // 2 :][:1]
         found[name] += needs if step.owner else median
-    over_orders = {
+    return {
         name: _over_orders(
             needs,
             in_use[name],
@@ -90,11 +86,20 @@ def needs_along(
         )
         for name, needs in found.items()
     }
+
+
+def with_orders_ahead(
+    step: StepMemory, known: Mapping[str, MemoryNeed], ahead: Iterable[Sequence[str]]
+) -> dict[str, MemoryNeed]:
+    """What was found, and what is needed where devices run ``ahead`` of each other.
+
+    These orders are as far apart as they may be: they count where they need more than was found,
+    and nothing is thought to be beyond.
+    """
+    needs = dict(known)
     for asked in requests_along(step, ahead):
-        for name, known in over_orders.items():
-            there = kept_as(name, asked[name])
-            over_orders[name] = _at_least(known, asked[name], there)
-    return over_orders
+        needs = {name: _at_least(need, asked[name]) for name, need in needs.items()}
+    return needs
 
 
 def followed_under_limits(step: StepMemory) -> int | None:
@@ -102,12 +107,12 @@ def followed_under_limits(step: StepMemory) -> int | None:
     return None if step.owner else _TYPICAL
 
 
-def _at_least(known: MemoryNeed, asked: Allocations, kept: KeptChunks) -> MemoryNeed:
+def _at_least(known: MemoryNeed, asked: Allocations) -> MemoryNeed:
     """What is needed if ``asked`` may be, too."""
     high = known.need.high_bytes
     if serves(asked, high, growth=known.growth):
         return known
-    found = find_need(asked, growth=known.growth, kept=kept, near=high)
+    found = find_need(asked, growth=known.growth, near=high)
     in_use = max(known.in_use.high_bytes, found.in_use_bytes)
     return replace(
         known,

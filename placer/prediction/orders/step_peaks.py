@@ -17,7 +17,11 @@ from placer.prediction.orders.execution_orders import (
     ranges_of_peaks,
     uses_accelerator,
 )
-from placer.prediction.orders.needs import followed_under_limits, needs_along, requests_along
+from placer.prediction.orders.needs import (
+    followed_under_limits,
+    needs_along,
+    with_orders_ahead,
+)
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes, find_possible_lifetimes
 from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.step.routes import is_cpu
@@ -66,12 +70,11 @@ class StepPeaks:
         if self.steps.owner:
             step = StepMemory(self.graph, self.costs, placement, names, self.host)
             along = peaks_along(step, self.orders)
+        caps = zip(names, self.problem.capacity_bytes, strict=True)
+        above = [name for name, cap in caps if highest[name] > cap]
+        moments = self._moments(above, step, along)
         return tuple(
-            DevicePeak(
-                peak_bytes=highest[name],
-                moment=self._moment(name, step, along) if highest[name] > cap else {},
-            )
-            for name, cap in zip(names, self.problem.capacity_bytes, strict=True)
+            DevicePeak(peak_bytes=highest[name], moment=moments.get(name, {})) for name in names
         )
 
     def _needs(
@@ -105,9 +108,13 @@ class StepPeaks:
         if over or not close:
             return over
         concurrent = self.steps.concurrent_orders[: followed_under_limits(step)]
-        requests = requests_along(step, self.steps.orders)
-        ahead = self.steps.running_ahead(step, cluster)
-        found = needs_along(step, requests, concurrent, close, ahead)
+        requests = [
+            known.get(sample) or find_allocations(step, order, sample)
+            for sample, order in enumerate(self.steps.orders)
+        ]
+        found = needs_along(step, requests, concurrent, close)
+        if all(need.need.high_bytes <= caps[name] for name, need in found.items()):
+            found = with_orders_ahead(step, found, self.steps.running_ahead(step, cluster))
         return {name: max(need.need.high_bytes, highest[name]) for name, need in found.items()}
 
     def possible_lifetimes(self) -> PossibleLifetimes:
@@ -119,13 +126,20 @@ class StepPeaks:
         }
         return find_possible_lifetimes(self.steps, allowed, self.host)
 
-    def _moment(
-        self, name: str, step: StepMemory, along: Sequence[Mapping[str, int]]
-    ) -> dict[int, int]:
-        """What is needed when the device called ``name`` peaks, along the worst order for it."""
-        worst = max(range(len(self.orders)), key=lambda index: along[index][name])
-        if worst not in self.moments_along:
-            self.moments_along[worst] = moment_finder(self.graph, self.costs, self.orders[worst])
-        at_op = step.timelines(self.orders[worst])[name].peak_op
-        moment = self.moments_along[worst](at_op)
-        return {self.number[op]: size for op, size in moment.items() if size}
+    def _moments(
+        self, names: Sequence[str], step: StepMemory, along: Sequence[Mapping[str, int]]
+    ) -> dict[str, dict[int, int]]:
+        """What is needed when each of these devices peaks, along the worst order for it."""
+        found = {}
+        fullest: dict[int, dict[str, str]] = {}
+        for name in names:
+            worst = max(range(len(self.orders)), key=lambda index: along[index][name])
+            if worst not in fullest:
+                fullest[worst] = step.fullest(self.orders[worst])
+            if worst not in self.moments_along:
+                self.moments_along[worst] = moment_finder(
+                    self.graph, self.costs, self.orders[worst]
+                )
+            moment = self.moments_along[worst](fullest[worst][name])
+            found[name] = {self.number[op]: size for op, size in moment.items() if size}
+        return found

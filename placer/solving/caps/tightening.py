@@ -445,7 +445,8 @@ class _Rounds:
         return replace(best, device_of=device_of, value=value_of(self.given, device_of))
 
     def try_baseline(self, name: str, limit: SolverParameters) -> None:
-        """Makes a baseline fit and takes it if it is better than what is known."""
+        """Makes a baseline fit and takes it if it is better than what is known; if it does not, the
+        first round begins there."""
         rounds = _Rounds(self.given, self.find_peaks, limit, name)
         for _ in range(SCHEDULE.baseline_rounds):
             if rounds.best is None and rounds.go_on():
@@ -453,6 +454,8 @@ class _Rounds:
         self.is_cut = self.is_cut or rounds.is_cut
         if rounds.best is not None:
             self.best = better(self.best, rounds.best)
+        elif self.best is None and self.last is None:
+            self.last, self.overruns = rounds.last, rounds.overruns
 
     def is_exact(self) -> bool:
         """Whether nothing is reserved on a guess, so that proofs hold for the given problem."""

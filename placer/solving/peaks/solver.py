@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
@@ -37,6 +37,7 @@ class TrySchedule:
     next_share: float = 0.3  # of what is left then, near what was found
     more_share: float = 0.55  # of what is left once something fits, if nothing was known to
     least_seconds: float = 4.0  # for one of these
+    tidying_seconds: float = 3.0  # after the last of them
     margin: float = 0.998  # of the caps: what prediction and search mostly differ by
 
 
@@ -103,7 +104,7 @@ def solve_along_orders(
         if found.device_of is None:
             break
         began = clock.monotonic()
-        fits = tries.take(found)
+        fits = tries.take(found, deadline)
         overhead = clock.monotonic() - began
         if (fits and is_last) or tries.is_stuck:
             break
@@ -111,7 +112,7 @@ def solve_along_orders(
         share = parameters.share(_SCHEDULE.more_share if fits else _SCHEDULE.next_share)
         least_seconds = 0.0 if fits else _SCHEDULE.least_seconds
     if tries.best is None:
-        tries.repair(lambda: clock.monotonic() > deadline - overhead)
+        tries.repair(deadline - overhead)
     answer = tries.best or tries.nearest
     return None if answer is None else replace(answer, is_cut=is_cut)
 
@@ -138,15 +139,18 @@ class _Tries:
         self.seen: set[tuple[int, ...]] = set()
         self.is_stuck = False
 
-    def take(self, found: Solution) -> bool:
+    def take(self, found: Solution, deadline: float) -> bool:
         """Whether a placement of the units keeps the caps; if not, the next search stays near, or
-        all are stuck where the same comes again."""
+        all are stuck where the same comes again.  Debris may be left after the ``deadline``."""
         problem, units = self.problem, self.peaks.units
         assert found.device_of is not None
         self.is_stuck = self.best is None and found.device_of in self.seen
         self.seen.add(found.device_of)
         device_of, overruns = tidy_within(
-            problem, units.expand(found.device_of), self.find_overruns
+            problem,
+            units.expand(found.device_of),
+            self.find_overruns,
+            lambda: clock.monotonic() > deadline + _SCHEDULE.tidying_seconds,
         )
         above = sum(over for over in overruns if over > 0)
         scored = score(replace(problem, live_bytes=()), device_of)
@@ -173,7 +177,7 @@ class _Tries:
         self.known = [units.project(each.device_of or ()) for each in starts]
         return not above
 
-    def repair(self, is_late: Callable[[], bool]) -> None:
+    def repair(self, deadline: float) -> None:
         """Mends the nearest placement move by move, each judged by the prediction."""
         if self.nearest is None or self.nearest.device_of is None:
             return
@@ -182,9 +186,9 @@ class _Tries:
             replace(self.given, capacity=caps),
             units.project(self.nearest.device_of),
             lambda device_of: self.find_overruns(units.expand(device_of)),
-            is_late,
+            lambda: clock.monotonic() > deadline,
         )
-        self.take(replace(self.nearest, device_of=tuple(mended), warnings=()))
+        self.take(replace(self.nearest, device_of=tuple(mended), warnings=()), deadline)
 
     def lower_caps(self, device_of_unit: Sequence[int], overruns: Sequence[int]) -> None:
         """Takes what the prediction says beyond the peaks that were counted off the caps of devices

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from placer.errors import UsageError
 from placer.graph.op_graph import Variable
 from placer.prediction.memory.live_moments import moment_finder
-from placer.prediction.memory.timelines import predict_memory
+from placer.prediction.memory.timelines import StepMemory, predict_memory
 
 DEVICES = ("CPU:0", "GPU:0", "GPU:1")
 
@@ -297,3 +297,12 @@ def test_the_peak_is_what_is_alive_at_it(graph, data):
     for timeline in _timelines(graph, placement).values():
         assert timeline.peak_bytes == max(timeline.bytes)
         assert timeline.peak_bytes == sum(buffer.bytes for buffer in timeline.live_at_peak)
+
+
+@given(graph=random_graphs(), data=st.data())
+def test_the_fullest_ops_are_those_of_the_timelines(graph, data):
+    """Without following whose the buffers are."""
+    placement = {name: data.draw(st.sampled_from(DEVICES)) for name in graph.ops}
+    step = StepMemory(graph, draw_costs(graph), placement, DEVICES)
+    peaks = {name: found.peak_op for name, found in step.timelines().items()}
+    assert step.fullest(tuple(graph.ops)) == peaks
