@@ -37,6 +37,9 @@ class TrySchedule:
     next_share: float = 0.3  # of what is left then, near what was found
     more_share: float = 0.55  # of what is left once something fits, if nothing was known to
     least_seconds: float = 4.0  # for one of these
+    fewest_seconds: float = 1.0  # with less left, one is not begun
+    judged_moves: int = 4  # that there is time for at the end, where some device has room for them
+    roomy: float = 0.5  # of a cap, or less, is taken where there is room
     tidying_seconds: float = 3.0  # after the last of them
     margin: float = 0.998  # of the caps: what prediction and search mostly differ by
 
@@ -95,9 +98,10 @@ def solve_along_orders(
     share = parameters.share(_SCHEDULE.first_share if is_last else _SCHEDULE.open_share)
     overhead, least_seconds, is_cut = 0.0, 0.0, False
     for _ in range(_SCHEDULE.most_tries):
-        left = deadline - clock.monotonic() - overhead
+        kept_back = overhead * (1 + (_SCHEDULE.judged_moves if tries.has_room else 0))
+        left = deadline - clock.monotonic() - kept_back
         seconds = min(left, max(least_seconds, share * left))
-        if seconds <= 0.0:
+        if seconds <= (_SCHEDULE.fewest_seconds if tries.has_room else 0.0):
             break
         found = search_in_child(_SEARCH, tries.peaks, tries.known, parameters, seconds)
         is_cut = is_cut or found.is_cut
@@ -120,7 +124,8 @@ def solve_along_orders(
 class _Tries:
     """Searches one after the other: ``peaks`` is what the next is about, ``known`` where it begins.
 
-    ``best`` keeps the caps; ``nearest`` is the least above all of them together since then.
+    ``best`` keeps the caps; ``nearest`` is the least above all of them together since then, and
+    ``has_room`` says if it leaves some device half empty.
     """
 
     def __init__(
@@ -134,6 +139,7 @@ class _Tries:
         self.peaks, self.known = peaks, list(known)
         self.best: Solution | None = None
         self.nearest: Solution | None = None
+        self.has_room = False
         self.least_over = 0
         self.caution = 1.0
         self.seen: set[tuple[int, ...]] = set()
@@ -167,11 +173,12 @@ class _Tries:
         if not above:
             if self.best is None or (solution.value or 0) < (self.best.value or 0):
                 self.best = solution
-            self.nearest = None
+            self.nearest, self.has_room = None, False
             self.peaks = replace(self.given, capacity=self.peaks.capacity)
         else:
             if self.nearest is None or above < self.least_over:
                 self.nearest, self.least_over = solution, above
+                self.has_room = self._leaves_room(overruns)
             self.lower_caps(units.project(device_of), overruns)
         starts = [each for each in (self.nearest, self.best) if each is not None]
         self.known = [units.project(each.device_of or ()) for each in starts]
@@ -189,6 +196,17 @@ class _Tries:
             lambda: clock.monotonic() > deadline,
         )
         self.take(replace(self.nearest, device_of=tuple(mended), warnings=()), deadline)
+
+    def _leaves_room(self, overruns: Sequence[int]) -> bool:
+        """Whether some device but the host is hardly used."""
+        empty = 1.0 - _SCHEDULE.roomy
+        return any(
+            over < -empty * cap
+            for device, (over, cap) in enumerate(
+                zip(overruns, self.problem.capacity_bytes, strict=True)
+            )
+            if device != self.problem.host
+        )
 
     def lower_caps(self, device_of_unit: Sequence[int], overruns: Sequence[int]) -> None:
         """Takes what the prediction says beyond the peaks that were counted off the caps of devices
