@@ -128,7 +128,7 @@ def anneal_sequence(
     length = start.shape[0]
     now[:length] = start
     trial = now.copy()
-    work = new_work(nodes, longest)
+    work, trial_work = new_work(nodes, longest), new_work(nodes, longest)
     count = np.zeros(nodes, np.int64)
     for position in range(length):
         count[now[position]] += 1
@@ -146,10 +146,11 @@ def anneal_sequence(
         changed = _change(program, trial, length, count, fixed, budget, work)
         if changed < 0:
             continue
-        found, found_peak, found_over = judge(program, trial, changed, budget, work)
+        found, found_peak, found_over = judge(program, trial, changed, budget, trial_work)
         found_energy = found + weight * found_over
         if found_energy <= energy or np.random.random() < np.exp((energy - found_energy) / heat):
             now, trial = trial, now
+            work, trial_work = trial_work, work
             length, energy, over = changed, found_energy, found_over
             count[:] = 0
             for position in range(length):
@@ -157,8 +158,6 @@ def anneal_sequence(
             if over == 0.0 and found < least:
                 least, best_peak = found, found_peak
                 best = now[:length].copy()
-        else:  # work is again of the sequence that stays
-            judge(program, now, length, budget, work)
     return least, best_peak, best, now[:length].copy()
 
 
