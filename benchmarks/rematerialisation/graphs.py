@@ -138,7 +138,8 @@ class Graph:
         return self.judged(found, process_time() - begun)
 
     def judged(self, step: FittedStep, seconds: float) -> Planned:
-        """The highest peak and need along the orders of the executor."""
+        """The highest peak along the orders of the executor, and the highest need along some of
+        them and along those in which ops run at once, as they do where the plan is served."""
         added = {name: self.costs[source] for name, source in step.rewriting.sources.items()}
         costs = {**self.costs, **added}
         placement = step.rewriting.extend_placement(self.placement, DEVICE)
@@ -146,10 +147,15 @@ class Graph:
         steps = PossibleSteps(graph, costs, accelerated=False)
         memory = steps.memory(placement, [DEVICE], DEVICE)
         peaks = [memory.peaks(order, sample)[DEVICE] for sample, order in enumerate(steps.orders)]
-        needs = [
-            find_need(find_allocations(memory, order, sample)[DEVICE], growth=False).need_bytes
+        requests = [
+            find_allocations(memory, order, sample)
             for sample, order in enumerate(steps.orders[:_ORDERS_OF_NEEDS])
         ]
+        requests += [
+            find_allocations(memory, names, sample, lasts)
+            for sample, (names, lasts) in enumerate(steps.concurrent_orders)
+        ]
+        needs = [find_need(asked[DEVICE], growth=False).need_bytes for asked in requests]
         return Planned(
             step=step,
             peak_bytes=max(peaks) - self.aside,

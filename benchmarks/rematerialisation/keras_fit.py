@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parents[1]))
 
 STEPS = 5
-LIMIT_MIB = {"convolutional": 110, "transformer": 90}
+LIMIT_MIB = {"convolutional": 128, "transformer": 90}
 SMALLEST_BATCH, LARGEST_BATCH = 4, 256
 
 
