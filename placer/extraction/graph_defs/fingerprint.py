@@ -113,6 +113,8 @@ class _Hasher:
 
 
 def _tensor(reference: str) -> str:
+    if ":" not in reference:  # as most
+        return reference
     return reference.removesuffix(":0") if reference.count(":") == 1 else reference
 
 

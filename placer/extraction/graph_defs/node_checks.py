@@ -113,14 +113,14 @@ def check_references(nodes: Mapping[str, NodeDef]) -> None:
 def check_dtypes(nodes: Iterable[Any], types: GraphTypes) -> None:
     """Raises :class:`ModelError`, naming the reader, unless every input of a flat graph exists and
     has the dtype that its reader declares."""
-    dtypes: dict[str, str] = {}
+    dtypes = {name: kinds[0].dtype for name, kinds in types.outputs.items() if kinds}
     for node in nodes:
         expected = types.inputs[node.name]
         number = 0
         for reference in node.input:
             found = dtypes.get(reference)
             if found is None:
-                if reference.startswith("^"):
+                if reference[:1] == CONTROL:
                     continue
                 found = dtypes[reference] = _dtype(node, reference, types)
             if expected is not None and found != expected[number].dtype:
