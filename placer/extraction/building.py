@@ -18,7 +18,7 @@ from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.shapes.shape_inference import BodyShapes, GraphShapes
 from placer.graph.name_scopes import name_in_pieces, piece_of
 from placer.graph.op_graph import ColocationGroup, Op, OpGraph
-from placer.graph.tensor_names import full_tensor, split_tensor
+from placer.graph.tensor_names import CONTROL, split_tensor
 
 BodyName = tuple[str, tuple[TensorState, ...]]
 Bodies = Mapping[str, tuple[str, ...]]
@@ -98,21 +98,24 @@ class GraphBuilder:
             for op, found in shapes.bodies.items()
         }
         outputs = self._outputs(shapes)
-        tensors = {f"{op}:{n}": found for op in outputs for n, found in enumerate(outputs[op])}
+        tensors = _by_spelling(outputs)
         contents = shapes.types.contents
         names = {name: name for name in origins}
         devices = Alike(_device)
         ops = {}
         for node in nodes:
             name, given = names[node.name], tuple(node.input)
-            inputs = tuple([intern(full_tensor(text)) for text in given if text[0] != "^"])
-            known = tuple([tensors[text] for text in inputs])
+            content = contents.get(name)
+            read = [tensors[text] for text in given if text[0] != CONTROL]
+            waits = len(read) < len(given)
             ops[name] = Op(
                 name=name,
-                info=self._info(node, contents.get(name), known, outputs[name]),
-                inputs=inputs,
-                control_inputs=tuple([names[text[1:]] for text in given if text[0] == "^"]),
-                device=devices.of(node, contents.get(name)),
+                info=self._info(node, content, tuple([known for _, known in read]), outputs[name]),
+                inputs=tuple([tensor for tensor, _ in read]),
+                control_inputs=tuple([names[text[1:]] for text in given if text[0] == CONTROL])
+                if waits
+                else (),
+                device=devices.of(node, content),
                 origin=origins[name],
                 bodies=bodies.get(name, _NO_BODIES),
             )
@@ -166,6 +169,21 @@ class GraphBuilder:
                 intern(key): value for key, value in plain if value is not None
             }
         return self.attributes[alike]
+
+
+def _by_spelling(
+    outputs: Mapping[str, tuple[TensorProperties, ...]],
+) -> dict[str, tuple[str, TensorProperties]]:
+    """The full name of every tensor, one object each, and what it is, by both its names: output 0
+    of an op may be called as the op is."""
+    found: dict[str, tuple[str, TensorProperties]] = {}
+    for op, given in outputs.items():
+        for index, properties in enumerate(given):
+            tensor = f"{op}:{index}"
+            found[tensor] = tensor, properties
+            if not index:
+                found[op] = found[tensor]
+    return found
 
 
 def _twins(ops: Mapping[str, Op]) -> Iterator[ColocationGroup]:

@@ -106,7 +106,7 @@ def _joins(nodes: Mapping[str, NodeDef], types: GraphTypes) -> Iterator[Join]:
         yield from _joined_inputs(node, nodes, types)
     for node in types.nodes_of(SWITCHES):
         yield op_of(node.input[0]), node.name, "switch"
-    if not types.present.isdisjoint(ENTERS):
+    if types.nodes_of(ENTERS):
         yield from _joined_frames(nodes)
 
 

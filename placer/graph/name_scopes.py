@@ -51,7 +51,7 @@ def piece_of(name: str) -> int | None:
     >>> piece_of("encoder/piece_3/dense/MatMul"), piece_of("masterpiece_3/MatMul")
     (3, None)
     """
-    found = _OF_PIECE.search(name)
+    found = _OF_PIECE.search(name) if PIECE in name else None
     return int(found[1]) if found else None
 
 
@@ -72,8 +72,7 @@ def scope_of(name: str, depth: int | None = None) -> str:
     >>> scope_of("encoder/layer_0/dense/MatMul"), scope_of("encoder/layer_0/dense/MatMul", 1)
     ('encoder/layer_0/dense', 'encoder')
     """
-    parts = name.split("/")[:-1]
-    return "/".join(parts if depth is None else parts[:depth])
+    return "/".join(name.split("/", -1 if depth is None else depth)[:-1])
 
 
 def sum_by_scope(amounts: Mapping[str, int], depth: int = 1) -> dict[str, int]:

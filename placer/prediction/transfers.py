@@ -39,18 +39,19 @@ def list_transfers(
     host reads anyway is not sent twice.  Control edges send no bytes.
     """
     # tensors with the places on other devices where they are read, each pair once
+    home, reads = routes.home, routes.reads
     sent = {
         (tensor, place): None
-        for op in graph.ops.values()
-        for tensor, place in zip(op.inputs, routes.reads[op.name], strict=True)
-        if place[0] != routes.home[tensor][0]
+        for name, op in graph.ops.items()
+        for tensor, place in zip(op.inputs, reads[name], strict=True)
+        if place[0] != home[tensor][0]
     }
     # fetched tensors that are not on the host and that no op there reads
     read_there = {tensor for tensor, place in sent if place[0] == host}
     fetched = [
         (tensor, (host, "host"))
         for tensor in dict.fromkeys(graph.fetches)
-        if routes.home[tensor][0] != host and tensor not in read_there
+        if home[tensor][0] != host and tensor not in read_there
     ]
     feeds = frozenset(graph.feeds)
     for number, (tensor, place) in enumerate((*sent, *fetched)):
@@ -58,7 +59,7 @@ def list_transfers(
         kind = "feed" if producer in feeds else "data"
         yield Transfer(
             tensor=tensor,
-            source=routes.home[tensor][0],
+            source=home[tensor][0],
             target=place[0],
             bytes=costs[producer].output_bytes[index],
             kind=kind if number < len(sent) else "fetch",

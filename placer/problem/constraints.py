@@ -121,10 +121,10 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
     alike: dict[tuple[int, ...], tuple[tuple[str, ...], bool]] = {}
     found = []
     for group in groups:
-        members = {id(restrictions[op]): restrictions[op] for op in group.ops}
-        key = tuple(members)
+        members = [restrictions[op] for op in group.ops]
+        key = tuple(dict.fromkeys(map(id, members)))
         if key not in alike:
-            several = tuple(members.values())
+            several = tuple({id(member): member for member in members}.values())
             pinned = any(restriction.code == "pinned" for restriction in several)
             alike[key] = _group_devices(several, cluster), not pinned
         devices, may_spill = alike[key]

@@ -34,7 +34,7 @@ from placer.extraction.graph_defs.protobufs import StoredShapes, TensorShapeProt
 from placer.graph.name_scopes import free_name
 from placer.graph.op_types import CALLS, READS
 from placer.graph.order import order_by_sources
-from placer.graph.tensor_names import is_control, op_of, short_tensor, source_of
+from placer.graph.tensor_names import CONTROL, op_of, source_of
 
 INPUT_ANCHOR = "_placer_input"
 """Marks the identities that a placement adds before control flow (see
@@ -42,6 +42,8 @@ INPUT_ANCHOR = "_placer_input"
 
 RANDOM_PREFIXES = ("Random", "Stateful", "CudnnRNN")
 """Stateful op types that need not run unless their output is read."""
+
+_NO_NAMES: frozenset[str] = frozenset()
 
 Source = tuple[Scope, str, int]
 """An op, as scope and node name, and one of its outputs; output -1 is a control edge."""
@@ -100,8 +102,6 @@ class _Inliner:
 
     def resolve(self, scope: Scope, reference: str) -> Source:
         """The plain op that computes a data reference."""
-        if scope.parent is None and reference in self.plain:
-            return scope, reference, 0  # as most references are
         while True:
             node, index = self.tree.locate(scope, reference)
             if node is None:
@@ -195,16 +195,21 @@ class _Inliner:
     def sources(self, scope: Scope, node: Any) -> list[Source]:
         """The resolved inputs of a plain op, or of the anchor of a call."""
         is_call = self.tree.called(scope, node) is not None
+        plain = self.plain if scope.parent is None else _NO_NAMES
         found: list[Source] = []
         added: list[str] | None = None
         for name in node.input:
-            if is_control(name):
+            if name[:1] == CONTROL:
                 added = added_control(node) if added is None else added
-                if name[1:] not in added:
-                    waited_for = self.control_sources(scope, name[1:])
-                    found.extend((owner, op, -1) for owner, op in waited_for)
-            elif not is_call:
-                found.append(self.resolve(scope, name))
+                if name[1:] in added:
+                    continue
+                if name[1:] in plain:
+                    found.append((scope, name[1:], -1))
+                    continue
+                waited_for = self.control_sources(scope, name[1:])
+                found.extend((owner, op, -1) for owner, op in waited_for)
+            elif not is_call:  # most inputs are those of plain ops
+                found.append((scope, name, 0) if name in plain else self.resolve(scope, name))
         if scope.parent is not None and scope.has_anchor() and scope.begins(node):
             found.append((scope.parent, scope.call.name, -1))
         return found
@@ -215,7 +220,7 @@ class _Inliner:
             scope, name = key = self.pending.pop()
             if key not in self.inputs:
                 self.inputs[key] = found = self.sources(scope, scope.nodes[name])
-                self.pending.extend((owner, op) for owner, op, _ in found)
+                self.pending += [(owner, op) for owner, op, _ in found]
         return sorted(self.inputs, key=lambda key: (*key[0].order, key[0].positions[key[1]]))
 
     def run(self, outputs: Sequence[str], targets: Sequence[str]) -> InlinedGraph:
@@ -256,9 +261,9 @@ class _Inliner:
     def add(self, scope: Scope, name: str, flat: str, inputs: Sequence[str]) -> None:
         """Appends the flat node of an op, or of the anchor of a call."""
         source = scope.nodes[name]
-        node = self.flat.node.add()
-        if "_output_shapes" in source.attr:
-            self.stored_shapes[flat] = source.attr["_output_shapes"].list.shape
+        node, attributes = self.flat.node.add(), source.attr
+        if "_output_shapes" in attributes:
+            self.stored_shapes[flat] = attributes["_output_shapes"].list.shape
         fill_node(node, source, is_anchor=source.op in self.tree.callable)
         if scope.call is not None:
             if scope.device and not node.device:
@@ -272,7 +277,7 @@ class _Inliner:
         self.contents[flat] = content
         node.name = flat
         node.input.extend(inputs)
-        if "_class" in node.attr:
+        if "_class" in attributes and "_class" in node.attr:  # an anchor has none
             self.classed[scope, name] = node
 
     def flat_inputs(
@@ -286,7 +291,7 @@ class _Inliner:
             flat = names[owner, producer]
             if index >= 0:
                 producers.append(flat)
-                data.append(short_tensor(flat, index))
+                data.append(f"{flat}:{index}" if index else flat)
             elif flat != names[key]:
                 control[flat] = f"^{flat}"
         if not control:

@@ -31,11 +31,12 @@ def name_nodes(nodes: Iterable[Any], function: str = "") -> dict[str, NodeDef]:
     read as that of a tensor or of a control edge."""
     found: dict[str, NodeDef] = {}
     for node in nodes:
-        if found.setdefault(node.name, node) is not node:
+        name = node.name
+        if found.setdefault(name, node) is not node:
             where = f"function {function!r}" if function else "the graph"
-            raise ModelError(f"two ops of {where} are called {node.name!r}")
-        if ":" in node.name or node.name.startswith("^"):
-            raise ModelError(f"an op is called {node.name!r}: such a name is no op's")
+            raise ModelError(f"two ops of {where} are called {name!r}")
+        if ":" in name or name.startswith("^"):
+            raise ModelError(f"an op is called {name!r}: such a name is no op's")
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any
 
 from placer.extraction.graph_defs.flat_nodes import Alike
@@ -12,7 +12,7 @@ from placer.extraction.graph_defs.op_definitions import OpDefinitions, functions
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import FunctionDef, functions_by_name
 from placer.extraction.graph_defs.tensor_types import NOTHING_ALIKE
-from placer.graph.tensor_names import is_control
+from placer.graph.tensor_names import CONTROL
 
 IGNORED_ATTRIBUTES = frozenset({"_class", "_output_shapes", "_gradient_op_type"})
 
@@ -61,13 +61,14 @@ class _Hasher:
         known = arguments or {}
         contents = self.contents if arguments is None else NOTHING_ALIKE
         digest = hashlib.blake2b(digest_size=16)
-        for node in sorted(nodes, key=attrgetter("name")):
-            op = self.function(node.op).hex() if node.op in self.library else node.op
-            inputs = node.input
-            data = [known.get(name) or _tensor(name) for name in inputs if not is_control(name)]
-            control = sorted(name for name in inputs if is_control(name))
-            digest.update(_framed(node.name, op, *data, *control))
-            digest.update(self.alike.of(node, contents.get(node.name)))
+        for name, node in sorted([(node.name, node) for node in nodes], key=itemgetter(0)):
+            op = node.op
+            op = self.function(op).hex() if op in self.library else op
+            inputs = tuple(node.input)
+            data = [known.get(text) or _tensor(text) for text in inputs if text[:1] != CONTROL]
+            control = sorted([text for text in inputs if text[:1] == CONTROL])
+            digest.update(_framed(name, op, *data, *control))
+            digest.update(self.alike.of(node, contents.get(name)))
         return digest
 
     def attributes(self, node: Any) -> bytes:
@@ -112,6 +113,8 @@ class _Hasher:
 
 
 def _tensor(reference: str) -> str:
+    if ":" not in reference:  # as most
+        return reference
     return reference.removesuffix(":0") if reference.count(":") == 1 else reference
 
 

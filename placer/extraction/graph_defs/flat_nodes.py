@@ -28,10 +28,10 @@ def fill_node(node: Any, source: Any, *, is_anchor: bool) -> None:
     node.CopyFrom(source)
     node.ClearField("name")
     node.ClearField("input")
-    attributes = node.attr
+    attributes = source.attr
     for key in ("_output_shapes", ADDED_CONTROL):
         if key in attributes:
-            del attributes[key]
+            del node.attr[key]
 
 
 def content_of(node: Any) -> bytes | None:

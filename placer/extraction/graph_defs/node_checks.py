@@ -12,14 +12,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from placer.errors import ModelError
+from placer.extraction.graph_defs.flat_nodes import Alike
 from placer.extraction.graph_defs.op_definitions import (
     OpDefinitions,
     argument_length,
     output_number,
 )
 from placer.extraction.graph_defs.protobufs import NodeDef
-from placer.extraction.graph_defs.tensor_types import GraphTypes
-from placer.graph.tensor_names import split_tensor
+from placer.extraction.graph_defs.tensor_types import NOTHING_ALIKE, GraphTypes
+from placer.graph.tensor_names import CONTROL, split_tensor
 
 _KINDS: Mapping[str, str] = {
     "int": "i",
@@ -39,35 +40,60 @@ Declared = tuple[tuple[str, str, bool], ...]
 """(name, field of the AttrValue, whether it must be given) of every attribute of an op type."""
 
 
-def check_nodes(nodes: Iterable[Any], definitions: OpDefinitions) -> None:
+def check_nodes(
+    nodes: Iterable[Any],
+    definitions: OpDefinitions,
+    contents: Mapping[str, bytes | None] = NOTHING_ALIKE,
+) -> None:
     """Raises :class:`ModelError` unless every node has the attributes and the number of inputs that
-    its type declares; it names the op and what is wrong with it."""
-    declared: dict[str, Declared] = {}
-    lists: dict[str, list[Any]] = {}
+    its type declares; it names the op and what is wrong with it.  Nodes with equal ``contents`` (by
+    name) have equal attributes, which are looked at once."""
+    wanted_inputs = Alike(_Declarations(definitions).inputs_of)
     for node in nodes:
-        op_type = node.op
-        definition = definitions.find(op_type)
-        if definition is None:
+        wanted = wanted_inputs.of(node, contents.get(node.name))
+        if wanted is None:
             continue
-        if op_type not in declared:
-            declared[op_type] = tuple(
-                (attr.name, _KINDS.get(attr.type, "list"), not attr.HasField("default_value"))
-                for attr in definition.attr
-            )
-            lists[op_type] = [a for a in definition.input_arg if a.number_attr or a.type_list_attr]
+        count = sum([reference[:1] != CONTROL for reference in node.input])
+        if count != wanted:
+            raise _malformed(node, f"has {count} inputs, its definition has {wanted}")
+
+
+class _Declarations:
+    """What the op types that were met declare: their attributes, and the inputs that are lists."""
+
+    def __init__(self, definitions: OpDefinitions) -> None:
+        self.definitions = definitions
+        self.declared: dict[str, Declared] = {}
+        self.lists: dict[str, list[Any]] = {}
+
+    def inputs_of(self, node: Any) -> int | None:
+        """How many inputs a node must have by its attributes, which are checked; ``None`` for an
+        unknown op type."""
+        op_type = node.op
+        definition = self.definitions.find(op_type)
+        if definition is None:
+            return None
+        if op_type not in self.declared:
+            self._add(op_type, definition)
         attributes = node.attr
-        for name, kind, required in declared[op_type]:
+        for name, kind, required in self.declared[op_type]:
             if name in attributes:
                 value = attributes[name]
                 if value.WhichOneof("value") != kind or kind in _KINDS_WITH_TYPES:
                     _check_attribute(node, name, value, kind)
             elif required:
                 raise _malformed(node, f"lacks the attribute {name!r}")
-        wanted = len(definition.input_arg) - len(lists[op_type])
-        wanted += sum([argument_length(a, attributes) for a in lists[op_type]])
-        count = sum([not reference.startswith("^") for reference in node.input])
-        if count != wanted:
-            raise _malformed(node, f"has {count} inputs, its definition has {wanted}")
+        lists = self.lists[op_type]
+        lengths = [argument_length(argument, attributes) for argument in lists]
+        return len(definition.input_arg) - len(lists) + sum(lengths)
+
+    def _add(self, op_type: str, definition: Any) -> None:
+        self.declared[op_type] = tuple(
+            (attr.name, _KINDS.get(attr.type, "list"), not attr.HasField("default_value"))
+            for attr in definition.attr
+        )
+        arguments = definition.input_arg
+        self.lists[op_type] = [a for a in arguments if a.number_attr or a.type_list_attr]
 
 
 def check_references(nodes: Mapping[str, NodeDef]) -> None:
@@ -87,14 +113,14 @@ def check_references(nodes: Mapping[str, NodeDef]) -> None:
 def check_dtypes(nodes: Iterable[Any], types: GraphTypes) -> None:
     """Raises :class:`ModelError`, naming the reader, unless every input of a flat graph exists and
     has the dtype that its reader declares."""
-    dtypes: dict[str, str] = {}
+    dtypes = {name: kinds[0].dtype for name, kinds in types.outputs.items() if kinds}
     for node in nodes:
         expected = types.inputs[node.name]
         number = 0
         for reference in node.input:
             found = dtypes.get(reference)
             if found is None:
-                if reference.startswith("^"):
+                if reference[:1] == CONTROL:
                     continue
                 found = dtypes[reference] = _dtype(node, reference, types)
             if expected is not None and found != expected[number].dtype:

@@ -12,6 +12,8 @@ from placer.graph.name_scopes import free_name
 from placer.graph.op_graph import Variable
 from placer.graph.op_types import ANONYMOUS, TABLES, VARIABLES
 
+_KEPT = VARIABLES | TABLES
+
 
 def resource_key(node: Any) -> tuple[str, str, str]:
     """What two handle ops must agree in to stand for the same resource."""
@@ -34,7 +36,7 @@ def find_variables(graph_def: Any, raw: RawProgram, captures: Captures) -> tuple
     """
     first: dict[tuple[str, str, str], Any] = {}
     for node in graph_def.node:
-        if node.op in VARIABLES or node.op in TABLES:
+        if node.op in _KEPT:
             first.setdefault(resource_key(node), node)
     found = [_declared(node, raw) for node in first.values()]
     for name, value in captures.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from placer.extraction.graph_defs.flat_nodes import Alike
@@ -72,9 +73,9 @@ class GraphTypes:
     """Types of every node of a graph: ``outputs``, guessed from the readers for unknown op types,
     and what the node expects as ``inputs``, ``None`` for those.
 
-    ``present`` are the op types that there are, ``handle_readers`` the nodes that may read a handle
-    or a reference.  Nodes with equal
-    ``contents`` (by name) are alike.
+    ``of_type`` has the numbers of the nodes of each op type that there is, ``handle_readers`` are
+    the nodes that may read a handle or a reference.  Nodes with equal ``contents`` (by name) are
+    alike.
     """
 
     def __init__(
@@ -86,14 +87,15 @@ class GraphTypes:
         self.definitions = definitions
         self.contents = contents
         self.nodes = nodes
-        self.present = frozenset(node.op for node in nodes)
+        self.of_type: dict[str, list[int]] = {}
         self.inputs: dict[str, tuple[TensorType, ...] | None] = {}
         self.outputs: dict[str, tuple[TensorType, ...]] = {}
         self.unknown_ops: list[str] = []
         self.handle_readers: list[Any] = []
         signatures = Alike(self._signature)
-        for node in nodes:
+        for number, node in enumerate(nodes):
             name = node.name
+            self.of_type.setdefault(node.op, []).append(number)
             self.inputs[name], outputs, reads_handles = signatures.of(node, contents.get(name))
             if reads_handles:
                 self.handle_readers.append(node)
@@ -135,9 +137,8 @@ class GraphTypes:
 
     def nodes_of(self, op_types: Set[str]) -> list[Any]:
         """The nodes of these op types, in graph order."""
-        if self.present.isdisjoint(op_types):
-            return []
-        return [node for node in self.nodes if node.op in op_types]
+        found = [self.of_type[op_type] for op_type in self.of_type.keys() & op_types]
+        return [self.nodes[number] for number in sorted(chain.from_iterable(found))]
 
     def of(self, reference: str) -> TensorType:
         """The type of the tensor that ``"op"`` or ``"op:1"`` names; dtype ``""`` if unknown."""

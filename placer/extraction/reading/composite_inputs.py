@@ -229,6 +229,8 @@ def _default_shapes(names: set[str], nodes: Sequence[Any]) -> dict[str, Shape]:
     """The shapes of version 1's sparse placeholders, by the op that holds one: its default."""
     from tensorflow.python.framework import tensor_util
 
+    if not names:
+        return {}
     readers = {
         op_of(node.input[0]): node.name
         for node in nodes
@@ -256,14 +258,15 @@ def _parts_by_reader(
     keys = {item.op: item.key for item in inputs}
     found: dict[str, CompositePart] = {}
     for node in nodes:
-        if node.op not in _RAGGED_ARGUMENTS and node.op not in _SPARSE_ARGUMENTS:
+        op_type = node.op
+        if op_type not in _RAGGED_ARGUMENTS and op_type not in _SPARSE_ARGUMENTS:
             continue
         read = {name: list(map(op_of, texts)) for name, texts in _arguments(node).items()}
-        if node.op in _SPARSE_ARGUMENTS:
-            ops = [op for name in _SPARSE_ARGUMENTS[node.op] for op in read[name]]
+        if op_type in _SPARSE_ARGUMENTS:
+            ops = [op for name in _SPARSE_ARGUMENTS[op_type] for op in read[name]]
             roles = [(role, 0) for role in SPARSE_ROLES]
         else:
-            splits, values = (read[name] for name in _RAGGED_ARGUMENTS[node.op])
+            splits, values = (read[name] for name in _RAGGED_ARGUMENTS[op_type])
             ops = [*values, *splits]
             roles = [("flat_values", 0), *(("row_splits", n) for n in range(len(splits)))]
         if all(op in keys for op in ops[:2]) and len(ops) == len(roles):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from placer.extraction.graph_defs.node_checks import check_nodes
 from placer.extraction.graph_defs.op_definitions import DEVICES_ATTRIBUTE, OpDefinitions, attribute
 from placer.extraction.graph_defs.program import FlatProgram, ProgramInput, RawProgram
 from placer.extraction.graph_defs.protobufs import (
+    NodeDef,
     copied,
     dtype_name,
     dtype_number,
@@ -32,7 +32,7 @@ from placer.extraction.input_formats import FILE_FORMATS, read_live
 from placer.extraction.reading.composite_inputs import label_by_graph
 from placer.extraction.reading.left_over import find_left_over
 from placer.extraction.reading.sinks import output_count
-from placer.graph.op_types import PLACEHOLDERS
+from placer.graph.op_types import CALLS, PLACEHOLDERS
 from placer.graph.program_source import Warning_
 from placer.graph.tensor_names import op_of, split_tensor
 
@@ -88,7 +88,6 @@ def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
     library = raw.graph_def.library.function
     definitions = OpDefinitions(raw.stripped_ops, library)
     inputs = [item.tensor for item in raw.inputs]
-    main = raw.graph_def.node if raw.whole else []
     inlined = inline_calls(
         cut_at_inputs(raw.graph_def, raw.inputs, definitions),
         outputs=[tensor for _, tensor in raw.outputs] + inputs,
@@ -96,8 +95,9 @@ def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
         definitions=definitions,
         lowers_main=raw.source_format in ("function", "keras"),
     )
-    called = (n for n in inlined.graph_def.node if not raw.whole or inlined.call_path[n.name])
-    check_nodes(chain(main, called), definitions)
+    check_nodes(inlined.graph_def.node, definitions, inlined.contents)
+    if raw.whole:
+        check_nodes(_left_behind(raw, inlined), definitions)
     if not inlined.graph_def.node:
         raise ModelError(
             f"nothing is left of the {len(raw.graph_def.node):,} ops of the graph once the "
@@ -143,6 +143,15 @@ def flatten(raw: RawProgram, *, fingerprinted: bool = True) -> FlatProgram:
     if found.fingerprint or not fingerprinted:
         return found
     return replace(found, fingerprint=fingerprint_of(found))
+
+
+def _left_behind(raw: RawProgram, inlined: InlinedGraph) -> Iterator[NodeDef]:
+    """The nodes of the main graph that are not in the flat one, calls included."""
+    called = CALLS | {function.signature.name for function in raw.graph_def.library.function}
+    for node in raw.graph_def.node:
+        name = node.name
+        if inlined.origins.get(name) != ("", name) or node.op in called:
+            yield node
 
 
 def _left_over(

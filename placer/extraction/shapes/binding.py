@@ -81,7 +81,7 @@ def bind_inputs(
         if shape != item.shape or value is not None:
             bound.append(item.key)
         states[name] = TensorState(item.dtype, shape, value=value)
-    for node in program.graph_def.node:
+    for node in program.graph_def.node if parts.values else ():
         value = parts.values.get(node.name) if node.op == "PlaceholderWithDefault" else None
         if value:
             states[node.name] = TensorState("int64", (len(value),), value=value)
@@ -115,6 +115,8 @@ def _element_batches(
 def _forced(
     given: Mapping[str, Sequence[int | None]], program: FlatProgram
 ) -> dict[str, dict[str, tuple[tuple[int, Shape], ...]]]:
+    if not given:
+        return {}
     functions = {f.signature.name for f in program.graph_def.library.function}
     ops = {node.name for node in program.graph_def.node}
     forced: dict[str, dict[str, tuple[tuple[int, Shape], ...]]] = {}

@@ -41,7 +41,7 @@ _SUMS = frozenset({"Add", "AddV2"})
 
 def copied_reads(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
     """The costs of the reads that copy their variable."""
-    variable_of = find_variables(graph)
+    variable_of = graph.ask_once(find_variables)
     copied = find_copied_variables(graph, variable_of)
     if not copied:
         return {}
@@ -60,6 +60,8 @@ def copied_reads(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCos
 def fused_costs(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, OpCost]:
     """The costs of the ops that a GPU runs within a batch normalisation at inference: the ``Relu``
     behind it, and the addition between them; what they read is read by nothing else."""
+    if not any(op.op_type in _BATCH_NORMS for op in graph.ops.values()):
+        return {}
     readers = Counter(tensor for op in graph.ops.values() for tensor in op.inputs)
     readers.update(graph.fetches)
 

@@ -6,6 +6,7 @@ Statements about placements that are not known yet: rows of a placement problem,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from cost_models.op_cost import OpCost
@@ -91,9 +92,11 @@ def working_sets(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, Worki
         for name, tensors in graph.output_names.items()
         for tensor, size in zip(tensors, costs[name].output_bytes, strict=True)
     }
+    kept = {name for name in graph.ops if costs[name].persistent_bytes}
+    lasting_tensors = frozenset(chain.from_iterable(graph.output_names[name] for name in kept))
     needed = {}
-    for op, found in zip(graph.ops.values(), sharing, strict=True):
-        kernel = graph.gpu_kernels[op.name]
+    found_of = zip(graph.ops.values(), sharing, graph.gpu_kernels.values(), strict=True)
+    for op, found, kernel in found_of:
         inputs: Sequence[str] = op.inputs
         if kernel is not None and kernel.host_inputs:
             inputs = [name for n, name in enumerate(inputs) if n not in kernel.host_inputs]
@@ -102,9 +105,7 @@ def working_sets(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, Worki
             root, size = roots.get(name, name), sizes[name]
             if size > read.get(root, 0):
                 read[root] = size
-        lasting = sum(
-            size for name, size in read.items() if costs[name.rpartition(":")[0]].persistent_bytes
-        )
+        lasting = sum([size for name, size in read.items() if name in lasting_tensors])
         if op.op_type in MERGES:  # one of its inputs is alive
             most = max(read.values(), default=0)
             needed[op.name] = WorkingSet(most, min(most, lasting))
@@ -116,8 +117,7 @@ def working_sets(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, Worki
             ):
                 if not overwritten and roots.get(name, name) == name:
                     total += sizes[name]
-        is_kept = costs[op.name].persistent_bytes > 0
-        needed[op.name] = WorkingSet(total, total if is_kept else lasting)
+        needed[op.name] = WorkingSet(total, total if op.name in kept else lasting)
     return needed
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from placer.prediction.memory.allocations import Allocations
 from placer.prediction.memory.allocator import (
@@ -198,8 +199,7 @@ class _State:
         try:
             while self.step < steps:
                 events = allocations.events if self.step >= 0 else allocations.kept
-                for index in range(self.index, len(events)):
-                    event = events[index]
+                for index, event in enumerate(islice(events, self.index, None), self.index):
                     if event < 0:
                         free(address.pop(~event))
                         continue

@@ -330,11 +330,12 @@ def _reached(names: Iterable[str], graph: OpGraph) -> Iterator[str]:
     """``names`` and everything that depends on their values, each once."""
     seen = set(names)
     stack = list(seen)
+    outputs, consumers = graph.output_names, graph.consumers
     while stack:
         name = stack.pop()
         yield name
-        for tensor in graph.output_names[name]:
-            for other in graph.consumers.get(tensor, ()):
+        for tensor in outputs[name]:
+            for other in consumers.get(tensor, ()):
                 if other not in seen:
                     seen.add(other)
                     stack.append(other)

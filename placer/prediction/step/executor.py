@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from placer.graph.op_graph import OpGraph
+from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import MERGES
 from placer.graph.order import is_back_edge
 
@@ -94,7 +94,8 @@ def prepare(graph: OpGraph, accelerated: bool = False) -> ExecutorGraph:
 def _prepare(graph: OpGraph) -> ExecutorGraph:
     names = tuple(graph.ops)
     number = {name: index for index, name in enumerate(names)}
-    edges = [_incoming(graph, name, number) for name in names]
+    feeds = frozenset(graph.feeds)
+    edges = [[] if op.name in feeds else _incoming(op, graph, number) for op in graph.ops.values()]
     successors: list[list[tuple[int, int, bool]]] = [[] for _ in range(len(names) + 1)]
     count = 0
     created = _order_of_creation(graph, edges, number)
@@ -113,11 +114,8 @@ def _prepare(graph: OpGraph) -> ExecutorGraph:
     )
 
 
-def _incoming(graph: OpGraph, name: str, number: Mapping[str, int]) -> list[tuple[int, bool]]:
+def _incoming(op: Op, graph: OpGraph, number: Mapping[str, int]) -> list[tuple[int, bool]]:
     """The producers that an op waits for, one per input slot, then those of control edges."""
-    op = graph.ops[name]
-    if name in graph.feeds:
-        return []
     producers = op.producers
     if op.op_type in MERGES:
         producers = [p for p in producers if not is_back_edge(graph.ops[p].op_type, op.op_type)]

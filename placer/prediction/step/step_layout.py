@@ -193,8 +193,7 @@ def _add_readers(
     """What every op reads, and the copies that this takes."""
     copy: dict[tuple[int, str], int] = {}
 
-    def value_in(tensor: str, memory: str) -> int:
-        value = home[tensor]
+    def value_in(value: int, memory: str) -> int:
         if layout.memory[value] == memory:
             return value
         if (value, memory) not in copy:
@@ -207,16 +206,16 @@ def _add_readers(
         return copy[value, memory]
 
     # readers by input slot; a merge does not wait for its back edge
-    merges = {n for n, op in graph.ops.items() if op.op_type in MERGES}
-    for op in graph.ops.values():
+    at = layout.memory
+    for op, places in zip(graph.ops.values(), routes.reads.values(), strict=True):
         read = tuple(
             [
-                value_in(tensor, memory_of[place])
-                for tensor, place in zip(op.inputs, routes.reads[op.name], strict=True)
+                value if at[value] == memory_of[place] else value_in(value, memory_of[place])
+                for value, place in zip([home[t] for t in op.inputs], places, strict=True)
             ]
         )
         layout.inputs.append(read)
-        if op.name in merges:
+        if op.op_type in MERGES:
             producers = [graph.ops[name].op_type for name in op.producers]
             read = tuple(
                 [v for v, p in zip(read, producers, strict=True) if not is_back_edge(p, op.op_type)]
@@ -225,7 +224,7 @@ def _add_readers(
             layout.readers[value] += 1
     # fetched values are read at home and on the host
     for tensor in dict.fromkeys(graph.fetches):
-        for value in dict.fromkeys((home[tensor], value_in(tensor, host))):
+        for value in dict.fromkeys((home[tensor], value_in(home[tensor], host))):
             layout.readers[value] += 1
     layout.fetched = frozenset(home[tensor] for tensor in graph.fetches)
 

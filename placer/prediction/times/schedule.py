@@ -26,7 +26,7 @@ from cost_models.roofline import op_seconds, transfer_seconds
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import MERGES
 from placer.graph.order import is_back_edge
-from placer.graph.tensor_names import op_of, source_of
+from placer.graph.tensor_names import source_of
 from placer.prediction.metrics import Schedule, Transfer
 from placer.prediction.step.collectives import ALL_REDUCES, find_rings, ring_of, ring_seconds
 from placer.prediction.step.routes import Routes, host_of, is_cpu
@@ -162,7 +162,7 @@ def _dependencies(
     may_close_loop = op.op_type in MERGES
     found = []
     for tensor, place in zip(op.inputs, routes.reads[op.name], strict=True):
-        producer = op_of(tensor)
+        producer = tensor.partition(":")[0]
         if may_close_loop and is_back_edge(graph.ops[producer].op_type, op.op_type):
             continue
         local = device_of[producer] == device

@@ -48,6 +48,30 @@ def test_an_op_that_does_not_fit_its_definition_is_refused(harm, message):
         extract(graph)
 
 
+def test_of_ops_that_are_alike_each_has_its_inputs():
+    """Equal attributes are looked at once, the inputs of every op."""
+    graph = small_graph()
+    add_node(graph.node, "Neg", "z", ["y"], T="float32")
+    assert [key for key, _ in extract(graph).outputs] == ["z"]
+    graph.node[2].input.append("x")
+    with pytest.raises(ModelError, match="'z' of type Neg has 2 inputs, its definition has 1"):
+        extract(graph)
+
+
+def test_what_does_not_run_is_held_against_its_definition_too():
+    """A constant that nobody reads, and a call, of which only the body is in the flat graph."""
+    graph = small_graph()
+    add_constant(graph.node, "unread", 0)
+    assert "unread" not in extract(graph).graph.ops
+    del graph.node[2].attr["value"]
+    with pytest.raises(ModelError, match="'unread' of type Const lacks the attribute 'value'"):
+        extract(graph)
+    graph = calling_graph(1, 1)
+    del graph.node[2].attr["Tout"]
+    with pytest.raises(ModelError, match="'call' of type PartitionedCall lacks the attribute"):
+        extract(graph)
+
+
 def test_a_count_that_no_op_has_is_refused():
     """A number of outputs as large as an int64 does not become a list of that length."""
     graph = small_graph()
