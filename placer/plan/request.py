@@ -19,7 +19,7 @@ Sizes = tuple[int | str | None, ...]
 
 AUTO, NEVER = "auto", "never"
 
-FIT_MEANS = ("release", "order", "recompute")
+FIT_MEANS = ("release", "order", "recompute", "swap")
 """What may be done to a training step that does not fit."""
 
 DeviceFunction = Callable[[Op], str]

@@ -83,9 +83,8 @@ def _rewritten(
     inputs = [short_tensor(*split_tensor(tensor)) for tensor in wiring.inputs]
     node = copied(source)
     if wiring.source:
-        if wiring.op_type != source.op:
-            (tensor,) = wiring.inputs
-            _make_identity(node, source, split_tensor(tensor)[1], definitions)
+        if wiring.tensor:
+            _make_identity(node, source, split_tensor(wiring.tensor)[1], definitions)
         node.name = name
         node.attr.pop("_class", None)
         node.attr[ADDED].s = wiring.source.encode()

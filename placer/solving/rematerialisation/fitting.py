@@ -7,7 +7,7 @@ budget of the problem lowered by what that is over.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cost_models.byte_sizes import format_bytes
@@ -17,6 +17,7 @@ from cost_models.roofline import op_seconds
 from placer.graph.control_edges import ControlEdge, add_control_edges
 from placer.graph.op_graph import OpGraph
 from placer.graph.rewriting import NO_REWRITING, Rewriting, rewrite_graph
+from placer.prediction.costs.op_costs import rewritten_costs
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.orders.execution_orders import uses_accelerator
 from placer.prediction.prediction import predict, predict_step_seconds
@@ -29,11 +30,12 @@ from placer.solving.rematerialisation.greedy import first_sequence
 from placer.solving.rematerialisation.reduction import StepReduction, working_sets
 from placer.solving.rematerialisation.rewriting import PlannedStep, RewritingPlanner
 from placer.solving.rematerialisation.solver import solve_rematerialisation
+from placer.solving.rematerialisation.swapping import choose_swaps
 from placer.solving.solution import SolverParameters
 
 _LOG = logging.getLogger(__name__)
 
-RELEASE, ORDER, RECOMPUTE = MEANS = ("release", "order", "recompute")
+RELEASE, ORDER, RECOMPUTE, SWAP = MEANS = ("release", "order", "recompute", "swap")
 
 _JOIN = "IdentityN"
 
@@ -228,8 +230,11 @@ class _Fitting:
                 known = sum(self.best.over_bytes.values())
                 if over < known and self._hold(base.rewriting, names).fits:
                     return
+        base = min(bases, key=self._low_peak)
+        if SWAP in self.request.means:
+            self._swap(base)
         if RECOMPUTE in self.request.means:
-            self._recompute(min(bases, key=self._low_peak))
+            self._recompute(base)
 
     def _floors(self) -> dict[str, Floor]:
         """What no rewriting gets below."""
@@ -275,14 +280,16 @@ class _Fitting:
         return descend(step, successors, order, budgets)
 
     def _step(self, graph: OpGraph, rewriting: Rewriting) -> StepMemory:
-        costs, placement = self._completed(rewriting)
+        costs, placement = self._completed(graph, rewriting)
         own = {name: placement[name] for name in graph.ops}
         return StepMemory(graph, costs, own, self.names, self.host)
 
-    def _completed(self, rewriting: Rewriting) -> tuple[Mapping[str, OpCost], Mapping[str, str]]:
-        """Costs and placement with the ops that are added."""
-        added = {name: self.costs[source] for name, source in rewriting.sources.items()}
-        return {**self.costs, **added}, rewriting.extend_placement(self.placement, self.host)
+    def _completed(
+        self, graph: OpGraph, rewriting: Rewriting
+    ) -> tuple[Mapping[str, OpCost], Mapping[str, str]]:
+        """Costs and placement with the ops that are added, which ``graph`` has."""
+        costs = rewritten_costs(self.costs, graph, rewriting)
+        return costs, rewriting.extend_placement(self.placement, self.host)
 
     def _low_order(
         self, graph: OpGraph, step: StepMemory, weightless: Sequence[int] = ()
@@ -305,7 +312,7 @@ class _Fitting:
     ) -> FittedStep:
         """What is predicted of the step."""
         graph = add_control_edges(rewrite_graph(self.graph, rewriting), edges)
-        costs, placement = self._completed(rewriting)
+        costs, placement = self._completed(graph, rewriting)
         with_needs = self.request.with_needs
         metrics = predict(graph, costs, placement, self.cluster, with_needs=with_needs)
         high = {name: metrics.peaks[name].high_bytes for name in self.names}
@@ -369,25 +376,64 @@ class _Fitting:
         peaks = base.step.peaks(names)
         return max(peaks[name] / max(self.caps[name], 1) for name in self.names)
 
-    def _recompute(self, base: _Base) -> None:
-        """Lowers the budgets until what is computed again fits, first sequences before any search;
-        then searches for one that takes less time."""
-        devices = {device.name: device for device in self.cluster.devices}
-        ops = base.graph.ops
-        seconds = [op_seconds(self.costs[n], devices[self.placement[n]]) for n in ops]
-        layout = base.step.layout
-        names = [layout.names[op] for op in base.order]
-        peaks = base.step.peaks(names)
+    def _full(self, base: _Base) -> dict[str, int]:
+        """The devices that are too full, each with what there is room for."""
+        names = [base.step.layout.names[op] for op in base.order]
+        peaks, room = base.step.peaks(names), self._room(base.step)
         full = [name for name in self.names if peaks[name] > self.caps[name]] or [
             name for name in self.names if name in self.best.over_bytes
         ]
-        room = self._room(base.step)
-        budgets: Mapping[str, int] = {name: room[name] for name in full}
+        return {name: room[name] for name in full}
+
+    def _reductions(self, base: _Base, order: Sequence[int], names: Iterable[str]) -> _Reductions:
+        devices = {device.name: device for device in self.cluster.devices}
+        seconds = [op_seconds(self.costs[n], devices[self.placement[n]]) for n in base.graph.ops]
+        layout = base.step.layout
+        return {name: StepReduction(base.graph, layout, order, name, seconds) for name in names}
+
+    def _swap(self, base: _Base) -> None:
+        """Lowers the budgets until what waits on the host meanwhile lets the step fit."""
+        budgets: Mapping[str, int] = self._full(base)
+        reductions = self._reductions(base, base.order, budgets)
+        if self.host in budgets or min(budgets.values()) <= 0:
+            return
+        for _ in range(_SCHEDULE.most_budgets):
+            planner = RewritingPlanner(
+                base.graph,
+                base.step.layout,
+                base.order,
+                next(iter(reductions.values())).is_forward,
+            )
+            for name, reduction in reductions.items():
+                planner.swap(
+                    choose_swaps(
+                        base.step, reduction, self.cluster, budgets[name], self._host_room(base)
+                    )
+                )
+            planned = planner.finish(base.rewriting.released)
+            if not planned.rewriting.swaps:
+                return
+            step = self._hold(planned.rewriting, planned.order)
+            told = {name: format_bytes(size) for name, size in step.over_bytes.items()}
+            _LOG.info("swapping to fit: over by %s", told or "nothing")
+            if step.fits:
+                return
+            budgets = _lowered(budgets, step.over_bytes)
+
+    def _host_room(self, base: _Base) -> int:
+        """What the host has left."""
+        names = [base.step.layout.names[op] for op in base.order]
+        return self.caps[self.host] - base.step.peaks(names)[self.host]
+
+    def _recompute(self, base: _Base) -> None:
+        """Lowers the budgets until what is computed again fits, first sequences before any search;
+        then searches for one that takes less time."""
+        budgets: Mapping[str, int] = self._full(base)
         if min(budgets.values()) <= 0:
             return
 
         def reductions(order: Sequence[int]) -> _Reductions:
-            return {name: StepReduction(base.graph, layout, order, name, seconds) for name in full}
+            return self._reductions(base, order, budgets)
 
         found = reductions(base.order)
         nodes = [root for some in found.values() for op in some.nodes for root in some.large[op]]
