@@ -119,6 +119,11 @@ class Rewriting:
         found = {late.name: late.op for late in self.late_values}
         return found | {swap.arrival: swap.op for swap in self.swaps}
 
+    @property
+    def changed(self) -> frozenset[str]:
+        """The ops that are added, and those whose values they have."""
+        return frozenset((*self.sources, *self.sources.values()))
+
     def extend_placement(self, placement: Mapping[str, str], host: str) -> dict[str, str]:
         """``placement`` with the ops that are added: clones where their originals are, what is
         swapped on the ``host``; where it has a device for one already, that stays."""

@@ -231,10 +231,12 @@ class _Fitting:
                 if over < known and self._hold(base.rewriting, names).fits:
                     return
         base = min(bases, key=self._low_peak)
-        if SWAP in self.request.means:
+        swaps = SWAP in self.request.means
+        if swaps:
             self._swap(base)
-        if RECOMPUTE in self.request.means:
-            self._recompute(base)
+        if RECOMPUTE in self.request.means and not (self.best.fits and self.best.is_proven):
+            for each in (base, *(self._with_hidden_swaps(base) if swaps else ())):
+                self._recompute(each)
 
     def _floors(self) -> dict[str, Floor]:
         """What no rewriting gets below."""
@@ -387,31 +389,20 @@ class _Fitting:
 
     def _reductions(self, base: _Base, order: Sequence[int], names: Iterable[str]) -> _Reductions:
         devices = {device.name: device for device in self.cluster.devices}
-        seconds = [op_seconds(self.costs[n], devices[self.placement[n]]) for n in base.graph.ops]
-        layout = base.step.layout
-        return {name: StepReduction(base.graph, layout, order, name, seconds) for name in names}
+        costs, placement = self._completed(base.graph, base.rewriting)
+        seconds = [op_seconds(costs[n], devices[placement[n]]) for n in base.graph.ops]
+        layout, fixed = base.step.layout, base.rewriting.changed
+        return {
+            name: StepReduction(base.graph, layout, order, name, seconds, fixed) for name in names
+        }
 
     def _swap(self, base: _Base) -> None:
         """Lowers the budgets until what waits on the host meanwhile lets the step fit."""
         budgets: Mapping[str, int] = self._full(base)
         reductions = self._reductions(base, base.order, budgets)
-        if self.host in budgets or min(budgets.values()) <= 0:
-            return
         for _ in range(_SCHEDULE.most_budgets):
-            planner = RewritingPlanner(
-                base.graph,
-                base.step.layout,
-                base.order,
-                next(iter(reductions.values())).is_forward,
-            )
-            for name, reduction in reductions.items():
-                planner.swap(
-                    choose_swaps(
-                        base.step, reduction, self.cluster, budgets[name], self._host_room(base)
-                    )
-                )
-            planned = planner.finish(base.rewriting.released)
-            if not planned.rewriting.swaps:
+            planned = self._plan_swaps(base, reductions, budgets, may_wait=True)
+            if planned is None:
                 return
             step = self._hold(planned.rewriting, planned.order)
             told = {name: format_bytes(size) for name, size in step.over_bytes.items()}
@@ -419,6 +410,34 @@ class _Fitting:
             if step.fits:
                 return
             budgets = _lowered(budgets, step.over_bytes)
+
+    def _plan_swaps(
+        self, base: _Base, reductions: _Reductions, budgets: Mapping[str, int], *, may_wait: bool
+    ) -> PlannedStep | None:
+        """The step with tensors on the host for those ``budgets``, if that changes anything."""
+        if self.host in budgets or min(budgets.values()) <= 0:
+            return None
+        order, is_forward = base.order, next(iter(reductions.values())).is_forward
+        planner = RewritingPlanner(base.graph, base.step.layout, order, is_forward)
+        left = self._host_room(base)
+        for name, reduction in reductions.items():
+            swaps = choose_swaps(
+                base.step, reduction, self.cluster, budgets[name], left, may_wait=may_wait
+            )
+            left -= sum(swap.tensor.bytes for swap in swaps)
+            planner.swap(swaps)
+        return planner.finish(base.rewriting) if planner.swaps else None
+
+    def _with_hidden_swaps(self, base: _Base) -> Iterator[_Base]:
+        """The step with those swaps whose copies nothing waits for, if there are any."""
+        budgets = self._full(base)
+        reductions = self._reductions(base, base.order, budgets)
+        planned = self._plan_swaps(base, reductions, budgets, may_wait=False)
+        if planned is not None:
+            graph = rewrite_graph(self.graph, planned.rewriting)
+            step = self._step(graph, planned.rewriting)
+            order = tuple(step.numbers(planned.order))
+            yield _Base(rewriting=planned.rewriting, graph=graph, step=step, order=order)
 
     def _host_room(self, base: _Base) -> int:
         """What the host has left."""
@@ -439,7 +458,9 @@ class _Fitting:
         nodes = [root for some in found.values() for op in some.nodes for root in some.large[op]]
         if not nodes:
             return
-        tries = [found, reductions(self._low_order(base.graph, base.step, nodes))]
+        tries = [found]
+        if not base.rewriting.swaps:  # in another order copies would be waited for
+            tries.append(reductions(self._low_order(base.graph, base.step, nodes)))
         for count, search in ((_SCHEDULE.most_budgets, False), (_SCHEDULE.most_searches, True)):
             budgets, order = self._lower(base, tries, budgets, count, search=search)
             if order is not None:
@@ -486,7 +507,9 @@ class _Fitting:
         Its order is lowered with what is computed again in it, since that is held, too.
         """
         some = next(iter(reductions.values()))
-        planner = RewritingPlanner(base.graph, base.step.layout, some.order, some.is_forward)
+        planner = RewritingPlanner(
+            base.graph, base.step.layout, some.order, some.is_forward, base.rewriting.changed
+        )
         whole = self._room(base.step)
         room = {**whole, **budgets}
         is_proven = search and len(reductions) == 1 and room == whole
@@ -506,9 +529,9 @@ class _Fitting:
                     bound += max((answer.lower_bound or 0.0) - problem.least_seconds, 0.0)
             keeps = keeps and problem.peak_bytes(sequence) <= problem.budget_bytes
             planner.add(reduced, sequence)
-        planned = planner.finish(base.rewriting.released)
+        planned = planner.finish(base.rewriting)
         over, order = self._excess(planned, room), some.order
-        if over:
+        if over and not base.rewriting.swaps:
             lowered, along = self._with_less(base, planned, some, room)
             if (less := self._excess(lowered, room)) < over:
                 planned, order, over, bound = lowered, along, less, None
@@ -532,7 +555,7 @@ class _Fitting:
         order = tuple(base.step.number[name] for name in names if name in base.step.number)
         planner = RewritingPlanner(base.graph, base.step.layout, order, some.is_forward)
         planner.add_clones(replace(planned, order=names), some.roots)
-        return planner.finish(base.rewriting.released), order
+        return planner.finish(base.rewriting), order
 
     def _parameters(self) -> SolverParameters:
         """Of one search."""

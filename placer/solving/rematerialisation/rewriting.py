@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placer.graph.op_graph import OpGraph
-from placer.graph.rewriting import Clone, Rewriting, Swap, recomputable_ops
+from placer.graph.rewriting import NO_REWRITING, Clone, Rewriting, Swap, recomputable_ops
 from placer.graph.tensor_names import op_of
 from placer.prediction.step.step_layout import StepLayout
 from placer.solving.rematerialisation.reduction import ReducedStep
@@ -29,7 +29,8 @@ class RewritingPlanner:
     device, and what waits on the host into swaps; all of one ``order`` of the ops of ``graph``
     (numbers).
 
-    ``is_forward`` tells which ops are of the forward pass.  ``late`` has the ops with a late value
+    ``is_forward`` tells which ops are of the forward pass; those that are ``fixed`` are not cloned.
+    ``late`` has the ops with a late value
     and the place from which on it is read; ``before`` the added ops that run before a place.
     """
 
@@ -39,6 +40,7 @@ class RewritingPlanner:
         layout: StepLayout,
         order: Sequence[int],
         is_forward: Sequence[bool],
+        fixed: frozenset[str] = frozenset(),
     ) -> None:
         self.graph, self.layout, self.order = graph, layout, tuple(order)
         self.is_forward = is_forward
@@ -47,7 +49,7 @@ class RewritingPlanner:
         self.place = [0] * len(self.names)
         for place, op in enumerate(self.order):
             self.place[op] = place
-        self.allowed = recomputable_ops(graph)
+        self.allowed = recomputable_ops(graph) - fixed
         self.late: dict[int, int] = {}
         self.clones: dict[int, Clone] = {}
         self.swaps: list[Swap] = []
@@ -159,20 +161,26 @@ class RewritingPlanner:
             ):
                 yield self.names[op]
 
-    def finish(self, released: tuple[str, ...] = ()) -> PlannedStep:
-        """The rewriting, once all is computed again: from then on each op reads what is late."""
-        readers: dict[str, tuple[str, ...]] = {}
+    def finish(self, given: Rewriting = NO_REWRITING) -> PlannedStep:
+        """The rewriting, once all is decided: from then on each op reads what is late.  ``given``
+        is what the graph was rewritten by before."""
+        readers = dict(given.late_readers)
         for place, op in enumerate(self.order):
             if reads := self._read_late(op, place, self.late, self.layout.devices[op]):
-                readers[self.names[op]] = reads
+                name = self.names[op]
+                readers[name] = (*readers.get(name, ()), *reads)
         order: list[str] = []
         for place, op in enumerate(self.order):
             order += self.before.get(place, ())
             order.append(self.names[op])
+        clones = (
+            replace(clone, reads=(*clone.reads, *given.late_readers.get(clone.op, ())))
+            for clone in self.clones.values()
+        )
         rewriting = Rewriting(
-            clones=tuple(self.clones.values()),
-            swaps=tuple(self.swaps),
+            clones=(*given.clones, *clones),
+            swaps=(*given.swaps, *self.swaps),
             late_readers=readers,
-            released=released,
+            released=given.released,
         )
         return PlannedStep(rewriting=rewriting, order=tuple(order))
