@@ -196,7 +196,7 @@ class _Fitting:
         self.deadline = clock.monotonic() + request.seconds
         self.accelerated = uses_accelerator(self.names)
         self.free_seconds = predict_step_seconds(graph, costs, placement, cluster)
-        self.best = FittedStep()
+        self.best = self.free = FittedStep()
         self.is_cut = False
         self.padding = dict.fromkeys(self.names, 1.0)
         self.bases: list[_Base] = []
@@ -206,6 +206,7 @@ class _Fitting:
         """Tries what costs least first; where nothing fits, all of it with ops in line: more waits,
         but gaps between buffers are those of one order then, and not of whichever comes about."""
         free, found = self._judge(NO_REWRITING, ()), []
+        self.free = free
         if free.fits:
             return free
         padding = self.padding
@@ -382,8 +383,9 @@ class _Fitting:
         """The devices that are too full, each with what there is room for."""
         names = [base.step.layout.names[op] for op in base.order]
         peaks, room = base.step.peaks(names), self._room(base.step)
+        over = self.best.over_bytes or self.free.over_bytes
         full = [name for name in self.names if peaks[name] > self.caps[name]] or [
-            name for name in self.names if name in self.best.over_bytes
+            name for name in self.names if name in over
         ]
         return {name: room[name] for name in full}
 
