@@ -401,11 +401,12 @@ class _Fitting:
     def _swap(self, base: _Base) -> None:
         """Lowers the budgets until what waits on the host meanwhile lets the step fit."""
         budgets: Mapping[str, int] = self._full(base)
-        reductions = self._reductions(base, base.order, budgets)
+        reductions, known = self._reductions(base, base.order, budgets), None
         for _ in range(_SCHEDULE.most_budgets):
             planned = self._plan_swaps(base, reductions, budgets, may_wait=True)
-            if planned is None:
+            if planned is None or planned == known:
                 return
+            known = planned
             step = self._hold(planned.rewriting, planned.order)
             told = {name: format_bytes(size) for name, size in step.over_bytes.items()}
             _LOG.info("swapping to fit: over by %s", told or "nothing")

@@ -99,7 +99,7 @@ class SwapPlanner:
         self.host_bytes, self.may_wait = host_bytes, may_wait
         self.clock = [*accumulate(seconds, initial=0.0)]
         self.held = list(held)
-        self.swaps: list[PlannedSwap] = []
+        self.swaps: dict[int, PlannedSwap] = {}
         self.extra_seconds = 0.0
 
     @property
@@ -113,7 +113,7 @@ class SwapPlanner:
         while self.over_bytes:
             best: tuple[float, PlannedSwap, float] | None = None
             for swap in self._candidates():
-                extra = self._times([*self.swaps, swap]).extra_seconds
+                extra = self._times(swap).extra_seconds
                 added = extra - self.extra_seconds
                 if added > least and not self.may_wait:
                     continue
@@ -123,52 +123,59 @@ class SwapPlanner:
             if best is None:
                 break
             _, swap, self.extra_seconds = best
-            self.swaps.append(swap)
-            for place in range(swap.out, swap.back):
+            for place in self._relieved(swap):
                 self.held[place] -= swap.tensor.bytes
-        return tuple(self.swaps)
+            self.swaps[swap.tensor.value] = swap
+        return tuple(self.swaps.values())
 
     def _candidates(self) -> Iterator[PlannedSwap]:
-        """What could be gone where most is held."""
+        """What could be gone where most is held, or for longer."""
         fullest = max(range(len(self.held)), key=self.held.__getitem__)
-        known = {swap.tensor.value for swap in self.swaps}
-        left = self.host_bytes - sum(swap.tensor.bytes for swap in self.swaps)
-        waiting = [
-            tensor
-            for tensor in self.tensors
-            if tensor.last < fullest < tensor.next
-            and tensor.value not in known
-            and tensor.bytes <= left
-        ]
+        left = self.host_bytes - sum(swap.tensor.bytes for swap in self.swaps.values())
+        waiting = []
+        for tensor in self.tensors:
+            known = self.swaps.get(tensor.value)
+            is_there = known is None or not known.out <= fullest < known.back
+            if is_there and tensor.last < fullest < tensor.next and (known or tensor.bytes <= left):
+                waiting.append(tensor)
         waiting.sort(key=lambda tensor: (-tensor.bytes, tensor.last))
         for tensor in waiting[:_MOST_CANDIDATES]:
             yield self._around(tensor, fullest)
 
     def _around(self, tensor: Waiting, fullest: int) -> PlannedSwap:
-        """The swap that is gone for long, at the place that is ``fullest`` in any case, and makes
-        nobody wait unless that takes it."""
-        swap = PlannedSwap(tensor=tensor, out=fullest, back=fullest + 1)
-        done = self._times([*self.swaps, swap]).done[tensor.value]
-        out = min(bisect_left(self.clock, done, tensor.last + 1), fullest)
+        """The swap that is gone for long, in any case at the place that is ``fullest`` and where it
+        was before, and makes nobody wait unless that takes it."""
+        known = self.swaps.get(tensor.value)
+        last_out = fullest if known is None else min(known.out, fullest)
+        first_back = fullest + 1 if known is None else max(known.back, fullest + 1)
+        swap = PlannedSwap(tensor=tensor, out=last_out, back=first_back)
+        done = self._times(swap).done[tensor.value]
+        out = min(bisect_left(self.clock, done, tensor.last + 1), last_out)
         target = self.clock[tensor.next] - tensor.back_seconds
         for _ in range(_MOST_TRIES):
-            back = max(bisect_right(self.clock, target, 0, tensor.next + 1) - 1, fullest + 1)
+            back = max(bisect_right(self.clock, target, 0, tensor.next + 1) - 1, first_back)
             swap = replace(swap, out=out, back=back)
-            late = self._times([*self.swaps, swap]).late[tensor.value]
-            if late <= 0 or back == fullest + 1:
+            late = self._times(swap).late[tensor.value]
+            if late <= 0 or back == first_back:
                 break
             target -= late
         return swap
 
+    def _relieved(self, swap: PlannedSwap) -> Iterator[int]:
+        """The places at which the tensor is gone that was there before."""
+        known = self.swaps.get(swap.tensor.value)
+        for place in range(swap.out, swap.back):
+            if known is None or not known.out <= place < known.back:
+                yield place
+
     def _relief(self, swap: PlannedSwap) -> int:
         """How much less is over the budget, summed over the places."""
-        size, budget = swap.tensor.bytes, self.budget_bytes
-        return sum(
-            min(held - budget, size) for held in self.held[swap.out : swap.back] if held > budget
-        )
+        excess = (self.held[place] - self.budget_bytes for place in self._relieved(swap))
+        return sum(min(over, swap.tensor.bytes) for over in excess if over > 0)
 
-    def _times(self, swaps: Sequence[PlannedSwap]) -> _Times:
-        """What the copies of ``swaps`` make computation wait."""
+    def _times(self, changed: PlannedSwap) -> _Times:
+        """What the copies make computation wait with one swap ``changed``."""
+        swaps = list({**self.swaps, changed.tensor.value: changed}.values())
         out_free = back_free = waited = 0.0
         done: dict[int, float] = {}
         ready: dict[int, float] = {}

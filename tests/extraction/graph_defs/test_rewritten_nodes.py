@@ -50,7 +50,8 @@ def test_ops_are_added_and_read():
     """A clone that reads what was on the host; joins of joins go, and all of it runs."""
     found = rewritten()
     inputs = inputs_of(found)
-    assert inputs["a/swapped"] == ["a", "^loss"]
+    assert inputs["a/arrived"] == ["a"]
+    assert inputs["a/swapped"] == ["a/arrived", "^loss"]
     assert inputs["b/recomputed"] == ["a/swapped", "^loss"]
     assert inputs["db"] == ["loss", "b/recomputed"]
     assert inputs["da"] == ["a/swapped", "db"]
