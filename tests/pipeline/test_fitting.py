@@ -269,9 +269,10 @@ def test_two_devices_and_recomputation_together(step, free):
     two that do: applied, and served with each device a process of that limit."""
     cap = int(0.35 * needed(free))
     caps, given = {0: cap, 1: cap}, {"spill": "never", "time_limit": 40}
+    fit = "release,order,recompute"
     assert not placer.place(step[0], "2xT4", max_memory=caps, **given).fits
-    assert not placer.place(step[0], "1xT4", max_memory={0: cap}, fit="auto", **given).fits
-    plan = placer.place(step[0], "2xT4", max_memory=caps, fit="auto", **given)
+    assert not placer.place(step[0], "1xT4", max_memory={0: cap}, fit=fit, **given).fits
+    plan = placer.place(step[0], "2xT4", max_memory=caps, fit=fit, **given)
     assert plan.fits
     assert plan.rewriting.clones
     assert {"GPU:0", "GPU:1"} <= {*plan.placement.values()}
