@@ -52,11 +52,11 @@ def main() -> None:
     parser.add_argument("--device", default="T4")
     arguments = parser.parse_args()
     shares = [*map(float, arguments.shares.split(","))]
-    print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS), flush=True)
-    largest = {}
+    largest: dict[str, tuple[int, Path]] = {}
     for path in build_apart(arguments.folder, arguments.names or list(NAMES)):
         name, _, batch = path.stem.rpartition("-b")
         largest[name] = max(largest.get(name, (0, path)), (int(batch), path))
+    print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS), flush=True)
     for _, path in largest.values():
         for row in rows(path, shares, arguments.fit, f"1x{arguments.device}"):
             print("| " + " | ".join(row) + " |", flush=True)

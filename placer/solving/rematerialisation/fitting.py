@@ -445,7 +445,8 @@ class _Fitting:
     def _host_room(self, base: _Base) -> int:
         """What the host has left."""
         names = [base.step.layout.names[op] for op in base.order]
-        return self.caps[self.host] - base.step.peaks(names)[self.host]
+        left = self.caps[self.host] - base.step.peaks(names)[self.host]
+        return int(left / self.padding[self.host])
 
     def _recompute(self, base: _Base) -> None:
         """Lowers the budgets until what is computed again fits, first sequences before any search;
