@@ -30,7 +30,7 @@ from placer.solving.rematerialisation.greedy import first_sequence
 from placer.solving.rematerialisation.reduction import StepReduction, working_sets
 from placer.solving.rematerialisation.rewriting import PlannedStep, RewritingPlanner
 from placer.solving.rematerialisation.solver import solve_rematerialisation
-from placer.solving.rematerialisation.swapping import choose_swaps
+from placer.solving.rematerialisation.swapping import choose_swaps, hidden_relief
 from placer.solving.solution import SolverParameters
 
 _LOG = logging.getLogger(__name__)
@@ -52,6 +52,7 @@ class FitSchedule:
     least_seconds: float = 1.0  # of one search
     least_step: float = 0.04  # by which a budget falls when its plan does not fit
     edge_shares: tuple[float, ...] = (0.004, 0.001)  # of the peak: smaller buffers are left alone
+    relief_shares: tuple[float, ...] = (1.0, 0.3)  # of hidden swaps: what they may bring
     floors: tuple[float, ...] = (0.8, 0.6)  # of the caps: edges only where more is in use, on CPUs
 
 
@@ -232,12 +233,13 @@ class _Fitting:
                 if over < known and self._hold(base.rewriting, names).fits:
                     return
         base = min(bases, key=self._low_peak)
-        swaps = SWAP in self.request.means
+        recomputes, swaps = (means in self.request.means for means in (RECOMPUTE, SWAP))
         if swaps:
             self._swap(base)
-        if RECOMPUTE in self.request.means and not (self.best.fits and self.best.is_proven):
-            for each in (base, *(self._with_hidden_swaps(base) if swaps else ())):
-                self._recompute(each)
+        if recomputes and not (self.best.fits and self.best.is_proven):
+            if swaps:
+                self._recompute_and_swap(base)
+            self._recompute(base)
 
     def _floors(self) -> dict[str, Floor]:
         """What no rewriting gets below."""
@@ -403,7 +405,7 @@ class _Fitting:
         budgets: Mapping[str, int] = self._full(base)
         reductions, known = self._reductions(base, base.order, budgets), None
         for _ in range(_SCHEDULE.most_budgets):
-            planned = self._plan_swaps(base, reductions, budgets, may_wait=True)
+            planned = self._plan_swaps(base, reductions, budgets)
             if planned is None or planned == known:
                 return
             known = planned
@@ -415,32 +417,45 @@ class _Fitting:
             budgets = _lowered(budgets, step.over_bytes)
 
     def _plan_swaps(
-        self, base: _Base, reductions: _Reductions, budgets: Mapping[str, int], *, may_wait: bool
+        self, base: _Base, reductions: _Reductions, budgets: Mapping[str, int]
     ) -> PlannedStep | None:
         """The step with tensors on the host for those ``budgets``, if that changes anything."""
         if self.host in budgets or min(budgets.values()) <= 0:
             return None
-        order, is_forward = base.order, next(iter(reductions.values())).is_forward
-        planner = RewritingPlanner(base.graph, base.step.layout, order, is_forward)
+        planner = self._planner(base, reductions)
         left = self._host_room(base)
         for name, reduction in reductions.items():
-            swaps = choose_swaps(
-                base.step, reduction, self.cluster, budgets[name], left, may_wait=may_wait
-            )
+            swaps = choose_swaps(base.step, reduction, self.cluster, budgets[name], left)
             left -= sum(swap.tensor.bytes for swap in swaps)
             planner.swap(swaps)
         return planner.finish(base.rewriting) if planner.swaps else None
 
-    def _with_hidden_swaps(self, base: _Base) -> Iterator[_Base]:
-        """The step with those swaps whose copies nothing waits for, if there are any."""
+    def _recompute_and_swap(self, base: _Base) -> None:
+        """What hidden swaps leave is computed again, then what is still too much is swapped."""
         budgets = self._full(base)
-        reductions = self._reductions(base, base.order, budgets)
-        planned = self._plan_swaps(base, reductions, budgets, may_wait=False)
-        if planned is not None:
+        reductions, left = self._reductions(base, base.order, budgets), self._host_room(base)
+        if self.host in budgets or min(budgets.values()) <= 0:
+            return
+        relief = {
+            name: hidden_relief(base.step, reduction, self.cluster, budgets[name], left)
+            for name, reduction in reductions.items()
+        }
+        for share in _SCHEDULE.relief_shares if any(relief.values()) else ():
+            planner = self._planner(base, reductions)
+            for name, reduction in reductions.items():
+                reduced = reduction.reduce(budgets[name] + int(share * relief[name]))
+                if reduced is not None:
+                    planner.add(reduced, first_sequence(reduced.problem))
+            planned = planner.finish(base.rewriting)
             graph = rewrite_graph(self.graph, planned.rewriting)
             step = self._step(graph, planned.rewriting)
             order = tuple(step.numbers(planned.order))
-            yield _Base(rewriting=planned.rewriting, graph=graph, step=step, order=order)
+            self._swap(_Base(rewriting=planned.rewriting, graph=graph, step=step, order=order))
+
+    def _planner(self, base: _Base, reductions: _Reductions) -> RewritingPlanner:
+        some = next(iter(reductions.values()))
+        layout, fixed = base.step.layout, base.rewriting.changed
+        return RewritingPlanner(base.graph, layout, some.order, some.is_forward, fixed)
 
     def _host_room(self, base: _Base) -> int:
         """What the host has left."""
@@ -462,9 +477,7 @@ class _Fitting:
         nodes = [root for some in found.values() for op in some.nodes for root in some.large[op]]
         if not nodes:
             return
-        tries = [found]
-        if not base.rewriting.swaps:  # in another order copies would be waited for
-            tries.append(reductions(self._low_order(base.graph, base.step, nodes)))
+        tries = [found, reductions(self._low_order(base.graph, base.step, nodes))]
         for count, search in ((_SCHEDULE.most_budgets, False), (_SCHEDULE.most_searches, True)):
             budgets, order = self._lower(base, tries, budgets, count, search=search)
             if order is not None:
@@ -511,9 +524,7 @@ class _Fitting:
         Its order is lowered with what is computed again in it, since that is held, too.
         """
         some = next(iter(reductions.values()))
-        planner = RewritingPlanner(
-            base.graph, base.step.layout, some.order, some.is_forward, base.rewriting.changed
-        )
+        planner = self._planner(base, reductions)
         whole = self._room(base.step)
         room = {**whole, **budgets}
         is_proven = search and len(reductions) == 1 and room == whole
@@ -535,7 +546,7 @@ class _Fitting:
             planner.add(reduced, sequence)
         planned = planner.finish(base.rewriting)
         over, order = self._excess(planned, room), some.order
-        if over and not base.rewriting.swaps:
+        if over:
             lowered, along = self._with_less(base, planned, some, room)
             if (less := self._excess(lowered, room)) < over:
                 planned, order, over, bound = lowered, along, less, None

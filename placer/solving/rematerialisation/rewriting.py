@@ -164,21 +164,22 @@ class RewritingPlanner:
     def finish(self, given: Rewriting = NO_REWRITING) -> PlannedStep:
         """The rewriting, once all is decided: from then on each op reads what is late.  ``given``
         is what the graph was rewritten by before."""
-        readers = dict(given.late_readers)
+        readers: dict[str, tuple[str, ...]] = {}
         for place, op in enumerate(self.order):
             if reads := self._read_late(op, place, self.late, self.layout.devices[op]):
-                name = self.names[op]
-                readers[name] = (*readers.get(name, ()), *reads)
+                readers[self.names[op]] = reads
+        before = [
+            replace(clone, reads=(*clone.reads, *readers.pop(clone.name, ())))
+            for clone in given.clones
+        ]
+        for name, reads in given.late_readers.items():
+            readers[name] = (*reads, *readers.get(name, ()))
         order: list[str] = []
         for place, op in enumerate(self.order):
             order += self.before.get(place, ())
             order.append(self.names[op])
-        clones = (
-            replace(clone, reads=(*clone.reads, *given.late_readers.get(clone.op, ())))
-            for clone in self.clones.values()
-        )
         rewriting = Rewriting(
-            clones=(*given.clones, *clones),
+            clones=(*before, *self.clones.values()),
             swaps=(*given.swaps, *self.swaps),
             late_readers=readers,
             released=given.released,

@@ -23,7 +23,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise, repeat
 
 from cost_models.devices import Cluster
 from cost_models.roofline import transfer_seconds
@@ -112,18 +112,19 @@ class SwapPlanner:
         least = _LEAST_SECONDS_SHARE * max(self.clock[-1], 1e-12)
         while self.over_bytes:
             best: tuple[float, PlannedSwap, float] | None = None
+            excess = [max(held - self.budget_bytes, 0) for held in self.held]
             for swap in self._candidates():
                 extra = self._times(swap).extra_seconds
                 added = extra - self.extra_seconds
                 if added > least and not self.may_wait:
                     continue
-                worth = self._relief(swap) / max(added, least)
+                worth = self._relief(swap, excess) / max(added, least)
                 if best is None or worth > best[0]:
                     best = worth, swap, extra
             if best is None:
                 break
             _, swap, self.extra_seconds = best
-            for place in self._relieved(swap):
+            for place in chain(*self._relieved(swap)):
                 self.held[place] -= swap.tensor.bytes
             self.swaps[swap.tensor.value] = swap
         return tuple(self.swaps.values())
@@ -161,17 +162,18 @@ class SwapPlanner:
             target -= late
         return swap
 
-    def _relieved(self, swap: PlannedSwap) -> Iterator[int]:
+    def _relieved(self, swap: PlannedSwap) -> tuple[range, ...]:
         """The places at which the tensor is gone that was there before."""
         known = self.swaps.get(swap.tensor.value)
-        for place in range(swap.out, swap.back):
-            if known is None or not known.out <= place < known.back:
-                yield place
+        if known is None:
+            return (range(swap.out, swap.back),)
+        return range(swap.out, known.out), range(known.back, swap.back)
 
-    def _relief(self, swap: PlannedSwap) -> int:
+    def _relief(self, swap: PlannedSwap, excess: Sequence[int]) -> int:
         """How much less is over the budget, summed over the places."""
-        excess = (self.held[place] - self.budget_bytes for place in self._relieved(swap))
-        return sum(min(over, swap.tensor.bytes) for over in excess if over > 0)
+        size = swap.tensor.bytes
+        parts = (excess[places.start : places.stop] for places in self._relieved(swap))
+        return sum(sum(map(min, part, repeat(size))) for part in parts)
 
     def _times(self, changed: PlannedSwap) -> _Times:
         """What the copies make computation wait with one swap ``changed``."""
@@ -204,16 +206,32 @@ class SwapPlanner:
 
 
 def choose_swaps(
+    step: StepMemory, reduction: StepReduction, cluster: Cluster, budget_bytes: int, host_bytes: int
+) -> tuple[PlannedSwap, ...]:
+    """What waits on the host so that the device of ``reduction`` holds no more than the budget,
+    resident bytes aside, along its order."""
+    return _planner(step, reduction, cluster, budget_bytes, host_bytes, may_wait=True).run()
+
+
+def hidden_relief(
+    step: StepMemory, reduction: StepReduction, cluster: Cluster, budget_bytes: int, host_bytes: int
+) -> int:
+    """How much nearer to the budget it comes by copies that nothing waits for."""
+    planner = _planner(step, reduction, cluster, budget_bytes, host_bytes, may_wait=False)
+    before = planner.over_bytes
+    planner.run()
+    return before - planner.over_bytes
+
+
+def _planner(
     step: StepMemory,
     reduction: StepReduction,
     cluster: Cluster,
     budget_bytes: int,
     host_bytes: int,
     *,
-    may_wait: bool = True,
-) -> tuple[PlannedSwap, ...]:
-    """What waits on the host so that the device of ``reduction`` holds no more than the budget,
-    resident bytes aside, along its order."""
+    may_wait: bool,
+) -> SwapPlanner:
     device = reduction.device
     simulation = Changes(step.layout, reduction.order, step.device_names, None)
     simulation.run()
@@ -224,7 +242,7 @@ def choose_swaps(
     ]
     least = int(_LEAST_SHARE * budget_bytes)
     tensors = list(_waiting(reduction, cluster, seconds, least))
-    return SwapPlanner(tensors, seconds, held, budget_bytes, host_bytes, may_wait=may_wait).run()
+    return SwapPlanner(tensors, seconds, held, budget_bytes, host_bytes, may_wait=may_wait)
 
 
 def _waiting(
@@ -236,7 +254,8 @@ def _waiting(
     out, back = (
         cluster.link(*ends) for ends in ((device, cluster.host.name), (cluster.host.name, device))
     )
-    joinable, plain = joinable_ops(reduction.graph), recomputable_ops(reduction.graph)
+    joinable = joinable_ops(reduction.graph) - reduction.fixed
+    plain = recomputable_ops(reduction.graph) - reduction.fixed
     clock = [*accumulate(seconds, initial=0.0)]
     handed_on = _handed_on(reduction)
     for root, readers in reduction.readers.items():
