@@ -15,7 +15,8 @@ from placer.plan.request import Options, read_share
 from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.prediction import predict
 from placer.solving.rematerialisation import fitting
-from placer.solving.rematerialisation.fitting import FitRequest, FitSchedule, fit_step
+from placer.solving.rematerialisation.fitted_step import FitRequest
+from placer.solving.rematerialisation.fitting import FitSchedule, fit_step
 
 pytestmark = pytest.mark.slow
 

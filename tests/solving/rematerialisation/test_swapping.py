@@ -14,7 +14,8 @@ from placer.graph.control_edges import add_control_edges
 from placer.graph.rewriting import rewrite_graph
 from placer.prediction.costs.op_costs import rewritten_costs
 from placer.prediction.prediction import predict
-from placer.solving.rematerialisation.fitting import FitRequest, fit_step
+from placer.solving.rematerialisation.fitted_step import FitRequest
+from placer.solving.rematerialisation.fitting import fit_step
 from placer.solving.rematerialisation.swapping import PlannedSwap, SwapPlanner, Waiting
 
 MEGA = 10**6
