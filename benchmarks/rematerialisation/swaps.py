@@ -2,6 +2,7 @@
 
     python benchmarks/rematerialisation/swaps.py FOLDER [NAME ...] [--shares 0.7,0.5]
         [--fit swap] [--device T4]
+    python benchmarks/rematerialisation/swaps.py FOLDER [NAME ...] --predict [--shares 0.7,0.5]
 
 builds training steps of ``benchmarks/graphs.py`` in ``FOLDER`` (the larger batch), places each on
 one card under a cap, a share of what the free step takes beyond what is resident, and rehearses
@@ -9,6 +10,10 @@ three steps of it with a process for the card and one for the host.  A process t
 card runs the kernels of CPUs in the order of CPUs: what is predicted of that is compared with what
 its allocator had handed out at most, under a limit that does not bind; then the steps are run once
 more with the cap as limit.
+
+With ``--predict`` there is the extra time that is predicted of swaps alone, of recomputation alone
+and of both, for what is in use under the cap; first sequences only, so that the rows are the same
+on every machine.
 """
 
 from __future__ import annotations
@@ -23,12 +28,16 @@ from time import process_time
 from typing import Any
 
 import placer
+from cost_models.clusters import parse_cluster
 from cost_models.op_cost import with_kernels_of
 from placer.graph.control_edges import add_control_edges
 from placer.pipeline.workload import Workload, read_workload
 from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.prediction.orders.possible_steps import predict_peak_ranges
+from placer.prediction.prediction import predict
+from placer.solving.rematerialisation.fitted_step import FitRequest
+from placer.solving.rematerialisation.fitting import fit_step
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from graphs import build_apart
@@ -36,6 +45,7 @@ from graphs import build_apart
 NAMES = ("transformer_adam", "mobilenet_v2_sgd", "small_resnet_adam")
 HOST, CARD, STAND_IN = "CPU:0", "GPU:0", "CPU:1"
 AMPLE_BYTES = 2**34
+PREDICTED = ("graph", "cap", "swap", "recompute", "recompute, swap")
 COLUMNS = (
     *("graph", "cap", "predicted", "extra time", "swapped", "computed again", "edges"),
     *("stand-in predicted", "recorded", "host predicted", "host recorded", "served at the cap"),
@@ -50,15 +60,21 @@ def main() -> None:
     parser.add_argument("--shares", default="0.7,0.5")
     parser.add_argument("--fit", default="swap")
     parser.add_argument("--device", default="T4")
+    parser.add_argument("--predict", action="store_true")
     arguments = parser.parse_args()
     shares = [*map(float, arguments.shares.split(","))]
     largest: dict[str, tuple[int, Path]] = {}
     for path in build_apart(arguments.folder, arguments.names or list(NAMES)):
         name, _, batch = path.stem.rpartition("-b")
         largest[name] = max(largest.get(name, (0, path)), (int(batch), path))
-    print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS), flush=True)
+    devices, columns = f"1x{arguments.device}", PREDICTED if arguments.predict else COLUMNS
+    print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns), flush=True)
     for _, path in largest.values():
-        for row in rows(path, shares, arguments.fit, f"1x{arguments.device}"):
+        if arguments.predict:
+            found = predicted_rows(path, shares, devices)
+        else:
+            found = rows(path, shares, arguments.fit, devices)
+        for row in found:
             print("| " + " | ".join(row) + " |", flush=True)
 
 
@@ -102,6 +118,27 @@ def row_of(path: Path, workload: Workload, plan: Plan, free: Plan, seconds: floa
         "yes" if served.out_of_memory is None else f"no: {served.out_of_memory.op}",
         f"{seconds:.0f}",
     ]
+
+
+def predicted_rows(path: Path, shares: Sequence[float], devices: str) -> Iterator[list[str]]:
+    """What each way of fitting a share is predicted to take."""
+    outputs = tuple(json.loads(path.with_suffix(".json").read_text())["outputs"])
+    workload = read_workload(str(path), devices, Options(outputs=outputs))
+    graph, costs, cluster = workload.graph, workload.costs, workload.cluster
+    placement = dict.fromkeys(graph.ops, CARD)
+    free = predict(graph, costs, placement, cluster, with_needs=False)
+    resident, peak = free.timelines[CARD].resident_bytes, free.peaks[CARD].high_bytes
+    for share in shares:
+        cap = int(resident + share * (peak - resident))
+        capped = parse_cluster(devices, {CARD: f"{cap}B"}, "0")
+        row = [path.stem, f"{share:.0%}, {cap / 1e6:.1f} MB"]
+        for means in (("swap",), ("recompute",), ("recompute", "swap")):
+            request = FitRequest(means=means, seconds=0.0, with_needs=False)
+            found = fit_step(graph, costs, placement, capped, request)
+            counts = len(found.rewriting.swaps), len(found.rewriting.clones)
+            told = f"{found.slowdown:+.1%} ({counts[0]} swapped, {counts[1]} computed again)"
+            row.append(told if found.fits else "none found")
+        yield row
 
 
 def rehearsed(path: Path, plan: Plan, limit_bytes: int) -> Any:
