@@ -24,6 +24,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median_low
 from time import process_time
 from typing import Any
 
@@ -34,7 +35,9 @@ from placer.graph.control_edges import add_control_edges
 from placer.pipeline.workload import Workload, read_workload
 from placer.plan.plan import Plan
 from placer.plan.request import Options
-from placer.prediction.orders.possible_steps import predict_peak_ranges
+from placer.prediction.memory.need import KeptChunks, peak_in_use
+from placer.prediction.orders.needs import requests_along
+from placer.prediction.orders.possible_steps import PossibleSteps
 from placer.prediction.prediction import predict
 from placer.solving.rematerialisation.fitted_step import FitRequest
 from placer.solving.rematerialisation.fitting import fit_step
@@ -45,6 +48,7 @@ from graphs import build_apart
 NAMES = ("transformer_adam", "mobilenet_v2_sgd", "small_resnet_adam")
 HOST, CARD, STAND_IN = "CPU:0", "GPU:0", "CPU:1"
 AMPLE_BYTES = 2**34
+_ORDERS = 8
 PREDICTED = ("graph", "cap", "swap", "recompute", "recompute, swap")
 COLUMNS = (
     *("graph", "cap", "predicted", "extra time", "swapped", "computed again", "edges"),
@@ -151,13 +155,17 @@ def rehearsed(path: Path, plan: Plan, limit_bytes: int) -> Any:
 
 
 def stand_in_peak(workload: Workload, plan: Plan) -> int:
-    """The peak that is expected of the process that stands for the card."""
+    """What the allocator of the process that stands for the card is expected to have handed out at
+    most, whole chunks counted, as it counts them: the median over some orders."""
     rewritten = workload.rewritten(plan.rewriting)
     graph = add_control_edges(rewritten.graph, plan.control_edges)
     costs = with_kernels_of(rewritten.costs, gpu=False)
     device_of = {name: plan.placement.get(name, HOST) for name in graph.ops}
     placement = {n: STAND_IN if device == CARD else device for n, device in device_of.items()}
-    return predict_peak_ranges(graph, costs, placement, [HOST, STAND_IN])[STAND_IN].expected_bytes
+    steps = PossibleSteps(graph, costs, accelerated=False)
+    memory = steps.memory(placement, [HOST, STAND_IN])
+    asked = [along[STAND_IN] for along in requests_along(memory, steps.orders[:_ORDERS])]
+    return median_low(peak_in_use(one, KeptChunks(one, growth=False)) for one in asked)
 
 
 def mb(size: float) -> str:
