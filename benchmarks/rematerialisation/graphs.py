@@ -41,7 +41,8 @@ from placer.prediction.memory.need import find_need
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.orders.execution_orders import range_of
 from placer.prediction.orders.possible_steps import PossibleSteps
-from placer.solving.rematerialisation.fitting import FitRequest, FittedStep, fit_step
+from placer.solving.rematerialisation.fitted_step import FitRequest, FittedStep
+from placer.solving.rematerialisation.fitting import fit_step
 from placer.solving.rematerialisation.reduction import working_sets
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

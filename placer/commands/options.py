@@ -53,7 +53,7 @@ _TABLE = """
 --order {free,fit,memory}  control edges that keep memory low: none, where the caps need them, or
                       for the lowest peaks (free)
 --fit MEANS           what may be done to a training step that does not fit, before ops go to the
-                      host: some of release,order,recompute, or auto
+                      host: some of release,order,recompute,swap, or auto
 --max-slowdown 30%    how much longer a step may take for that
 --strategy NAME       micro-batches[:N] (parts take turns), towers[:N] (side by side, one per
                       device), pipeline[:N] (parts follow each other through stages), hybrid[:N]

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     require_writable(arguments)
     if arguments.fit is not None and not arguments.fit.strip():
-        raise UsageError("--fit is empty; give some of release, order, recompute, or auto")
+        raise UsageError("--fit is empty; give some of release, order, recompute, swap, or auto")
     start_ahead()
     # what takes a while to load, while the reading process starts
     from placer.commands import gates

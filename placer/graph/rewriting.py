@@ -10,8 +10,14 @@ the host (a swap).
                                                          └── relu's gradient
 
 What is cloned waits for its trigger, an op of the backward pass: without it the clone is ready at
-once and runs in the forward pass.  What comes back is an ``Identity`` on the host that waits for
-its trigger; the copies out and back are the sends of TensorFlow itself, which wait for nothing.
+once and runs in the forward pass.  The copies out and back of a swap are the sends of TensorFlow
+itself, which wait for nothing, between two ``Identity`` ops on the host: one has the tensor as soon
+as it has arrived, so that who waits for that op knows the copy out to be done; the other one waits
+for its trigger and is sent back.
+
+    accelerator   relu ──┬─ ... later ─┄─ trigger ┄ relu's gradient
+                         │     ┆             ┆      │
+    host            relu/arrived ───────── relu/swapped
 
 Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174.
 """
@@ -33,6 +39,7 @@ from placer.graph.tensor_names import op_of, split_tensor
 
 RECOMPUTED = "recomputed"
 SWAPPED = "swapped"
+ARRIVED = "arrived"
 _JOIN = "IdentityN"
 _HANDLES = frozenset({"resource", "variant"})
 
@@ -57,8 +64,9 @@ class Clone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
-    """``tensor`` (``"relu:0"``) is sent to the host, where the ``Identity`` called ``name`` holds
-    it until the ops ``after`` have run; then it is sent back to who reads it late."""
+    """``tensor`` (``"relu:0"``) is sent to the host, where the ``Identity`` called ``arrival``
+    has it at once; the one called ``name`` holds it until the ops ``after`` have run, then it is
+    sent back to who reads it late."""
 
     tensor: str
     after: tuple[str, ...] = ()
@@ -70,9 +78,17 @@ class Swap:
 
     @property
     def name(self) -> str:
-        """The op on the host."""
+        """The op on the host that is sent back."""
+        return self._on_host(SWAPPED)
+
+    @property
+    def arrival(self) -> str:
+        """The op on the host that is done when the copy out is."""
+        return self._on_host(ARRIVED)
+
+    def _on_host(self, leaf: str) -> str:
         op, index = split_tensor(self.tensor)
-        return f"{op}/{SWAPPED}" + (f"_{index}" if index else "")
+        return f"{op}/{leaf}" + (f"_{index}" if index else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +116,20 @@ class Rewriting:
     @property
     def sources(self) -> dict[str, str]:
         """The ops that are added, each with the op whose value it has."""
-        return {late.name: late.op for late in self.late_values}
+        found = {late.name: late.op for late in self.late_values}
+        return found | {swap.arrival: swap.op for swap in self.swaps}
+
+    @property
+    def changed(self) -> frozenset[str]:
+        """The ops that are added, and those whose values they have."""
+        return frozenset((*self.sources, *self.sources.values()))
 
     def extend_placement(self, placement: Mapping[str, str], host: str) -> dict[str, str]:
         """``placement`` with the ops that are added: clones where their originals are, what is
         swapped on the ``host``; where it has a device for one already, that stays."""
         added = {clone.name: placement[clone.op] for clone in self.clones}
-        return {**added, **{swap.name: host for swap in self.swaps}, **placement}
+        swaps = [name for swap in self.swaps for name in (swap.arrival, swap.name)]
+        return {**added, **dict.fromkeys(swaps, host), **placement}
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and mappings, for JSON; what is empty is left out."""
@@ -147,24 +170,33 @@ class Rewriting:
 NO_REWRITING = Rewriting()
 
 
-def is_clone(added: str) -> bool:
-    """Whether an op that a rewriting added is a clone.
+def kind_of_added(name: str) -> str:
+    """What an op does that a rewriting added.
 
-    >>> is_clone("relu/recomputed"), is_clone("relu/swapped_1")
-    (True, False)
+    >>> kind_of_added("relu/recomputed"), kind_of_added("relu/swapped_1")
+    ('recomputed', 'swapped')
     """
-    return added.endswith(f"/{RECOMPUTED}")
+    return name.rpartition("/")[2].partition("_")[0]
+
+
+def is_arrival(op: Op) -> bool:
+    """Whether the op is done when the copy out of a swap is."""
+    if op.op_type != "Identity" or f"/{ARRIVED}" not in op.name:
+        return False
+    return Swap(tensor=op.inputs[0]).arrival == op.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
     """What an op of the type ``op_type`` reads (tensors with the number of the output) and waits
-    for; an op that a rewriting adds has the name of its ``source``."""
+    for; an op that a rewriting adds has the name of its ``source``, one on the host that of the
+    ``tensor``."""
 
     op_type: str
     inputs: tuple[str, ...]
     control_inputs: tuple[str, ...] = ()
     source: str = ""
+    tensor: str = ""
 
 
 def rewrite_graph(graph: OpGraph, rewriting: Rewriting) -> OpGraph:
@@ -197,9 +229,8 @@ def _rewritten_op(graph: OpGraph, name: str, found: Wiring) -> Op:
     if not found.source and (found.inputs, found.control_inputs) == (op.inputs, op.control_inputs):
         return op
     info = op.info
-    if found.op_type != op.op_type:  # swapped
-        (tensor,) = found.inputs
-        value = op.info.outputs[split_tensor(tensor)[1]]
+    if found.tensor:  # swapped
+        value = op.info.outputs[split_tensor(found.tensor)[1]]
         info = OpInfo(
             op=found.op_type, inputs=(value,), outputs=(value,), attributes={"T": value.dtype}
         )
@@ -254,8 +285,12 @@ def rewire(
             source=clone.op,
         )
     for swap in rewriting.swaps:
-        found[swap.name] = Wiring(
-            op_type="Identity", inputs=(swap.tensor,), control_inputs=swap.after, source=swap.op
+        on_host = Wiring(
+            op_type="Identity", inputs=(swap.tensor,), source=swap.op, tensor=swap.tensor
+        )
+        found[swap.arrival] = on_host
+        found[swap.name] = replace(
+            on_host, inputs=(f"{swap.arrival}:0",), control_inputs=swap.after
         )
     late.check_all_read()
     return _sorted(found, wirings, rewriting)
@@ -362,8 +397,10 @@ def _sorted(
     for clone in sorted(rewriting.clones, key=lambda clone: -place[clone.op][0]):
         for op in clone.reads:
             first[op] = min(first.get(op, len(wirings)), first[clone.op])
-    for name, op in rewriting.sources.items():
-        place[name] = first[op], 0, place[op][0]
+    for late in rewriting.late_values:
+        place[late.name] = first[late.op], 0, place[late.op][0]
+    for swap in rewriting.swaps:
+        place[swap.arrival] = place[swap.op][0], 2, 0
     names = sorted(found, key=place.__getitem__)
     sources = {name: (*map(op_of, op.inputs), *op.control_inputs) for name, op in found.items()}
     try:

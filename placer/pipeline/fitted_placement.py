@@ -11,7 +11,7 @@ from placer.pipeline.formulation import Formulation
 from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.pipeline.workload import Workload
 from placer.prediction.memory.roles import find_roles
-from placer.solving.rematerialisation.fitting import FittedStep
+from placer.solving.rematerialisation.fitted_step import FittedStep
 from placer.solving.solution import Solution
 
 

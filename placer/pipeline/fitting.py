@@ -23,7 +23,8 @@ from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
 from placer.solving.process import clock
 from placer.solving.process.compiling import REMATERIALISATION, begin_compiling
-from placer.solving.rematerialisation.fitting import FitRequest, FittedStep, fit_step
+from placer.solving.rematerialisation.fitted_step import FitRequest, FittedStep
+from placer.solving.rematerialisation.fitting import fit_step
 from placer.solving.solution import Solution
 
 _LOG = logging.getLogger(__name__)

@@ -371,6 +371,8 @@ def fit_note(plan: Plan) -> str:
         done.append("releasing gradients after their updates")
     if plan.rewriting.clones:
         done.append(f"computing {len(plan.rewriting.clones):,} ops twice")
+    if plan.rewriting.swaps:
+        done.append(f"{len(plan.rewriting.swaps):,} tensors on the host meanwhile")
     if plan.control_edges:
         done.append(f"{len(plan.control_edges):,} control edges")
     share = max(extra, 0.0) / max(step - extra, 1e-12)

@@ -39,12 +39,12 @@ def with_optimised(plan: Plan, workload: Workload) -> Plan:
 
 
 def warn_if_optimised_breaks(plan: Plan, workload: Workload) -> Plan:
-    """``plan`` with those warnings alone, if some of its ops are computed again: the optimiser
+    """``plan`` with those warnings alone, if it rewrites the step so that it fits: the optimiser
     changes the order that keeps the caps.
 
     Nothing is said of what it cannot look at, and of more than 5,000 ops.
     """
-    fits = plan.rewriting.clones and plan.fits
+    fits = (plan.rewriting.clones or plan.rewriting.swaps) and plan.fits
     if not fits or len(plan.placement) > _MOST_OPS_UNASKED:
         return plan
     try:

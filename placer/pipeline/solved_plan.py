@@ -22,7 +22,7 @@ from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, PlanWa
 from placer.prediction.metrics import Metrics
 from placer.problem.status import Status
 from placer.solving.following import followers_of
-from placer.solving.rematerialisation.fitting import FittedStep
+from placer.solving.rematerialisation.fitted_step import FittedStep
 from placer.solving.solution import Solution
 
 _OPS_PER_WARNING = 20

@@ -11,7 +11,6 @@ from typing import Any
 from cost_models.clusters import parse_cluster
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
-from cost_models.registry import estimate
 from placer.errors import ShapeError, UsageError
 from placer.extraction import Extraction, extract
 from placer.extraction.division.division import Division
@@ -20,6 +19,7 @@ from placer.graph.op_graph import OpGraph
 from placer.graph.rewriting import Rewriting, rewrite_graph
 from placer.pipeline.costing import cost_ops
 from placer.plan.request import Options
+from placer.prediction.costs.op_costs import rewritten_costs
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,16 +50,14 @@ class Workload:
         return replace(self, extraction=replace(self.extraction, graph=graph))
 
     def rewritten(self, rewriting: Rewriting) -> Workload:
-        """The workload of the rewritten graph: a clone costs what its original does.
+        """The workload of the rewritten graph.
 
         Raises :class:`UsageError` as :func:`placer.graph.rewriting.rewrite_graph`.
         """
         if not rewriting:
             return self
         graph = rewrite_graph(self.graph, rewriting)
-        costs = {clone.name: self.costs[clone.op] for clone in rewriting.clones}
-        costs |= estimate({swap.name: graph.ops[swap.name].info for swap in rewriting.swaps})
-        return replace(self.with_graph(graph), costs={**self.costs, **costs})
+        return replace(self.with_graph(graph), costs=rewritten_costs(self.costs, graph, rewriting))
 
     def on(self, devices: str | Path, wanted: Options) -> Workload:
         """The same program on other devices, with other options for placing it."""

@@ -19,7 +19,7 @@ Sizes = tuple[int | str | None, ...]
 
 AUTO, NEVER = "auto", "never"
 
-FIT_MEANS = ("release", "order", "recompute")
+FIT_MEANS = ("release", "order", "recompute", "swap")
 """What may be done to a training step that does not fit."""
 
 DeviceFunction = Callable[[Op], str]
@@ -96,7 +96,7 @@ class Options:
     """Control edges: none, where the caps need them (``"fit"``), for low peaks (``"memory"``)."""
     fit: str = ""
     """What may be done to a training step that does not fit, before ops are spilled: some of
-    ``"release,order,recompute"``, or ``"auto"``."""
+    ``"release,order,recompute,swap"``, or ``"auto"``."""
     max_slowdown: float | str | None = None
     """By how much longer a step may take for that: ``"30%"``, or a share such as 0.3."""
     pins: Mapping[str, str] = field(default_factory=dict)

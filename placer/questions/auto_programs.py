@@ -138,7 +138,7 @@ class AutoProgram:
         workload = replace(self.whole(), cluster=cluster, wanted=wanted)
         plan = fitted_plan(fit_workload(workload))
         if plan is None:
-            raise NoSolutionError("does not fit with all released and computed again that can be")
+            raise NoSolutionError("does not fit whatever is released, computed again or swapped")
         return self._built(plan, workload)
 
     def divided(

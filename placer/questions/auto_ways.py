@@ -133,7 +133,7 @@ class Ways:
         if self.program.task == "training":
             yield Way(
                 name="recompute",
-                changes="some tensors computed twice",
+                changes="some tensors computed twice, or on the host meanwhile",
                 least_seconds=self.whole.step_seconds,
                 limit=_ON_ONE,
                 build=lambda: self.program.rewritten(alone),

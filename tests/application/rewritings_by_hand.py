@@ -1,14 +1,12 @@
-"""Rewritings for tests: everything cheap is computed twice, or what is large swapped.
+"""Rewritings for tests: everything cheap is computed twice.
 
 Not how a plan decides it: a plain rule, so that what applies rewritings is tested without it.
 """
 
 from __future__ import annotations
 
-from math import prod
-
 from placer.graph.op_graph import OpGraph
-from placer.graph.rewriting import Clone, Rewriting, Swap, recomputable_ops
+from placer.graph.rewriting import Clone, Rewriting, recomputable_ops
 
 KEPT = frozenset({"MatMul", "BatchMatMulV2", "Conv2D", "Const"})
 """What is dear, and is read again by its own gradient: it stays."""
@@ -53,30 +51,3 @@ def recompute_cheap_ops(
         reads = tuple(dict.fromkeys(p for p in graph.ops[op].producers if p in needed))
         clones.append(Clone(op=op, reads=reads, after=() if reads else (needed[op],)))
     return Rewriting(clones=tuple(clones), late_readers=late_readers, released=released)
-
-
-def swap_activations(graph: OpGraph, scope: str = "gradient_tape", at_least: int = 1) -> Rewriting:
-    """The first outputs of forward ops with so many elements that the backward pass reads are on
-    the host until the gradient before their first reader there is known."""
-    backward = backward_ops(graph, scope)
-    place = {name: number for number, name in enumerate(graph.ops)}
-    plain = recomputable_ops(graph)
-    late_readers: dict[str, tuple[str, ...]] = {}
-    triggers: dict[str, str] = {}
-    for name, op in graph.ops.items():
-        gradients = [other for other in op.producers if other in backward]
-        late = tuple(
-            dict.fromkeys(
-                producer
-                for tensor, producer in zip(op.inputs, op.producers, strict=True)
-                if producer in plain - backward
-                and tensor.endswith(":0")
-                and prod(graph.tensors[tensor].properties.shape or (0,)) >= at_least
-            )
-        )
-        if f"/{scope}/" in f"/{name}" and gradients and late:
-            late_readers[name] = late
-            for producer in late:
-                triggers.setdefault(producer, max(gradients, key=place.__getitem__))
-    swaps = tuple(Swap(tensor=f"{op}:0", after=(after,)) for op, after in triggers.items())
-    return Rewriting(swaps=swaps, late_readers=late_readers)

@@ -7,7 +7,14 @@ import pytest
 from graphs_by_hand import draw
 
 from placer.errors import UsageError
-from placer.graph.rewriting import Clone, Rewriting, Swap, recomputable_ops, rewrite_graph
+from placer.graph.rewriting import (
+    Clone,
+    Rewriting,
+    Swap,
+    is_arrival,
+    recomputable_ops,
+    rewrite_graph,
+)
 
 
 def step(**changes):
@@ -65,8 +72,9 @@ def test_an_op_that_a_clone_waits_for_comes_before_it():
     assert order.index("t") < order.index("a/recomputed") < order.index("da")
 
 
-def test_a_swap_is_an_identity_that_waits():
-    """The second output of a split comes back through the host, the first is read as before."""
+def test_a_swap_is_two_identities():
+    """One has the tensor at once, the other one waits and is sent back.  The second output of a
+    split comes back through the host, the first is read as before."""
     graph = draw(
         "x=Placeholder -> split",
         "split:0 -> loss",
@@ -79,13 +87,21 @@ def test_a_swap_is_an_identity_that_waits():
         swaps=(Swap(tensor="split:1", after=("loss",)),), late_readers={"dx": ("split",)}
     )
     ops = rewrite_graph(graph, rewriting).ops
-    swapped = ops["split/swapped_1"]
-    assert (swapped.op_type, swapped.inputs, swapped.control_inputs) == (
+    arrived, swapped = ops["split/arrived_1"], ops["split/swapped_1"]
+    assert (arrived.op_type, arrived.inputs, arrived.control_inputs) == (
         "Identity",
         ("split:1",),
+        (),
+    )
+    assert (swapped.op_type, swapped.inputs, swapped.control_inputs) == (
+        "Identity",
+        ("split/arrived_1:0",),
         ("loss",),
     )
-    assert swapped.info.outputs == (graph.ops["split"].info.outputs[1],)
+    assert is_arrival(arrived)
+    assert not is_arrival(swapped)
+    for op in (arrived, swapped):
+        assert op.info.outputs == (graph.ops["split"].info.outputs[1],)
     assert ops["dx"].inputs == ("loss:0", "split:0", "split/swapped_1:0")
 
 
@@ -135,7 +151,7 @@ def test_added_ops_have_devices():
     found = rewriting.extend_placement(placement, "CPU:0")
     assert found["a/recomputed"] == "GPU:0"
     assert found["b/recomputed"] == "GPU:1"
-    assert found["loss/swapped"] == "CPU:0"
+    assert found["loss/swapped"] == found["loss/arrived"] == "CPU:0"
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,40 @@ from placer.plan.request import Options, read_share
 from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.prediction import predict
 from placer.solving.rematerialisation import fitting
-from placer.solving.rematerialisation.fitting import FitRequest, FitSchedule, fit_step
+from placer.solving.rematerialisation.fitted_step import FitRequest
+from placer.solving.rematerialisation.fitting import FitSchedule, fit_step
 
 pytestmark = pytest.mark.slow
 
 DEPTH, WIDTH, BATCH = 8, 64, 2048
+
+SLOW_CARD = """
+[[device]]
+name = "GPU:0"
+type = "GPU"
+memory = "16GiB"
+peak_flops = 1e10
+memory_bandwidth = 1e9
+
+[[device]]
+name = "CPU:0"
+type = "CPU"
+memory = "16GiB"
+peak_flops = 1e10
+memory_bandwidth = 1e10
+
+[[link]]
+from = "GPU:0"
+to = "CPU:0"
+bandwidth = 12e9
+latency = 10e-6
+
+[[link]]
+from = "CPU:0"
+to = "GPU:0"
+bandwidth = 12e9
+latency = 10e-6
+"""
 
 
 def training_step():
@@ -98,6 +127,35 @@ def test_a_busy_machine_finds_a_step_too(step):
     found = fit_step(graph, costs, placement, cluster, request)
     assert found.fits
     assert found.rewriting.clones
+
+
+@pytest.mark.parametrize(("card", "is_hidden"), [("T4", False), ("slow", True)])
+def test_of_both_what_takes_less_time_is_done(step, tmp_path, card, is_hidden):
+    """Beside recomputation a step takes no longer than with either alone: on a quick card some
+    tensors wait on the host and others are computed again; on one that is slow beside its link all
+    wait there, which takes no time at all."""
+    slow = tmp_path / "cluster.toml"
+    slow.write_text(SLOW_CARD)
+    devices = "1xT4" if card == "T4" else str(slow)
+    graph = extract(step[0]).graph
+    costs, placement = estimate_costs(graph), dict.fromkeys(graph.ops, "GPU:0")
+    free = parse_cluster(devices, None, None)
+    peak = predict(graph, costs, placement, free, with_needs=False).peaks["GPU:0"].high_bytes
+    cluster = parse_cluster(devices, {"GPU:0": f"{round(0.7 * peak)}B"}, "0")
+    swap, recompute, both = (
+        fit_step(
+            graph, costs, placement, cluster, FitRequest(means=m, seconds=0.0, with_needs=False)
+        )
+        for m in (("swap",), ("recompute",), ("recompute", "swap"))
+    )
+    assert swap.fits
+    assert recompute.fits
+    assert swap.rewriting.swaps
+    assert recompute.rewriting.clones
+    assert both.rank <= min(swap.rank, recompute.rank)
+    assert (swap.slowdown < 0.001) == is_hidden
+    assert bool(both.rewriting.clones) != is_hidden
+    assert both.rewriting.swaps
 
 
 def test_a_work_limit_holds_for_what_is_computed_again(step, monkeypatch):
@@ -212,9 +270,10 @@ def test_two_devices_and_recomputation_together(step, free):
     two that do: applied, and served with each device a process of that limit."""
     cap = int(0.35 * needed(free))
     caps, given = {0: cap, 1: cap}, {"spill": "never", "time_limit": 40}
+    fit = "release,order,recompute"
     assert not placer.place(step[0], "2xT4", max_memory=caps, **given).fits
-    assert not placer.place(step[0], "1xT4", max_memory={0: cap}, fit="auto", **given).fits
-    plan = placer.place(step[0], "2xT4", max_memory=caps, fit="auto", **given)
+    assert not placer.place(step[0], "1xT4", max_memory={0: cap}, fit=fit, **given).fits
+    plan = placer.place(step[0], "2xT4", max_memory=caps, fit=fit, **given)
     assert plan.fits
     assert plan.rewriting.clones
     assert {"GPU:0", "GPU:1"} <= {*plan.placement.values()}

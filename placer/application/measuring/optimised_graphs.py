@@ -113,6 +113,7 @@ def answer(request: OptimiseRequest, _: Tell) -> OptimisedGraph:
     )
     from placer.application.running.generated_inputs import bound_shapes
     from placer.extraction.graph_defs.protobufs import fill_shape
+    from placer.extraction.graph_defs.rewritten_nodes import forget_rewriting
     from placer.extraction.reading.loading import load_program
 
     program = load_program(request.path, **request.choice)
@@ -123,6 +124,7 @@ def answer(request: OptimiseRequest, _: Tell) -> OptimisedGraph:
     optimised = optimise_graph(placed, ends, request.devices)
     accelerated = any(kind == "GPU" for _, kind, *_ in request.devices)
     swapped = optimise_graph(placed, ends, request.devices, swaps=True) if accelerated else placed
+    forget_rewriting(optimised)  # else it would be taken back where the graph is read
     # the sizes of one step, which TensorFlow learns when it is fed
     by_key = bound_shapes(program, request.bindings)
     shapes = {item.op: by_key[item.key] for item in program.inputs}

@@ -22,7 +22,7 @@ from placer.application.verifying.verification_result import (
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.rewritten_nodes import is_added
 from placer.graph.op_types import CONTROL_FLOW
-from placer.graph.rewriting import RECOMPUTED, SWAPPED, is_clone
+from placer.graph.rewriting import kind_of_added
 from placer.graph.tensor_names import is_control, source_of
 from placer.plan.rows import PlannedTransfer
 
@@ -107,7 +107,7 @@ def compare_ops(run: PlannedRun) -> tuple[OpRow, ...]:
         actual = _actual_device(run, node, requested)
         same = actual == requested or (actual and not requested)
         code = "" if same else _op_code(run, node, handles.get(node.name, ()), actual)
-        added = "" if not is_added(node) else RECOMPUTED if is_clone(node.name) else SWAPPED
+        added = kind_of_added(node.name) if is_added(node) else ""
         row = OpRow(op=node.name, requested=requested, actual=actual, code=code, added=added)
         rows.append(row)
     return tuple(rows)

@@ -47,8 +47,9 @@ TRANSFER_CODES = {
 class OpRow:
     """One op: where it was asked to run and where it ran (``""``: not seen), with a code of
     ``OP_CODES`` where the two differ.  Devices are the plan's.  ``added`` is ``recomputed`` for an
-    op that a plan added to compute another's value again, ``swapped`` for one that holds a tensor
-    on the host meanwhile."""
+    op that a plan added to compute another's value again, ``arrived`` and
+    ``swapped`` for those that hold a tensor on the host: the first as soon as it is there, the
+    second until it is sent back."""
 
     op: str
     requested: str

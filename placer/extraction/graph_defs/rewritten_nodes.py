@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from placer.errors import UsageError
-from placer.extraction.graph_defs.added_control import remove_added_control
+from placer.extraction.graph_defs.added_control import ADDED_CONTROL, remove_added_control
 from placer.extraction.graph_defs.op_definitions import OpDefinitions
 from placer.extraction.graph_defs.protobufs import all_nodes, copied
 from placer.extraction.graph_defs.tensor_types import output_types
@@ -83,9 +83,8 @@ def _rewritten(
     inputs = [short_tensor(*split_tensor(tensor)) for tensor in wiring.inputs]
     node = copied(source)
     if wiring.source:
-        if wiring.op_type != source.op:
-            (tensor,) = wiring.inputs
-            _make_identity(node, source, split_tensor(tensor)[1], definitions)
+        if wiring.tensor:
+            _make_identity(node, source, split_tensor(wiring.tensor)[1], definitions)
         node.name = name
         node.attr.pop("_class", None)
         node.attr[ADDED].s = wiring.source.encode()
@@ -174,6 +173,13 @@ def remove_rewriting(graph_def: Any) -> None:
         nodes.extend([join for join in released_joins(nodes) if join.name not in names])
         for node in nodes:
             node.attr.pop(JOINS, None)
+
+
+def forget_rewriting(graph_def: Any) -> None:
+    """Takes all marks out of a GraphDef, in place: what was added is then part of the program."""
+    for node in all_nodes(graph_def):
+        for mark in (ADDED, INPUTS, JOINS, ADDED_CONTROL):
+            node.attr.pop(mark, None)
 
 
 def is_rewritten(graph_def: Any) -> bool:

@@ -12,6 +12,7 @@ from cost_models.registry import estimate
 from cost_models.tensor_size import tensor_bytes
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import ANONYMOUS, BRANCHES, CONTROL_FLOW, LOOPS, VARIABLES
+from placer.graph.rewriting import Rewriting
 from placer.prediction.costs.unrolling import follow_loop
 from placer.prediction.costs.variants import copied_reads, fused_costs, in_place_costs
 from placer.prediction.memory.live_moments import activation_peak
@@ -45,6 +46,16 @@ def estimate_costs(
         elif op.op_type in CONTROL_FLOW:  # of unknown shapes, so that its bodies are not known
             costs[op.name] = replace(costs[op.name], unmodelled=True, inaccurate=True)
     return costs
+
+
+def rewritten_costs(
+    costs: Mapping[str, OpCost], graph: OpGraph, rewriting: Rewriting
+) -> dict[str, OpCost]:
+    """``costs`` with those of the ops that a rewriting added to ``graph``: a clone costs what its
+    original does, what is on the host for a swap next to nothing."""
+    added = {clone.name: costs[clone.op] for clone in rewriting.clones}
+    on_host = [name for swap in rewriting.swaps for name in (swap.arrival, swap.name)]
+    return {**costs, **added, **estimate({name: graph.ops[name].info for name in on_host})}
 
 
 def estimate_body_costs(

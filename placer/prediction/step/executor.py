@@ -8,6 +8,8 @@ inexpensive to launch, so there everything is run first in, first out.
     source ---> c1, c2 (inexpensive)     queue  c1 c2
          '----> v1, v2 (expensive)       pool   v1 v2      then v2 and what follows, then v1
 
+When a copy out of a swap is done is not known: its arrival is taken to run when nothing else can.
+
 Who comes first among the consumers of one op is the order of its outgoing edges: as they were
 added to the graph for up to 8 of them, else by where the edges lie in memory, which is what
 differs between processes.
@@ -29,6 +31,7 @@ from functools import cached_property
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import MERGES
 from placer.graph.order import is_back_edge
+from placer.graph.rewriting import is_arrival
 
 _INEXPENSIVE = (
     "Const HostConst ImmutableConst Placeholder PlaceholderWithDefault NoOp ControlTrigger "
@@ -64,13 +67,14 @@ class ExecutorGraph:
     """A graph as the executor has it: ops by number, the source as the last one.
 
     ``successors`` has, per op, its outgoing edges in the order in which they were added, each as
-    (number of the edge, consumer, is it a control edge).
+    (number of the edge, consumer, is it a control edge).  ``arrivals`` are done when a copy is.
     """
 
     names: tuple[str, ...]
     successors: Sequence[Sequence[tuple[int, int, bool]]]
     waiting: Sequence[int]
     inexpensive: Sequence[bool]
+    arrivals: frozenset[int] = frozenset()
 
     @cached_property
     def few_successors(self) -> Sequence[list[int]]:
@@ -110,7 +114,8 @@ def _prepare(graph: OpGraph) -> ExecutorGraph:
         names=names,
         successors=successors,
         waiting=waiting,
-        inexpensive=[graph.ops[name].op_type in INEXPENSIVE for name in names],
+        inexpensive=[op.op_type in INEXPENSIVE and not is_arrival(op) for op in graph.ops.values()],
+        arrivals=frozenset(number[op.name] for op in graph.ops.values() if is_arrival(op)),
     )
 
 
@@ -196,10 +201,11 @@ def run(graph: ExecutorGraph, successors: Sequence[Sequence[int]]) -> list[int]:
     waiting, inexpensive = list(graph.waiting), graph.inexpensive
     order: list[int] = []
     pool: list[int] = []
+    arriving: deque[int] = deque()
     stack: list[tuple[deque[int], deque[int]]] = [(deque([len(graph.names)]), deque())]
-    while stack or pool:
+    while stack or pool or arriving:
         if not stack:
-            stack.append((deque([pool.pop()]), deque()))
+            stack.append((deque([pool.pop() if pool else arriving.popleft()]), deque()))
         queue, to_pool = stack[-1]
         while to_pool and len(pool) < _POOL_SIZE:
             pool.append(to_pool.popleft())
@@ -214,7 +220,8 @@ def run(graph: ExecutorGraph, successors: Sequence[Sequence[int]]) -> list[int]:
         for consumer in successors[op]:
             waiting[consumer] -= 1
             if not waiting[consumer]:
-                (queue if inexpensive[consumer] else to_pool).append(consumer)
+                later = arriving if consumer in graph.arrivals else to_pool
+                (queue if inexpensive[consumer] else later).append(consumer)
         if to_pool and not queue:
             queue.append(to_pool.pop())
     return order[1:]
@@ -223,11 +230,14 @@ def run(graph: ExecutorGraph, successors: Sequence[Sequence[int]]) -> list[int]:
 def _run_first_in_first_out(graph: ExecutorGraph, successors: Sequence[Sequence[int]]) -> list[int]:
     """The same where nothing goes to the pool, which is one queue."""
     waiting, queue = list(graph.waiting), [len(graph.names)]
+    arriving: deque[int] = deque()
     for op in queue:
         for consumer in successors[op]:
             waiting[consumer] -= 1
             if not waiting[consumer]:
-                queue.append(consumer)
+                (arriving if consumer in graph.arrivals else queue).append(consumer)
+        if arriving and op == queue[-1]:
+            queue.append(arriving.popleft())
     return queue[1:]
 
 

@@ -16,6 +16,7 @@ from cost_models.op_cost import OpCost
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import LIST_ITEM_INPUT, LOOPS, MERGES, READ_VARIABLE, REF_VARIABLES
 from placer.graph.order import is_back_edge
+from placer.graph.rewriting import is_arrival
 from placer.prediction.step.buffer_sharing import Sharing, shared_input, sharing_of
 from placer.prediction.step.control_flow import loop_invariants
 from placer.prediction.step.routes import Place, Routes, is_cpu
@@ -79,6 +80,8 @@ class StepLayout:
     - ``workspace_bytes``: what it takes besides where it can be had.
     - ``idle``: it only says where something lasting is: a constant, a handle, a variable that
       nobody changes; ``lasting`` are its outputs.
+    - ``inputs``: of one that is done when a copy is (:func:`~placer.graph.rewriting.is_arrival`),
+      also what was sent, last: it is held at home until then.  ``arrivals`` are those ops.
 
     By value:
 
@@ -110,6 +113,7 @@ class StepLayout:
     overwritten: dict[int, tuple[int, ...]] = field(default_factory=dict)
     copies: dict[int, list[int]] = field(default_factory=dict)
     fetched: frozenset[int] = frozenset()
+    arrivals: list[int] = field(default_factory=list)
     idle: list[bool] = field(default_factory=list)
     lasting: tuple[int, ...] = ()
 
@@ -214,6 +218,9 @@ def _add_readers(
                 for value, place in zip([home[t] for t in op.inputs], places, strict=True)
             ]
         )
+        if is_arrival(op) and read[0] != home[op.inputs[0]]:
+            layout.arrivals.append(len(layout.inputs))
+            read = (*read, home[op.inputs[0]])
         layout.inputs.append(read)
         if op.op_type in MERGES:
             producers = [graph.ops[name].op_type for name in op.producers]

@@ -21,6 +21,7 @@ from placer.graph.order import predecessors
 from placer.prediction.memory.buffers import Lifetime
 from placer.prediction.memory.lifetimes import find_lifetimes
 from placer.prediction.memory.timelines import StepMemory
+from placer.prediction.step.step_layout import StepLayout
 
 _MOST_WAITS = 4
 """Edges to one op; where more ops have to be waited for, the allocation before them all is."""
@@ -47,7 +48,7 @@ def edges_in_line(
     can be in another order, so that addresses, too, are mostly as along it; ops that could run at
     once no longer do."""
     joinable = joinable_ops(step.graph)
-    devices, numbers = step.layout.devices, step.numbers(order)
+    devices, numbers = _worked_in(step.layout), step.numbers(order)
     edges: list[ControlEdge] = []
     for device, large in _large_buffers(step, order, floors, least_share):
         touched = {
@@ -61,6 +62,18 @@ def edges_in_line(
             if place < len(order) and order[place] in joinable and devices[numbers[place]] == device
         )
     return edges
+
+
+def _worked_in(layout: StepLayout) -> list[str]:
+    """The device whose memory each op asks for or lets go; of a swap's ops, which are on the host,
+    the one that is relieved."""
+    found, relieved = list(layout.devices), dict[int, str]()
+    for op in layout.arrivals:
+        found[op] = relieved[layout.outputs[op][0]] = layout.memory[layout.inputs[op][-1]]
+    for op, inputs in enumerate(layout.inputs):
+        if inputs and inputs[0] in relieved:
+            found[op] = relieved[inputs[0]]
+    return found
 
 
 def _large_buffers(
@@ -95,7 +108,8 @@ class _Waits:
 
     def __init__(self, step: StepMemory, order: Sequence[str]) -> None:
         self.step, self.order = step, order
-        self.device_of = [step.layout.devices[op] for op in step.numbers(order)]
+        devices = _worked_in(step.layout)
+        self.device_of = [devices[op] for op in step.numbers(order)]
         joinable = joinable_ops(step.graph)
         self.joined: dict[str, int] = defaultdict(int)
         for place, name in enumerate(order):

@@ -7,8 +7,8 @@ budget of the problem lowered by what that is over.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from cost_models.byte_sizes import format_bytes
 from cost_models.devices import Cluster
@@ -17,6 +17,7 @@ from cost_models.roofline import op_seconds
 from placer.graph.control_edges import ControlEdge, add_control_edges
 from placer.graph.op_graph import OpGraph
 from placer.graph.rewriting import NO_REWRITING, Rewriting, rewrite_graph
+from placer.prediction.costs.op_costs import rewritten_costs
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.orders.execution_orders import uses_accelerator
 from placer.prediction.prediction import predict, predict_step_seconds
@@ -25,15 +26,23 @@ from placer.solving.orders.list_scheduling import find_low_order
 from placer.solving.orders.order_descent import descend
 from placer.solving.orders.sequence_edges import edges_along, edges_in_line
 from placer.solving.process import clock
+from placer.solving.rematerialisation.fitted_step import (
+    ORDER,
+    RECOMPUTE,
+    RELEASE,
+    SWAP,
+    FitRequest,
+    FittedStep,
+    Floor,
+)
 from placer.solving.rematerialisation.greedy import first_sequence
 from placer.solving.rematerialisation.reduction import StepReduction, working_sets
 from placer.solving.rematerialisation.rewriting import PlannedStep, RewritingPlanner
 from placer.solving.rematerialisation.solver import solve_rematerialisation
+from placer.solving.rematerialisation.swapping import choose_swaps, hidden_relief
 from placer.solving.solution import SolverParameters
 
 _LOG = logging.getLogger(__name__)
-
-RELEASE, ORDER, RECOMPUTE = MEANS = ("release", "order", "recompute")
 
 _JOIN = "IdentityN"
 
@@ -50,86 +59,11 @@ class FitSchedule:
     least_seconds: float = 1.0  # of one search
     least_step: float = 0.04  # by which a budget falls when its plan does not fit
     edge_shares: tuple[float, ...] = (0.004, 0.001)  # of the peak: smaller buffers are left alone
+    relief_shares: tuple[float, ...] = (1.0, 0.3)  # of hidden swaps: what they may bring
     floors: tuple[float, ...] = (0.8, 0.6)  # of the caps: edges only where more is in use, on CPUs
 
 
 _SCHEDULE = FitSchedule()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitRequest:
-    """By which of :data:`MEANS` a step is to fit, in how many ``seconds`` that is to be decided,
-    and by what share it may take longer (``None``: any).  With a ``work_limit`` searches take so
-    many steps, and ``seconds`` end them only where those come first.  Caps hold for what allocators
-    need, or without ``with_needs`` for the peaks alone."""
-
-    means: tuple[str, ...] = MEANS
-    seconds: float = 30.0
-    with_needs: bool = True
-    most_slowdown: float | None = None
-    seed: int = 0
-    workers: int = 0
-    work_limit: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Floor:
-    """The op that needs most at once, what is resident included: no step is below ``bytes``."""
-
-    op: str
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FittedStep:
-    """What a step becomes, and what that is predicted to take.
-
-    ``over_bytes`` is what the devices need beyond their caps, of those that do.  ``step_seconds``
-    and ``free_seconds`` are those of the step and of the original one; no sequence of the same
-    order computes again in less than ``least_extra_seconds``, where that is known.  ``floors`` has
-    what no rewriting gets below, by device; ``is_cut`` says that the clock ended it.
-    """
-
-    rewriting: Rewriting = NO_REWRITING
-    control_edges: tuple[ControlEdge, ...] = ()
-    over_bytes: Mapping[str, int] = field(default_factory=dict)
-    free_seconds: float = 0.0
-    step_seconds: float = 0.0
-    least_extra_seconds: float | None = None
-    floors: Mapping[str, Floor] = field(default_factory=dict)
-    is_cut: bool = False
-
-    @property
-    def fits(self) -> bool:
-        """Whether all devices keep their caps."""
-        return not self.over_bytes
-
-    @property
-    def rank(self) -> tuple[float, ...]:
-        """Smaller is better: what is over, then the time (sums of it in another order are the same
-        time), then the edges."""
-        over = sum(self.over_bytes.values())
-        return over, round(self.slowdown, 9), len(self.control_edges)
-
-    @property
-    def is_rewritten(self) -> bool:
-        """Whether anything was done."""
-        return bool(self.rewriting or self.control_edges)
-
-    @property
-    def extra_seconds(self) -> float:
-        """What the step takes longer."""
-        return self.step_seconds - self.free_seconds
-
-    @property
-    def is_proven(self) -> bool:
-        """Whether it takes no longer than the step as it was: bounds are along one order only."""
-        return self.extra_seconds <= 1e-9 * self.free_seconds
-
-    @property
-    def slowdown(self) -> float:
-        """By what share the step takes longer."""
-        return self.step_seconds / self.free_seconds - 1 if self.free_seconds else 0.0
 
 
 def fit_step(
@@ -194,7 +128,7 @@ class _Fitting:
         self.deadline = clock.monotonic() + request.seconds
         self.accelerated = uses_accelerator(self.names)
         self.free_seconds = predict_step_seconds(graph, costs, placement, cluster)
-        self.best = FittedStep()
+        self.best = self.free = FittedStep()
         self.is_cut = False
         self.padding = dict.fromkeys(self.names, 1.0)
         self.bases: list[_Base] = []
@@ -204,6 +138,7 @@ class _Fitting:
         """Tries what costs least first; where nothing fits, all of it with ops in line: more waits,
         but gaps between buffers are those of one order then, and not of whichever comes about."""
         free, found = self._judge(NO_REWRITING, ()), []
+        self.free = free
         if free.fits:
             return free
         padding = self.padding
@@ -228,8 +163,14 @@ class _Fitting:
                 known = sum(self.best.over_bytes.values())
                 if over < known and self._hold(base.rewriting, names).fits:
                     return
-        if RECOMPUTE in self.request.means:
-            self._recompute(min(bases, key=self._low_peak))
+        base = min(bases, key=self._low_peak)
+        recomputes, swaps = (means in self.request.means for means in (RECOMPUTE, SWAP))
+        if swaps:
+            self._swap(base)
+        if recomputes and not (self.best.fits and self.best.is_proven):
+            if swaps:
+                self._recompute_and_swap(base)
+            self._recompute(base)
 
     def _floors(self) -> dict[str, Floor]:
         """What no rewriting gets below."""
@@ -275,14 +216,16 @@ class _Fitting:
         return descend(step, successors, order, budgets)
 
     def _step(self, graph: OpGraph, rewriting: Rewriting) -> StepMemory:
-        costs, placement = self._completed(rewriting)
+        costs, placement = self._completed(graph, rewriting)
         own = {name: placement[name] for name in graph.ops}
         return StepMemory(graph, costs, own, self.names, self.host)
 
-    def _completed(self, rewriting: Rewriting) -> tuple[Mapping[str, OpCost], Mapping[str, str]]:
-        """Costs and placement with the ops that are added."""
-        added = {name: self.costs[source] for name, source in rewriting.sources.items()}
-        return {**self.costs, **added}, rewriting.extend_placement(self.placement, self.host)
+    def _completed(
+        self, graph: OpGraph, rewriting: Rewriting
+    ) -> tuple[Mapping[str, OpCost], Mapping[str, str]]:
+        """Costs and placement with the ops that are added, which ``graph`` has."""
+        costs = rewritten_costs(self.costs, graph, rewriting)
+        return costs, rewriting.extend_placement(self.placement, self.host)
 
     def _low_order(
         self, graph: OpGraph, step: StepMemory, weightless: Sequence[int] = ()
@@ -305,7 +248,7 @@ class _Fitting:
     ) -> FittedStep:
         """What is predicted of the step."""
         graph = add_control_edges(rewrite_graph(self.graph, rewriting), edges)
-        costs, placement = self._completed(rewriting)
+        costs, placement = self._completed(graph, rewriting)
         with_needs = self.request.with_needs
         metrics = predict(graph, costs, placement, self.cluster, with_needs=with_needs)
         high = {name: metrics.peaks[name].high_bytes for name in self.names}
@@ -369,25 +312,97 @@ class _Fitting:
         peaks = base.step.peaks(names)
         return max(peaks[name] / max(self.caps[name], 1) for name in self.names)
 
+    def _full(self, base: _Base) -> dict[str, int]:
+        """The devices that are too full, each with what there is room for."""
+        names = [base.step.layout.names[op] for op in base.order]
+        peaks, room = base.step.peaks(names), self._room(base.step)
+        over = self.best.over_bytes or self.free.over_bytes
+        full = [name for name in self.names if peaks[name] > self.caps[name]] or [
+            name for name in self.names if name in over
+        ]
+        return {name: room[name] for name in full}
+
+    def _reductions(self, base: _Base, order: Sequence[int], names: Iterable[str]) -> _Reductions:
+        devices = {device.name: device for device in self.cluster.devices}
+        costs, placement = self._completed(base.graph, base.rewriting)
+        seconds = [op_seconds(costs[n], devices[placement[n]]) for n in base.graph.ops]
+        layout, fixed = base.step.layout, base.rewriting.changed
+        return {
+            name: StepReduction(base.graph, layout, order, name, seconds, fixed) for name in names
+        }
+
+    def _swap(self, base: _Base) -> None:
+        """Lowers the budgets until what waits on the host meanwhile lets the step fit."""
+        budgets: Mapping[str, int] = self._full(base)
+        reductions, known = self._reductions(base, base.order, budgets), None
+        for _ in range(_SCHEDULE.most_budgets):
+            planned = self._plan_swaps(base, reductions, budgets)
+            if planned is None or planned == known:
+                return
+            known = planned
+            step = self._hold(planned.rewriting, planned.order)
+            told = {name: format_bytes(size) for name, size in step.over_bytes.items()}
+            _LOG.info("swapping to fit: over by %s", told or "nothing")
+            if step.fits:
+                return
+            budgets = _lowered(budgets, step.over_bytes)
+
+    def _plan_swaps(
+        self, base: _Base, reductions: _Reductions, budgets: Mapping[str, int]
+    ) -> PlannedStep | None:
+        """The step with tensors on the host for those ``budgets``, if that changes anything."""
+        if self.host in budgets or min(budgets.values()) <= 0:
+            return None
+        planner = self._planner(base, reductions)
+        left = self._host_room(base)
+        for name, reduction in reductions.items():
+            swaps = choose_swaps(base.step, reduction, self.cluster, budgets[name], left)
+            left -= sum(swap.tensor.bytes for swap in swaps)
+            planner.swap(swaps)
+        return planner.finish(base.rewriting) if planner.swaps else None
+
+    def _recompute_and_swap(self, base: _Base) -> None:
+        """What hidden swaps leave is computed again, then what is still too much is swapped."""
+        budgets = self._full(base)
+        reductions, left = self._reductions(base, base.order, budgets), self._host_room(base)
+        if self.host in budgets or min(budgets.values()) <= 0:
+            return
+        relief = {
+            name: hidden_relief(base.step, reduction, self.cluster, budgets[name], left)
+            for name, reduction in reductions.items()
+        }
+        for share in _SCHEDULE.relief_shares if any(relief.values()) else ():
+            planner = self._planner(base, reductions)
+            for name, reduction in reductions.items():
+                reduced = reduction.reduce(budgets[name] + int(share * relief[name]))
+                if reduced is not None:
+                    planner.add(reduced, first_sequence(reduced.problem))
+            planned = planner.finish(base.rewriting)
+            graph = rewrite_graph(self.graph, planned.rewriting)
+            step = self._step(graph, planned.rewriting)
+            order = tuple(step.numbers(planned.order))
+            self._swap(_Base(rewriting=planned.rewriting, graph=graph, step=step, order=order))
+
+    def _planner(self, base: _Base, reductions: _Reductions) -> RewritingPlanner:
+        some = next(iter(reductions.values()))
+        layout, fixed = base.step.layout, base.rewriting.changed
+        return RewritingPlanner(base.graph, layout, some.order, some.is_forward, fixed)
+
+    def _host_room(self, base: _Base) -> int:
+        """What the host has left."""
+        names = [base.step.layout.names[op] for op in base.order]
+        left = self.caps[self.host] - base.step.peaks(names)[self.host]
+        return int(left / self.padding[self.host])
+
     def _recompute(self, base: _Base) -> None:
         """Lowers the budgets until what is computed again fits, first sequences before any search;
         then searches for one that takes less time."""
-        devices = {device.name: device for device in self.cluster.devices}
-        ops = base.graph.ops
-        seconds = [op_seconds(self.costs[n], devices[self.placement[n]]) for n in ops]
-        layout = base.step.layout
-        names = [layout.names[op] for op in base.order]
-        peaks = base.step.peaks(names)
-        full = [name for name in self.names if peaks[name] > self.caps[name]] or [
-            name for name in self.names if name in self.best.over_bytes
-        ]
-        room = self._room(base.step)
-        budgets: Mapping[str, int] = {name: room[name] for name in full}
+        budgets: Mapping[str, int] = self._full(base)
         if min(budgets.values()) <= 0:
             return
 
         def reductions(order: Sequence[int]) -> _Reductions:
-            return {name: StepReduction(base.graph, layout, order, name, seconds) for name in full}
+            return self._reductions(base, order, budgets)
 
         found = reductions(base.order)
         nodes = [root for some in found.values() for op in some.nodes for root in some.large[op]]
@@ -440,7 +455,7 @@ class _Fitting:
         Its order is lowered with what is computed again in it, since that is held, too.
         """
         some = next(iter(reductions.values()))
-        planner = RewritingPlanner(base.graph, base.step.layout, some.order, some.is_forward)
+        planner = self._planner(base, reductions)
         whole = self._room(base.step)
         room = {**whole, **budgets}
         is_proven = search and len(reductions) == 1 and room == whole
@@ -460,7 +475,7 @@ class _Fitting:
                     bound += max((answer.lower_bound or 0.0) - problem.least_seconds, 0.0)
             keeps = keeps and problem.peak_bytes(sequence) <= problem.budget_bytes
             planner.add(reduced, sequence)
-        planned = planner.finish(base.rewriting.released)
+        planned = planner.finish(base.rewriting)
         over, order = self._excess(planned, room), some.order
         if over:
             lowered, along = self._with_less(base, planned, some, room)
@@ -486,7 +501,7 @@ class _Fitting:
         order = tuple(base.step.number[name] for name in names if name in base.step.number)
         planner = RewritingPlanner(base.graph, base.step.layout, order, some.is_forward)
         planner.add_clones(replace(planned, order=names), some.roots)
-        return planner.finish(base.rewriting.released), order
+        return planner.finish(base.rewriting), order
 
     def _parameters(self) -> SolverParameters:
         """Of one search."""

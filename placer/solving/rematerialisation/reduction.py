@@ -64,7 +64,7 @@ class ReducedStep:
 class StepReduction:
     """One step along one order; ``device`` is the memory that is full.
 
-    ``seconds`` are those of each op.
+    ``seconds`` are those of each op; those that are ``fixed`` are not computed again.
     """
 
     def __init__(
@@ -74,14 +74,15 @@ class StepReduction:
         order: Sequence[int],
         device: str,
         seconds: Sequence[float],
+        fixed: frozenset[str] = frozenset(),
     ) -> None:
         self.graph, self.layout, self.order = graph, layout, tuple(order)
-        self.device, self.seconds = device, seconds
+        self.device, self.seconds, self.fixed = device, seconds, fixed
         self.place = [0] * len(order)
         for place, op in enumerate(order):
             self.place[op] = place
         gradients = graph.ask_once(find_roles).gradients
-        allowed = recomputable_ops(graph)
+        allowed = recomputable_ops(graph) - fixed
         ops = list(graph.ops.values())
         self.is_forward = [
             op.name not in gradients and not is_update_type(op.op_type) for op in ops
@@ -104,7 +105,7 @@ class StepReduction:
 
     def along(self, order: Sequence[int]) -> StepReduction:
         """The same step along another order."""
-        return StepReduction(self.graph, self.layout, order, self.device, self.seconds)
+        return StepReduction(self.graph, self.layout, order, self.device, self.seconds, self.fixed)
 
     def _find_readers(self) -> dict[int, list[int]]:
         """The ops that read the buffer of each root, through whichever view; views themselves are

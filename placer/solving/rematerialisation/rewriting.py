@@ -1,15 +1,16 @@
-"""From a sequence of computations to what is cloned, who reads it, and what it waits for."""
+"""From what is decided to what is cloned and swapped, who reads it, and what it waits for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from placer.graph.op_graph import OpGraph
-from placer.graph.rewriting import Clone, Rewriting, recomputable_ops
+from placer.graph.rewriting import NO_REWRITING, Clone, Rewriting, Swap, recomputable_ops
 from placer.graph.tensor_names import op_of
 from placer.prediction.step.step_layout import StepLayout
 from placer.solving.rematerialisation.reduction import ReducedStep
+from placer.solving.rematerialisation.swapping import PlannedSwap
 
 _SMALL_BYTES = 1024
 """Scalars and shapes: what writes no more says little of how far a step is."""
@@ -24,11 +25,13 @@ class PlannedStep:
 
 
 class RewritingPlanner:
-    """Turns sequences of nodes into clones, in the order in which they run; all of one ``order`` of
-    the ops of ``graph`` (numbers), one sequence per device.
+    """Turns sequences of nodes into clones, in the order in which they run, one sequence per
+    device, and what waits on the host into swaps; all of one ``order`` of the ops of ``graph``
+    (numbers).
 
-    ``is_forward`` tells which ops are of the forward pass.  ``late`` has the ops with a late value
-    and the place from which on it is read; ``before`` the clones that run before a place.
+    ``is_forward`` tells which ops are of the forward pass; those that are ``fixed`` are not cloned.
+    ``late`` has the ops with a late value
+    and the place from which on it is read; ``before`` the added ops that run before a place.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class RewritingPlanner:
         layout: StepLayout,
         order: Sequence[int],
         is_forward: Sequence[bool],
+        fixed: frozenset[str] = frozenset(),
     ) -> None:
         self.graph, self.layout, self.order = graph, layout, tuple(order)
         self.is_forward = is_forward
@@ -45,10 +49,11 @@ class RewritingPlanner:
         self.place = [0] * len(self.names)
         for place, op in enumerate(self.order):
             self.place[op] = place
-        self.allowed = recomputable_ops(graph)
+        self.allowed = recomputable_ops(graph) - fixed
         self.late: dict[int, int] = {}
         self.clones: dict[int, Clone] = {}
-        self.before: dict[int, list[int]] = {}
+        self.swaps: list[Swap] = []
+        self.before: dict[int, list[str]] = {}
 
     def add(self, reduced: ReducedStep, sequence: Sequence[int]) -> None:
         """Computes again what ``sequence`` has twice, before the stage that comes next there."""
@@ -58,6 +63,18 @@ class RewritingPlanner:
                 start = reduced.stages[len(done)].start
                 self._compute_again(reduced.stages[node].chain, start, reduced.roots)
             done.add(node)
+
+    def swap(self, planned: Sequence[PlannedSwap]) -> None:
+        """Has tensors on the host meanwhile."""
+        for swap in planned:
+            op = self.layout.producer[swap.tensor.value]
+            index = swap.tensor.value - self.layout.outputs[op].start
+            trigger = next(self._ran_before(swap.back, self.layout.devices[op]), "")
+            found = Swap(tensor=f"{self.names[op]}:{index}", after=(trigger,) if trigger else ())
+            self.swaps.append(found)
+            self.late[op] = swap.back
+            self.before.setdefault(swap.out, []).insert(0, found.arrival)
+            self.before.setdefault(swap.back, []).append(found.name)
 
     def add_clones(self, planned: PlannedStep, roots: Sequence[int]) -> None:
         """Computes again what ``planned`` does, where that has it; its other ops are in the order
@@ -81,7 +98,7 @@ class RewritingPlanner:
     def _add(self, op: int, start: int, reads: tuple[str, ...], trigger: str) -> None:
         after = () if reads or not trigger else (trigger,)
         self.clones[op] = Clone(op=self.names[op], reads=reads, after=after)
-        self.before.setdefault(start, []).append(op)
+        self.before.setdefault(start, []).append(self.clones[op].name)
 
     def _read_late(
         self, op: int, start: int, late: Mapping[int, int], device: str
@@ -126,27 +143,45 @@ class RewritingPlanner:
         inputs = () if first is None else {layout.producer[value] for value in layout.inputs[first]}
         known = [op for op in inputs if self.place[op] < start and not self.is_forward[op]]
         known.sort(key=self.place.__getitem__, reverse=True)
-        before = (
-            op
-            for op in reversed(self.order[:start])
-            if any(layout.bytes[value] > _SMALL_BYTES for value in layout.outputs[op])
-        )
-        for op in (*known, *before):
-            if self.names[op] in self.allowed and layout.devices[op] == layout.devices[owner]:
+        device = layout.devices[owner]
+        for op in known:
+            if self.names[op] in self.allowed and layout.devices[op] == device:
                 return self.names[op]
-        return ""
+        return next(self._ran_before(start, device), "")
 
-    def finish(self, released: tuple[str, ...] = ()) -> PlannedStep:
-        """The rewriting, once all is computed again: from then on each op reads what is late."""
+    def _ran_before(self, start: int, device: str) -> Iterator[str]:
+        """What writes something that is not small before the place ``start``, the last one first:
+        it says how far the step is."""
+        layout = self.layout
+        for op in reversed(self.order[:start]):
+            if (
+                self.names[op] in self.allowed
+                and layout.devices[op] == device
+                and any(layout.bytes[value] > _SMALL_BYTES for value in layout.outputs[op])
+            ):
+                yield self.names[op]
+
+    def finish(self, given: Rewriting = NO_REWRITING) -> PlannedStep:
+        """The rewriting, once all is decided: from then on each op reads what is late.  ``given``
+        is what the graph was rewritten by before."""
         readers: dict[str, tuple[str, ...]] = {}
         for place, op in enumerate(self.order):
             if reads := self._read_late(op, place, self.late, self.layout.devices[op]):
                 readers[self.names[op]] = reads
+        before = [
+            replace(clone, reads=(*clone.reads, *readers.pop(clone.name, ())))
+            for clone in given.clones
+        ]
+        for name, reads in given.late_readers.items():
+            readers[name] = (*reads, *readers.get(name, ()))
         order: list[str] = []
         for place, op in enumerate(self.order):
-            order += [self.clones[clone].name for clone in self.before.get(place, ())]
+            order += self.before.get(place, ())
             order.append(self.names[op])
         rewriting = Rewriting(
-            clones=tuple(self.clones.values()), late_readers=readers, released=released
+            clones=(*before, *self.clones.values()),
+            swaps=(*given.swaps, *self.swaps),
+            late_readers=readers,
+            released=given.released,
         )
         return PlannedStep(rewriting=rewriting, order=tuple(order))

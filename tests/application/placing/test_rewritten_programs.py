@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import training_programs as programs
 from long_tests import long_test
-from rewritings_by_hand import recompute_cheap_ops, swap_activations
+from rewritings_by_hand import recompute_cheap_ops
 
 import placer
 from placer.application.placing.placed_programs import apply, clear
@@ -304,9 +304,6 @@ class Wide(Layers):
         return self.step(x)
 
 
-ELEMENTS = 2048 * 512
-
-
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wide") / "model"
@@ -316,38 +313,60 @@ def wide(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def swapped(wide):
-    """The plan that has every activation on the host meanwhile."""
-    return rewritten(wide, lambda graph: swap_activations(graph, "gradients", ELEMENTS))
+def unswapped(wide):
+    """The plan without a cap."""
+    return placer.place(wide, GPU, time_limit=1)
+
+
+@pytest.fixture(scope="module")
+def swapped(wide, unswapped):
+    """The plan for 0.6 of what that needs, by what waits on the host alone."""
+    cap = {0: int(0.6 * unswapped.devices[0].need_bytes)}
+    return placer.place(wide, GPU, max_memory=cap, fit="swap", spill="never", time_limit=10)
 
 
 def test_swaps_go_out_and_come_back(wide, swapped, tmp_path):
-    """TensorFlow's partition graphs have every copy out, every copy back, and the zero-byte
-    message that delays it; nothing else is sent, and the loss is the same."""
+    """TensorFlow's partition graphs have every copy out, every copy back, the zero-byte message
+    that delays it and that which says that a copy out is done; nothing else is sent, and what is
+    trained is the same bit for bit."""
     swaps = swapped.rewriting.swaps
-    assert len(swaps) > 6
+    assert len(swaps) > 3
     folder = apply(wide, swapped, tmp_path / "model")
     found = placer.verify(folder, swapped).raise_for_mismatch()
     sent = {(row.tensor, row.source, row.target) for row in found.transfers if row.actual}
     for swap in swaps:
         assert (swap.tensor, "GPU:0", "CPU:0") in sent
         assert (f"{swap.name}:0", "CPU:0", "GPU:0") in sent
+        assert swap.after
         assert {(f"^{op}", "GPU:0", "CPU:0") for op in swap.after} <= sent
+    waited_for = {before for before, _ in swapped.control_edges}
+    arrivals = {f"^{swap.arrival}" for swap in swaps if swap.arrival in waited_for}
+    assert arrivals & {tensor for tensor, *_ in sent}
     assert f"{len(swaps)} of {len(swaps)} tensors held on CPU:0" in found.summary()
+    with optimisation(False):
+        assert trained_by(folder) == trained_by(wide)
 
 
-def test_the_accelerator_holds_less(wide, swapped):
-    """Each device a process of its own, so that what is sent is copied: the accelerator holds less
-    than without swaps, and by as much as predicted where compute hides the copies, which it need
-    not on a busy machine; the host holds what was predicted."""
-    plain = rewritten(wide, lambda _: Rewriting())
+def trained_by(folder, steps=3):
+    """The losses of some steps, and all weights after them."""
+    model = tf.saved_model.load(folder)
+    x = tf.reshape(tf.linspace(-1.0, 1.0, 2048 * 512), [2048, 512])
+    losses = [model.signatures["serving_default"](x=x)["loss"].numpy() for _ in range(steps)]
+    assert len(set(losses)) == steps
+    return losses, [weight.numpy().tobytes() for weight in model.w]
+
+
+def test_the_accelerator_holds_less(wide, unswapped, swapped):
+    """Each device a process of its own, so that what is sent is copied: at its peak the accelerator
+    has in use what is predicted, and so much less than without swaps; what waits is on the host."""
     rows = {}
-    for name, plan in (("plain", plain), ("swapped", swapped)):
+    for name, plan in (("plain", unswapped), ("swapped", swapped)):
         found = placer.verify(wide, plan, memory=True).raise_for_mismatch().memory
         rows[name] = {row.device: row for row in found.devices}
     before, after = rows["plain"]["GPU:0"], rows["swapped"]["GPU:0"]
-    assert after.predicted_bytes < 0.5 * before.predicted_bytes
-    assert after.peak_bytes < before.peak_bytes
+    assert after.predicted_bytes < 0.65 * before.predicted_bytes
+    assert after.peak_bytes == pytest.approx(after.predicted_bytes, rel=0.1)
+    assert before.peak_bytes == pytest.approx(before.predicted_bytes, rel=0.1)
     host = rows["swapped"]["CPU:0"]
     assert host.peak_bytes == pytest.approx(host.predicted_bytes, rel=0.1)
 

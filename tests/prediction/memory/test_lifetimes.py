@@ -52,3 +52,42 @@ def test_nothing_is_written_over_what_a_running_op_reads():
         ("r2", 2, 2),
         ("x", 0, 2),
     ]
+
+
+def swapped_step():
+    """``a`` waits on the host between ``b`` and ``d``, which allocates once that is done.
+
+    GPU:0    x --> a --> b --> c --> d           a is there until a/arrived is done, and
+                   |        (after a's   '-- a   again from a/swapped on
+                   '-> a/arrived -> a/swapped
+    """
+    graph = draw(
+        "x -> a -> b -> c -> d",
+        "a -> a/arrived=Identity -> a/swapped=Identity -> d",
+        "c ..> a/swapped",
+        bytes={"x": 4, "a": 400, "b": 4, "c": 4, "d": 4, "a/arrived": 400, "a/swapped": 400},
+    )
+    host = {"a/arrived", "a/swapped"}
+    placement = {name: "CPU:0" if name in host else "GPU:0" for name in graph.ops}
+    return StepMemory(graph, draw_costs(graph), placement, ("GPU:0", "CPU:0"))
+
+
+def test_what_is_sent_is_held_until_it_has_arrived():
+    """The buffer of ``a`` is there while b runs, if the copy out is done after it, and not if it
+    was done before; the host has one from the start until it is sent back."""
+    step = swapped_step()
+    at = {}
+    for order in (
+        ("x", "a", "a/arrived", "b", "c", "a/swapped", "d"),
+        ("x", "a", "b", "c", "a/arrived", "a/swapped", "d"),
+    ):
+        lines = step.timelines(order)
+        at[order.index("a/arrived")] = dict(zip(order, lines["GPU:0"].bytes, strict=True))
+        host = dict(zip(order, lines["CPU:0"].bytes, strict=True))
+        assert host["a"] == host["a/swapped"] == 400
+        assert host["d"] == 0
+    early, late = at[2], at[4]
+    assert early["b"] == 404
+    assert early["c"] == 8
+    assert late["c"] == 408
+    assert early["a/swapped"] == 404  # it may be back from then on

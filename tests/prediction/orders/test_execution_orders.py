@@ -160,3 +160,19 @@ def test_a_hash_set_fills_the_first_free_slot_of_each_probe(hashes):
         slots = (first + probe * (probe + 1) // 2 for probe in itertools.count())
         table[next(slot % 32 for slot in slots if table[slot % 32] < 0)] = item
     assert _hash_table(range(len(hashes)), hashes, 32) == [item for item in table if item >= 0]
+
+
+@pytest.mark.parametrize("accelerated", [True, False])
+def test_when_a_copy_is_done_is_not_known(accelerated):
+    """An arrival runs when nothing else can: what waits for it is all that keeps the step from
+    running ahead."""
+    graph = draw("x -> a -> b -> c -> d", "a -> a/arrived=Identity -> a/swapped=Identity -> d")
+    order = _order(graph, accelerated=accelerated)
+    assert order.index("c") < order.index("a/arrived")
+    waits = draw(
+        "x -> a -> b -> c -> d",
+        "a -> a/arrived=Identity -> a/swapped=Identity -> d",
+        "a/arrived ..> c",
+    )
+    order = _order(waits, accelerated=accelerated)
+    assert order.index("b") < order.index("a/arrived") < order.index("c")

@@ -124,3 +124,26 @@ def test_no_order_with_the_edges_takes_more(graph, random):
         other = drawn_order(random, held)
         assert step.peaks(other)[DEVICE] <= known, (order, edges, other, known, step.peaks(other))
     assert direct_edges(graph, edges) == edges
+
+
+def test_computation_waits_for_a_copy_out_and_a_copy_back_for_room():
+    """``c`` allocates once ``a`` has arrived on the host; ``a`` is sent back once ``c`` is gone.
+
+    GPU:0    x --> a --> b --> c --> d --> e     a, c: large
+                   '-> a/arrived -> a/swapped -> e
+    """
+    sizes = dict.fromkeys(("a", "c", "a/arrived", "a/swapped"), 8 * KIB)
+    graph = draw(
+        "x -> a -> b -> c -> d -> e",
+        "a -> a/arrived=Identity -> a/swapped=Identity -> e",
+        bytes=sizes,
+    )
+    host = ("a/arrived", "a/swapped")
+    placement = {name: "CPU:0" if name in host else "GPU:0" for name in graph.ops}
+    step = StepMemory(graph, draw_costs(graph), placement, ["GPU:0", "CPU:0"])
+    order = ["x", "a", "b", "a/arrived", "c", "d", "a/swapped", "e"]
+    floors = {"GPU:0": 0}
+    assert edges_along(step, order, floors, 0.1) == [("a/arrived", "c"), ("d", "a/swapped")]
+    line = edges_in_line(step, order, floors, 0.1)
+    assert ("a/arrived", "c") in line
+    assert ("d", "a/swapped") in line

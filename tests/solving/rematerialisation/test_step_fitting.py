@@ -7,7 +7,8 @@ from graphs_by_hand import draw, draw_costs
 from cost_models.clusters import parse_cluster
 from placer.prediction.prediction import predict
 from placer.solving.rematerialisation import fitting
-from placer.solving.rematerialisation.fitting import FitRequest, FittedStep, fit_step
+from placer.solving.rematerialisation.fitted_step import FitRequest, FittedStep
+from placer.solving.rematerialisation.fitting import fit_step
 
 KILO = 1000
 

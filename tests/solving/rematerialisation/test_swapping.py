@@ -1,0 +1,225 @@
+"""What waits on the host, and when: against enumeration, and in drawn steps."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from graphs_by_hand import draw, draw_costs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost_models.clusters import parse_cluster
+from placer.graph.control_edges import add_control_edges
+from placer.graph.rewriting import rewrite_graph
+from placer.prediction.costs.op_costs import rewritten_costs
+from placer.prediction.prediction import predict
+from placer.solving.rematerialisation.fitted_step import FitRequest
+from placer.solving.rematerialisation.fitting import fit_step
+from placer.solving.rematerialisation.swapping import PlannedSwap, SwapPlanner, Waiting
+
+MEGA = 10**6
+
+
+@st.composite
+def problems(draw_from, most=3):
+    """Tensors along an order of eight places, and what is held there."""
+    places = 8
+    whole = st.integers(0, 4)
+    seconds = draw_from(st.lists(whole, min_size=places, max_size=places))
+    held = draw_from(st.lists(whole, min_size=places, max_size=places))
+    tensors = []
+    for value in range(draw_from(st.integers(1, most))):
+        first = draw_from(st.integers(0, places - 3))
+        last = draw_from(st.integers(first, places - 3))
+        following = draw_from(st.integers(last + 2, places - 1))
+        size, took = draw_from(st.integers(1, 5)), draw_from(st.integers(0, 6))
+        found = Waiting(
+            value=value,
+            bytes=size,
+            first=first,
+            last=last,
+            next=following,
+            out_seconds=float(took),
+            back_seconds=float(took),
+        )
+        tensors.append(found)
+        for place in range(first, following + 1):
+            held[place] += size
+    budget = draw_from(st.integers(max(max(held) - 6, 1), max(held)))
+    return tensors, [float(s) for s in seconds], held, budget
+
+
+def peak(held, swaps):
+    """What is held at most beside what is on the host."""
+    left = list(held)
+    for swap in swaps:
+        for place in range(swap.out, swap.back):
+            left[place] -= swap.tensor.bytes
+    return max(left)
+
+
+def waited(seconds, swaps):
+    """The seconds that computation waits, run place by place."""
+    now, links, done, back = 0.0, {"out": 0.0, "back": 0.0}, {}, {}
+    for place in range(len(seconds)):
+        for swap in swaps:
+            if swap.tensor.first + 1 == place:
+                links["out"] = done[swap] = max(links["out"], now) + swap.tensor.out_seconds
+        for swap in swaps:
+            if swap.out == place:
+                now = max(now, done[swap])
+        for swap in swaps:
+            if swap.back == place:
+                links["back"] = back[swap] = max(links["back"], now) + swap.tensor.back_seconds
+        for swap in swaps:
+            if swap.tensor.next == place:
+                now = max(now, back[swap])
+        now += seconds[place]
+    return now - sum(seconds)
+
+
+def all_swaps(tensor):
+    """Whenever the tensor may be gone, and that it stays."""
+    yield None
+    for out in range(tensor.last + 1, tensor.next):
+        for back in range(out + 1, tensor.next + 1):
+            yield PlannedSwap(tensor=tensor, out=out, back=back)
+
+
+def least_wait(tensors, seconds, held, budget):
+    """The least of all possible ways, ``None`` if there is none."""
+    found = None
+    for chosen in product(*map(list, map(all_swaps, tensors))):
+        swaps = [swap for swap in chosen if swap is not None]
+        if peak(held, swaps) <= budget:
+            took = waited(seconds, swaps)
+            found = took if found is None else min(found, took)
+    return found
+
+
+@given(problems())
+@settings(max_examples=60, deadline=None)
+def test_no_plan_says_less_than_it_takes(problem):
+    """What is planned keeps the budget if it says so, waits as long as it says, and no less than
+    the best of all ways; where there is none it is over."""
+    tensors, seconds, held, budget = problem
+    planner = SwapPlanner(tensors, seconds, held, budget, 10**9)
+    swaps = planner.run()
+    assert max(peak(held, swaps) - budget, 0) == planner.over_bytes
+    assert planner.extra_seconds == pytest.approx(waited(seconds, swaps))
+    least = least_wait(tensors, seconds, held, budget)
+    if least is None:
+        assert planner.over_bytes
+    elif not planner.over_bytes:
+        assert planner.extra_seconds >= least - 1e-9
+
+
+@given(problems(most=1))
+@settings(max_examples=60, deadline=None)
+def test_a_tensor_of_its_own_waits_at_the_best_time(problem):
+    """With one tensor that nobody else competes with, the plan is the best of all ways."""
+    tensors, seconds, held, budget = problem
+    planner = SwapPlanner(tensors, seconds, held, budget, 10**9)
+    planner.run()
+    least = least_wait(tensors, seconds, held, budget)
+    assert (planner.over_bytes == 0) == (least is not None)
+    if least is not None:
+        assert planner.extra_seconds == pytest.approx(least)
+
+
+def test_hidden_swaps_alone_make_nobody_wait():
+    """A tensor whose copies take longer than there is stays, one whose copies do not goes."""
+    slow = Waiting(value=0, bytes=9, first=0, last=0, next=4, out_seconds=5.0, back_seconds=5.0)
+    quick = Waiting(value=1, bytes=5, first=0, last=0, next=4, out_seconds=1.0, back_seconds=1.0)
+    held, seconds = [14, 14, 20, 14, 14], [1.0] * 5
+    planner = SwapPlanner([slow, quick], seconds, held, 11, 100, may_wait=False)
+    assert [swap.tensor for swap in planner.run()] == [quick]
+    assert planner.extra_seconds == 0.0
+    assert planner.over_bytes == 4
+    waiting = SwapPlanner([slow, quick], seconds, held, 11, 100)
+    assert [swap.tensor for swap in waiting.run()] == [quick, slow]
+    assert waiting.extra_seconds > 0
+
+
+def test_the_host_holds_what_it_has_room_for():
+    tensor = Waiting(value=0, bytes=9, first=0, last=0, next=3, out_seconds=0.0, back_seconds=0.0)
+    assert not SwapPlanner([tensor], [1.0] * 4, [9, 12, 12, 9], 5, 8).run()
+    assert SwapPlanner([tensor], [1.0] * 4, [9, 12, 12, 9], 5, 9).run()
+
+
+def step_with_waiting_tensors(flops=10**9):
+    """Six layers, each of whose outputs waits for its gradient; with costs and placement."""
+    layers = range(6)
+    graph = draw(
+        "x=Placeholder -> h0",
+        *(f"h{n} -> h{n + 1}" for n in layers),
+        "h6 -> loss -> g6=ReluGrad",
+        *(f"h{n}, g{n + 1} -> g{n}=ReluGrad" for n in reversed(layers)),
+        "h6 -> g6",
+        bytes={f"{kind}{n}": MEGA for kind in "hg" for n in range(7)},
+        feeds=["x"],
+        fetches=["g0:0"],
+    )
+    costs = draw_costs(graph, flops={name: flops for name in graph.ops})
+    placement = {name: "CPU:0" if name == "x" else "GPU:0" for name in graph.ops}
+    return graph, costs, placement
+
+
+def cards(cap_bytes=None, host_bytes=10**9):
+    caps = {} if cap_bytes is None else {"GPU:0": f"{cap_bytes}B"}
+    return parse_cluster(f"1xT4,CPU:{host_bytes}B", caps, "0")
+
+
+def fitted(cap_bytes, *, means=("swap",), host_bytes=10**9, flops=10**9, **options):
+    graph, costs, placement = step_with_waiting_tensors(flops)
+    request = FitRequest(means=means, seconds=0.0, with_needs=False, **options)
+    return fit_step(graph, costs, placement, cards(cap_bytes, host_bytes), request)
+
+
+def free_peak():
+    graph, costs, placement = step_with_waiting_tensors()
+    return predict(graph, costs, placement, cards(), with_needs=False).peaks["GPU:0"].high_bytes
+
+
+def test_a_step_fits_when_tensors_wait_on_the_host():
+    """The prediction of the rewritten step keeps the cap; an edge from each arrival that memory
+    asks for keeps computation from running ahead of it; the host holds what waits."""
+    graph, costs, placement = step_with_waiting_tensors()
+    cap = int(0.6 * free_peak())
+    found = fitted(cap)
+    assert found.fits
+    swaps = found.rewriting.swaps
+    assert swaps
+    assert not found.rewriting.clones
+    arrivals = {swap.arrival for swap in swaps}
+    assert arrivals & {before for before, _ in found.control_edges}
+    assert all(swap.after for swap in swaps)
+    rewritten = add_control_edges(rewrite_graph(graph, found.rewriting), found.control_edges)
+    metrics = predict(
+        rewritten,
+        rewritten_costs(costs, rewritten, found.rewriting),
+        found.rewriting.extend_placement(placement, "CPU:0"),
+        cards(cap),
+        with_needs=False,
+    )
+    assert metrics.peaks["GPU:0"].high_bytes <= cap
+    assert metrics.peaks["CPU:0"].expected_bytes >= len(swaps) * MEGA
+    # without its edges nothing keeps the step from running ahead
+    ahead = predict(
+        rewrite_graph(graph, found.rewriting),
+        rewritten_costs(costs, rewritten, found.rewriting),
+        found.rewriting.extend_placement(placement, "CPU:0"),
+        cards(cap),
+        with_needs=False,
+    )
+    assert ahead.peaks["GPU:0"].high_bytes > cap
+
+
+def test_a_host_without_room_and_a_limit_of_time_are_kept():
+    cap = int(0.6 * free_peak())
+    assert not fitted(cap, host_bytes=MEGA).fits
+    slow = fitted(cap, flops=10**7)  # ops are done long before copies are
+    assert slow.fits
+    assert slow.slowdown > 0.1
+    assert not fitted(cap, flops=10**7, most_slowdown=slow.slowdown / 2).fits
