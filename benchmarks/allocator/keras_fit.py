@@ -129,7 +129,7 @@ def fit(case: BenchmarkGraph) -> None:
         model = compiled_model(case)
         seen.append("built")
         data = tf.data.Dataset.from_tensors(batch_of(case)).repeat(STEPS)
-        model.fit(data, verbose=0)
+        model.fit(data, shuffle=False, verbose=0)
     except tf.errors.ResourceExhaustedError as error:
         said = str(error).partition("\n")[0]
         print(f"{'fit' if seen else 'build'}: {said[:120]}")
