@@ -369,7 +369,7 @@ def write_graph(graph: BenchmarkGraph, batch: int, folder: Path) -> Path:
     keras.backend.clear_session()
     keras.utils.set_random_seed(0)
     model = graph.build()  # kept here: functions hold their variables weakly
-    program, outputs = _flat_program(_step(graph, model, batch))
+    program, outputs = flat_program(_step(graph, model, batch))
     folder.mkdir(parents=True, exist_ok=True)
     path.write_bytes(program.SerializeToString())
     facts = {"kind": graph.kind, "outputs": outputs, "held_back": graph.held_back}
@@ -388,7 +388,7 @@ def _step(graph: BenchmarkGraph, model: Any, batch: int) -> Any:
 
     if not graph.optimizer:
         return tf.function(lambda *x: call(x, training=False)).get_concrete_function(*specs)
-    optimizer = model.benchmark_optimizer = _optimizer(graph.optimizer)
+    optimizer = model.benchmark_optimizer = optimizer_of(graph.optimizer)
     optimizer.build(model.trainable_variables)
     shape, dtype = graph.labels
 
@@ -404,7 +404,7 @@ def _step(graph: BenchmarkGraph, model: Any, batch: int) -> Any:
     return tf.function(train).get_concrete_function(labels, *specs)
 
 
-def _optimizer(name: str) -> Any:
+def optimizer_of(name: str) -> Any:
     import keras
 
     if name == "Momentum":
@@ -420,7 +420,7 @@ def _loss(labels: Any, logits: Any) -> Any:
     return tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
 
 
-def _flat_program(function: Any) -> tuple[Any, list[str]]:
+def flat_program(function: Any) -> tuple[Any, list[str]]:
     """The flat GraphDef with handles and constants for what is captured, and what to fetch."""
     import tensorflow as tf
 

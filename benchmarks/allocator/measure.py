@@ -207,10 +207,14 @@ def fed_value(op: Any) -> Any:
 
 
 def first_value(handle: Any) -> Any:
-    """The op that gives the variable small numbers, made where the variable is."""
+    """The op that gives the variable small numbers, made where the variable is.
+
+    They are drawn: of those that are known, graph optimisation makes one constant for all variables
+    of a shape, which have no memory of their own then until the first step changes them.
+    """
     dtype = tf.as_dtype(handle.get_attr("dtype"))
     shape = [side.size for side in handle.get_attr("shape").dim]
-    value = tf.fill(shape, tf.cast(0.01, dtype))
+    value = tf.fill(shape, tf.cast(tf.random.uniform([], 0.0, 0.01), dtype))
     return tf.raw_ops.AssignVariableOp(resource=handle.outputs[0], value=value)
 
 

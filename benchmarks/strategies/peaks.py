@@ -40,7 +40,7 @@ def write_graph(graph: graphs.BenchmarkGraph, folder: Path) -> tuple[Path, list[
 
     keras.utils.set_random_seed(0)
     model = graph.build()  # kept here: functions hold their variables weakly
-    program, outputs = graphs._flat_program(graphs._step(graph, model, None))
+    program, outputs = graphs.flat_program(graphs._step(graph, model, None))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{graph.name}.pb"
     path.write_bytes(program.SerializeToString())

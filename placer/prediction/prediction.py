@@ -37,28 +37,32 @@ def predict(
     """The transfers, the memory of every device and the times of one step of ``graph``.
 
     ``placement`` maps every op to the name of a device of ``cluster``; memory is followed along
-    ``order``, by default along the orders in which the executor may run; what allocators need is
-    left out where ``with_needs`` is false.  Raises :class:`~placer.errors.UsageError` if
-    placement or order do not fit the graph.
+    ``order``, by default along the orders in which the executor may run, and what allocators are
+    asked for along those in which its threads may start ops; needs are left out where
+    ``with_needs`` is false.  Raises :class:`~placer.errors.UsageError` if placement or order do not
+    fit the graph.
     """
     host = cluster.host.name
     names = [device.name for device in cluster.devices]
     if order is None:
         steps = PossibleSteps(graph, costs, accelerated=uses_accelerator(names))
         step, orders = steps.memory(placement, names, host), steps.orders
+        started = steps.started_orders if with_needs else []
         concurrent = steps.concurrent_orders if with_needs else []
         ahead = steps.running_ahead(step, cluster) if with_needs else []
     else:
         step = StepMemory(graph, costs, placement, names, host)
-        orders, concurrent, ahead = [checked_order(graph, order)], [], []
+        orders = started = [checked_order(graph, order)]
+        concurrent, ahead = [], []
     routes = step.routes if step.graph is graph else find_routes(graph, placement, host)
     transfers = tuple(list_transfers(graph, costs, routes, host))
-    if with_needs:
-        requests = requests_along(step, orders)
+    requests = requests_along(step, started) if with_needs else []
+    if requests and started is orders:
         peaks = [{name: asked.peak_bytes for name, asked in r.items()} for r in requests]
-        needs = with_orders_ahead(step, needs_along(step, requests, concurrent), ahead)
     else:
-        peaks, needs = peaks_along(step, orders), {}
+        peaks = peaks_along(step, orders)
+    found = needs_along(step, requests, concurrent) if requests else {}
+    needs = with_orders_ahead(step, found, ahead)
     return Metrics(
         transfers=largest_first(transfers),
         timelines=step.timelines(typical_order(orders, peaks)),

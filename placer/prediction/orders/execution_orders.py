@@ -94,6 +94,21 @@ def concurrent_orders(
     return found
 
 
+def started_orders(
+    graph: OpGraph, concurrent: Sequence[ConcurrentOrder], *, laid_out: int = 0
+) -> list[tuple[str, ...]]:
+    """The orders in which the threads of ``concurrent`` start the ops, as many as are affordable.
+
+    One thread alone goes on with what it put aside last, and may come to what it put aside first
+    after everything else; where there are two, the other one takes that (``Steal`` of Eigen's
+    ``NonBlockingThreadPool.h``).  With ``laid_out`` loops the reversed order as well, as in
+    :func:`executor_orders`.
+    """
+    count = max(_affordable_orders(graph, laid_out), _FEWEST_ORDERS)
+    found = [names for names, _ in concurrent[:count]]
+    return [*found, run_reversed(prepare(graph))] if laid_out else found
+
+
 def _affordable_orders(graph: OpGraph, laid_out: int) -> int:
     """Over how many orders all ops are run."""
     ops = max(len(graph.ops), 1)

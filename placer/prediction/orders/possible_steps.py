@@ -17,6 +17,7 @@ from placer.prediction.orders.execution_orders import (
     executor_orders,
     peaks_along,
     ranges_of_peaks,
+    started_orders,
     uses_accelerator,
 )
 from placer.prediction.orders.running_ahead import orders_running_ahead
@@ -73,9 +74,17 @@ class PossibleSteps:
 
     @cached_property
     def orders(self) -> list[tuple[str, ...]]:
-        """The orders in which the ops of ``graph`` may run."""
+        """The orders in which the ops of ``graph`` may run, one after another."""
         laid_out = len(self.owner)
         return executor_orders(self.graph, accelerated=self.accelerated, laid_out=laid_out)
+
+    @cached_property
+    def started_orders(self) -> list[tuple[str, ...]]:
+        """The orders in which allocators are asked: with accelerators the same; on CPUs those in
+        which several threads start the ops."""
+        if self.accelerated:
+            return self.orders
+        return started_orders(self.graph, self.concurrent_orders, laid_out=len(self.owner))
 
     @cached_property
     def concurrent_orders(self) -> list[ConcurrentOrder]:

@@ -96,12 +96,15 @@ class StepPeaks:
             for name, cap in caps.items()
             if _MOST_PER_PEAK * highest[name] > cap >= LEAST_LIMIT_BYTES
         ]
+        started = self.steps.started_orders
+        if started is not self.steps.orders:
+            along = peaks_along(step, started)
         known: dict[int, Mapping[str, Allocations]] = {}
         over = {}
         for name in close:
             worst = max(range(len(along)), key=lambda index: along[index][name])
             if worst not in known:
-                known[worst] = find_allocations(step, self.steps.orders[worst], worst)
+                known[worst] = find_allocations(step, started[worst], worst)
             asked, growth = known[worst][name], is_cpu(name)
             if not serves(asked, caps[name], growth=growth):
                 over[name] = max(find_need(asked, growth=growth).need_bytes, caps[name] + 1)
@@ -110,7 +113,7 @@ class StepPeaks:
         concurrent = self.steps.concurrent_orders[: followed_under_limits(step)]
         requests = [
             known.get(sample) or find_allocations(step, order, sample)
-            for sample, order in enumerate(self.steps.orders)
+            for sample, order in enumerate(started)
         ]
         found = needs_along(step, requests, concurrent, close)
         if all(need.need.high_bytes <= caps[name] for name, need in found.items()):

@@ -3,9 +3,11 @@
 import pytest
 from graphs_by_hand import draw, draw_costs
 
+from cost_models.clusters import parse_cluster
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.orders.needs import needs_along, requests_along
 from placer.prediction.orders.possible_steps import PossibleSteps
+from placer.prediction.prediction import predict
 from placer.prediction.step.thread_pool import ConcurrentOrder
 
 MIB = 2**20
@@ -55,3 +57,28 @@ def test_kernels_wait_for_memory_and_iterations_do_not():
     """One workspace fits under the need of a step without loops; in a loop every way counts."""
     assert _highest_need({}) < 64 * MIB
     assert _highest_need({"a": "loop", "b": "loop"}) >= 83 * MIB
+
+
+def test_what_one_thread_puts_aside_first_another_one_takes():
+    """40 MiB that a alone still reads, and six products of 10 MiB that are kept to the end.  One
+    thread comes to a after all of these; where there are two, the other one takes it first.
+
+    x ---> big ---> s ---> a, b0, b1, ...
+             '-----------> a
+    """
+    products = [f"b{number}" for number in range(6)]
+    graph = draw(
+        "x=Placeholder -> big -> s",
+        "big, s -> a -> y",
+        *(f"s -> {name} -> y" for name in products),
+        bytes={"big": 40 * MIB, **dict.fromkeys(products, 10 * MIB)},
+        feeds=["x"],
+    )
+    steps = PossibleSteps(graph, draw_costs(graph), accelerated=False)
+    step = steps.memory(dict.fromkeys(graph.ops, "CPU:0"), ("CPU:0",))
+    alone = needs_along(step, requests_along(step, steps.orders))["CPU:0"].need
+    assert alone.low_bytes >= 100 * MIB
+    placement = dict.fromkeys(graph.ops, "CPU:0")
+    found = predict(graph, draw_costs(graph), placement, parse_cluster("CPU:0"))
+    assert found.needs["CPU:0"].need.high_bytes < 90 * MIB
+    assert found.peaks["CPU:0"].high_bytes >= 100 * MIB

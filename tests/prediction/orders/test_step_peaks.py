@@ -8,6 +8,7 @@ from cost_models.clusters import parse_cluster
 from placer.pipeline.formulation import build_problem
 from placer.prediction.orders.possible_steps import predict_peak_ranges
 from placer.prediction.orders.step_peaks import StepPeaks
+from placer.prediction.prediction import predict
 from placer.problem.constraints import ConstraintOptions, find_constraints
 
 
@@ -44,3 +45,25 @@ def test_needs_take_the_place_of_peaks_within_caps():
         raised[kib] = peak.peak_bytes != plain.peak_bytes
         assert bool(peak.moment) == (peak.peak_bytes > kib * 1024)
     assert raised == {900: False, 1100: False, 1500: True, 1900: True, 9000: False}
+
+
+def test_needs_of_cpus_are_those_of_the_prediction():
+    """Along the orders in which two threads start the ops: of what one thread puts aside first, the
+    other one takes a, the last reader of big, before all products are there."""
+    mib = 2**20
+    products = [f"b{number}" for number in range(6)]
+    graph = draw(
+        "x -> big -> s",
+        "big, s -> a -> y",
+        *(f"s -> {name} -> y" for name in products),
+        bytes={"big": 40 * mib, **dict.fromkeys(products, 10 * mib)},
+    )
+    costs = draw_costs(graph)
+    cluster = parse_cluster("CPU:0:120MiB")
+    constraints = find_constraints(graph, cluster, ConstraintOptions())
+    problem = build_problem(graph, costs, cluster, constraints)
+    (peak,) = StepPeaks(graph, costs, problem, needs_on=cluster)((0,) * len(problem.op_names))
+    found = predict(graph, costs, dict.fromkeys(graph.ops, "CPU:0"), cluster)
+    need, most = found.needs["CPU:0"].need.high_bytes, found.peaks["CPU:0"].high_bytes
+    assert peak.peak_bytes == max(need, most)
+    assert need < 90 * mib < most
