@@ -57,7 +57,7 @@ def tidy_within(
     found = settle_signals(problem, device_of)
     kept = find_overruns(found)
     reserved, full = problem, frozenset[int]()
-    for tried in range(_MOST_TRIED if max(kept) <= 0 else 0):
+    for tried in range(_MOST_TRIED if max(kept) <= 0 and not is_late() else 0):
         tidied = tidy(reserved, found, full)
         if (tidied == found and reserved is problem) or is_late():
             break

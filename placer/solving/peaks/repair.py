@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class RepairSchedule:
 
     parts: tuple[int, ...] = (4, 8, 16, 32)  # of what a device holds, in stretches
     most_single: int = 40  # units, the largest, that move alone
+    most_border: int = 40  # the same, of those whose move sends no more
     most_left: int = 24  # of all these, by what they leave above the caps where they were
     most_judged: int = 8  # from one placement, until one is better
     most_worse: int = 8  # steps without a better one, each to the best of those judged
@@ -75,7 +77,7 @@ class _Moves:
         self.capacity = np.array(peaks.capacity, np.float64)
         self.nets_of: list[list[ProblemTensor]] = [[] for _ in range(peaks.units.unit_count)]
         for net in peaks.units.nets:
-            for unit in {net.producer, *net.consumers}:
+            for unit in _pins(net):
                 self.nets_of[unit].append(net)
 
     def likely(self, here: Ints, over: Floats, is_late: Callable[[], bool]) -> list[Ints]:
@@ -86,7 +88,7 @@ class _Moves:
         limit = self.capacity - np.where(over > 0.0, gap, 0.0)
         worst = int(over.argmax())
         left: list[tuple[float, int, Ints]] = []
-        for units in self.stretches(np.flatnonzero(here == worst)):
+        for units in chain(self.border(here, worst), self.stretches(np.flatnonzero(here == worst))):
             if is_late():
                 break
             stays = here == worst
@@ -99,12 +101,25 @@ class _Moves:
             for target in sorted(allowed - {worst, self.peaks.units.host}):
                 if is_late():
                     break
-                moved = here.copy()
-                moved[units] = target
+                moved = _moved(here, units, target)
                 more = max(0.0, self.peaks.peak(moved == target) - limit[target])
                 ranked.append((above + more, self.sent(units, here, moved), len(ranked), moved))
         ranked.sort(key=lambda each: each[:3])
         return [moved for *_, moved in ranked[: SCHEDULE.most_judged]]
+
+    def border(self, here: Ints, device: int) -> Iterator[Ints]:
+        """Units of a device that another may take for nothing, one by one: what is a little above
+        a cap may be all there, whoever runs an op at the border."""
+        found = 0
+        for unit in np.flatnonzero(here == device):
+            near = {int(here[pin]) for net in self.nets_of[unit] for pin in _pins(net)}
+            targets = near & set(self.peaks.units.allowed[unit]) - {device, self.peaks.units.host}
+            alone = np.array([unit])
+            if any(self.sent(alone, here, _moved(here, alone, to)) <= 0 for to in targets):
+                found += 1
+                yield alone
+            if found == SCHEDULE.most_border:
+                return
 
     def stretches(self, units: Ints) -> Iterator[Ints]:
         """The largest units of a device one by one, and stretches of them all along the depth."""
@@ -121,6 +136,17 @@ class _Moves:
         return sum(
             net.bytes * (_receivers(net, moved) - _receivers(net, here)) for net in nets.values()
         )
+
+
+def _pins(net: ProblemTensor) -> set[int]:
+    return {net.producer, *net.consumers}
+
+
+def _moved(here: Ints, units: Ints, target: int) -> Ints:
+    """The placement with some units elsewhere."""
+    moved = here.copy()
+    moved[units] = target
+    return moved
 
 
 def _receivers(net: ProblemTensor, device_of: Ints) -> int:
