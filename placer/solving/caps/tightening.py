@@ -176,8 +176,8 @@ class _Rounds:
                 return
             self.loosen(solution)
             return
-        if self.is_layered() and self.sends_more(solution):  # than what keeps the caps
-            self.search_along_orders(self.best and self.best.device_of)
+        if self.best is not None and self.is_layered() and self.sends_more(solution):
+            self.search_along_orders(self.best.device_of)
             return
         hint = solution.device_of
         self.overruns = self.predict.overruns(hint)

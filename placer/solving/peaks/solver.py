@@ -33,10 +33,9 @@ class TrySchedule:
     """The searches along the orders, each begun at the nearest that those before found."""
 
     most_tries: int = 16
-    first_share: float = 0.75  # of the time, if something is known that keeps the caps
-    open_share: float = 0.45  # of the time, if not
+    first_share: float = 0.45  # of the time
     next_share: float = 0.3  # of what is left then, near what was found
-    more_share: float = 0.55  # of what is left once something fits, if nothing was known to
+    more_share: float = 0.55  # of what is left once something fits
     least_seconds: float = 4.0  # for one of these
     fewest_seconds: float = 1.0  # with less left, one is not begun
     judged_moves: int = 4  # that there is time for at the end, where some device has room for them
@@ -98,24 +97,22 @@ def solve_along_orders(
     known = [] if hint is None else [units.project(hint)]
     tries = _Tries(problem, peaks, find_overruns, known, deadline)
     tries.judging_seconds = judging_seconds
-    is_easy = known_bytes is not None
-    is_last = is_easy or host_bytes is not None or parameters.work_limit is not None
-    share = parameters.share(_SCHEDULE.first_share if is_last else _SCHEDULE.open_share)
+    is_once = host_bytes is not None or parameters.work_limit is not None
+    share = parameters.share(_SCHEDULE.first_share)
     least_seconds, is_cut = 0.0, False
     for _ in range(_SCHEDULE.most_tries):
         left = tries.seconds_left()
         seconds = min(left, max(least_seconds, share * left))
-        if seconds <= (_SCHEDULE.fewest_seconds if tries.has_room else 0.0):
+        if seconds <= (_SCHEDULE.fewest_seconds if tries.seen else 0.0):
             break
         found = search_in_child(_SEARCH, tries.peaks, tries.known, parameters, seconds)
         is_cut = is_cut or found.is_cut
         if found.device_of is None:
             break
         fits = tries.take(found)
-        is_better = fits and (known_bytes is None or tries.value < known_bytes)
-        if (is_better and is_last) or tries.is_stuck:
+        is_done = fits and (is_once or found.status is Status.OPTIMAL)
+        if is_done or tries.is_stuck:
             break
-        is_last = is_last or fits
         share = parameters.share(_SCHEDULE.more_share if fits else _SCHEDULE.next_share)
         least_seconds = 0.0 if fits else _SCHEDULE.least_seconds
     tries.repair(math.inf if known_bytes is None else known_bytes)
@@ -220,7 +217,8 @@ class _Tries:
         than what is known to keep the caps."""
         if self.nearest is None or self.nearest.device_of is None:
             return
-        if (self.nearest.value or 0.0) >= known_bytes:
+        most_bytes = min(known_bytes, self.value)
+        if (self.nearest.value or 0.0) >= most_bytes:
             return
         units, caps = self.given.units, self.problem.capacity_bytes
         mended = repair(
@@ -228,6 +226,7 @@ class _Tries:
             units.project(self.nearest.device_of),
             lambda device_of: self.judge(units.expand(device_of)),
             self.is_late,
+            most_bytes,
         )
         self.take(replace(self.nearest, device_of=tuple(mended), warnings=()))
 
@@ -264,6 +263,4 @@ class _Tries:
             else min(most, max(counted[device], (1.0 - rate) * cap))
             for device, (cap, most) in enumerate(zip(caps, self.given.capacity, strict=True))
         ]
-        self.peaks = replace(
-            self.peaks, capacity=tuple(map(int, capacity)), positions=(), is_near=True
-        )
+        self.peaks = replace(self.peaks, capacity=tuple(map(int, capacity)), is_near=True)
