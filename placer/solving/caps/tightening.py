@@ -148,8 +148,10 @@ class _Rounds:
         return None if self.best is None else self.best.value
 
     def seconds_left(self) -> float:
-        """Of the time limit of all rounds together."""
-        return self.started + self.parameters.time_limit_seconds - clock.monotonic()
+        """Of the time limit of all rounds together; of a large program without those for what the
+        plan is predicted with in the end, which is as long as any prediction."""
+        kept_back = self.predict.longest_seconds if self.is_layered() else 0.0
+        return self.started + self.parameters.time_limit_seconds - kept_back - clock.monotonic()
 
     def go_on(self) -> bool:
         """Whether another round begins; the first one always does."""
@@ -408,7 +410,7 @@ class _Rounds:
         fill less of each, and so are on more devices."""
         given = self.given
         for share in SCHEDULE.layered_shares:
-            spent = self.parameters.time_limit_seconds - self.seconds_left()
+            spent = clock.monotonic() - self.started
             is_late = spent > SCHEDULE.baseline_share * self.parameters.time_limit_seconds
             if self.best is not None or (is_late and not self.is_counted()):
                 return

@@ -263,4 +263,6 @@ class _Tries:
             else min(most, max(counted[device], (1.0 - rate) * cap))
             for device, (cap, most) in enumerate(zip(caps, self.given.capacity, strict=True))
         ]
-        self.peaks = replace(self.peaks, capacity=tuple(map(int, capacity)), is_near=True)
+        self.peaks = replace(
+            self.peaks, capacity=tuple(map(int, capacity)), positions=(), is_near=True
+        )
