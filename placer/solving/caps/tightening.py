@@ -432,12 +432,12 @@ class _Rounds:
         """``best`` without debris if it keeps the caps so; what the solver found has none."""
         if best is not self.untidied or best.device_of is None:
             return best
-        device_of, _ = tidy_within(
-            self.given,
-            best.device_of,
-            self.predict.bytes_over,
-            lambda: self.seconds_left() < self.predict.longest_seconds and not self.is_counted(),
-        )
+        judged = self.predict.longest_seconds
+
+        def is_late(predictions: int) -> bool:
+            return self.seconds_left() < predictions * judged and not self.is_counted()
+
+        device_of, _ = tidy_within(self.given, best.device_of, self.predict.bytes_over, is_late)
         return replace(best, device_of=device_of, value=value_of(self.given, device_of))
 
     def try_baseline(self, name: str, limit: SolverParameters) -> None:

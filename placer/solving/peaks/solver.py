@@ -40,7 +40,7 @@ class TrySchedule:
     fewest_seconds: float = 1.0  # with less left, one is not begun
     judged_moves: int = 4  # that there is time for at the end, where some device has room for them
     roomy: float = 0.5  # of a cap, or less, is taken where there is room
-    judged_last: float = 2.5  # times that a prediction takes: what is found is judged and tidied
+    judged_last: float = 3.5  # times that a prediction takes: what is found is judged and tidied
     margin: float = 0.998  # of the caps: what prediction and search mostly differ by
     judged_margin: float = 0.9998  # the same, where the prediction has told by how much
 
@@ -160,9 +160,9 @@ class _Tries:
         left = self.deadline - clock.monotonic()
         return left - min(0.5 * left, judged * self.judging_seconds)
 
-    def is_late(self) -> bool:
-        """Whether a prediction would end after the deadline."""
-        return clock.monotonic() + self.judging_seconds > self.deadline
+    def is_late(self, predictions: int = 1) -> bool:
+        """Whether so many predictions would end after the deadline."""
+        return clock.monotonic() + predictions * self.judging_seconds > self.deadline
 
     def judge(self, device_of: Sequence[int]) -> Sequence[int]:
         """By how much every device is predicted to be above its cap."""
