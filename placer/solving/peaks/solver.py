@@ -38,8 +38,9 @@ class TrySchedule:
     more_share: float = 0.55  # of what is left once something fits
     least_seconds: float = 4.0  # for one of these
     fewest_seconds: float = 1.0  # with less left, one is not begun
-    judged_moves: int = 4  # that there is time for at the end, where some device has room for them
-    roomy: float = 0.5  # of a cap, or less, is taken where there is room
+    judged_moves: int = 4  # that there is time for at the end, where they are likely to mend
+    slight: float = 0.005  # of a cap, or less, is likely to be mended
+    roomy: float = 0.5  # the same where a device takes so much of its cap, or less
     judged_last: float = 3.5  # times that a prediction takes: what is found is judged and tidied
     margin: float = 0.998  # of the caps: what prediction and search mostly differ by
     judged_margin: float = 0.9998  # the same, where the prediction has told by how much
@@ -125,8 +126,8 @@ class _Tries:
     ``known`` where it begins.
 
     ``best`` keeps the caps; ``nearest`` sends less and is the least above all of them together, and
-    ``has_room`` says if it leaves some device half empty.  A prediction took ``judging_seconds`` at
-    most.
+    ``is_mendable`` says if that is not by much, or it leaves some device half empty.  A prediction
+    took ``judging_seconds`` at most.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class _Tries:
         self.peaks, self.known, self.deadline = peaks, list(known), deadline
         self.best: Solution | None = None
         self.nearest: Solution | None = None
-        self.has_room = False
+        self.is_mendable = False
         self.least_over = 0
         self.judging_seconds = 0.0
         self.caution = 1.0
@@ -156,7 +157,7 @@ class _Tries:
     def seconds_left(self) -> float:
         """For the next search: the rest, no more than half, is for judging and tidying what it
         finds, and for mending what is nearest."""
-        judged = _SCHEDULE.judged_last + (_SCHEDULE.judged_moves if self.has_room else 0)
+        judged = _SCHEDULE.judged_last + (_SCHEDULE.judged_moves if self.is_mendable else 0)
         left = self.deadline - clock.monotonic()
         return left - min(0.5 * left, judged * self.judging_seconds)
 
@@ -198,7 +199,7 @@ class _Tries:
         else:
             if self.nearest is None or above < self.least_over:
                 self.nearest, self.least_over = solution, above
-                self.has_room = self._leaves_room(overruns)
+                self.is_mendable = above <= self._slight() or self._leaves_room(overruns)
             self.lower_caps(units.project(device_of), overruns)
         starts = [each for each in (self.nearest, self.best) if each is not None]
         self.known = [units.project(each.device_of or ()) for each in starts]
@@ -209,7 +210,7 @@ class _Tries:
         if (solution.value or 0.0) < self.value:
             self.best = solution
         if self.nearest is None or (self.nearest.value or 0.0) >= self.value:
-            self.nearest, self.has_room = None, False
+            self.nearest, self.is_mendable = None, False
             self.peaks = replace(self.given, capacity=self.peaks.capacity)
 
     def repair(self, known_bytes: float) -> None:
@@ -229,6 +230,12 @@ class _Tries:
             most_bytes,
         )
         self.take(replace(self.nearest, device_of=tuple(mended), warnings=()))
+
+    def _slight(self) -> float:
+        """What is not much above the caps."""
+        caps, host = self.problem.capacity_bytes, self.problem.host
+        others = (cap for device, cap in enumerate(caps) if device != host)
+        return _SCHEDULE.slight * max(others, default=0)
 
     def _leaves_room(self, overruns: Sequence[int]) -> bool:
         """Whether some device but the host is hardly used."""
