@@ -155,11 +155,12 @@ class _Tries:
         return math.inf if self.best is None else self.best.value or 0.0
 
     def seconds_left(self) -> float:
-        """For the next search: the rest, no more than half, is for judging and tidying what it
-        finds, and for mending what is nearest."""
+        """For the next search: the rest, of the first no more than half, is for judging and tidying
+        what it finds, and for mending what is nearest."""
         judged = _SCHEDULE.judged_last + (_SCHEDULE.judged_moves if self.is_mendable else 0)
         left = self.deadline - clock.monotonic()
-        return left - min(0.5 * left, judged * self.judging_seconds)
+        kept_back = judged * self.judging_seconds
+        return left - (kept_back if self.seen else min(0.5 * left, kept_back))
 
     def is_late(self, predictions: int = 1) -> bool:
         """Whether so many predictions would end after the deadline."""
