@@ -76,6 +76,7 @@ def measure(workload: Any, together: int, cell: tuple[int, int], asked: Any) -> 
     """One row: the plan under the caps of a cell, and the other placements that fit them."""
     from placer.pipeline.formulation import formulate
     from placer.pipeline.placement import place_workload
+    from placer.processes import collection_paused
 
     count, percent = cell
     cap = together * percent // (100 * count)
@@ -88,7 +89,8 @@ def measure(workload: Any, together: int, cell: tuple[int, int], asked: Any) -> 
     )
     there = workload.on(f"{count}x{CARD},{HOST}", wanted)
     began, worked = time.perf_counter(), cpu_seconds()
-    plan = place_workload(there)
+    with collection_paused():  # as the command does it
+        plan = place_workload(there)
     seconds, worked = time.perf_counter() - began, cpu_seconds() - worked
     formulation = formulate(there)
     names = formulation.problem.device_names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 _GRADIENTS = re.compile(r"gradients?(_tape)?(_\d+)?_?")
 """Scopes under which automatic differentiation repeats the names of what it differentiates."""
@@ -41,15 +42,16 @@ def differentiated(name: str) -> tuple[str | None, str]:
     return ("".join(f"{part}/" for part in parts[: found[0]]) if found else None), rest
 
 
-def numbered_scopes(name: str) -> list[str]:
+@lru_cache(1 << 17)  # a search divides a model into blocks again and again
+def numbered_scopes(name: str) -> tuple[str, ...]:
     """The beginnings of the scope of an op that end in a number, the outermost first.
 
     >>> numbered_scopes("resnet/conv4_block12_1_conv/Conv2D")
-    ['resnet/conv4', 'resnet/conv4_block12', 'resnet/conv4_block12_1']
+    ('resnet/conv4', 'resnet/conv4_block12', 'resnet/conv4_block12_1')
     """
     scope = without_gradients(name).rpartition("/")[0]
     ends = [found.end() for found in _NUMBER.finditer(scope)]
-    return [scope[:end] for end in ends]
+    return tuple([scope[:end] for end in ends])
 
 
 def find_blocks(

@@ -49,22 +49,30 @@ def tidy_within(
     problem: PlacementProblem,
     device_of: Sequence[int],
     find_overruns: Overruns,
-    is_late: Callable[[], bool] = lambda: False,
+    is_late: Callable[[int], bool] = lambda _: False,
 ) -> tuple[tuple[int, ...], Sequence[int]]:
     """``device_of`` with its overruns; without debris where it keeps the caps so, if need be with
-    what it was above them, or what the prediction has beyond the rows, then reserved, or at last
-    with what has room elsewhere than on devices that came out above them, until it ``is_late``."""
+    what it was above them, or what the prediction has beyond the rows, then reserved, or with what
+    has room elsewhere than on devices that came out above them.  At last with pieces moved alone
+    that devices surely have room for, which comes first where it is late for two predictions; none
+    where it ``is_late`` for one."""
     found = settle_signals(problem, device_of)
     kept = find_overruns(found)
-    reserved, full = problem, frozenset[int]()
-    for tried in range(_MOST_TRIED if max(kept) <= 0 else 0):
-        tidied = tidy(reserved, found, full)
-        if (tidied == found and reserved is problem) or is_late():
+    reserved, full, room = problem, frozenset[int](), None
+    for tried in range(1, _MOST_TRIED + 1 if max(kept) <= 0 else 1):
+        if is_late(1):
+            break
+        if tried == _MOST_TRIED or is_late(2):
+            reserved, full, room = problem, frozenset(), [-over for over in kept]
+        tidied = tidy(reserved, found, full, room)
+        if (tidied == found and reserved is problem) or is_late(1):
             break
         overruns = kept if tidied == found else find_overruns(tidied)
         if max(overruns) <= 0 and tidied != found:
             return tidied, overruns
-        if tried + 1 < _RESERVING:
+        if room is not None:
+            break
+        if tried < _RESERVING:
             more = overruns if reserved is problem else _beyond_rows(problem, found, kept)
             both = zip(reserved.transient_bytes, more, strict=True)
             reserved = replace(reserved, transient_bytes=tuple(a + max(0, b) for a, b in both))
@@ -84,13 +92,17 @@ def _beyond_rows(
 
 
 def tidy(
-    problem: PlacementProblem, device_of: Sequence[int], full: Collection[int] = ()
+    problem: PlacementProblem,
+    device_of: Sequence[int],
+    full: Collection[int] = (),
+    room: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
     """``device_of`` with whole pieces moved between the devices in use, the host aside, as long as
     the rows of ``problem`` hold and that is better by the list above; none to those that are
-    ``full``."""
-    tidied = _Tidying(problem, device_of, full)
-    while tidied.empty_a_device() or tidied.move_pieces():
+    ``full``, and with ``room`` only where there is that for all that a piece keeps, writes and
+    receives."""
+    tidied = _Tidying(problem, device_of, full, room)
+    while (room is None and tidied.empty_a_device()) or tidied.move_pieces():
         pass
     return tidied.placement()
 
@@ -99,13 +111,21 @@ class _Tidying:
     """One placement of the units, with what every device holds (``loads[row, device]``)."""
 
     def __init__(
-        self, problem: PlacementProblem, device_of: Sequence[int], full: Collection[int] = ()
+        self,
+        problem: PlacementProblem,
+        device_of: Sequence[int],
+        full: Collection[int] = (),
+        room: Sequence[int] | None = None,
     ) -> None:
         self.host = problem.host
         self.full = full
+        self.room = None if room is None else list(room)
         self.units = reduce_to_units(problem)
         unit_of = self.units.unit_of
         self.device_of = list(self.units.project(device_of))
+        self.footprint = np.bincount(
+            unit_of, problem.footprint_bytes(), minlength=len(self.device_of)
+        )
         self.messages_of: list[list[Message]] = [[] for _ in self.device_of]
         for message in list_messages(problem):
             joined = _joined(message, unit_of)
@@ -171,11 +191,21 @@ class _Tidying:
         for unit in piece:
             allowed &= set(self.units.allowed[unit])
         weight = self.weight(piece)
+        if self.room is not None:
+            size = self.most_bytes(piece)
+            allowed = {device for device in allowed if size <= self.room[device]}
         found = [((*saved[device], self.share(device, weight)), device) for device in allowed]
         return sorted(each for each in found if each[0][2] <= 1.0 or not weight.any())
 
+    def most_bytes(self, piece: Sequence[int]) -> int:
+        """What a piece keeps, writes and receives, at most."""
+        touched = {id(m): m.bytes for unit in piece for m in self.messages_of[unit]}
+        return int(self.footprint[list(piece)].sum()) + sum(touched.values())
+
     def move(self, piece: Sequence[int], target: int) -> None:
         """Puts a piece elsewhere."""
+        if self.room is not None:  # what a device is rid of may not be of its fullest moment
+            self.room[target] -= self.most_bytes(piece)
         weight = self.weight(piece)
         self.loads[:, self.device_of[piece[0]]] -= weight
         self.loads[:, target] += weight

@@ -42,4 +42,4 @@ def test_large_blocks_are_divided_into_those_within() -> None:
 
 
 def test_leaves_have_no_numbered_scope() -> None:
-    assert numbered_scopes("MatMul_12") == []
+    assert numbered_scopes("MatMul_12") == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from functools import partial
 
 import pytest
@@ -19,6 +20,7 @@ from placer.rendering.json_text import to_json
 from placer.rendering.text.comparison_text import comparison_blocks, comparison_csv
 from placer.rendering.text.formats import render
 from placer.solving.baselines import BASELINES, SMALLEST_TABLES
+from placer.solving.baselines.time_limits import ending_by
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +75,18 @@ def test_what_does_not_fit_is_said(found):
     default = rows["tensorflow-default"]
     assert not default.fits
     assert default.peak_bytes["GPU:0"] - found.caps["GPU:0"] == default.over_bytes["GPU:0"] > 0
+
+
+def test_a_baseline_that_does_not_end_in_time_is_said_not_to(network, monkeypatch):
+    """Without any time nothing that looks at the caps ends, neither anew nor with less room; the
+    solver is as good as ever."""
+    monkeypatch.setattr(placer.questions.comparison, "ending_by", lambda _: ending_by(-math.inf))
+    rows = strategies(compare(network, **{**CAPS, "time_limit": 5.0}))
+    assert rows[OURS].fits
+    for name in ("heft", "m-etf", "m-sct", "balanced", "one-device"):
+        assert rows[name].note == "did not end within 5 s"
+        assert rows[name].transfer_bytes is None
+    assert rows["tensorflow-default"].transfer_bytes is not None
 
 
 def test_a_device_function_is_followed_under_soft_placement(found):

@@ -136,3 +136,25 @@ def test_a_piece_moves_although_another_has_no_room_by_the_prediction() -> None:
     device_of, over = tidy_within(problem, (0, 1, 2, 2, 2), overruns)
     assert max(over) <= 0
     assert device_of == (0, 1, 2, 1, 2)
+
+
+def test_where_there_is_time_for_one_prediction_what_surely_has_room_moves() -> None:
+    """The same, and time for one prediction after the first: the light op goes to GPU:1, which is
+    predicted to have room for it and what it reads, and the other one stays, as GPU:0 has none."""
+    problem = problem_of(
+        resident=[6, 6, 0, 1, 4],
+        tensors=[(0, [2], 5), (1, [3], 5)],
+        capacity=[10, 10, 10, 0],
+        allowed=[[0], [1], [0, 1, 2], [0, 1, 2], [2]],
+    )
+    judged: list[tuple[int, ...]] = []
+
+    def overruns(device_of: tuple[int, ...]) -> list[int]:
+        judged.append(device_of)
+        return [5 if device_of.count(0) > 1 else 0, -6, -6, 0]
+
+    device_of, over = tidy_within(problem, (0, 1, 2, 2, 2), overruns, lambda count: count > 1)
+    assert device_of == (0, 1, 2, 1, 2)
+    assert max(over) <= 0
+    assert len(judged) == 2
+    assert tidy_within(problem, (0, 1, 2, 2, 2), overruns, lambda _: True)[0] == (0, 1, 2, 2, 2)

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from placer.solving.baselines.tasks import Tasks, accelerators, mean_seconds
+from placer.solving.baselines.time_limits import seconds_left
 from placer.solving.process.child_search import run_alone
 
 MOST_PAIRS = 60_000
@@ -55,7 +56,8 @@ SolveProgram = Callable[[Precedence], Pairs | None]
 
 def solve_in_child(precedence: Precedence) -> Pairs | None:
     """The linear program in the solver process."""
-    return cast(Pairs | None, run_alone(_TASK, precedence, _LIMIT_SECONDS).answer)
+    seconds = max(0.0, min(_LIMIT_SECONDS, seconds_left()))
+    return cast(Pairs | None, run_alone(_TASK, precedence, seconds).answer)
 
 
 def favourite_children(tasks: Tasks, solve: SolveProgram = solve_in_child) -> dict[int, int]:

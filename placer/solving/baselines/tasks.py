@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from placer.prediction.times.messages import forward_order, list_messages
 from placer.problem.placement_problem import PlacementProblem
+from placer.solving.baselines.time_limits import require_time
 from placer.solving.reduction.unit_problem import SpillRules, UnitProblem, reduce_to_units
 
 
@@ -86,8 +87,9 @@ class Room:
     def choices(self, op: int) -> list[int]:
         """The devices for the group of ``op``: where it is, where it fits, else the host.
 
-        Raises :class:`DoesNotFitError` if there are none.
+        Raises :class:`DoesNotFitError` if there are none, :class:`TooLateError` after the time.
         """
+        require_time()
         unit = self.units.unit_of[op]
         placed = self.device_of[unit]
         if placed is not None:

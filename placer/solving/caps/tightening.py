@@ -24,6 +24,7 @@ from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES
 from placer.solving.caps.bound_beside import BoundBeside
 from placer.solving.caps.overruns import overrun_conflict, overrun_warnings
+from placer.solving.caps.predictions import PeakFinder, Predictions
 from placer.solving.caps.ranking import better
 from placer.solving.caps.relief import host_alone, host_memories, on_host
 from placer.solving.caps.reservation import loosen, spread, tighten, with_moments, with_rows
@@ -36,9 +37,6 @@ from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
 from placer.solving.tidying import tidy_within
 from placer.solving.transfer.spilling import UNPROVEN_LEAST, allowance_for, may_spill
-
-PeakFinder = Callable[[Sequence[int]], Sequence[DevicePeak]]
-"""From one device number per op to the predicted peak of every device."""
 
 LifetimeFinder = Callable[[], PossibleLifetimes]
 """What tells the buffers of a step, whatever the placement."""
@@ -69,7 +67,8 @@ def solve_under_peaks(
     fits, or after a few.  Status ``UNKNOWN`` with a placement means that this one, the last tried,
     exceeds a cap; its warnings say by how much.
     """
-    rounds = _Rounds(problem, find_peaks, parameters or SolverParameters(), solver)
+    predict = Predictions(find_peaks, problem.capacity_bytes)
+    rounds = _Rounds(problem, predict, parameters or SolverParameters(), solver)
     rounds.find_lifetimes = find_lifetimes if solver == DEFAULT_SOLVER else None
     is_large = len(problem.op_names) > SCHEDULE.least_ops_beside
     rounds.proves_beside = is_large and rounds.is_layered() and not rounds.is_counted()
@@ -98,7 +97,7 @@ class _Rounds:
       rounds that only begin those of another objective.
     - ``net`` is the host alone, where all may spill and its peak is within its cap: the answer if
       nothing else fits.
-    - ``overhead_seconds`` is the longest that a prediction took: the next round must leave as much.
+    - ``predict`` knows how long a prediction takes: the next round must leave as much.
     - ``transfer_rounds`` are those for the least transfer, which come first where the objective is
       another one.
     - ``is_cut``: the clock ended some part of it; ``rounds`` were begun.
@@ -109,13 +108,13 @@ class _Rounds:
     def __init__(
         self,
         problem: PlacementProblem,
-        find_peaks: PeakFinder,
+        predict: Predictions,
         parameters: SolverParameters,
         solver: str,
     ) -> None:
         self.given = problem
         self.tightened = problem
-        self.find_peaks = find_peaks
+        self.predict = predict
         self.parameters = parameters
         self.solver = solver
         self.started = clock.monotonic()
@@ -138,7 +137,6 @@ class _Rounds:
         self.finished = False
         self.is_cut = False
         self.rounds = 0
-        self.overhead_seconds = 0.0
         self.transfer_rounds: _Rounds | None = None
         self.spreads = problem.objective != "transfer"
         self.find_lifetimes: LifetimeFinder | None = None
@@ -150,8 +148,10 @@ class _Rounds:
         return None if self.best is None else self.best.value
 
     def seconds_left(self) -> float:
-        """Of the time limit of all rounds together."""
-        return self.started + self.parameters.time_limit_seconds - clock.monotonic()
+        """Of the time limit of all rounds together; of a large program without those for what the
+        plan is predicted with in the end, which is as long as any prediction."""
+        kept_back = self.predict.longest_seconds if self.is_layered() else 0.0
+        return self.started + self.parameters.time_limit_seconds - kept_back - clock.monotonic()
 
     def go_on(self) -> bool:
         """Whether another round begins; the first one always does."""
@@ -159,7 +159,7 @@ class _Rounds:
             return True
         if self.finished or (self.is_counted() and self.rounds >= SCHEDULE.counted_rounds):
             return False
-        is_late = self.seconds_left() < SCHEDULE.least_round_seconds + self.overhead_seconds
+        is_late = self.seconds_left() < SCHEDULE.least_round_seconds + self.predict.longest_seconds
         self.is_cut = self.is_cut or is_late
         return not is_late
 
@@ -178,8 +178,11 @@ class _Rounds:
                 return
             self.loosen(solution)
             return
+        if self.best is not None and self.is_layered() and self.sends_more(solution):
+            self.search_along_orders(self.best.device_of)
+            return
         hint = solution.device_of
-        self.overruns = self.find_overruns(hint)
+        self.overruns = self.predict.overruns(hint)
         if not self.overruns:
             self.keep(solution)
             if self.is_layered() and not self.finished:
@@ -215,30 +218,15 @@ class _Rounds:
         if found is not None:
             self.unreserved.append(found)
 
-    def find_overruns(self, device_of: Sequence[int]) -> dict[int, DevicePeak]:
-        """The predicted peaks that are above the caps."""
-        return {
-            device: peak
-            for device, peak in enumerate(self.predict(device_of))
-            if peak.peak_bytes > self.given.capacity_bytes[device]
-        }
-
-    def predict(self, device_of: Sequence[int]) -> Sequence[DevicePeak]:
-        """The predicted peaks."""
-        began = clock.monotonic()
-        peaks = self.find_peaks(device_of)
-        self.overhead_seconds = max(self.overhead_seconds, clock.monotonic() - began)
-        return peaks
-
-    def bytes_over(self, device_of: Sequence[int]) -> list[int]:
-        """The bytes that each device is predicted to peak above its cap, below zero if below."""
-        peaks, caps = self.predict(device_of), self.given.capacity_bytes
-        return [peak.peak_bytes - cap for peak, cap in zip(peaks, caps, strict=True)]
+    def sends_more(self, solution: Solution) -> bool:
+        """Whether what was found need not be judged, since it sends more than what fits."""
+        return self.value is not None and (solution.value or 0) > self.value
 
     def keep(self, solution: Solution) -> None:
-        """A placement that fits."""
+        """A placement that fits; of layers dealt out and another that is as good, that one."""
         _LOG.debug("a placement that fits: %s", solution.value)
-        self.best = better(self.best, solution)
+        is_known = self.best is not None and self.best is not self.untidied
+        self.best = better(self.best, solution) if is_known else better(solution, self.best)
         self.finished = self.is_counted() or solution.value == solution.lower_bound
 
     def find_net(self) -> None:
@@ -247,7 +235,7 @@ class _Rounds:
             return
         self.has_net = True
         device_of = on_host(self.given, None if self.last is None else self.last.device_of)
-        peaks = self.find_peaks(device_of)
+        peaks = self.predict(device_of)
         self.net_bytes = peaks[self.given.host].peak_bytes
         caps = self.given.capacity_bytes
         if all(peak.peak_bytes <= cap for peak, cap in zip(peaks, caps, strict=True)):
@@ -287,19 +275,22 @@ class _Rounds:
         :func:`~placer.solving.peaks.solver.solve_along_orders`."""
         assert self.find_lifetimes is not None
 
-        left = self.seconds_left() - self.overhead_seconds
+        left = self.seconds_left()
+        if self.best is not None and self.best is self.untidied:
+            left -= 2.0 * self.predict.longest_seconds  # for tidying it, if nothing is better
         if self.lifetimes is None:
             self.lifetimes = self.find_lifetimes()
         found = solve_along_orders(
             self.given,
             self.lifetimes,
-            self.bytes_over,
+            self.predict.bytes_over,
             self.parameters,
             clock.monotonic() + self.parameters.share(share) * left,
             hint,
             least_bytes=0.0 if host_bytes is not None else self.least_bytes(),
             host_bytes=host_bytes,
-            is_easy=self.best is not None,
+            known_bytes=self.value,
+            judging_seconds=self.predict.longest_seconds,
         )
         late = self.seconds_left() < SCHEDULE.least_round_seconds or not self.is_counted()
         self.is_cut = self.is_cut or (late if found is None else found.is_cut)
@@ -320,7 +311,7 @@ class _Rounds:
 
     def solve(self) -> Solution:
         """The tightened problem, for its share of the time."""
-        left = self.seconds_left() - self.overhead_seconds
+        left = self.seconds_left() - self.predict.longest_seconds
         # how long: the first round is to prove a bound, and what fits already is only improved
         share = 1.0 if self.best is not None and not self.overruns else SCHEDULE.next_share
         least = SCHEDULE.least_round_seconds
@@ -359,7 +350,7 @@ class _Rounds:
             return
         if self.transfer_rounds is None:
             transfer = replace(self.given, objective="transfer")
-            self.transfer_rounds = _Rounds(transfer, self.find_peaks, self.parameters, self.solver)
+            self.transfer_rounds = _Rounds(transfer, self.predict, self.parameters, self.solver)
             self.transfer_rounds.spreads = True
             self.transfer_rounds.find_lifetimes = self.find_lifetimes
         rounds = self.transfer_rounds
@@ -419,7 +410,7 @@ class _Rounds:
         fill less of each, and so are on more devices."""
         given = self.given
         for share in SCHEDULE.layered_shares:
-            spent = self.parameters.time_limit_seconds - self.seconds_left()
+            spent = clock.monotonic() - self.started
             is_late = spent > SCHEDULE.baseline_share * self.parameters.time_limit_seconds
             if self.best is not None or (is_late and not self.is_counted()):
                 return
@@ -428,7 +419,7 @@ class _Rounds:
             found = solve(replace(given, capacity_bytes=tuple(less)), limit, solver="layers")
             if found.device_of is None:
                 return
-            if not self.find_overruns(found.device_of):
+            if not self.predict.overruns(found.device_of):
                 self.best = found
 
     def is_layered(self) -> bool:
@@ -441,13 +432,18 @@ class _Rounds:
         """``best`` without debris if it keeps the caps so; what the solver found has none."""
         if best is not self.untidied or best.device_of is None:
             return best
-        device_of, _ = tidy_within(self.given, best.device_of, self.bytes_over)
+        judged = self.predict.longest_seconds
+
+        def is_late(predictions: int) -> bool:
+            return self.seconds_left() < predictions * judged and not self.is_counted()
+
+        device_of, _ = tidy_within(self.given, best.device_of, self.predict.bytes_over, is_late)
         return replace(best, device_of=device_of, value=value_of(self.given, device_of))
 
     def try_baseline(self, name: str, limit: SolverParameters) -> None:
         """Makes a baseline fit and takes it if it is better than what is known; if it does not, the
         first round begins there."""
-        rounds = _Rounds(self.given, self.find_peaks, limit, name)
+        rounds = _Rounds(self.given, self.predict, limit, name)
         for _ in range(SCHEDULE.baseline_rounds):
             if rounds.best is None and rounds.go_on():
                 rounds.run()
@@ -488,6 +484,8 @@ class _Rounds:
     def answer(self) -> Solution:
         """The best placement with what is proven, or why there is none; a search that crashed is
         told of, whichever round it was in."""
+        if self.best is not None:
+            self.best = self.tidied(self.best)  # while there is time
         self.end_bound(wait=self.value is not None and self.value > self.least_bytes())
         found = self.found()
         return replace(
@@ -500,7 +498,7 @@ class _Rounds:
     def found(self) -> Solution:
         """The answer without how it was come by."""
         if self.best is not None:
-            return self.proven(self.tidied(self.best))
+            return self.proven(self.best)
         if self.infeasible is not None:
             return self.infeasible
         self.find_net()
@@ -522,7 +520,7 @@ class _Rounds:
         above the caps."""
         if self.nearest is None or self.nearest.device_of is None:
             return
-        caps, overruns = self.given.capacity_bytes, self.find_overruns(self.nearest.device_of)
+        caps, overruns = self.given.capacity_bytes, self.predict.overruns(self.nearest.device_of)
 
         def above(found: Mapping[int, DevicePeak]) -> int:
             return sum(peak.peak_bytes - caps[device] for device, peak in found.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -32,16 +33,17 @@ class TrySchedule:
     """The searches along the orders, each begun at the nearest that those before found."""
 
     most_tries: int = 16
-    first_share: float = 0.75  # of the time, if something is known that keeps the caps
-    open_share: float = 0.45  # of the time, if not
+    first_share: float = 0.45  # of the time
     next_share: float = 0.3  # of what is left then, near what was found
-    more_share: float = 0.55  # of what is left once something fits, if nothing was known to
+    more_share: float = 0.55  # of what is left once something fits
     least_seconds: float = 4.0  # for one of these
     fewest_seconds: float = 1.0  # with less left, one is not begun
-    judged_moves: int = 4  # that there is time for at the end, where some device has room for them
-    roomy: float = 0.5  # of a cap, or less, is taken where there is room
-    tidying_seconds: float = 3.0  # after the last of them
+    judged_moves: int = 4  # that there is time for at the end, where they are likely to mend
+    slight: float = 0.005  # of a cap, or less, is likely to be mended
+    roomy: float = 0.5  # the same where a device takes so much of its cap, or less
+    judged_last: float = 3.5  # times that a prediction takes: what is found is judged and tidied
     margin: float = 0.998  # of the caps: what prediction and search mostly differ by
+    judged_margin: float = 0.9998  # the same, where the prediction has told by how much
 
 
 _SCHEDULE = TrySchedule()
@@ -57,15 +59,16 @@ def solve_along_orders(
     *,
     least_bytes: float = 0.0,
     host_bytes: int | None = None,
-    is_easy: bool = False,
+    known_bytes: float | None = None,
+    judging_seconds: float = 0.0,
 ) -> Solution | None:
     """A placement whose predicted peaks keep all caps, or else, of status ``UNKNOWN``, the nearest
     that was found until ``deadline`` (of ``clock.monotonic()``); ``None`` if there is none.
 
     What the ``hint`` spills may be spilled; with ``host_bytes``, anything that may, as long as the
     host peaks at hardly more than that.  The search is over where a placement transfers
-    ``least_bytes``, what is proven to be the least.  ``is_easy``: something is known that keeps the
-    caps.
+    ``least_bytes``, what is proven to be the least.  ``known_bytes`` are those of a placement that
+    is known to keep the caps.  A prediction takes ``judging_seconds``, or what it turns out to.
 
     Where the prediction is above a cap, what it says beyond what the search counted there (the gaps
     of an allocator, say) is taken off that cap, and the next search stays near the placement that
@@ -93,39 +96,38 @@ def solve_along_orders(
         find_depths(problem, units).orders(),
     )
     known = [] if hint is None else [units.project(hint)]
-    tries = _Tries(problem, peaks, find_overruns, known)
-    is_last = is_easy or host_bytes is not None or parameters.work_limit is not None
-    share = parameters.share(_SCHEDULE.first_share if is_last else _SCHEDULE.open_share)
-    overhead, least_seconds, is_cut = 0.0, 0.0, False
+    tries = _Tries(problem, peaks, find_overruns, known, deadline)
+    tries.judging_seconds = judging_seconds
+    is_once = host_bytes is not None or parameters.work_limit is not None
+    share = parameters.share(_SCHEDULE.first_share)
+    least_seconds, is_cut = 0.0, False
     for _ in range(_SCHEDULE.most_tries):
-        kept_back = overhead * (1 + (_SCHEDULE.judged_moves if tries.has_room else 0))
-        left = deadline - clock.monotonic() - kept_back
+        left = tries.seconds_left()
         seconds = min(left, max(least_seconds, share * left))
-        if seconds <= (_SCHEDULE.fewest_seconds if tries.has_room else 0.0):
+        if seconds <= (_SCHEDULE.fewest_seconds if tries.seen else 0.0):
             break
         found = search_in_child(_SEARCH, tries.peaks, tries.known, parameters, seconds)
         is_cut = is_cut or found.is_cut
         if found.device_of is None:
             break
-        began = clock.monotonic()
-        fits = tries.take(found, deadline)
-        overhead = clock.monotonic() - began
-        if (fits and is_last) or tries.is_stuck:
+        fits = tries.take(found)
+        is_done = fits and (is_once or found.status is Status.OPTIMAL)
+        if is_done or tries.is_stuck:
             break
-        is_last = is_last or fits
         share = parameters.share(_SCHEDULE.more_share if fits else _SCHEDULE.next_share)
         least_seconds = 0.0 if fits else _SCHEDULE.least_seconds
-    if tries.best is None:
-        tries.repair(deadline - overhead)
+    tries.repair(math.inf if known_bytes is None else known_bytes)
     answer = tries.best or tries.nearest
     return None if answer is None else replace(answer, is_cut=is_cut)
 
 
 class _Tries:
-    """Searches one after the other: ``peaks`` is what the next is about, ``known`` where it begins.
+    """Searches one after the other until the ``deadline``: ``peaks`` is what the next is about,
+    ``known`` where it begins.
 
-    ``best`` keeps the caps; ``nearest`` is the least above all of them together since then, and
-    ``has_room`` says if it leaves some device half empty.
+    ``best`` keeps the caps; ``nearest`` sends less and is the least above all of them together, and
+    ``is_mendable`` says if that is not by much, or it leaves some device half empty.  A prediction
+    took ``judging_seconds`` at most.
     """
 
     def __init__(
@@ -134,29 +136,52 @@ class _Tries:
         peaks: PeakProblem,
         find_overruns: Overruns,
         known: Sequence[Sequence[int]],
+        deadline: float,
     ) -> None:
         self.problem, self.given, self.find_overruns = problem, peaks, find_overruns
-        self.peaks, self.known = peaks, list(known)
+        self.peaks, self.known, self.deadline = peaks, list(known), deadline
         self.best: Solution | None = None
         self.nearest: Solution | None = None
-        self.has_room = False
+        self.is_mendable = False
         self.least_over = 0
+        self.judging_seconds = 0.0
         self.caution = 1.0
         self.seen: set[tuple[int, ...]] = set()
         self.is_stuck = False
 
-    def take(self, found: Solution, deadline: float) -> bool:
+    @property
+    def value(self) -> float:
+        """Of the best."""
+        return math.inf if self.best is None else self.best.value or 0.0
+
+    def seconds_left(self) -> float:
+        """For the next search: the rest, of the first no more than half, is for judging and tidying
+        what it finds, and for mending what is nearest."""
+        judged = _SCHEDULE.judged_last + (_SCHEDULE.judged_moves if self.is_mendable else 0)
+        left = self.deadline - clock.monotonic()
+        kept_back = judged * self.judging_seconds
+        return left - (kept_back if self.seen else min(0.5 * left, kept_back))
+
+    def is_late(self, predictions: int = 1) -> bool:
+        """Whether so many predictions would end after the deadline."""
+        return clock.monotonic() + predictions * self.judging_seconds > self.deadline
+
+    def judge(self, device_of: Sequence[int]) -> Sequence[int]:
+        """By how much every device is predicted to be above its cap."""
+        began = clock.monotonic()
+        overruns = self.find_overruns(device_of)
+        self.judging_seconds = max(self.judging_seconds, clock.monotonic() - began)
+        return overruns
+
+    def take(self, found: Solution) -> bool:
         """Whether a placement of the units keeps the caps; if not, the next search stays near, or
-        all are stuck where the same comes again.  Debris may be left after the ``deadline``."""
+        all are stuck where the same comes again.  Debris may be left where it is late."""
         problem, units = self.problem, self.peaks.units
         assert found.device_of is not None
         self.is_stuck = self.best is None and found.device_of in self.seen
         self.seen.add(found.device_of)
         device_of, overruns = tidy_within(
-            problem,
-            units.expand(found.device_of),
-            self.find_overruns,
-            lambda: clock.monotonic() > deadline + _SCHEDULE.tidying_seconds,
+            problem, units.expand(found.device_of), self.judge, self.is_late
         )
         above = sum(over for over in overruns if over > 0)
         scored = score(replace(problem, live_bytes=()), device_of)
@@ -171,31 +196,47 @@ class _Tries:
             ),
         )
         if not above:
-            if self.best is None or (solution.value or 0) < (self.best.value or 0):
-                self.best = solution
-            self.nearest, self.has_room = None, False
-            self.peaks = replace(self.given, capacity=self.peaks.capacity)
+            self._keep(solution)
         else:
             if self.nearest is None or above < self.least_over:
                 self.nearest, self.least_over = solution, above
-                self.has_room = self._leaves_room(overruns)
+                self.is_mendable = above <= self._slight() or self._leaves_room(overruns)
             self.lower_caps(units.project(device_of), overruns)
         starts = [each for each in (self.nearest, self.best) if each is not None]
         self.known = [units.project(each.device_of or ()) for each in starts]
         return not above
 
-    def repair(self, deadline: float) -> None:
-        """Mends the nearest placement move by move, each judged by the prediction."""
+    def _keep(self, solution: Solution) -> None:
+        """The best, and what is near to being better, if anything is."""
+        if (solution.value or 0.0) < self.value:
+            self.best = solution
+        if self.nearest is None or (self.nearest.value or 0.0) >= self.value:
+            self.nearest, self.is_mendable = None, False
+            self.peaks = replace(self.given, capacity=self.peaks.capacity)
+
+    def repair(self, known_bytes: float) -> None:
+        """Mends the nearest placement move by move, each judged by the prediction, if it sends less
+        than what is known to keep the caps."""
         if self.nearest is None or self.nearest.device_of is None:
+            return
+        most_bytes = min(known_bytes, self.value)
+        if (self.nearest.value or 0.0) >= most_bytes:
             return
         units, caps = self.given.units, self.problem.capacity_bytes
         mended = repair(
             replace(self.given, capacity=caps),
             units.project(self.nearest.device_of),
-            lambda device_of: self.find_overruns(units.expand(device_of)),
-            lambda: clock.monotonic() > deadline,
+            lambda device_of: self.judge(units.expand(device_of)),
+            self.is_late,
+            most_bytes,
         )
-        self.take(replace(self.nearest, device_of=tuple(mended), warnings=()), deadline)
+        self.take(replace(self.nearest, device_of=tuple(mended), warnings=()))
+
+    def _slight(self) -> float:
+        """What is not much above the caps."""
+        caps, host = self.problem.capacity_bytes, self.problem.host
+        others = (cap for device, cap in enumerate(caps) if device != host)
+        return _SCHEDULE.slight * max(others, default=0)
 
     def _leaves_room(self, overruns: Sequence[int]) -> bool:
         """Whether some device but the host is hardly used."""
@@ -225,7 +266,7 @@ class _Tries:
         }
         rate = self.caution * max(size / max(1, caps[device]) for device, size in gap.items())
         capacity = [
-            _SCHEDULE.margin * cap - gap[device]
+            _SCHEDULE.judged_margin * cap - gap[device]
             if device in gap
             else min(most, max(counted[device], (1.0 - rate) * cap))
             for device, (cap, most) in enumerate(zip(caps, self.given.capacity, strict=True))

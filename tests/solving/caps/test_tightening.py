@@ -374,3 +374,75 @@ def test_layers_that_fit_are_where_a_search_along_the_orders_begins(
     )
     assert begun == [stages]
     assert solution.device_of == together
+
+
+def test_searches_leave_time_for_what_the_plan_is_predicted_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a large program a prediction takes a while, here 0.3 s: the search along the orders is to
+    end so much before the limit, knows how long judging takes, and what the layers send."""
+    count = SCHEDULE.least_layered_ops + 2
+    problem = problem_of(
+        resident=[1] * count,
+        tensors=[(op, [op + 1], 5) for op in range(count - 1)],
+        capacity=[count, count],
+    )
+    stages = tuple(int(op >= count // 2) for op in range(count))
+    asked: list[tuple[float, dict[str, float]]] = []
+
+    def solve(problem: PlacementProblem, *_: object, **__: object) -> Solution:
+        value = value_of(problem, stages)
+        return Solution(status=Status.FEASIBLE, device_of=stages, value=value)
+
+    def find_peaks(_: Sequence[int]) -> list[DevicePeak]:
+        time.sleep(0.3)
+        return [DevicePeak(peak_bytes=count, moment={0: 1})] * 2
+
+    def search(*given: float, **more: float) -> None:
+        asked.append((given[4], more))
+
+    monkeypatch.setattr(tightening, "solve", solve)
+    monkeypatch.setattr(tightening, "solve_along_orders", search)
+    began = clock.monotonic()
+    limit = replace(QUICK, time_limit_seconds=4.0)
+    solve_under_peaks(
+        problem, find_peaks, limit, find_lifetimes=lambda: PossibleLifetimes(orders=1, length=1)
+    )
+    deadline, more = asked[0]
+    assert deadline <= began + SCHEDULE.orders_share * (4.0 - 0.3) + 0.1 * (
+        clock.monotonic() - began
+    )
+    assert more["judging_seconds"] >= 0.3
+    assert more["known_bytes"] == 5
+
+
+def test_the_same_placement_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers that are above a cap, which rounds come to again and again: one prediction, and no
+    further one to say by how much they are."""
+    count = SCHEDULE.least_layered_ops + 2
+    problem = problem_of(
+        resident=[1] * count,
+        tensors=[(op, [op + 1], 5) for op in range(count - 1)],
+        capacity=[count, count],
+    )
+    stages = tuple(int(op >= count // 2) for op in range(count))
+    judged: list[tuple[int, ...]] = []
+
+    def solve(problem: PlacementProblem, *_: object, **__: object) -> Solution:
+        value = value_of(problem, stages)
+        return Solution(status=Status.FEASIBLE, device_of=stages, value=value)
+
+    def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
+        judged.append(tuple(device_of))
+        return [DevicePeak(peak_bytes=count + 1, moment={0: 1})] * 2
+
+    monkeypatch.setattr(tightening, "solve", solve)
+    monkeypatch.setattr(tightening, "solve_along_orders", lambda *_, **__: None)
+    solution = solve_under_peaks(
+        problem,
+        find_peaks,
+        replace(QUICK, time_limit_seconds=3.0),
+        find_lifetimes=lambda: PossibleLifetimes(orders=1, length=1),
+    )
+    assert solution.status is Status.UNKNOWN
+    assert judged == [stages]

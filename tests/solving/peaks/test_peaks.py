@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,6 +23,7 @@ from placer.prediction.orders.step_peaks import StepPeaks
 from placer.prediction.scoring import transfer_bytes
 from placer.problem.constraints import ConstraintOptions, find_constraints
 from placer.problem.placement_problem import PlacementProblem
+from placer.solving import tidying
 from placer.solving.caps.tightening import solve_under_peaks
 from placer.solving.compiled.cuts_of_orders import cut
 from placer.solving.compiled.held_bytes import hold, shift
@@ -297,6 +300,87 @@ def search_here(_search, peaks: PeakProblem, known, _parameters, _seconds) -> So
     search.run(float("inf"), 12)
     assert search.best is not None
     return Solution(status=Status.FEASIBLE, device_of=tuple(search.best.device_of.tolist()))
+
+
+def test_what_is_nearly_better_is_not_lost_for_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first search comes to a placement that sends less and is above a cap by a byte, the
+    second to one that fits and sends more: the third still begins at both, and what the prediction
+    said is still off the cap."""
+    graph, costs = _two_towers()
+    problem = problem_of(graph, costs, "GPU:0:8800,GPU:1:8800,CPU:1GiB")
+    units = len(graph.ops)
+    near, apart = [0] * units, [number % 2 for number in range(units)]
+    begun: list[tuple[list[Sequence[int]], tuple[int, ...]]] = []
+
+    def search(_search, peaks: PeakProblem, known, _parameters, _seconds) -> Solution:
+        begun.append((list(known), peaks.capacity))
+        found = (near, apart)[min(len(begun) - 1, 1)]
+        return Solution(status=Status.FEASIBLE, device_of=tuple(found[: peaks.units.unit_count]))
+
+    def find_overruns(device_of: Sequence[int]) -> list[int]:
+        return [1 if len(set(device_of)) == 1 else -1, -1, -1]
+
+    monkeypatch.setattr(peaks_solver, "search_in_child", search)
+    monkeypatch.setattr(
+        peaks_solver, "tidy_within", lambda _, found, judge, __: (found, judge(found))
+    )
+    monkeypatch.setattr(peaks_solver._Tries, "repair", lambda *_: None)
+    peaks = StepPeaks(graph, costs, problem)
+    solution = solve_along_orders(
+        problem,
+        peaks.possible_lifetimes(),
+        find_overruns,
+        SolverParameters(),
+        clock.monotonic() + 30.0,
+        None,
+        known_bytes=0.5,
+    )
+    assert solution is not None
+    assert solution.status is Status.FEASIBLE
+    starts, capacity = begun[2]
+    assert [len(set(each)) for each in starts] == [1, 2]
+    assert capacity[0] < 8800
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_what_comes_after_a_search_ends_by_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, fits: bool
+) -> None:
+    """Predictions of 0.2 s, of which debris that comes anew could take eight, and a placement above
+    the caps as many as it is let: the search ends early enough for one and no more."""
+    graph, costs = _two_towers()
+    problem = problem_of(graph, costs, "GPU:0:8800,GPU:1:8800,CPU:1GiB")
+
+    def search(_search, peaks: PeakProblem, _known, _parameters, seconds: float) -> Solution:
+        time.sleep(max(0.0, seconds))
+        drawn = random.Random(seconds).choices(range(2), k=peaks.units.unit_count)
+        return Solution(status=Status.FEASIBLE, device_of=tuple(drawn))
+
+    @functools.cache  # as they are
+    def find_overruns(device_of: Sequence[int]) -> list[int]:
+        time.sleep(0.2)
+        return [-1 if fits and tuple(device_of) not in tidied else 1, -1, -1]
+
+    def tidy(_problem, device_of: Sequence[int], _full, _room) -> tuple[int, ...]:
+        tidied.add((*device_of[1:], device_of[0]))
+        return (*device_of[1:], device_of[0])
+
+    tidied: set[tuple[int, ...]] = set()
+    monkeypatch.setattr(peaks_solver, "search_in_child", search)
+    monkeypatch.setattr(tidying, "tidy", tidy)
+    peaks = StepPeaks(graph, costs, problem)
+    lifetimes = peaks.possible_lifetimes()
+    began = clock.monotonic()
+    solve_along_orders(
+        problem,
+        lifetimes,
+        lambda device_of: find_overruns(tuple(device_of)),
+        SolverParameters(),
+        began + 2.0,
+        None,
+        judging_seconds=0.2,
+    )
+    assert clock.monotonic() - began < 2.15
 
 
 @pytest.mark.parametrize("seed", [3, 11, 22, 23, 26])

@@ -1,0 +1,25 @@
+"""What is predicted of placements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from placer.problem.device_peaks import DevicePeak
+from placer.solving.caps.predictions import Predictions
+
+
+def test_a_placement_is_judged_once() -> None:
+    """However it is asked for: the peaks, those above the caps, or by how much they are."""
+    judged: list[Sequence[int]] = []
+
+    def find_peaks(device_of: Sequence[int]) -> list[DevicePeak]:
+        judged.append(device_of)
+        return [DevicePeak(peak_bytes=device_of.count(each), moment={}) for each in range(2)]
+
+    predict = Predictions(find_peaks, [2, 2])
+    assert [peak.peak_bytes for peak in predict([0, 0, 0, 1])] == [3, 1]
+    assert predict.overruns((0, 0, 0, 1)).keys() == {0}
+    assert predict.bytes_over([0, 0, 0, 1]) == [1, -1]
+    assert judged == [(0, 0, 0, 1)]
+    assert predict.overruns([0, 0, 1, 1]) == {}
+    assert len(judged) == 2

@@ -1,0 +1,60 @@
+"""Placements above some caps, mended move by move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from small_problems import problem_of
+
+from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
+from placer.solving.peaks.problem import PeakProblem, to_peak_problem
+from placer.solving.peaks.repair import repair
+from placer.solving.reduction.unit_problem import reduce_to_units
+
+CHEAP = (3, 7)
+"""After which ops of the chain little is handed on."""
+
+
+def chain(*caps: int) -> PeakProblem:
+    """Twelve ops in a row, of a byte each, for two devices with ``caps`` beside a host.
+
+    0 -> 1 -> 2 -> 3 - 4 -> 5 -> 6 -> 7 - 8 -> 9 -> 10 -> 11         -> nine bytes, - one
+    """
+    tensors = [(op, [op + 1], 1 if op in CHEAP else 9) for op in range(11)]
+    problem = problem_of(
+        resident=[1] * 12, tensors=tensors, capacity=[12, 12, 0], allowed=[[0, 1]] * 12
+    )
+    units = reduce_to_units(problem)
+    lifetimes = PossibleLifetimes(orders=1, length=12)
+    positions = [np.arange(12.0)]
+    return to_peak_problem(problem, units, lifetimes, (*caps, 0), positions=positions)
+
+
+def test_a_border_moves_to_the_next_that_is_as_cheap() -> None:
+    """A device that has eight ops in a row is one above what the prediction lets it have: any one
+    op that leaves it makes the step send nine bytes more, half of them none."""
+    judged: list[list[int]] = []
+
+    def judge(device_of: Sequence[int]) -> list[int]:
+        judged.append([*device_of])
+        return [judged[-1].count(0) - 7, judged[-1].count(1) - 9, 0]
+
+    peaks = chain(7, 9)
+    begun = [0] * 8 + [1] * 4
+    mended = repair(peaks, begun, judge, lambda: False, most_bytes=peaks.value(begun) + 1)
+    assert mended == [0] * 4 + [1] * 8
+    assert peaks.value(mended) == peaks.value(begun) == 1
+    assert len(judged) == 2
+
+
+def test_what_sends_too_much_is_no_move() -> None:
+    """Where no border as cheap is left, a placement above the caps stays as it is."""
+    peaks = chain(3, 9)
+    begun = [0] * 4 + [1] * 8
+
+    def judge(device_of: Sequence[int]) -> list[int]:
+        return [[*device_of].count(0) - 3, -1, 0]
+
+    assert repair(peaks, begun, judge, lambda: False, most_bytes=1) == begun
+    assert peaks.value(repair(peaks, begun, judge, lambda: False)) >= 9
