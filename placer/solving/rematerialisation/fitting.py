@@ -37,7 +37,11 @@ from placer.solving.rematerialisation.fitted_step import (
 )
 from placer.solving.rematerialisation.greedy import first_sequence
 from placer.solving.rematerialisation.reduction import StepReduction, working_sets
-from placer.solving.rematerialisation.rewriting import PlannedStep, RewritingPlanner
+from placer.solving.rematerialisation.rewriting import (
+    PlannedStep,
+    RewritingPlanner,
+    reads_what_ran,
+)
 from placer.solving.rematerialisation.solver import solve_rematerialisation
 from placer.solving.rematerialisation.swapping import choose_swaps, hidden_relief
 from placer.solving.solution import SolverParameters
@@ -479,7 +483,8 @@ class _Fitting:
         over, order = self._excess(planned, room), some.order
         if over:
             lowered, along = self._with_less(base, planned, some, room)
-            if (less := self._excess(lowered, room)) < over:
+            is_order = reads_what_ran(base.step.layout, along)
+            if is_order and (less := self._excess(lowered, room)) < over:
                 planned, order, over, bound = lowered, along, less, None
         if self._excess(planned) > sum(self.best.over_bytes.values()):
             return _Attempt(step=None, keeps=keeps, order=order, over=over)

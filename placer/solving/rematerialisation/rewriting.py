@@ -185,3 +185,17 @@ class RewritingPlanner:
             released=given.released,
         )
         return PlannedStep(rewriting=rewriting, order=tuple(order))
+
+
+def reads_what_ran(layout: StepLayout, order: Sequence[int]) -> bool:
+    """Whether every op comes after those that it reads from.
+
+    An order of a rewritten graph need not be one of the graph itself: who reads a clone may come
+    before its original.
+    """
+    ran: set[int] = set()
+    for op in order:
+        if not ran.issuperset(layout.producer[value] for value in layout.inputs[op]):
+            return False
+        ran.add(op)
+    return True

@@ -5,10 +5,12 @@ from __future__ import annotations
 from graphs_by_hand import draw, draw_costs
 
 from cost_models.clusters import parse_cluster
+from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.prediction import predict
 from placer.solving.rematerialisation import fitting
 from placer.solving.rematerialisation.fitted_step import FitRequest, FittedStep
 from placer.solving.rematerialisation.fitting import fit_step
+from placer.solving.rematerialisation.rewriting import reads_what_ran
 
 KILO = 1000
 
@@ -63,3 +65,17 @@ def test_of_steps_that_take_as_long_the_one_with_fewer_edges_is_better():
     assert fewer.rank < more.rank
     slower = FittedStep(free_seconds=0.5, step_seconds=0.6001)
     assert fewer.rank < slower.rank
+
+
+def test_an_order_with_a_reader_before_what_it_reads_is_none():
+    """x -> a -> early, a' -> late: without the clone a', `late` reads `a`, and comes after it."""
+    graph = draw("x=Placeholder -> a -> early", "a -> late", feeds=["x"])
+    placement = dict.fromkeys(graph.ops, "CPU:0")
+    step = StepMemory(graph, draw_costs(graph), placement, ("CPU:0",), "CPU:0")
+
+    def is_order(*names):
+        return reads_what_ran(step.layout, [step.number[name] for name in names])
+
+    assert is_order("x", "a", "late", "early")
+    assert is_order("x", "a", "early", "late")
+    assert not is_order("x", "late", "a", "early")
