@@ -55,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         atexit.register(gc.freeze)  # the end of the process looks for no garbage
         _open_closed_streams()
         print_everything()
-        arguments = build_parser().parse_args(argv)
+        words = sys.argv[1:] if argv is None else argv
+        arguments = build_parser(words).parse_args(words)
         with terminable(), native_logs(arguments), logs(arguments):
             arguments.run(arguments)
             sys.stdout.flush()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -85,6 +85,9 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 }
 """Every command in the order of the help, with what its own help shows last."""
 
+_MODULE_OF = {"calibrate": "profile"}
+"""Where a command lies whose module has another name."""
+
 
 class HelpFormatter(argparse.HelpFormatter):
     """Wraps descriptions, and leaves lines of examples as they are."""
@@ -125,8 +128,11 @@ class _CommandParser(_Parser):
             self._is_intermixed, self.usage = False, None
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of ``placer``; ``run`` of what it parses is the function of the command."""
+def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser of ``placer``; ``run`` of what it parses is the function of the command.
+
+    Only the command that the first of ``words`` names is there, all if it names none.
+    """
     parser: argparse.ArgumentParser = _Parser(
         prog="placer",
         description=DESCRIPTION,
@@ -135,9 +141,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"placer {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_CommandParser)
-    for name in EXAMPLES:
-        if name != "calibrate":  # profile adds it
-            import_module(f"placer.commands.{name}").add_command(commands)
+    asked = [word for word in words[:1] if word in EXAMPLES] or EXAMPLES
+    for name in dict.fromkeys(_MODULE_OF.get(name, name) for name in asked):
+        import_module(f"placer.commands.{name}").add_command(commands)
     for name, command in commands.choices.items():
         command.formatter_class = HelpFormatter
         lines = ["examples:", *(f"  {line}" for line in EXAMPLES[name])]

@@ -40,6 +40,7 @@ from placer.graph.tensor_names import op_of, split_tensor
 RECOMPUTED = "recomputed"
 SWAPPED = "swapped"
 ARRIVED = "arrived"
+_ARRIVAL = f"/{ARRIVED}"
 _JOIN = "IdentityN"
 _HANDLES = frozenset({"resource", "variant"})
 
@@ -179,11 +180,14 @@ def kind_of_added(name: str) -> str:
     return name.rpartition("/")[2].partition("_")[0]
 
 
-def is_arrival(op: Op) -> bool:
-    """Whether the op is done when the copy out of a swap is."""
-    if op.op_type != "Identity" or f"/{ARRIVED}" not in op.name:
-        return False
-    return Swap(tensor=op.inputs[0]).arrival == op.name
+def find_arrivals(graph: OpGraph) -> frozenset[str]:
+    """The ops that are done when the copy out of a swap is."""
+    named_so = [op for name, op in graph.ops.items() if _ARRIVAL in name]
+    return frozenset(
+        op.name
+        for op in named_so
+        if op.op_type == "Identity" and Swap(tensor=op.inputs[0]).arrival == op.name
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,17 +21,16 @@ Eigen's ``NonBlockingThreadPool.h``.
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import MERGES
 from placer.graph.order import is_back_edge
-from placer.graph.rewriting import is_arrival
+from placer.graph.rewriting import find_arrivals
 
 _INEXPENSIVE = (
     "Const HostConst ImmutableConst Placeholder PlaceholderWithDefault NoOp ControlTrigger "
@@ -102,20 +101,23 @@ def _prepare(graph: OpGraph) -> ExecutorGraph:
     edges = [[] if op.name in feeds else _incoming(op, graph, number) for op in graph.ops.values()]
     successors: list[list[tuple[int, int, bool]]] = [[] for _ in range(len(names) + 1)]
     count = 0
-    created = _order_of_creation(graph, edges, number)
+    created = _order_of_creation(edges, [number[name] for name in graph.feeds])
     for op in created:
         for producer, is_control in edges[op]:
             successors[producer].append((count, op, is_control))
             count += 1
     roots = [op for op in created if not edges[op]]
     successors[-1] = [(count + index, op, True) for index, op in enumerate(roots)]
-    waiting = [len(incoming) or 1 for incoming in edges]
+    arrivals = frozenset([number[name] for name in graph.ask_once(find_arrivals)])
+    inexpensive = [info.op in INEXPENSIVE for info in graph.infos]
+    for op in arrivals:
+        inexpensive[op] = False
     return ExecutorGraph(
         names=names,
         successors=successors,
-        waiting=waiting,
-        inexpensive=[op.op_type in INEXPENSIVE and not is_arrival(op) for op in graph.ops.values()],
-        arrivals=frozenset(number[op.name] for op in graph.ops.values() if is_arrival(op)),
+        waiting=[len(incoming) or 1 for incoming in edges],
+        inexpensive=inexpensive,
+        arrivals=arrivals,
     )
 
 
@@ -130,29 +132,21 @@ def _incoming(op: Op, graph: OpGraph, number: Mapping[str, int]) -> list[tuple[i
 
 
 def _order_of_creation(
-    graph: OpGraph, edges: Sequence[Sequence[tuple[int, bool]]], number: Mapping[str, int]
+    edges: Sequence[Sequence[tuple[int, bool]]], feeds: Iterable[int]
 ) -> list[int]:
     """The ops as the session adds them: of those whose producers are there the first one of the
-    graph, fed ones last."""
-    consumers: list[list[int]] = [[] for _ in edges]
-    waiting = [len(incoming) for incoming in edges]
+    graph, fed ones last.
+
+    So each comes after the last fed one that it depends on, and as in the graph otherwise.
+    """
+    last_feed = [0] * len(edges)
+    for number, op in enumerate(feeds, start=1):
+        last_feed[op] = number
     for op, incoming in enumerate(edges):
         for producer, _ in incoming:
-            consumers[producer].append(op)
-    rank = list(range(len(edges)))
-    for index, name in enumerate(graph.feeds):
-        rank[number[name]] = len(edges) + index
-    ready = [(rank[op], op) for op, count in enumerate(waiting) if not count]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, op = heapq.heappop(ready)
-        order.append(op)
-        for consumer in consumers[op]:
-            waiting[consumer] -= 1
-            if not waiting[consumer]:
-                heapq.heappush(ready, (rank[consumer], consumer))
-    return order
+            if last_feed[producer] > last_feed[op]:
+                last_feed[op] = last_feed[producer]
+    return sorted(range(len(edges)), key=last_feed.__getitem__)
 
 
 def run_once(graph: ExecutorGraph, seed: int) -> tuple[str, ...]:
@@ -243,6 +237,8 @@ def _run_first_in_first_out(graph: ExecutorGraph, successors: Sequence[Sequence[
 
 def _data_first(edges: Sequence[tuple[int, int, bool]]) -> list[int]:
     """The consumers in the order in which the executor notifies them: data edges before control."""
+    if len(edges) == 1:
+        return [edges[0][1]]
     data = [consumer for _, consumer, is_control in edges if not is_control]
     if len(data) == len(edges):
         return data

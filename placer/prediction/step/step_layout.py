@@ -16,7 +16,7 @@ from cost_models.op_cost import OpCost
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import LIST_ITEM_INPUT, LOOPS, MERGES, READ_VARIABLE, REF_VARIABLES
 from placer.graph.order import is_back_edge
-from placer.graph.rewriting import is_arrival
+from placer.graph.rewriting import find_arrivals
 from placer.prediction.step.buffer_sharing import Sharing, shared_input, sharing_of
 from placer.prediction.step.control_flow import loop_invariants
 from placer.prediction.step.routes import Place, Routes, is_cpu
@@ -80,7 +80,7 @@ class StepLayout:
     - ``workspace_bytes``: what it takes besides where it can be had.
     - ``idle``: it only says where something lasting is: a constant, a handle, a variable that
       nobody changes; ``lasting`` are its outputs.
-    - ``inputs``: of one that is done when a copy is (:func:`~placer.graph.rewriting.is_arrival`),
+    - ``inputs``: of one that is done when a copy is (:func:`find_arrivals`),
       also what was sent, last: it is held at home until then.  ``arrivals`` are those ops.
 
     By value:
@@ -211,6 +211,7 @@ def _add_readers(
 
     # readers by input slot; a merge does not wait for its back edge
     at = layout.memory
+    arrivals = graph.ask_once(find_arrivals)
     for op, places in zip(graph.ops.values(), routes.reads.values(), strict=True):
         read = tuple(
             [
@@ -218,7 +219,7 @@ def _add_readers(
                 for value, place in zip([home[t] for t in op.inputs], places, strict=True)
             ]
         )
-        if is_arrival(op) and read[0] != home[op.inputs[0]]:
+        if op.name in arrivals and read[0] != home[op.inputs[0]]:
             layout.arrivals.append(len(layout.inputs))
             read = (*read, home[op.inputs[0]])
         layout.inputs.append(read)

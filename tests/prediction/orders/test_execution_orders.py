@@ -12,7 +12,7 @@ from placer.prediction.memory.timelines import predict_memory
 from placer.prediction.orders import execution_orders
 from placer.prediction.orders.execution_orders import executor_orders
 from placer.prediction.orders.possible_steps import predict_peak_ranges
-from placer.prediction.step.executor import _hash_table, prepare, run_once
+from placer.prediction.step.executor import _hash_table, _order_of_creation, prepare, run_once
 
 
 def _branches():
@@ -72,6 +72,29 @@ def test_many_consumers_come_in_an_order_that_differs_between_processes():
     graph = draw("x -> " + ",".join(f"m{i}" for i in range(40)))
     assert _order(graph, 1) == _order(graph, 1)
     assert len({_order(graph, seed) for seed in range(20)}) > 5
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=20),
+    st.lists(st.integers(0, 9), max_size=3, unique=True),
+)
+def test_the_session_adds_fed_ops_only_when_nothing_else_can_be_added(pairs, fed):
+    """Ops are added one by one, as it does: of those whose producers are there the first one, a fed
+    one if there is no other."""
+    incoming = [[] for _ in range(10)]
+    for before, after in pairs:
+        if before < after and after not in fed:
+            incoming[after].append((before, False))
+    added = []
+    while len(added) < len(incoming):
+        there = [
+            op
+            for op, read in enumerate(incoming)
+            if op not in added and all(before in added for before, _ in read)
+        ]
+        free = [op for op in there if op not in fed]
+        added.append(free[0] if free else next(op for op in fed if op in there))
+    assert _order_of_creation(incoming, fed) == added
 
 
 def test_what_does_not_fit_into_the_pool_runs_at_once():
