@@ -15,7 +15,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from placer.solving.rematerialisation.problem import RematerialisationProblem
 
@@ -35,12 +34,10 @@ _PATIENCE = 60
 
 @dataclass(slots=True, kw_only=True)
 class _Profile:
-    """Of a sequence: what is ``held`` at every step, the step at which the copy made there is read
-    last, and the steps that read it."""
+    """Of a sequence: what is ``held`` at every step, and who reads the copy made there, by step."""
 
     held: list[int]
     readers: list[list[int]]
-    over: int
 
 
 def first_sequence(problem: RematerialisationProblem) -> list[int]:
@@ -54,42 +51,41 @@ def first_sequence(problem: RematerialisationProblem) -> list[int]:
 
 def drop_greedily(problem: RematerialisationProblem, start: Sequence[int]) -> list[int]:
     """The sequence that ``start`` becomes; one that holds too much where nothing helps any more."""
-    sequence = list(start)
-    now = _profile(problem, sequence)
+    sequence, over = list(start), _over(problem, start)
     left = _MOST_FLIPS // max(len(sequence), 1)
-    while now.over and left > 0:
-        best: tuple[float, list[int], _Profile] | None = None
-        for changed in _changes(problem, sequence, now):
-            found = _profile(problem, changed)
+    while over and left > 0:
+        best: tuple[float, list[int], int] | None = None
+        seconds = problem.value(sequence)
+        for changed in _changes(problem, sequence, _profile(problem, sequence)):
+            found = _over(problem, changed)
             left -= 1
-            gain = now.over - found.over
-            added = problem.value(changed) - problem.value(sequence)
-            worth = gain / max(added, _LEAST_SECONDS_SHARE * problem.least_seconds)
-            if gain > 0 and (best is None or worth > best[0]):
+            if found >= over:
+                continue
+            added = problem.value(changed) - seconds
+            worth = (over - found) / max(added, _LEAST_SECONDS_SHARE * problem.least_seconds)
+            if best is None or worth > best[0]:
                 best = worth, changed, found
         if best is None:
             break
-        _, sequence, now = best
+        _, sequence, over = best
     return sequence
 
 
+def _over(problem: RematerialisationProblem, sequence: Sequence[int]) -> int:
+    """By how much the steps are over the budget, in all."""
+    budget = problem.budget_bytes
+    return sum(size - budget for size in problem.held_along(sequence) if size > budget)
+
+
 def _profile(problem: RematerialisationProblem, sequence: Sequence[int]) -> _Profile:
-    latest = [-1] * len(problem.bytes)
+    latest: dict[int, int] = {}
     readers: list[list[int]] = []
     for step, node in enumerate(sequence):
         for source in problem.inputs[node]:
             readers[latest[source]].append(step)
         latest[node] = step
         readers.append([])
-    change = [0] * (len(sequence) + 1)
-    for step, reads in enumerate(readers):
-        size = problem.bytes[sequence[step]]
-        change[step] += size
-        change[(reads[-1] if reads else step) + 1] -= size
-    beside = problem.beside_along(sequence)
-    held = [a + b for a, b in zip(accumulate(change[:-1]), beside, strict=True)]
-    over = sum(size - problem.budget_bytes for size in held if size > problem.budget_bytes)
-    return _Profile(held=held, readers=readers, over=over)
+    return _Profile(held=problem.held_along(sequence), readers=readers)
 
 
 def _changes(
@@ -196,15 +192,14 @@ def _leads_to(problem: RematerialisationProblem, node: int, others: Sequence[int
 
 def _worth(problem: RematerialisationProblem, dropped: frozenset[int]) -> tuple[float, float]:
     sequence = _with_checkpoints(problem, dropped)
-    return _profile(problem, sequence).over, problem.value(sequence)
+    return _over(problem, sequence), problem.value(sequence)
 
 
 def _with_checkpoints(problem: RematerialisationProblem, dropped: frozenset[int]) -> list[int]:
     """The order, in which what is dropped is computed again when it is read after the last node."""
-    sequence: list[int] = []
+    last = _last_repeatable(problem)
+    sequence = [*problem.order[: last + 1]]
     missing = set(dropped)
-    once = set(problem.once)
-    last = max((i for i, node in enumerate(problem.order) if node not in once), default=0)
 
     def compute(node: int) -> None:
         for source in problem.inputs[node]:
@@ -213,9 +208,14 @@ def _with_checkpoints(problem: RematerialisationProblem, dropped: frozenset[int]
                 compute(source)
         sequence.append(node)
 
-    for index, node in enumerate(problem.order):
-        if index <= last:
-            sequence.append(node)
-        else:
-            compute(node)
+    for node in problem.order[last + 1 :]:
+        compute(node)
     return sequence
+
+
+def _last_repeatable(problem: RematerialisationProblem) -> int:
+    """The place in the order of the last node that may be computed again."""
+    for place in reversed(range(len(problem.order))):
+        if problem.order[place] not in problem.once:
+            return place
+    return 0

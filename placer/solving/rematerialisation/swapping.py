@@ -113,8 +113,7 @@ class SwapPlanner:
         while self.over_bytes:
             best: tuple[float, PlannedSwap, float] | None = None
             excess = [max(held - self.budget_bytes, 0) for held in self.held]
-            for swap in self._candidates():
-                extra = self._times(swap).extra_seconds
+            for swap, extra in self._candidates():
                 added = extra - self.extra_seconds
                 if added > least and not self.may_wait:
                     continue
@@ -129,8 +128,8 @@ class SwapPlanner:
             self.swaps[swap.tensor.value] = swap
         return tuple(self.swaps.values())
 
-    def _candidates(self) -> Iterator[PlannedSwap]:
-        """What could be gone where most is held, or for longer."""
+    def _candidates(self) -> Iterator[tuple[PlannedSwap, float]]:
+        """What could be gone where most is held, or for longer, and what is then waited in all."""
         fullest = max(range(len(self.held)), key=self.held.__getitem__)
         left = self.host_bytes - sum(swap.tensor.bytes for swap in self.swaps.values())
         waiting = []
@@ -143,24 +142,25 @@ class SwapPlanner:
         for tensor in waiting[:_MOST_CANDIDATES]:
             yield self._around(tensor, fullest)
 
-    def _around(self, tensor: Waiting, fullest: int) -> PlannedSwap:
+    def _around(self, tensor: Waiting, fullest: int) -> tuple[PlannedSwap, float]:
         """The swap that is gone for long, in any case at the place that is ``fullest`` and where it
-        was before, and makes nobody wait unless that takes it."""
+        was before, and makes nobody wait unless that takes it; with what is waited in all."""
         known = self.swaps.get(tensor.value)
         last_out = fullest if known is None else min(known.out, fullest)
         first_back = fullest + 1 if known is None else max(known.back, fullest + 1)
         swap = PlannedSwap(tensor=tensor, out=last_out, back=first_back)
-        done = self._times(swap).done[tensor.value]
-        out = min(bisect_left(self.clock, done, tensor.last + 1), last_out)
+        times = self._times(swap)
+        out = min(bisect_left(self.clock, times.done[tensor.value], tensor.last + 1), last_out)
         target = self.clock[tensor.next] - tensor.back_seconds
         for _ in range(_MOST_TRIES):
             back = max(bisect_right(self.clock, target, 0, tensor.next + 1) - 1, first_back)
             swap = replace(swap, out=out, back=back)
-            late = self._times(swap).late[tensor.value]
+            times = self._times(swap)
+            late = times.late[tensor.value]
             if late <= 0 or back == first_back:
                 break
             target -= late
-        return swap
+        return swap, times.extra_seconds
 
     def _relieved(self, swap: PlannedSwap) -> tuple[range, ...]:
         """The places at which the tensor is gone that was there before."""
