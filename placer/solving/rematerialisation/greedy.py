@@ -146,15 +146,15 @@ def drop_by_checkpoints(
 
     Only for problems whose order is kept.
     """
-    repeatable = _repeatable(problem)
+    repeatable, checkpoints = _repeatable(problem), _Checkpoints(problem)
     sets = [
         frozenset(node for index, node in enumerate(repeatable) if index % period != offset)
         for period in range(1, _LONGEST_PERIOD)
         for offset in range(period)
     ]
     sets += [frozenset(n for n in repeatable if list(start).count(n) > 1) for start in starts]
-    dropped = min(sets, key=lambda some: _worth(problem, some), default=frozenset[int]())
-    best = _worth(problem, dropped)
+    dropped = min(sets, key=checkpoints.worth, default=frozenset[int]())
+    best = checkpoints.worth(dropped)
     left = _MOST_FLIPS // max(len(problem.order), 1)
     chance, now, worth, in_vain = random.Random(0), dropped, best, 0
     while repeatable and left > 0 and in_vain < _PATIENCE:
@@ -163,7 +163,7 @@ def drop_by_checkpoints(
             improved = False
             for node in repeatable:
                 left -= 1
-                changed = _worth(problem, now ^ {node})
+                changed = checkpoints.worth(now ^ {node})
                 if changed < worth:
                     worth, now, improved = changed, now ^ {node}, True
         in_vain += 1
@@ -171,8 +171,8 @@ def drop_by_checkpoints(
             best, dropped, in_vain = worth, now, 0
         count = min(chance.randint(2, _MOST_CHANGED), len(repeatable))
         now = dropped.symmetric_difference(chance.sample(repeatable, count))
-        worth = _worth(problem, now)
-    return _with_checkpoints(problem, dropped)
+        worth = checkpoints.worth(now)
+    return checkpoints.sequence(dropped)
 
 
 def _repeatable(problem: RematerialisationProblem) -> list[int]:
@@ -190,32 +190,31 @@ def _leads_to(problem: RematerialisationProblem, node: int, others: Sequence[int
     return any(node in problem.inputs[other] for other in others)
 
 
-def _worth(problem: RematerialisationProblem, dropped: frozenset[int]) -> tuple[float, float]:
-    sequence = _with_checkpoints(problem, dropped)
-    return _over(problem, sequence), problem.value(sequence)
+class _Checkpoints:
+    """The order, in which what is dropped is computed again when it is read after the last node
+    that can be."""
 
+    def __init__(self, problem: RematerialisationProblem) -> None:
+        once, self.problem = set(problem.once), problem
+        last = max((i for i, node in enumerate(problem.order) if node not in once), default=0)
+        self.early, self.late = problem.order[: last + 1], problem.order[last + 1 :]
 
-def _with_checkpoints(problem: RematerialisationProblem, dropped: frozenset[int]) -> list[int]:
-    """The order, in which what is dropped is computed again when it is read after the last node."""
-    last = _last_repeatable(problem)
-    sequence = [*problem.order[: last + 1]]
-    missing = set(dropped)
+    def sequence(self, dropped: frozenset[int]) -> list[int]:
+        """With the set of nodes that is ``dropped``."""
+        sequence, missing, inputs = [*self.early], set(dropped), self.problem.inputs
 
-    def compute(node: int) -> None:
-        for source in problem.inputs[node]:
-            if source in missing:
-                missing.discard(source)
-                compute(source)
-        sequence.append(node)
+        def compute(node: int) -> None:
+            for source in inputs[node]:
+                if source in missing:
+                    missing.discard(source)
+                    compute(source)
+            sequence.append(node)
 
-    for node in problem.order[last + 1 :]:
-        compute(node)
-    return sequence
+        for node in self.late:
+            compute(node)
+        return sequence
 
-
-def _last_repeatable(problem: RematerialisationProblem) -> int:
-    """The place in the order of the last node that may be computed again."""
-    for place in reversed(range(len(problem.order))):
-        if problem.order[place] not in problem.once:
-            return place
-    return 0
+    def worth(self, dropped: frozenset[int]) -> tuple[float, float]:
+        """Smaller is better: what is over the budget, then the seconds."""
+        sequence = self.sequence(dropped)
+        return _over(self.problem, sequence), self.problem.value(sequence)

@@ -98,22 +98,23 @@ class RematerialisationProblem:
         """
         latest: dict[int, int] = {}
         last: list[int] = []
+        beside: list[int] = []
         first, between, again = self._beside
-        beside = []
         for step, node in enumerate(sequence):
-            for source in self.inputs[node]:
-                if source not in latest:
-                    raise ValueError(f"{self.node_names[source]} is read before it is computed")
-                last[latest[source]] = step
+            try:
+                for source in self.inputs[node]:
+                    last[latest[source]] = step
+            except KeyError as error:
+                name = self.node_names[error.args[0]]
+                raise ValueError(f"{name} is read before it is computed") from None
             # as many nodes were computed as are in ``latest``
             beside.append(between[len(latest)] + again[node] if node in latest else first[node])
             latest[node] = step
             last.append(step)
-        change = [0] * (len(last) + 1)
-        for step, (node, end) in enumerate(zip(sequence, last, strict=True)):
-            size = self.bytes[node]
-            change[step] += size
-            change[end + 1] -= size
+        change = [self.bytes[node] for node in sequence]
+        change.append(0)
+        for node, end in zip(sequence, last, strict=True):
+            change[end + 1] -= self.bytes[node]
         return [*map(add, accumulate(change[:-1]), beside)]
 
     @cached_property

@@ -20,7 +20,7 @@ the one that relieves most for the least extra time.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, pairwise, repeat
@@ -79,6 +79,11 @@ class _Times:
     late: dict[int, float]
 
 
+_Event = tuple[int, int, int]
+"""A place, what is there (the tensor is written, is gone, begins to come back, is read) and the
+number of the swap."""
+
+
 class SwapPlanner:
     """Swaps along one order: ``seconds`` and ``held`` are by place, the latter in bytes.
 
@@ -100,6 +105,8 @@ class SwapPlanner:
         self.clock = [*accumulate(seconds, initial=0.0)]
         self.held = list(held)
         self.swaps: dict[int, PlannedSwap] = {}
+        self.numbers: dict[int, int] = {}
+        self.events: list[_Event] = []
         self.extra_seconds = 0.0
 
     @property
@@ -125,6 +132,8 @@ class SwapPlanner:
             _, swap, self.extra_seconds = best
             for place in chain(*self._relieved(swap)):
                 self.held[place] -= swap.tensor.bytes
+            self.events = self._events_with(swap)
+            self.numbers.setdefault(swap.tensor.value, len(self.numbers))
             self.swaps[swap.tensor.value] = swap
         return tuple(self.swaps.values())
 
@@ -183,14 +192,7 @@ class SwapPlanner:
         ready: dict[int, float] = {}
         found_done: dict[int, float] = {}
         late: dict[int, float] = {}
-        events = sorted(
-            (place, kind, number)
-            for number, swap in enumerate(swaps)
-            for kind, place in enumerate(
-                (swap.tensor.first + 1, swap.out, swap.back, swap.tensor.next)
-            )
-        )
-        for place, kind, number in events:
+        for place, kind, number in self._events_with(changed):
             tensor, now = swaps[number].tensor, self.clock[place] + waited
             if kind == 0:
                 out_free = done[number] = max(out_free, now) + tensor.out_seconds
@@ -203,6 +205,15 @@ class SwapPlanner:
                 late[tensor.value] = ready[number] - now
                 waited += max(ready[number] - now, 0.0)
         return _Times(extra_seconds=waited, done=found_done, late=late)
+
+    def _events_with(self, changed: PlannedSwap) -> list[_Event]:
+        """The events in order with one swap ``changed``."""
+        number = self.numbers.get(changed.tensor.value, len(self.numbers))
+        events = [event for event in self.events if event[2] != number]
+        places = changed.tensor.first + 1, changed.out, changed.back, changed.tensor.next
+        for kind, place in enumerate(places):
+            insort(events, (place, kind, number))
+        return events
 
 
 def choose_swaps(
