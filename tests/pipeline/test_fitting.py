@@ -19,9 +19,10 @@ from placer.plan.request import Options, read_share
 from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.prediction import predict
 from placer.problem.status import Status
-from placer.solving.rematerialisation import fitting
+from placer.solving.rematerialisation import step_trials
 from placer.solving.rematerialisation.fitted_step import FitRequest
-from placer.solving.rematerialisation.fitting import FitSchedule, fit_step
+from placer.solving.rematerialisation.fitting import fit_step
+from placer.solving.rematerialisation.step_trials import FitSchedule
 
 pytestmark = pytest.mark.slow
 
@@ -171,13 +172,13 @@ def test_a_work_limit_holds_for_what_is_computed_again(step, monkeypatch):
     peak = predict(graph, costs, placement, free, with_needs=False).peaks["CPU:0"].high_bytes
     cluster = parse_cluster(f"CPU:{round(0.7 * peak)}B", None, None)
     once = FitSchedule(most_searches=1)
-    monkeypatch.setattr(fitting, "_SCHEDULE", once)
+    monkeypatch.setattr(step_trials, "SCHEDULE", once)
     counted = FitRequest(means=("recompute",), seconds=600.0, with_needs=False, work_limit=1)
     found = fit_step(graph, costs, placement, cluster, counted)
     assert found.fits
     assert not found.is_cut
     hurried = replace(once, solve_seconds=0.0, share_of_time=0.0, least_seconds=0.0)
-    monkeypatch.setattr(fitting, "_SCHEDULE", hurried)
+    monkeypatch.setattr(step_trials, "SCHEDULE", hurried)
     assert fit_step(graph, costs, placement, cluster, counted) == found
 
 
