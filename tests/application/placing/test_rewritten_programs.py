@@ -333,13 +333,20 @@ def swapped(wide, unswapped):
     return placer.place(wide, GPU, max_memory=cap, fit="swap", spill="never", time_limit=10)
 
 
-def test_swaps_go_out_and_come_back(wide, swapped, tmp_path):
+@pytest.fixture(scope="module")
+def trained_wide(wide):
+    """What the step as it was trains."""
+    with optimisation(False):
+        return trained_by(wide)
+
+
+def test_swaps_go_out_and_come_back(wide, trained_wide, swapped, tmp_path):
     """Every tensor goes to the host and comes back late; what is trained is the same."""
     assert len(swapped.rewriting.swaps) > 3
-    assert_swapped(wide, swapped, tmp_path / "model", "GPU:0")
+    assert_swapped(apply(wide, swapped, tmp_path / "model"), trained_wide, swapped, "GPU:0")
 
 
-def test_two_accelerators_swap(wide, tmp_path):
+def test_two_accelerators_swap(wide, trained_wide, tmp_path):
     """Each of two has tensors of its own layers on the host meanwhile, so that 0.6 of what the step
     needs there beside what stays is enough."""
     devices = "2xGPU:1GiB"
@@ -355,14 +362,13 @@ def test_two_accelerators_swap(wide, tmp_path):
     step = fit_step(workload.graph, workload.costs, free.placement, workload.cluster, request)
     assert step.fits
     plan = with_step(free, workload, step.control_edges, step.rewriting)
-    assert_swapped(wide, plan, tmp_path / "model", "GPU:0", "GPU:1")
+    assert_swapped(apply(wide, plan, tmp_path / "model"), trained_wide, plan, "GPU:0", "GPU:1")
 
 
-def assert_swapped(source, plan, target, *accelerators):
+def assert_swapped(folder, trained, plan, *accelerators):
     """TensorFlow's partition graphs have every copy out, every copy back, the zero-byte message
     that delays it and that which says that a copy out is done, of each accelerator, and nothing
     else is sent; what is trained is the same bit for bit."""
-    folder = apply(source, plan, target)
     found = placer.verify(folder, plan).raise_for_mismatch()
     sent = {(row.tensor, row.source, row.target) for row in found.transfers if row.actual}
     waited_for = {before for before, _ in plan.control_edges}
@@ -379,7 +385,7 @@ def assert_swapped(source, plan, target, *accelerators):
     count = len(plan.rewriting.swaps)
     assert f"{count} of {count} tensors held on CPU:0" in found.summary()
     with optimisation(False):
-        assert trained_by(folder) == trained_by(source)
+        assert trained_by(folder) == trained
 
 
 def trained_by(folder, steps=3):
