@@ -21,11 +21,12 @@ from placer.pipeline.predicted_placement import over_caps, predict_placement
 from placer.pipeline.solved_plan import assemble_plan
 from placer.pipeline.workload import Workload
 from placer.plan.plan import Plan
+from placer.solving.caps.overruns import PEAK_OVER_CAP
 from placer.solving.process import clock
 from placer.solving.process.compiling import REMATERIALISATION, begin_compiling
 from placer.solving.rematerialisation.fitted_step import FitRequest, FittedStep
 from placer.solving.rematerialisation.fitting import fit_step
-from placer.solving.solution import Solution
+from placer.solving.solution import Solution, Status
 
 _LOG = logging.getLogger(__name__)
 
@@ -113,6 +114,17 @@ def _fit(formulation: Formulation, solution: Solution, seconds: float) -> Fitted
     step = fit_step(workload.graph, workload.costs, placement, workload.cluster, request)
     predicted = predict_placement(workload, placement, step.control_edges, step.rewriting)
     step = replace(step, over_bytes=over_caps(predicted.metrics, workload.cluster))
+    if step.fits:
+        solution = _within_caps(solution)
     return FittedPlacement(
         formulation=formulation, solution=solution, predicted=predicted, step=step
     )
+
+
+def _within_caps(solution: Solution) -> Solution:
+    """What is said of the placement once its step keeps all caps: before, it may have been over
+    those that its search had."""
+    if solution.status is not Status.UNKNOWN:
+        return solution
+    warnings = tuple(found for found in solution.warnings if found[0] != PEAK_OVER_CAP)
+    return replace(solution, status=Status.FEASIBLE, conflict=None, warnings=warnings)

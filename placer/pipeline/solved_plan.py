@@ -21,6 +21,7 @@ from placer.plan.plan import Plan
 from placer.plan.rows import PlanMetrics, PlannedDevice, PlannedTransfer, PlanWarning, SolverAnswer
 from placer.prediction.metrics import Metrics
 from placer.problem.status import Status
+from placer.solving.caps.overruns import PEAK_OVER_CAP
 from placer.solving.following import followers_of
 from placer.solving.rematerialisation.fitted_step import FittedStep
 from placer.solving.solution import Solution
@@ -233,7 +234,7 @@ def _warnings(
         found += fit_warnings(formulation.workload, fitted)
     found += _caps_over_cards(formulation.workload.cluster)
     found += [(code, message, ()) for code, message in solution.warnings]
-    if predicted and "peak_over_cap" not in dict(solution.warnings):
+    if predicted and PEAK_OVER_CAP not in dict(solution.warnings):
         found += needs_over_caps(formulation.workload.cluster, predicted.metrics)
     for code, message, ops in found:
         first = tuple(ops[:_OPS_PER_WARNING])

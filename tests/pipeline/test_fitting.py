@@ -11,12 +11,18 @@ import placer
 from cost_models.clusters import parse_cluster
 from placer.errors import UsageError
 from placer.extraction import extract
+from placer.pipeline import fitting as fit_pipeline
+from placer.pipeline.fitting import fit_workload, fitted_plan
+from placer.pipeline.placement import find_placement
+from placer.pipeline.preparation import prepare
 from placer.plan.request import Options, read_share
 from placer.prediction.costs.op_costs import estimate_costs
 from placer.prediction.prediction import predict
-from placer.solving.rematerialisation import fitting
+from placer.problem.status import Status
+from placer.solving.rematerialisation import step_trials
 from placer.solving.rematerialisation.fitted_step import FitRequest
-from placer.solving.rematerialisation.fitting import FitSchedule, fit_step
+from placer.solving.rematerialisation.fitting import fit_step
+from placer.solving.rematerialisation.step_trials import FitSchedule
 
 pytestmark = pytest.mark.slow
 
@@ -166,14 +172,32 @@ def test_a_work_limit_holds_for_what_is_computed_again(step, monkeypatch):
     peak = predict(graph, costs, placement, free, with_needs=False).peaks["CPU:0"].high_bytes
     cluster = parse_cluster(f"CPU:{round(0.7 * peak)}B", None, None)
     once = FitSchedule(most_searches=1)
-    monkeypatch.setattr(fitting, "_SCHEDULE", once)
+    monkeypatch.setattr(step_trials, "SCHEDULE", once)
     counted = FitRequest(means=("recompute",), seconds=600.0, with_needs=False, work_limit=1)
     found = fit_step(graph, costs, placement, cluster, counted)
     assert found.fits
     assert not found.is_cut
     hurried = replace(once, solve_seconds=0.0, share_of_time=0.0, least_seconds=0.0)
-    monkeypatch.setattr(fitting, "_SCHEDULE", hurried)
+    monkeypatch.setattr(step_trials, "SCHEDULE", hurried)
     assert fit_step(graph, costs, placement, cluster, counted) == found
+
+
+def test_a_step_within_its_caps_fits(step, free, monkeypatch):
+    """Where ops were placed for more memory, and are over that, what counts is what they are made
+    to fit."""
+    told = ("peak_over_cap", "above a cap that nobody gave")
+    monkeypatch.setattr(
+        fit_pipeline,
+        "find_placement",
+        lambda asked: replace(find_placement(asked), status=Status.UNKNOWN, warnings=(told,)),
+    )
+    cap = {0: int(0.75 * needed(free))}
+    wanted = Options(fit="recompute", spill="never", max_memory=cap, time_limit=5)
+    plan = fitted_plan(fit_workload(prepare(step[0], "1xT4", wanted)))
+    assert plan is not None
+    assert plan.fits
+    assert plan.rewriting.clones
+    assert told[0] not in [row.code for row in plan.warnings]
 
 
 def test_what_the_graph_optimiser_gives_back_is_said(step, free, tmp_path):

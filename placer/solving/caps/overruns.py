@@ -8,6 +8,9 @@ from placer.problem.conflict import CapInConflict, Conflict, Fix
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 
+PEAK_OVER_CAP = "peak_over_cap"
+"""The code of the warning."""
+
 
 def overrun_warnings(
     problem: PlacementProblem, overruns: Mapping[int, DevicePeak]
@@ -15,7 +18,7 @@ def overrun_warnings(
     """One warning per device, with its peak, or what its allocator needs, and its cap."""
     return [
         (
-            "peak_over_cap",
+            PEAK_OVER_CAP,
             f"{problem.device_names[device]} is predicted to need {peak.peak_bytes} "
             f"bytes, {peak.peak_bytes - problem.capacity_bytes[device]} above its cap of "
             f"{problem.capacity_bytes[device]}",

@@ -15,7 +15,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from placer.solving.rematerialisation.problem import RematerialisationProblem
 
@@ -35,12 +34,10 @@ _PATIENCE = 60
 
 @dataclass(slots=True, kw_only=True)
 class _Profile:
-    """Of a sequence: what is ``held`` at every step, the step at which the copy made there is read
-    last, and the steps that read it."""
+    """Of a sequence: what is ``held`` at every step, and who reads the copy made there, by step."""
 
     held: list[int]
     readers: list[list[int]]
-    over: int
 
 
 def first_sequence(problem: RematerialisationProblem) -> list[int]:
@@ -54,42 +51,41 @@ def first_sequence(problem: RematerialisationProblem) -> list[int]:
 
 def drop_greedily(problem: RematerialisationProblem, start: Sequence[int]) -> list[int]:
     """The sequence that ``start`` becomes; one that holds too much where nothing helps any more."""
-    sequence = list(start)
-    now = _profile(problem, sequence)
+    sequence, over = list(start), _over(problem, start)
     left = _MOST_FLIPS // max(len(sequence), 1)
-    while now.over and left > 0:
-        best: tuple[float, list[int], _Profile] | None = None
-        for changed in _changes(problem, sequence, now):
-            found = _profile(problem, changed)
+    while over and left > 0:
+        best: tuple[float, list[int], int] | None = None
+        seconds = problem.value(sequence)
+        for changed in _changes(problem, sequence, _profile(problem, sequence)):
+            found = _over(problem, changed)
             left -= 1
-            gain = now.over - found.over
-            added = problem.value(changed) - problem.value(sequence)
-            worth = gain / max(added, _LEAST_SECONDS_SHARE * problem.least_seconds)
-            if gain > 0 and (best is None or worth > best[0]):
+            if found >= over:
+                continue
+            added = problem.value(changed) - seconds
+            worth = (over - found) / max(added, _LEAST_SECONDS_SHARE * problem.least_seconds)
+            if best is None or worth > best[0]:
                 best = worth, changed, found
         if best is None:
             break
-        _, sequence, now = best
+        _, sequence, over = best
     return sequence
 
 
+def _over(problem: RematerialisationProblem, sequence: Sequence[int]) -> int:
+    """By how much the steps are over the budget, in all."""
+    budget = problem.budget_bytes
+    return sum(size - budget for size in problem.held_along(sequence) if size > budget)
+
+
 def _profile(problem: RematerialisationProblem, sequence: Sequence[int]) -> _Profile:
-    latest = [-1] * len(problem.bytes)
+    latest: dict[int, int] = {}
     readers: list[list[int]] = []
     for step, node in enumerate(sequence):
         for source in problem.inputs[node]:
             readers[latest[source]].append(step)
         latest[node] = step
         readers.append([])
-    change = [0] * (len(sequence) + 1)
-    for step, reads in enumerate(readers):
-        size = problem.bytes[sequence[step]]
-        change[step] += size
-        change[(reads[-1] if reads else step) + 1] -= size
-    beside = problem.beside_along(sequence)
-    held = [a + b for a, b in zip(accumulate(change[:-1]), beside, strict=True)]
-    over = sum(size - problem.budget_bytes for size in held if size > problem.budget_bytes)
-    return _Profile(held=held, readers=readers, over=over)
+    return _Profile(held=problem.held_along(sequence), readers=readers)
 
 
 def _changes(
@@ -150,15 +146,15 @@ def drop_by_checkpoints(
 
     Only for problems whose order is kept.
     """
-    repeatable = _repeatable(problem)
+    repeatable, checkpoints = _repeatable(problem), _Checkpoints(problem)
     sets = [
         frozenset(node for index, node in enumerate(repeatable) if index % period != offset)
         for period in range(1, _LONGEST_PERIOD)
         for offset in range(period)
     ]
     sets += [frozenset(n for n in repeatable if list(start).count(n) > 1) for start in starts]
-    dropped = min(sets, key=lambda some: _worth(problem, some), default=frozenset[int]())
-    best = _worth(problem, dropped)
+    dropped = min(sets, key=checkpoints.worth, default=frozenset[int]())
+    best = checkpoints.worth(dropped)
     left = _MOST_FLIPS // max(len(problem.order), 1)
     chance, now, worth, in_vain = random.Random(0), dropped, best, 0
     while repeatable and left > 0 and in_vain < _PATIENCE:
@@ -167,7 +163,7 @@ def drop_by_checkpoints(
             improved = False
             for node in repeatable:
                 left -= 1
-                changed = _worth(problem, now ^ {node})
+                changed = checkpoints.worth(now ^ {node})
                 if changed < worth:
                     worth, now, improved = changed, now ^ {node}, True
         in_vain += 1
@@ -175,8 +171,8 @@ def drop_by_checkpoints(
             best, dropped, in_vain = worth, now, 0
         count = min(chance.randint(2, _MOST_CHANGED), len(repeatable))
         now = dropped.symmetric_difference(chance.sample(repeatable, count))
-        worth = _worth(problem, now)
-    return _with_checkpoints(problem, dropped)
+        worth = checkpoints.worth(now)
+    return checkpoints.sequence(dropped)
 
 
 def _repeatable(problem: RematerialisationProblem) -> list[int]:
@@ -194,28 +190,31 @@ def _leads_to(problem: RematerialisationProblem, node: int, others: Sequence[int
     return any(node in problem.inputs[other] for other in others)
 
 
-def _worth(problem: RematerialisationProblem, dropped: frozenset[int]) -> tuple[float, float]:
-    sequence = _with_checkpoints(problem, dropped)
-    return _profile(problem, sequence).over, problem.value(sequence)
+class _Checkpoints:
+    """The order, in which what is dropped is computed again when it is read after the last node
+    that can be."""
 
+    def __init__(self, problem: RematerialisationProblem) -> None:
+        once, self.problem = set(problem.once), problem
+        last = max((i for i, node in enumerate(problem.order) if node not in once), default=0)
+        self.early, self.late = problem.order[: last + 1], problem.order[last + 1 :]
 
-def _with_checkpoints(problem: RematerialisationProblem, dropped: frozenset[int]) -> list[int]:
-    """The order, in which what is dropped is computed again when it is read after the last node."""
-    sequence: list[int] = []
-    missing = set(dropped)
-    once = set(problem.once)
-    last = max((i for i, node in enumerate(problem.order) if node not in once), default=0)
+    def sequence(self, dropped: frozenset[int]) -> list[int]:
+        """With the set of nodes that is ``dropped``."""
+        sequence, missing, inputs = [*self.early], set(dropped), self.problem.inputs
 
-    def compute(node: int) -> None:
-        for source in problem.inputs[node]:
-            if source in missing:
-                missing.discard(source)
-                compute(source)
-        sequence.append(node)
-
-    for index, node in enumerate(problem.order):
-        if index <= last:
+        def compute(node: int) -> None:
+            for source in inputs[node]:
+                if source in missing:
+                    missing.discard(source)
+                    compute(source)
             sequence.append(node)
-        else:
+
+        for node in self.late:
             compute(node)
-    return sequence
+        return sequence
+
+    def worth(self, dropped: frozenset[int]) -> tuple[float, float]:
+        """Smaller is better: what is over the budget, then the seconds."""
+        sequence = self.sequence(dropped)
+        return _over(self.problem, sequence), self.problem.value(sequence)

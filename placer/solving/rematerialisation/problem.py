@@ -89,33 +89,41 @@ class RematerialisationProblem:
 
         Raises ``ValueError`` if a node is read before it is computed, or is no node.
         """
+        return max(self.held_along(sequence), default=0)
+
+    def held_along(self, sequence: Sequence[int]) -> list[int]:
+        """What is held at every step of ``sequence``.
+
+        Raises ``ValueError`` as :meth:`peak_bytes` does.
+        """
         latest: dict[int, int] = {}
         last: list[int] = []
+        beside: list[int] = []
+        first, between, again = self._beside
         for step, node in enumerate(sequence):
-            for source in self.inputs[node]:
-                if source not in latest:
-                    raise ValueError(f"{self.node_names[source]} is read before it is computed")
-                last[latest[source]] = step
+            try:
+                for source in self.inputs[node]:
+                    last[latest[source]] = step
+            except KeyError as error:
+                name = self.node_names[error.args[0]]
+                raise ValueError(f"{name} is read before it is computed") from None
+            # as many nodes were computed as are in ``latest``
+            beside.append(between[len(latest)] + again[node] if node in latest else first[node])
             latest[node] = step
             last.append(step)
-        change = [0] * (len(last) + 1)
-        for step, end in enumerate(last):
-            change[step] += self.bytes[sequence[step]]
-            change[end + 1] -= self.bytes[sequence[step]]
-        beside = self.beside_along(sequence)
-        held = accumulate(change[:-1])
-        return max(map(add, held, beside), default=0)
+        change = [self.bytes[node] for node in sequence]
+        change.append(0)
+        for node, end in zip(sequence, last, strict=True):
+            change[end + 1] -= self.bytes[node]
+        return [*map(add, accumulate(change[:-1]), beside)]
 
-    def beside_along(self, sequence: Sequence[int]) -> list[int]:
-        """What is held beside the outputs at every step."""
-        first, again = self.beside("first_bytes"), self.beside("again_bytes")
-        between = [self.beside("between_bytes")[node] for node in self.order] + [0]
-        seen: set[int] = set()
-        found = []
-        for node in sequence:
-            found.append(between[len(seen)] + again[node] if node in seen else first[node])
-            seen.add(node)
-        return found
+    @cached_property
+    def _beside(self) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+        """What is held beside the outputs: while a node is first computed, by node; while others
+        are computed again, by the nodes that were computed so far; in addition then, by node."""
+        between = self.beside("between_bytes")
+        in_order = [*(between[node] for node in self.order), 0]
+        return self.beside("first_bytes"), in_order, self.beside("again_bytes")
 
     def is_feasible(self, sequence: Sequence[int]) -> bool:
         """Whether ``sequence`` is one of this problem and keeps the budget."""

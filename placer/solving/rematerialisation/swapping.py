@@ -20,7 +20,7 @@ the one that relieves most for the least extra time.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, pairwise, repeat
@@ -79,6 +79,11 @@ class _Times:
     late: dict[int, float]
 
 
+_Event = tuple[int, int, int]
+"""A place, what is there (the tensor is written, is gone, begins to come back, is read) and the
+number of the swap."""
+
+
 class SwapPlanner:
     """Swaps along one order: ``seconds`` and ``held`` are by place, the latter in bytes.
 
@@ -100,6 +105,8 @@ class SwapPlanner:
         self.clock = [*accumulate(seconds, initial=0.0)]
         self.held = list(held)
         self.swaps: dict[int, PlannedSwap] = {}
+        self.numbers: dict[int, int] = {}
+        self.events: list[_Event] = []
         self.extra_seconds = 0.0
 
     @property
@@ -113,8 +120,7 @@ class SwapPlanner:
         while self.over_bytes:
             best: tuple[float, PlannedSwap, float] | None = None
             excess = [max(held - self.budget_bytes, 0) for held in self.held]
-            for swap in self._candidates():
-                extra = self._times(swap).extra_seconds
+            for swap, extra in self._candidates():
                 added = extra - self.extra_seconds
                 if added > least and not self.may_wait:
                     continue
@@ -126,11 +132,13 @@ class SwapPlanner:
             _, swap, self.extra_seconds = best
             for place in chain(*self._relieved(swap)):
                 self.held[place] -= swap.tensor.bytes
+            self.events = self._events_with(swap)
+            self.numbers.setdefault(swap.tensor.value, len(self.numbers))
             self.swaps[swap.tensor.value] = swap
         return tuple(self.swaps.values())
 
-    def _candidates(self) -> Iterator[PlannedSwap]:
-        """What could be gone where most is held, or for longer."""
+    def _candidates(self) -> Iterator[tuple[PlannedSwap, float]]:
+        """What could be gone where most is held, or for longer, and what is then waited in all."""
         fullest = max(range(len(self.held)), key=self.held.__getitem__)
         left = self.host_bytes - sum(swap.tensor.bytes for swap in self.swaps.values())
         waiting = []
@@ -143,24 +151,25 @@ class SwapPlanner:
         for tensor in waiting[:_MOST_CANDIDATES]:
             yield self._around(tensor, fullest)
 
-    def _around(self, tensor: Waiting, fullest: int) -> PlannedSwap:
+    def _around(self, tensor: Waiting, fullest: int) -> tuple[PlannedSwap, float]:
         """The swap that is gone for long, in any case at the place that is ``fullest`` and where it
-        was before, and makes nobody wait unless that takes it."""
+        was before, and makes nobody wait unless that takes it; with what is waited in all."""
         known = self.swaps.get(tensor.value)
         last_out = fullest if known is None else min(known.out, fullest)
         first_back = fullest + 1 if known is None else max(known.back, fullest + 1)
         swap = PlannedSwap(tensor=tensor, out=last_out, back=first_back)
-        done = self._times(swap).done[tensor.value]
-        out = min(bisect_left(self.clock, done, tensor.last + 1), last_out)
+        times = self._times(swap)
+        out = min(bisect_left(self.clock, times.done[tensor.value], tensor.last + 1), last_out)
         target = self.clock[tensor.next] - tensor.back_seconds
         for _ in range(_MOST_TRIES):
             back = max(bisect_right(self.clock, target, 0, tensor.next + 1) - 1, first_back)
             swap = replace(swap, out=out, back=back)
-            late = self._times(swap).late[tensor.value]
+            times = self._times(swap)
+            late = times.late[tensor.value]
             if late <= 0 or back == first_back:
                 break
             target -= late
-        return swap
+        return swap, times.extra_seconds
 
     def _relieved(self, swap: PlannedSwap) -> tuple[range, ...]:
         """The places at which the tensor is gone that was there before."""
@@ -183,14 +192,7 @@ class SwapPlanner:
         ready: dict[int, float] = {}
         found_done: dict[int, float] = {}
         late: dict[int, float] = {}
-        events = sorted(
-            (place, kind, number)
-            for number, swap in enumerate(swaps)
-            for kind, place in enumerate(
-                (swap.tensor.first + 1, swap.out, swap.back, swap.tensor.next)
-            )
-        )
-        for place, kind, number in events:
+        for place, kind, number in self._events_with(changed):
             tensor, now = swaps[number].tensor, self.clock[place] + waited
             if kind == 0:
                 out_free = done[number] = max(out_free, now) + tensor.out_seconds
@@ -203,6 +205,15 @@ class SwapPlanner:
                 late[tensor.value] = ready[number] - now
                 waited += max(ready[number] - now, 0.0)
         return _Times(extra_seconds=waited, done=found_done, late=late)
+
+    def _events_with(self, changed: PlannedSwap) -> list[_Event]:
+        """The events in order with one swap ``changed``."""
+        number = self.numbers.get(changed.tensor.value, len(self.numbers))
+        events = [event for event in self.events if event[2] != number]
+        places = changed.tensor.first + 1, changed.out, changed.back, changed.tensor.next
+        for kind, place in enumerate(places):
+            insort(events, (place, kind, number))
+        return events
 
 
 def choose_swaps(

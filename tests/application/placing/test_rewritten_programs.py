@@ -25,18 +25,26 @@ from placer.pipeline.workload import read_workload
 from placer.plan.plan import Plan
 from placer.plan.request import Options
 from placer.plan.rows import PlannedTransfer
+from placer.solving.rematerialisation.fitted_step import FitRequest
+from placer.solving.rematerialisation.fitting import fit_step
 
 GPU = "1xGPU:1GiB"
 
 
-def rewritten(source, decide, devices=GPU, **options):
-    """The plan of ``source`` rewritten as ``decide`` says of its graph, and the workload."""
-    plan = placer.place(source, devices, time_limit=1, **options)
-    workload = read_workload(source, devices, Options(**options))
-    found = predict_placement(workload, plan.placement, (), decide(workload.graph))
+def rewritten(source, decide, **options):
+    """The plan of ``source`` rewritten as ``decide`` says of its graph."""
+    plan = placer.place(source, GPU, time_limit=1, **options)
+    workload = read_workload(source, GPU, Options(**options))
+    return with_step(plan, workload, (), decide(workload.graph))
+
+
+def with_step(plan, workload, edges, rewriting):
+    """``plan`` with the step rewritten."""
+    found = predict_placement(workload, plan.placement, edges, rewriting)
     return replace(
         plan,
         placement=found.placement,
+        control_edges=found.control_edges,
         rewriting=found.rewriting,
         metrics=plan_metrics(found.metrics),
         devices=tuple(replace(row, **step_memory(found.metrics, row.name)) for row in plan.devices),
@@ -325,26 +333,59 @@ def swapped(wide, unswapped):
     return placer.place(wide, GPU, max_memory=cap, fit="swap", spill="never", time_limit=10)
 
 
-def test_swaps_go_out_and_come_back(wide, swapped, tmp_path):
-    """TensorFlow's partition graphs have every copy out, every copy back, the zero-byte message
-    that delays it and that which says that a copy out is done; nothing else is sent, and what is
-    trained is the same bit for bit."""
-    swaps = swapped.rewriting.swaps
-    assert len(swaps) > 3
-    folder = apply(wide, swapped, tmp_path / "model")
-    found = placer.verify(folder, swapped).raise_for_mismatch()
-    sent = {(row.tensor, row.source, row.target) for row in found.transfers if row.actual}
-    for swap in swaps:
-        assert (swap.tensor, "GPU:0", "CPU:0") in sent
-        assert (f"{swap.name}:0", "CPU:0", "GPU:0") in sent
-        assert swap.after
-        assert {(f"^{op}", "GPU:0", "CPU:0") for op in swap.after} <= sent
-    waited_for = {before for before, _ in swapped.control_edges}
-    arrivals = {f"^{swap.arrival}" for swap in swaps if swap.arrival in waited_for}
-    assert arrivals & {tensor for tensor, *_ in sent}
-    assert f"{len(swaps)} of {len(swaps)} tensors held on CPU:0" in found.summary()
+@pytest.fixture(scope="module")
+def trained_wide(wide):
+    """What the step as it was trains."""
     with optimisation(False):
-        assert trained_by(folder) == trained_by(wide)
+        return trained_by(wide)
+
+
+def test_swaps_go_out_and_come_back(wide, trained_wide, swapped, tmp_path):
+    """Every tensor goes to the host and comes back late; what is trained is the same."""
+    assert len(swapped.rewriting.swaps) > 3
+    assert_swapped(apply(wide, swapped, tmp_path / "model"), trained_wide, swapped, "GPU:0")
+
+
+def test_two_accelerators_swap(wide, trained_wide, tmp_path):
+    """Each of two has tensors of its own layers on the host meanwhile, so that 0.6 of what the step
+    needs there beside what stays is enough."""
+    devices = "2xGPU:1GiB"
+    pins = dict.fromkeys(("*/matmul", "*_[12]"), "GPU:0")
+    pins |= dict.fromkeys(("*_[345]", "*_[345]_grad/*"), "GPU:1")
+    free = placer.place(wide, devices, pins=pins, time_limit=1)
+    caps = {
+        row.name: row.resident_bytes + int(0.6 * (row.need_bytes - row.resident_bytes))
+        for row in free.devices[:2]
+    }
+    workload = read_workload(wide, devices, Options(max_memory=caps))
+    request = FitRequest(means=("swap",), seconds=0.0)
+    step = fit_step(workload.graph, workload.costs, free.placement, workload.cluster, request)
+    assert step.fits
+    plan = with_step(free, workload, step.control_edges, step.rewriting)
+    assert_swapped(apply(wide, plan, tmp_path / "model"), trained_wide, plan, "GPU:0", "GPU:1")
+
+
+def assert_swapped(folder, trained, plan, *accelerators):
+    """TensorFlow's partition graphs have every copy out, every copy back, the zero-byte message
+    that delays it and that which says that a copy out is done, of each accelerator, and nothing
+    else is sent; what is trained is the same bit for bit."""
+    found = placer.verify(folder, plan).raise_for_mismatch()
+    sent = {(row.tensor, row.source, row.target) for row in found.transfers if row.actual}
+    waited_for = {before for before, _ in plan.control_edges}
+    for device in accelerators:
+        swaps = [swap for swap in plan.rewriting.swaps if plan.placement[swap.op] == device]
+        assert swaps
+        for swap in swaps:
+            assert (swap.tensor, device, "CPU:0") in sent
+            assert (f"{swap.name}:0", "CPU:0", device) in sent
+            assert swap.after
+            assert {(f"^{op}", device, "CPU:0") for op in swap.after} <= sent
+        arrivals = {f"^{swap.arrival}" for swap in swaps if swap.arrival in waited_for}
+        assert arrivals & {tensor for tensor, _, reader in sent if reader == device}
+    count = len(plan.rewriting.swaps)
+    assert f"{count} of {count} tensors held on CPU:0" in found.summary()
+    with optimisation(False):
+        assert trained_by(folder) == trained
 
 
 def trained_by(folder, steps=3):

@@ -7,7 +7,7 @@ from graphs_by_hand import draw, draw_costs
 from cost_models.clusters import parse_cluster
 from placer.prediction.memory.timelines import StepMemory
 from placer.prediction.prediction import predict
-from placer.solving.rematerialisation import fitting
+from placer.solving.rematerialisation import step_trials
 from placer.solving.rematerialisation.fitted_step import FitRequest, FittedStep
 from placer.solving.rematerialisation.fitting import fit_step
 from placer.solving.rematerialisation.rewriting import reads_what_ran
@@ -45,11 +45,11 @@ def test_what_waits_for_memory_alone_cannot_hold_is_held_in_line(monkeypatch):
     graph, costs, placement = small_buffers_and_a_large_one()
     cluster = parse_cluster(f"CPU:{1100 * KILO}B", None, None)
     request = FitRequest(means=("order",), seconds=0.0, with_needs=False)
-    monkeypatch.setattr(fitting, "edges_along", lambda *_: [])
+    monkeypatch.setattr(step_trials, "edges_along", lambda *_: [])
     found = fit_step(graph, costs, placement, cluster, request)
     assert found.fits
     assert len(found.control_edges) > 300
-    monkeypatch.setattr(fitting, "edges_in_line", lambda *_: [])
+    monkeypatch.setattr(step_trials, "edges_in_line", lambda *_: [])
     assert not fit_step(graph, costs, placement, cluster, request).fits
 
 
