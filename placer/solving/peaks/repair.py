@@ -39,7 +39,7 @@ class RepairSchedule:
     most_left: int = 24  # of all these, by what they leave above the caps where they were
     most_judged: int = 6  # from one placement, until one is better
     most_left_from: int = 24  # placements, always the best that was not yet
-    light: float = 1e-4  # of a cap: a unit that is no matter where a cap is concerned
+    light: float = 1e-3  # of a cap: a unit that takes less is no matter
     as_cheap: float = 1.001  # times what was sent: as much, where all borders move at once
 
 
@@ -78,7 +78,9 @@ class _Mending:
         self.peaks, self.judge, self.most_bytes = peaks, judge, most_bytes
         self.begun = self.best = np.array(device_of_unit, np.int64)
         self.above = math.inf
-        self.heavy = np.flatnonzero(_most_held(peaks) > SCHEDULE.light * max(peaks.capacity))
+        caps = [*peaks.capacity]
+        del caps[peaks.units.host]
+        self.heavy = np.flatnonzero(_most_held(peaks) > SCHEDULE.light * max(caps, default=0))
         self.moves = _Moves(peaks, most_bytes)
         self.seen: set[bytes] = set()
         self.above_caps: set[bytes] = set()
@@ -168,9 +170,8 @@ class _Moves:
                 moved = _moved(here, units, target)
                 sent = self.sent(units, here, moved)
                 if sent < most_more and not is_late():
-                    left = above + max(0.0, self.peaks.peak(moved == target) - limit[target])
-                    if left < SCHEDULE.worth * over[worst]:
-                        ranked.append((left, sent, len(ranked), moved))
+                    more = max(0.0, self.peaks.peak(moved == target) - limit[target])
+                    ranked.append((above + more, sent, len(ranked), moved))
         ranked.sort(key=lambda each: each[:3])
         return [moved for *_, moved in ranked[: SCHEDULE.most_judged]]
 
