@@ -5,13 +5,14 @@ and no search along the orders knows it.  So what is left above the caps is look
 single units, of stretches along the depth of the model and of what lies between one border and
 another that is as cheap, from the device that is the most above its cap to others.  Those are tried
 first that leave the least above the caps as far as is counted,
-and of these the ones that send the least.
+and of these the ones that send the least.  All borders along the depth are moved together, too
+(:mod:`placer.solving.peaks.sliding`): of layers that are alike many divisions send as much.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -20,6 +21,7 @@ import numpy as np
 from placer.problem.placement_problem import ProblemTensor
 from placer.solving.compiled.arrays import Floats, Ints
 from placer.solving.peaks.problem import PeakProblem
+from placer.solving.peaks.sliding import slides
 
 Judge = Callable[[Sequence[int]], Sequence[int]]
 """From one device number per unit to the bytes that each device is predicted to be above its cap;
@@ -37,6 +39,8 @@ class RepairSchedule:
     most_left: int = 24  # of all these, by what they leave above the caps where they were
     most_judged: int = 6  # from one placement, until one is better
     most_left_from: int = 24  # placements, always the best that was not yet
+    light: float = 1e-3  # of a cap: a unit that takes less is no matter
+    as_cheap: float = 1.001  # times what was sent: as much, where all borders move at once
 
 
 SCHEDULE = RepairSchedule()
@@ -51,28 +55,94 @@ def repair(
 ) -> list[int]:
     """The placement nearest to within all caps that moves led to; ``peaks.capacity`` are those of
     the prediction.  One that sends ``most_bytes`` or more is of no use."""
-    here = np.array(device_of_unit, np.int64)
-    over = np.array(judge(here.tolist()), np.float64)
-    moves, seen = _Moves(peaks, most_bytes), {here.tobytes()}
-    best, waiting = (_above(over), here), [(_above(over), 0, here, over)]
-    for _ in range(SCHEDULE.most_left_from):
-        if not waiting or best[0] <= 0.0 or is_late():
-            break
-        above, _, here, over = heappop(waiting)
-        for moved in moves.likely(here, over, is_late):
-            if moved.tobytes() in seen or is_late():
-                continue
-            seen.add(moved.tobytes())
-            then = np.array(judge(moved.tolist()), np.float64)
-            heappush(waiting, (_above(then), len(seen), moved, then))
-            best = min(best, (_above(then), moved), key=lambda each: each[0])
-            if _above(then) < above:
-                break
-    return [int(device) for device in best[1]]
+    mending = _Mending(peaks, device_of_unit, judge, is_late, most_bytes)
+    mending.move(1)
+    mending.slide()
+    mending.move(SCHEDULE.most_left_from)
+    return [int(device) for device in mending.best]
 
 
-def _above(over: Floats) -> float:
-    return float(np.maximum(0.0, over).sum())
+class _Mending:
+    """What was judged: ``best`` is the least above the caps, by ``above``; ``waiting`` are those
+    that no move was made from.  Placements count as one where all ``heavy`` units are where they
+    were: what is light is everywhere, and the same would be judged again and again."""
+
+    def __init__(
+        self,
+        peaks: PeakProblem,
+        device_of_unit: Sequence[int],
+        judge: Judge,
+        is_late: Callable[[], bool],
+        most_bytes: float,
+    ) -> None:
+        self.peaks, self.judge, self.most_bytes = peaks, judge, most_bytes
+        self.begun = self.best = np.array(device_of_unit, np.int64)
+        self.above = math.inf
+        caps = [*peaks.capacity]
+        del caps[peaks.units.host]
+        self.heavy = np.flatnonzero(_most_held(peaks) > SCHEDULE.light * max(caps, default=0))
+        self.moves = _Moves(peaks, most_bytes)
+        self.seen: set[bytes] = set()
+        self.above_caps: set[bytes] = set()
+        self.waiting: list[tuple[float, int, Ints, Floats]] = []
+        self.is_time_over = is_late
+        self.take(self.best)
+
+    def is_late(self) -> bool:
+        """Whether nothing is left to do, or no time."""
+        return self.above <= 0.0 or self.is_time_over()
+
+    def take(self, device_of: Ints) -> float:
+        """By how much a placement is above the caps."""
+        self.seen.add(self.key(device_of))
+        over = np.array(self.judge(device_of.tolist()), np.float64)
+        above = float(np.maximum(0.0, over).sum())
+        self.above_caps |= self.heavy_on(device_of, np.flatnonzero(over > 0.0).tolist())
+        heappush(self.waiting, (above, len(self.seen), device_of, over))
+        if above < self.above:
+            self.above, self.best = above, device_of
+        return above
+
+    def key(self, device_of: Ints) -> bytes:
+        """The same for placements that count as one."""
+        return device_of[self.heavy].tobytes()
+
+    def move(self, most_left_from: int) -> None:
+        """Moves from so many placements, always the best that is waiting, until one is better."""
+        for _ in range(most_left_from):
+            if not self.waiting or self.is_late():
+                return
+            above, _, here, over = heappop(self.waiting)
+            for moved in self.moves.likely(here, over, self.is_late):
+                if self.key(moved) in self.seen or self.is_late():
+                    continue
+                if self.take(moved) < above:
+                    break
+
+    def slide(self) -> None:
+        """All borders along the depth, where that sends hardly more and no device has what was
+        above its cap."""
+        most = min(self.most_bytes, SCHEDULE.as_cheap * self.peaks.value(self.begun.tolist()))
+        for moved in slides(self.peaks, self.begun, self.is_late):
+            if self.is_late():
+                return
+            is_known = self.key(moved) in self.seen
+            if not is_known and self.above_caps.isdisjoint(self.heavy_on(moved, {*moved.tolist()})):
+                self.seen.add(self.key(moved))
+                if self.peaks.value(moved.tolist()) < most:
+                    self.take(moved)
+
+    def heavy_on(self, device_of: Ints, devices: Collection[int]) -> set[bytes]:
+        """The heavy units on each of some devices."""
+        return {(device_of[self.heavy] == device).tobytes() for device in devices}
+
+
+def _most_held(peaks: PeakProblem) -> Floats:
+    """The bytes that each unit keeps, and those of its largest buffer."""
+    held, owner = np.zeros(peaks.units.unit_count), peaks.buffers.owner
+    is_written = owner >= 0
+    np.maximum.at(held, owner[is_written], peaks.buffers.size[is_written])
+    return np.asarray(held + peaks.resident, np.float64)
 
 
 class _Moves:

@@ -39,8 +39,10 @@ class TrySchedule:
     least_seconds: float = 4.0  # for one of these
     fewest_seconds: float = 1.0  # with less left, one is not begun
     judged_moves: int = 4  # that there is time for at the end, where they are likely to mend
+    judged_mended: int = 3  # predictions: one more move, and what is mended is tidied
     slight: float = 0.005  # of a cap, or less, is likely to be mended
     roomy: float = 0.5  # the same where a device takes so much of its cap, or less
+    mending_share: float = 0.85  # of what is left, where something that sends more fits
     judged_last: float = 3.5  # times that a prediction takes: what is found is judged and tidied
     margin: float = 0.998  # of the caps: what prediction and search mostly differ by
     judged_margin: float = 0.9998  # the same, where the prediction has told by how much
@@ -114,9 +116,12 @@ def solve_along_orders(
         is_done = fits and (is_once or found.status is Status.OPTIMAL)
         if is_done or tries.is_stuck:
             break
+        if known_bytes is not None and tries.is_mendable and not is_once:
+            # it sends less than what fits, and is slightly above a cap: nothing else is as near
+            tries.repair(known_bytes, parameters.share(_SCHEDULE.mending_share))
         share = parameters.share(_SCHEDULE.more_share if fits else _SCHEDULE.next_share)
         least_seconds = 0.0 if fits else _SCHEDULE.least_seconds
-    tries.repair(math.inf if known_bytes is None else known_bytes)
+    tries.repair(known_bytes or math.inf)
     answer = tries.best or tries.nearest
     return None if answer is None else replace(answer, is_cut=is_cut)
 
@@ -214,20 +219,21 @@ class _Tries:
             self.nearest, self.is_mendable = None, False
             self.peaks = replace(self.given, capacity=self.peaks.capacity)
 
-    def repair(self, known_bytes: float) -> None:
-        """Mends the nearest placement move by move, each judged by the prediction, if it sends less
-        than what is known to keep the caps."""
+    def repair(self, known_bytes: float, share: float = 1.0) -> None:
+        """Mends the nearest placement move by move, each judged by the prediction, for a share of
+        the time, if it sends less than what is known to keep the caps."""
         if self.nearest is None or self.nearest.device_of is None:
             return
         most_bytes = min(known_bytes, self.value)
         if (self.nearest.value or 0.0) >= most_bytes:
             return
         units, caps = self.given.units, self.problem.capacity_bytes
+        until = clock.monotonic() + share * (self.deadline - clock.monotonic())
         mended = repair(
             replace(self.given, capacity=caps),
             units.project(self.nearest.device_of),
             lambda device_of: self.judge(units.expand(device_of)),
-            self.is_late,
+            lambda: self.is_late(_SCHEDULE.judged_mended) or clock.monotonic() > until,
             most_bytes,
         )
         self.take(replace(self.nearest, device_of=tuple(mended), warnings=()))
