@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TASKS = "placer.extraction.process.reading_tasks"
 ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
 LOADED_AHEAD = (
+    "gc:disable",  # a short life, and many objects that stay
     "placer.extraction.graph_defs.tensorflow_core:load_libraries_meanwhile",
     f"{TASKS}:prepare",
 )

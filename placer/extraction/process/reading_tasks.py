@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import sys
 import tempfile
@@ -35,8 +34,7 @@ RECURSION_LIMIT = 10_000
 
 
 def prepare() -> None:
-    """Sets the interpreter up for graphs: a short life, and many objects that stay."""
-    gc.disable()
+    """Sets the interpreter up for graphs, whose functions call each other."""
     sys.setrecursionlimit(RECURSION_LIMIT)
 
 
