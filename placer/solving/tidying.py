@@ -51,27 +51,79 @@ def tidy_within(
     find_overruns: Overruns,
     is_late: Callable[[int], bool] = lambda _: False,
 ) -> tuple[tuple[int, ...], Sequence[int]]:
-    """``device_of`` with its overruns; without debris where it keeps the caps so, if need be with
-    what it was above them, or what the prediction has beyond the rows, then reserved, or with what
-    has room elsewhere than on devices that came out above them.  At last with pieces moved alone
-    that devices surely have room for, which comes first where it is late for two predictions; none
-    where it ``is_late`` for one."""
+    """``device_of`` with its overruns; without debris where it keeps the caps so: first pieces are
+    moved that devices surely have room for, then any by the rows, then what that left has room for;
+    nothing once it ``is_late`` for so many predictions."""
     found = settle_signals(problem, device_of)
     kept = find_overruns(found)
-    reserved, full, room = problem, frozenset[int](), None
-    for tried in range(1, _MOST_TRIED + 1 if max(kept) <= 0 else 1):
-        if is_late(1):
+    if max(kept) > 0:
+        return found, kept
+    found, kept = _tidy_surely(problem, found, kept, find_overruns, is_late)
+    bolder = _tidy_by_rows(problem, found, kept, find_overruns, is_late)
+    return _tidy_surely(problem, *bolder, find_overruns, is_late) if bolder else (found, kept)
+
+
+def _tidy_surely(
+    problem: PlacementProblem,
+    found: tuple[int, ...],
+    kept: Sequence[int],
+    find_overruns: Overruns,
+    is_late: Callable[[int], bool],
+) -> tuple[tuple[int, ...], Sequence[int]]:
+    """``found`` with devices that one has room for merged, and pieces moved one by one to where
+    there is room for all that they hold, until there are none: what leaves makes room."""
+    while not is_late(1):
+        merged, room = _merge_lightest(problem, found, [-over for over in kept])
+        tidied = tidy(problem, merged, room=room)
+        if tidied == found or is_late(1):
             break
-        if tried == _MOST_TRIED or is_late(2):
-            reserved, full, room = problem, frozenset(), [-over for over in kept]
-        tidied = tidy(reserved, found, full, room)
+        overruns = find_overruns(tidied)
+        if max(overruns) > 0:
+            break
+        found, kept = tidied, overruns
+    return found, kept
+
+
+def _merge_lightest(
+    problem: PlacementProblem, device_of: tuple[int, ...], room: Sequence[int]
+) -> tuple[tuple[int, ...], list[int]]:
+    """All of the lightest device on the next as long as that has room for what the other peaks at,
+    and what room is left: two devices in one never send more."""
+    left, caps = list(room), problem.capacity_bytes
+    while True:
+        used = set(device_of) - {problem.host}
+        lightest = sorted(used, key=lambda device: (caps[device] - left[device], device))[:2]
+        if len(lightest) < 2:
+            return device_of, left
+        source, target = lightest
+        taken = caps[source] - left[source]
+        ops = [op for op, device in enumerate(device_of) if device == source]
+        if taken > left[target] or any(target not in problem.allowed[op] for op in ops):
+            return device_of, left
+        device_of = tuple(target if device == source else device for device in device_of)
+        left[target], left[source] = left[target] - taken, caps[source]
+
+
+def _tidy_by_rows(
+    problem: PlacementProblem,
+    found: tuple[int, ...],
+    kept: Sequence[int],
+    find_overruns: Overruns,
+    is_late: Callable[[int], bool],
+) -> tuple[tuple[int, ...], Sequence[int]] | None:
+    """``found`` tidied by the rows, if need be with what it was above the caps, or what the
+    prediction has beyond the rows, then reserved, or with what has room elsewhere than on devices
+    that came out above them."""
+    reserved, full = problem, frozenset[int]()
+    for tried in range(1, _MOST_TRIED):
+        if is_late(3):  # one for this, others for what it leaves
+            return None
+        tidied = tidy(reserved, found, full)
         if (tidied == found and reserved is problem) or is_late(1):
-            break
+            return None
         overruns = kept if tidied == found else find_overruns(tidied)
         if max(overruns) <= 0 and tidied != found:
             return tidied, overruns
-        if room is not None:
-            break
         if tried < _RESERVING:
             more = overruns if reserved is problem else _beyond_rows(problem, found, kept)
             both = zip(reserved.transient_bytes, more, strict=True)
@@ -79,7 +131,7 @@ def tidy_within(
         else:
             above = (device for device, over in enumerate(overruns) if over > 0)
             reserved, full = problem, full.union(above)
-    return found, kept
+    return None
 
 
 def _beyond_rows(
@@ -199,8 +251,14 @@ class _Tidying:
 
     def most_bytes(self, piece: Sequence[int]) -> int:
         """What a piece keeps, writes and receives, at most."""
-        touched = {id(m): m.bytes for unit in piece for m in self.messages_of[unit]}
-        return int(self.footprint[list(piece)].sum()) + sum(touched.values())
+        inside = set(piece)  # what they write is in the footprint
+        received = {
+            id(m): m.bytes
+            for unit in piece
+            for m in self.messages_of[unit]
+            if m.producer not in inside
+        }
+        return int(self.footprint[list(piece)].sum()) + sum(received.values())
 
     def move(self, piece: Sequence[int], target: int) -> None:
         """Puts a piece elsewhere."""

@@ -158,3 +158,42 @@ def test_where_there_is_time_for_one_prediction_what_surely_has_room_moves() -> 
     assert max(over) <= 0
     assert len(judged) == 2
     assert tidy_within(problem, (0, 1, 2, 2, 2), overruns, lambda _: True)[0] == (0, 1, 2, 2, 2)
+
+
+def test_late_two_devices_that_one_has_room_for_become_one() -> None:
+    """Peaks of 3 and 4 of caps of 10, and time for one prediction: what is on the lighter device
+    goes to the other; with peaks of 6 and 5 it stays."""
+    problem = problem_of(
+        resident=[2, 3, 8], tensors=[], capacity=[10, 10, 10, 0], allowed=[[0, 1, 2]] * 3
+    )
+
+    def tidied(*peaks: int) -> tuple[int, ...]:
+        over = [*(peak - 10 for peak in peaks), 0]
+        return tidy_within(problem, (0, 1, 2), lambda _: over, lambda count: count > 1)[0]
+
+    assert tidied(3, 4, 9) == (1, 1, 2)
+    assert tidied(6, 5, 9) == (0, 1, 2)
+
+
+def test_late_what_leaves_a_device_makes_room_for_more() -> None:
+    """Op 3 goes from GPU:1 to GPU:0, whose op it reads from; only then GPU:1 has room for op 4,
+    which reads from there.  What an op writes is not counted twice."""
+    problem = problem_of(
+        resident=[5, 5, 8, 2, 2, 0],
+        tensors=[(0, [3], 1), (1, [4], 1), (4, [5], 1)],
+        capacity=[10, 10, 13, 0],
+        allowed=[[0], [1], [2], [0, 1, 2], [1, 2], [1, 2]],
+    )
+    keeps = problem.resident_bytes
+
+    def overruns(device_of: tuple[int, ...]) -> list[int]:
+        """All that is kept, and a byte for what moves."""
+        held = [
+            sum(keeps[op] for op, on in enumerate(device_of) if on == device) + 1
+            for device in range(3)
+        ]
+        return [size - cap for size, cap in zip([*held, 0], problem.capacity_bytes, strict=True)]
+
+    begun = (0, 1, 2, 1, 2, 2)
+    assert overruns(begun)[1] == -2
+    assert tidy_within(problem, begun, overruns, lambda count: count > 1)[0] == (0, 1, 2, 0, 1, 1)

@@ -43,7 +43,7 @@ class TrySchedule:
     slight: float = 0.005  # of a cap, or less, is likely to be mended
     roomy: float = 0.5  # the same where a device takes so much of its cap, or less
     mending_share: float = 0.85  # of what is left, where something that sends more fits
-    judged_last: float = 3.5  # times that a prediction takes: what is found is judged and tidied
+    judged_last: float = 6.0  # times that a prediction takes: what is found is judged and tidied
     margin: float = 0.998  # of the caps: what prediction and search mostly differ by
     judged_margin: float = 0.9998  # the same, where the prediction has told by how much
 
