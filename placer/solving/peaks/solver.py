@@ -43,7 +43,7 @@ class TrySchedule:
     slight: float = 0.005  # of a cap, or less, is likely to be mended
     roomy: float = 0.5  # the same where a device takes so much of its cap, or less
     mending_share: float = 0.85  # of what is left, where something that sends more fits
-    judged_last: float = 6.0  # times that a prediction takes: what is found is judged and tidied
+    judged_last: float = 3.5  # times that a prediction takes: what is found is judged and tidied
     margin: float = 0.998  # of the caps: what prediction and search mostly differ by
     judged_margin: float = 0.9998  # the same, where the prediction has told by how much
 
@@ -229,11 +229,13 @@ class _Tries:
             return
         units, caps = self.given.units, self.problem.capacity_bytes
         until = clock.monotonic() + share * (self.deadline - clock.monotonic())
+        # a plan with debris is better than none
+        judged = 1 if most_bytes == math.inf else _SCHEDULE.judged_mended
         mended = repair(
             replace(self.given, capacity=caps),
             units.project(self.nearest.device_of),
             lambda device_of: self.judge(units.expand(device_of)),
-            lambda: self.is_late(_SCHEDULE.judged_mended) or clock.monotonic() > until,
+            lambda: self.is_late(judged) or clock.monotonic() > until,
             most_bytes,
         )
         self.take(replace(self.nearest, device_of=tuple(mended), warnings=()))
