@@ -361,7 +361,7 @@ def test_what_comes_after_a_search_ends_by_the_deadline(
         time.sleep(0.2)
         return [-1 if fits and tuple(device_of) not in tidied else 1, -1, -1]
 
-    def tidy(_problem, device_of: Sequence[int], _full, _room) -> tuple[int, ...]:
+    def tidy(_problem, device_of: Sequence[int], *_full, **_room) -> tuple[int, ...]:
         tidied.add((*device_of[1:], device_of[0]))
         return (*device_of[1:], device_of[0])
 
