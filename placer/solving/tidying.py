@@ -30,7 +30,7 @@ _MOST_TRIALS = 2_000
 _LOWER = 0.99
 """A highest share of a cap counts as lower if it is so many times what it was."""
 
-_MOST_TRIED = 8
+_MOST_TRIED = 7
 """Placements without debris that the prediction may judge: as rows have it, with what that was
 above the caps reserved, with all that the prediction has beyond the rows, and then with nothing
 more on devices that came out above their caps."""
@@ -115,7 +115,7 @@ def _tidy_by_rows(
     prediction has beyond the rows, then reserved, or with what has room elsewhere than on devices
     that came out above them."""
     reserved, full = problem, frozenset[int]()
-    for tried in range(1, _MOST_TRIED):
+    for tried in range(1, _MOST_TRIED + 1):
         if is_late(3):  # one for this, others for what it leaves
             return None
         tidied = tidy(reserved, found, full)
