@@ -77,6 +77,11 @@ def find_allocations(
     return found
 
 
+def peaks_in(asked: Mapping[str, Allocations]) -> dict[str, int]:
+    """The peak of every device along the order in which that is asked for."""
+    return {name: allocations.peak_bytes for name, allocations in asked.items()}
+
+
 class _Requests(Changes):
     """The simulation of a step that writes down every request; ``chunk_of`` has the chunk that
     every variable is in, ``kept`` where it was before the step."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, cached_property, partial
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
-from placer.prediction.memory.allocations import Allocations, find_allocations
+from placer.prediction.memory.allocations import Allocations, find_allocations, peaks_in
 from placer.prediction.memory.live_moments import moment_finder
 from placer.prediction.memory.need import find_need, serves
 from placer.prediction.memory.timelines import StepMemory
@@ -20,6 +21,7 @@ from placer.prediction.orders.execution_orders import (
 from placer.prediction.orders.needs import (
     followed_under_limits,
     needs_along,
+    requests_along,
     with_orders_ahead,
 )
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes, find_possible_lifetimes
@@ -62,29 +64,35 @@ class StepPeaks:
         Given the cluster, what its allocators need takes the place of a peak that is within its
         cap, but not by so much that the need is certain to be."""
         names, placement = self.problem.device_names, self.problem.placement(device_of)
-        step = self.steps.memory(placement, names, self.host)
-        along = peaks_along(step, self.steps.orders)
+        step, orders = self.steps.memory(placement, names, self.host), self.steps.orders
+        requests: list[dict[str, Allocations]] = []
+        if self.needs_on is not None and self.steps.started_orders is orders:
+            requests = requests_along(step, orders)
+        along = [peaks_in(asked) for asked in requests] or peaks_along(step, orders)
         highest = {name: found.high_bytes for name, found in ranges_of_peaks(step, along).items()}
         if self.needs_on is not None:
-            highest |= self._needs(step, along, highest, self.needs_on)
-        if self.steps.owner:
-            step = StepMemory(self.graph, self.costs, placement, names, self.host)
-            along = peaks_along(step, self.orders)
+            highest |= self._needs(step, along, requests, highest, self.needs_on)
         caps = zip(names, self.problem.capacity_bytes, strict=True)
         above = [name for name, cap in caps if highest[name] > cap]
-        moments = self._moments(above, step, along)
+        moments = cache(partial(self._moments, above, tuple(device_of), along))
         return tuple(
-            DevicePeak(peak_bytes=highest[name], moment=moments.get(name, {})) for name in names
+            DevicePeak(
+                peak_bytes=highest[name],
+                moment=_Moment(moments, name) if name in above else {},
+            )
+            for name in names
         )
 
     def _needs(
         self,
         step: StepMemory,
         along: Sequence[Mapping[str, int]],
+        requests: Sequence[dict[str, Allocations]],
         highest: Mapping[str, int],
         cluster: Cluster,
     ) -> dict[str, int]:
-        """The needs of devices whose caps they may exceed; none where peaks do.
+        """The needs of devices whose caps they may exceed; none where peaks do.  ``requests`` are
+        those along the orders in which allocators are asked, if they are known.
 
         Where the order that peaks highest is not served under the cap, no other one is followed.
         """
@@ -99,7 +107,7 @@ class StepPeaks:
         started = self.steps.started_orders
         if started is not self.steps.orders:
             along = peaks_along(step, started)
-        known: dict[int, Mapping[str, Allocations]] = {}
+        known = dict(enumerate(requests))
         over = {}
         for name in close:
             worst = max(range(len(along)), key=lambda index: along[index][name])
@@ -130,9 +138,16 @@ class StepPeaks:
         return find_possible_lifetimes(self.steps, allowed, self.host)
 
     def _moments(
-        self, names: Sequence[str], step: StepMemory, along: Sequence[Mapping[str, int]]
+        self,
+        names: Sequence[str],
+        device_of: tuple[int, ...],
+        along: Sequence[Mapping[str, int]],
     ) -> dict[str, dict[int, int]]:
         """What is needed when each of these devices peaks, along the worst order for it."""
+        every, placement = self.problem.device_names, self.problem.placement(device_of)
+        step = StepMemory(self.graph, self.costs, placement, every, self.host)
+        if self.steps.owner:
+            along = peaks_along(step, self.orders)
         found = {}
         fullest: dict[int, dict[str, str]] = {}
         for name in names:
@@ -146,3 +161,24 @@ class StepPeaks:
             moment = self.moments_along[worst](fullest[worst][name])
             found[name] = {self.number[op]: size for op, size in moment.items() if size}
         return found
+
+
+class _Moment(Mapping[int, int]):
+    """What is needed when a device peaks, worked out when it is first looked at: of most placements
+    that are judged nobody does."""
+
+    def __init__(self, moments: Callable[[], Mapping[str, Mapping[int, int]]], name: str) -> None:
+        self._moments, self._name = moments, name
+
+    @cached_property
+    def _found(self) -> Mapping[int, int]:
+        return self._moments()[self._name]
+
+    def __getitem__(self, op: int) -> int:
+        return self._found[op]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)

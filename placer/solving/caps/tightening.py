@@ -155,7 +155,7 @@ class _Rounds:
 
     def go_on(self) -> bool:
         """Whether another round begins; the first one always does."""
-        if not self.unreserved and self.infeasible is None:
+        if not self.rounds and self.infeasible is None:
             return True
         if self.finished or (self.is_counted() and self.rounds >= SCHEDULE.counted_rounds):
             return False
@@ -170,6 +170,12 @@ class _Rounds:
     def run(self) -> None:
         """One round: solve, predict, and keep the placement or tighten."""
         self.rounds += 1
+        known = self.best or self.last
+        if self.rounds == 1 and self.proves_beside and known is not None:
+            # layers are a better beginning than what sums of bytes give in as little time
+            self.bound_beside(known)
+            self.search_along_orders(known.device_of)
+            return
         solution = self.solve()
         self.bound_beside(solution)
         if solution.device_of is None:
