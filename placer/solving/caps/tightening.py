@@ -283,7 +283,7 @@ class _Rounds:
 
         left = self.seconds_left()
         if self.best is not None and self.best is self.untidied:
-            left -= 2.0 * self.predict.longest_seconds  # for tidying it, if nothing is better
+            left -= self.predict.longest_seconds  # for tidying it, if nothing is better
         if self.lifetimes is None:
             self.lifetimes = self.find_lifetimes()
         found = solve_along_orders(

@@ -148,6 +148,7 @@ class _Tries:
         self.best: Solution | None = None
         self.nearest: Solution | None = None
         self.is_mendable = False
+        self.is_slight = False
         self.least_over = 0
         self.judging_seconds = 0.0
         self.caution = 1.0
@@ -160,12 +161,12 @@ class _Tries:
         return math.inf if self.best is None else self.best.value or 0.0
 
     def seconds_left(self) -> float:
-        """For the next search: the rest, of the first no more than half, is for judging and tidying
-        what it finds, and for mending what is nearest."""
+        """For the next search: the rest, no more than half unless one prediction takes longer, is
+        for judging and tidying what it finds, and for mending what is nearest."""
         judged = _SCHEDULE.judged_last + (_SCHEDULE.judged_moves if self.is_mendable else 0)
         left = self.deadline - clock.monotonic()
-        kept_back = judged * self.judging_seconds
-        return left - (kept_back if self.seen else min(0.5 * left, kept_back))
+        kept_back = min(0.5 * left, judged * self.judging_seconds)
+        return left - max(kept_back, self.judging_seconds)
 
     def is_late(self, predictions: int = 1) -> bool:
         """Whether so many predictions would end after the deadline."""
@@ -205,7 +206,8 @@ class _Tries:
         else:
             if self.nearest is None or above < self.least_over:
                 self.nearest, self.least_over = solution, above
-                self.is_mendable = above <= self._slight() or self._leaves_room(overruns)
+                self.is_slight = above <= self._slight()
+                self.is_mendable = self.is_slight or self._leaves_room(overruns)
             self.lower_caps(units.project(device_of), overruns)
         starts = [each for each in (self.nearest, self.best) if each is not None]
         self.known = [units.project(each.device_of or ()) for each in starts]
@@ -216,7 +218,7 @@ class _Tries:
         if (solution.value or 0.0) < self.value:
             self.best = solution
         if self.nearest is None or (self.nearest.value or 0.0) >= self.value:
-            self.nearest, self.is_mendable = None, False
+            self.nearest, self.is_mendable, self.is_slight = None, False, False
             self.peaks = replace(self.given, capacity=self.peaks.capacity)
 
     def repair(self, known_bytes: float, share: float = 1.0) -> None:
