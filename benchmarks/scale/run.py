@@ -84,6 +84,7 @@ def measure(name: str, limits: list[float], percent: int, folder: Path) -> dict[
     from placer.pipeline.preparation import prepare
     from placer.plan.request import Options
     from placer.prediction.prediction import predict
+    from placer.processes import collection_paused
 
     model = next(folder.glob(f"{file_name(name)}-b*.pb"))
     outputs = tuple(json.loads(model.with_suffix(".json").read_text())["outputs"])
@@ -104,7 +105,8 @@ def measure(name: str, limits: list[float], percent: int, folder: Path) -> dict[
         phases.begun.clear()
         started = time.perf_counter()
         asked = replace(wanted, time_limit=limit)
-        plan = place_workload(work.on(MACHINE, asked))
+        with collection_paused():  # as ``placer.place`` does
+            plan = place_workload(work.on(MACHINE, asked))
         ended = time.perf_counter()
         moments = [started, *phases.begun, ended]
         runs.append(

@@ -237,6 +237,7 @@ class PeakSearch(MultilevelSearch[Watched]):
         """Takes a placement once improved, hotter from time to time, until it is under the caps at
         all times."""
         free = self.finest.free()
+        found = self.judge(self.finest, found.device_of)  # segments are cut by some moments only
         for _ in range(_SCHEDULE.most_repairs):
             if time.time() > deadline or not len(free):
                 break

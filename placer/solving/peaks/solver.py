@@ -37,6 +37,8 @@ class TrySchedule:
     next_share: float = 0.3  # of what is left then, near what was found
     more_share: float = 0.55  # of what is left once something fits
     least_seconds: float = 4.0  # for one of these
+    first_seconds: float = 1.0  # for the first, and
+    first_judged: float = 1.5  # times that a prediction takes: a placement from nothing takes less
     fewest_seconds: float = 1.0  # with less left, one is not begun
     judged_moves: int = 4  # that there is time for at the end, where they are likely to mend
     judged_mended: int = 3  # predictions: one more move, and what is mended is tidied
@@ -97,12 +99,13 @@ def solve_along_orders(
         least_bytes,
         find_depths(problem, units).orders(),
     )
-    known = [] if hint is None else [units.project(hint)]
-    tries = _Tries(problem, peaks, find_overruns, known, deadline)
+    begun_at = [] if hint is None else [units.project(hint)]
+    tries = _Tries(problem, peaks, find_overruns, begun_at, deadline)
     tries.judging_seconds = judging_seconds
     is_once = host_bytes is not None or parameters.work_limit is not None
     share = parameters.share(_SCHEDULE.first_share)
-    least_seconds, is_cut = 0.0, False
+    least_seconds = _SCHEDULE.first_seconds + _SCHEDULE.first_judged * judging_seconds
+    is_cut = False
     for _ in range(_SCHEDULE.most_tries):
         left = tries.seconds_left()
         seconds = min(left, max(least_seconds, share * left))
@@ -112,6 +115,10 @@ def solve_along_orders(
         is_cut = is_cut or found.is_cut
         if found.device_of is None:
             break
+        if known_bytes is not None and found.device_of in begun_at:
+            share = 1.0  # nothing is better yet, and it is known to fit
+            tries.seen.add(found.device_of)
+            continue
         fits = tries.take(found)
         is_done = fits and (is_once or found.status is Status.OPTIMAL)
         if is_done or tries.is_stuck:
