@@ -29,7 +29,8 @@ def place_model() -> Any:
 
     placer.rehearsal_devices(2)
     model = build_model()
-    plan = placer.place(model, devices="2xGPU", max_memory=CAPS, batch_size=BATCH_SIZE)
+    asked = {"max_memory": CAPS, "batch_size": BATCH_SIZE, "time_limit": 10}
+    plan = placer.place(model, devices="2xGPU", **asked)
     placed = placer.apply(model, plan)
     return plan, placer.verify(placed, plan)
 

@@ -1,4 +1,4 @@
-"""What the children of ``test_processes.py`` do."""
+"""What children do in tests, most of them in ``test_processes.py``."""
 
 from __future__ import annotations
 
@@ -84,6 +84,28 @@ def answer_slowly(request, tell):
 class Slow:
     def __reduce__(self):
         time.sleep(100)
+
+
+def hand_out(request, tell):
+    """Whether the allocator of this process serves all events, and its bytes in use after each: the
+    number of a size is a request for it, its complement frees that."""
+    import tensorflow as tf
+
+    sizes, events, rest = request
+    if rest:
+        tf.raw_ops.Empty(shape=[rest], dtype=tf.uint8)
+    shapes = [tf.constant([size], tf.int32) for size in sizes]  # 256 bytes each
+    tensors, in_use = {}, []
+    try:
+        for event in events:
+            if event >= 0:
+                tensors[event] = tf.raw_ops.Empty(shape=shapes[event], dtype=tf.uint8)
+            else:
+                del tensors[~event]
+            in_use.append(tf.config.experimental.get_memory_info("CPU:0")["current"])
+    except tf.errors.ResourceExhaustedError:
+        return [False, in_use]
+    return [True, in_use]
 
 
 def take(request, tell):

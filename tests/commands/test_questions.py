@@ -58,7 +58,8 @@ def test_explained_changes_of_an_infeasible_request_work(saved_model, tmp_path, 
     """The caps and the batch size that are printed are asked for, and have a placement."""
     path = tmp_path / "none.json"
     asked = ["place", str(saved_model), "--devices", "2xGPU", "--spill", "never", "-q"]
-    in_time, at_leisure = ["--time-limit", "2"], ["--time-limit", "60"]
+    in_time = ["--time-limit", "2"]
+    at_leisure = ["--time-limit", "60", "--work-limit", "5"]  # ends with what fits
     caps, batch = ["--max-memory", "GPU:*=300KiB"], ["--batch-size", "64"]
     assert main([*asked, *in_time, *caps, *batch, "-o", str(path)]) == 5
     capsys.readouterr()

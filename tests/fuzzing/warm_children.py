@@ -1,9 +1,10 @@
 """Children of placer as forks of a process that has imported what they need.
 
 A test of a plan starts two fresh interpreters, one that reads and one that searches, and waits two
-seconds for their imports.  Here a process that has TensorFlow, or the solvers, imported forks in
-their place: everything else is the product's own.  Linux hands the fork to this process, which is
-its subreaper for that moment, so that it is waited for and ended like any other child.
+seconds for their imports; one that verifies starts another, or one for each device.  Here a process
+that has TensorFlow, or the solvers, imported forks in their place: everything else is the product's
+own.  Linux hands the fork to this process, which is its subreaper for that moment, so that it is
+waited for and ended like any other child.
 
 Children with other settings than those of :data:`IMPORTS` are fresh interpreters, as everywhere
 outside of the tests; so are those of tests about processes (:func:`conftest.warm_children`).
@@ -24,6 +25,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 from placer import processes
 from placer.extraction.process.child_process import ENVIRONMENT
@@ -47,6 +49,14 @@ IMPORTS = {
     ),
 }
 """What the processes that fork have imported."""
+
+LIMITED = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
+READ_LATE = ENVIRONMENT.keys() | {"TF_CPU_ALLOCATOR_USE_BFC", LIMITED}
+"""Settings that may be others than those of the process that forks: TensorFlow reads them when it
+makes its first device, or they tell how much it says."""
+
+PYTHONS = {"PYTHONPATH", "PYTHONSAFEPATH"}
+"""Where modules come from; what has been imported stays."""
 
 fresh_start = processes.Child._start
 
@@ -89,13 +99,24 @@ def start(
     kind = _kind(environment)
     if kind is None:
         return fresh_start(child, channel, environment, ahead)
+    forks = _forking(kind, environment.get("NUMBA_CACHE_DIR", ""))
+    return _fork(forks, child, channel, environment, ahead)
+
+
+def _fork(
+    forks: socket.socket,
+    child: processes.Child,
+    channel: socket.socket,
+    environment: Mapping[str, str],
+    ahead: Sequence[str],
+) -> Fork:
+    """The child, forked at the other end of ``forks``."""
     request = {
         "environment": {**environment, "TMPDIR": child._folder.name},
         "ahead": list(ahead),
         "parent": os.getpid(),
         "folder": os.getcwd(),
     }
-    forks = _forking(kind, environment.get("NUMBA_CACHE_DIR", ""))
     subreaper(True)
     try:
         content = json.dumps(request).encode()
@@ -112,9 +133,9 @@ def _kind(environment: Mapping[str, str]) -> str | None:
         return None  # this process has such settings itself
     if "OPENBLAS_NUM_THREADS" in environment:
         return SEARCHING
-    reads = {k: environment.get(k) for k in ENVIRONMENT} == ENVIRONMENT
-    tuned = {k for k in environment if k.startswith("TF_") and k not in os.environ}
-    return READING if reads and tuned <= ENVIRONMENT.keys() else None
+    is_hidden = environment.get("CUDA_VISIBLE_DEVICES") == ENVIRONMENT["CUDA_VISIBLE_DEVICES"]
+    others = {name for name in environment if environment[name] != os.environ.get(name)}
+    return READING if is_hidden and others <= READ_LATE | PYTHONS else None
 
 
 @cache
@@ -151,7 +172,11 @@ def serve(kind: str, descriptor: int) -> None:
     """In the process that forks: answers requests until nobody makes any."""
     for name in IMPORTS[kind]:
         importlib.import_module(name)
-    requests = socket.socket(fileno=descriptor)
+    answer(socket.socket(fileno=descriptor))
+
+
+def answer(requests: socket.socket) -> NoReturn:
+    """Forks for each request."""
     while True:
         content, descriptors, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, 2)
         if not content:
@@ -181,8 +206,21 @@ def _run(request: Mapping[str, object], descriptors: Sequence[int], requests: so
         tempfile.tempdir = os.environ["TMPDIR"]
         requests.send(str(os.getpid()).encode())
         requests.close()
+        if LIMITED in os.environ:
+            _fork_for_devices(channel)
         processes.serve(channel, int(str(request["parent"])), list(request["ahead"]))
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(1)
+
+
+def _fork_for_devices(channel: int) -> None:
+    """Has a fork of this process, before it has threads, fork the children that it will start."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        ours.close()
+        os.close(channel)  # whose end tells the caller of that of this process
+        answer(theirs)
+    theirs.close()
+    processes.Child._start = lambda *asked: _fork(ours, *asked)

@@ -2,11 +2,8 @@
 
 import csv
 import itertools
-import json
 import os
 import random
-import subprocess
-import sys
 from bisect import insort
 from pathlib import Path
 
@@ -20,8 +17,10 @@ from placer.prediction.memory.allocator import (
     OutOfMemoryError,
     rounded_bytes,
 )
+from placer.processes import run_task
 
 MIB = 1 << 20
+TESTS = str(Path(__file__).parents[2])
 
 
 def test_a_chunk_is_split_from_twice_the_request_on():
@@ -136,27 +135,6 @@ def test_chunks_do_not_overlap_and_hold_what_was_asked_for(requests, growth, lim
         assert len(allocator.free_chunks) == len(allocator.size_at) == len(allocator.start_of)
 
 
-DRIVEN = """
-import json, sys
-import tensorflow as tf
-asked = json.load(sys.stdin)
-if asked["rest"]:
-    tf.raw_ops.Empty(shape=[asked["rest"]], dtype=tf.uint8)
-shapes = [tf.constant([size], tf.int32) for size in asked["sizes"]]  # 256 bytes each
-tensors, in_use, served = {}, [], True
-try:
-    for event in asked["events"]:
-        if event >= 0:
-            tensors[event] = tf.raw_ops.Empty(shape=shapes[event], dtype=tf.uint8)
-        else:
-            del tensors[~event]
-        in_use.append(tf.config.experimental.get_memory_info("CPU:0")["current"])
-except tf.errors.ResourceExhaustedError:
-    served = False
-print(json.dumps([served, in_use]))
-"""
-
-
 def _rest(limit_mib):
     """All that the shape of a tensor, which comes first, leaves: the region after that of 2 MiB."""
     return (limit_mib - 2) * MIB
@@ -164,22 +142,11 @@ def _rest(limit_mib):
 
 def _driven(sizes, events, limit_mib, *, growth):
     """Whether TensorFlow's own allocator serves these requests, and its bytes in use after each."""
-    environment = {
-        **os.environ,
-        "TF_CPU_ALLOCATOR_USE_BFC": "true",
-        "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit_mib),
-        "CUDA_VISIBLE_DEVICES": "-1",
-    }
-    asked = {"sizes": sizes, "events": events, "rest": 0 if growth else _rest(limit_mib)}
-    ran = subprocess.run(
-        [sys.executable, "-c", DRIVEN],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=True,
-    )
-    return json.loads(ran.stdout.splitlines()[-1])
+    from placer.application.running.limited_devices import limited_environment  # TensorFlow
+
+    environment = {**limited_environment(limit_mib, optimised=True), "PYTHONPATH": TESTS}
+    request = sizes, events, 0 if growth else _rest(limit_mib)
+    return run_task("tasks_in_children:hand_out", request, 120.0, environment).answer
 
 
 def _simulated(sizes, events, limit_mib, *, growth):
@@ -219,7 +186,7 @@ def test_tensorflow_hands_out_the_same(growth):
             events.append(alive[-1])
     roomy = _simulated(sizes, events, 4000 if growth else 1000, growth=growth)
     assert _driven(sizes, events, 4000 if growth else 1000, growth=growth) == roomy
-    least = min(
+    least = next(
         limit
         for limit in range(max(roomy[1]) // MIB - 50, 1000)
         if all(_simulated(sizes, events, limit + more, growth=growth)[0] for more in range(30))
