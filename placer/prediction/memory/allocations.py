@@ -71,8 +71,8 @@ def find_allocations(
     """What the allocator of every device is asked for along ``order``; ``sample`` and ``lasts`` as
     for :meth:`StepMemory.peaks`.
 
-    First values are written in the order of the graph, or in any other, as by several threads of a
-    CPU: there in every other ``sample``.
+    Variables get their first values in the order of the graph; several threads of a CPU write them
+    in another order for every ``sample`` but the first.
     """
     layout = step.layout if sample is None else step.layout.sampled(sample)
     simulation = _Requests(layout, step.numbers(order), step.resident, step.device_names, lasts)
@@ -91,7 +91,7 @@ def _as_written(
     lasting, ops = step.resident.get(device, {}), step.graph.ops
     constants = [chunk_of[op] for op in lasting if ops[op].op_type == "Const"]
     variables = [chunk_of[op] for op in lasting if ops[op].op_type != "Const"]
-    if sample % 2 and is_cpu(device):
+    if sample and is_cpu(device):
         random.Random(sample).shuffle(variables)
     return variables + constants
 
