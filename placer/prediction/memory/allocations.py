@@ -7,8 +7,16 @@ takes for itself and gives back at once; what it was the last to need is freed w
     x ---> conv ---> relu          conv   +y  +workspace  -workspace  -x
                                    relu   (writes over y: neither)
 
-What is kept from step to step has chunks too, and they move: the value that is assigned to a
-variable becomes the variable's, and the chunk of the old value is freed.  Fed values are not asked
+What is kept from step to step has chunks too: variables get them when first values are written,
+constants after that, when the first step is made ready.  They move: the value that is assigned to a
+variable becomes the variable's, and the chunk of the old value is freed.  Old values that lie side
+by side leave one hole, which is split as later values need it; apart they leave holes of their own
+sizes, and a smaller value takes one whole::
+
+    | w | m | n | constants |      m and n reassigned: one hole for both
+    | w | m | 5 | n | 7 |          constants between: two, each for what nearly fills it
+
+Fed values are not asked
 for: TensorFlow reads them where the caller (NumPy) has them; their copies on GPUs are.
 """
 
@@ -63,8 +71,8 @@ def find_allocations(
     """What the allocator of every device is asked for along ``order``; ``sample`` and ``lasts`` as
     for :meth:`StepMemory.peaks`.
 
-    Several threads of a CPU write first values: in another order for every ``sample`` but the
-    first.
+    Variables get their first values in the order of the graph; several threads of a CPU write them
+    in another order for every ``sample`` but the first.
     """
     layout = step.layout if sample is None else step.layout.sampled(sample)
     simulation = _Requests(layout, step.numbers(order), step.resident, step.device_names, lasts)
@@ -72,14 +80,25 @@ def find_allocations(
     found = simulation.finished()
     for name, peak_bytes in step.peaks_of(simulation).items():
         found[name].peak_bytes = peak_bytes
-        if sample and is_cpu(name):
-            random.Random(sample).shuffle(found[name].kept)
+        found[name].kept = _as_written(step, simulation.kept, name, sample or 0)
     return found
 
 
 def peaks_in(asked: Mapping[str, Allocations]) -> dict[str, int]:
     """The peak of every device along the order in which that is asked for."""
     return {name: allocations.peak_bytes for name, allocations in asked.items()}
+
+
+def _as_written(
+    step: StepMemory, chunk_of: Mapping[str, int], device: str, sample: int
+) -> list[int]:
+    """The chunks of what lasts on ``device`` in the order in which they are asked for."""
+    lasting, ops = step.resident.get(device, {}), step.graph.ops
+    constants = [chunk_of[op] for op in lasting if ops[op].op_type == "Const"]
+    variables = [chunk_of[op] for op in lasting if ops[op].op_type != "Const"]
+    if sample and is_cpu(device):
+        random.Random(sample).shuffle(variables)
+    return variables + constants
 
 
 class _Requests(Changes):
@@ -102,9 +121,8 @@ class _Requests(Changes):
         for device, sizes in resident.items():
             found = self.found[device]
             for op, size in sizes.items():
-                self.kept[op] = chunk = self._number(found, size)
+                self.kept[op] = self._number(found, size)
                 self.device_of[op] = device
-                found.kept.append(chunk)
         self.chunk_of = dict(self.kept)
 
     def finished(self) -> dict[str, Allocations]:

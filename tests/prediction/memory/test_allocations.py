@@ -1,9 +1,12 @@
 """What a step asks allocators for, one request after the other."""
 
+from dataclasses import replace
+
 from graphs_by_hand import draw, draw_costs, random_graphs
 from hypothesis import given
 
 from placer.prediction.memory.allocations import find_allocations
+from placer.prediction.memory.need import serves
 from placer.prediction.memory.timelines import StepMemory
 
 DEVICES = ("CPU:0", "GPU:0", "GPU:1")
@@ -128,3 +131,36 @@ def test_all_that_is_asked_for_is_freed_but_what_is_kept(graph):
                 now -= found.sizes[~event]
         assert len(alive) == len(found.kept)
         assert most <= peaks[name]
+
+
+def _two_variables_and_a_constant():
+    """``m`` and ``n``, 4 MiB each, get new values; what is free then is asked for as one piece."""
+    graph = draw(
+        *("m=VarHandleOp -> um=AssignVariableOp", "c=Const -> x"),
+        *("n=VarHandleOp -> un=AssignVariableOp", "new_m -> um", "new_n -> un"),
+        *("new_m, new_n ..> um, un", "um, un ..> x"),
+        dtypes={"m": "resource", "n": "resource"},
+        bytes={"new_m": 4 << 20, "new_n": 4 << 20, "um": 0, "un": 0, "c": 4, "x": 8 << 20},
+    )
+    costs = draw_costs(graph, persistent_bytes={"m": 4 << 20, "c": 4, "n": 4 << 20})
+    order = ("m", "c", "n", "new_m", "new_n", "um", "un", "x")
+    return StepMemory(graph, costs, dict.fromkeys(graph.ops, "CPU:0"), ("CPU:0",)), order
+
+
+def test_variables_have_chunks_before_constants_do():
+    """The old values lie side by side, and leave one hole of 8 MiB, which with the new ones is all
+    there is; with the constant between them the hole would be two."""
+    step, order = _two_variables_and_a_constant()
+    found = find_allocations(step, order)["CPU:0"]
+    assert [found.sizes[chunk] for chunk in found.kept] == [4 << 20, 4 << 20, 4]
+    assert serves(found, (16 << 20) + (1 << 10), growth=False)
+    assert not serves(replace(found, kept=sorted(found.kept)), 19 << 20, growth=False)
+
+
+def test_first_values_are_written_in_another_order_for_every_sample_but_the_first():
+    """Constants come last in all."""
+    step, order = _two_variables_and_a_constant()
+    kept = [find_allocations(step, order, sample)["CPU:0"].kept for sample in range(16)]
+    assert kept[0] == find_allocations(step, order)["CPU:0"].kept
+    assert {tuple(each[:2]) for each in kept[1:]} == {tuple(kept[0][:2]), tuple(kept[0][1::-1])}
+    assert len({each[2] for each in kept}) == 1
