@@ -61,8 +61,8 @@ class StepPeaks:
         """The highest predicted peak of every device, given one device number per op, with the
         moment of the peak where that exceeds the device's cap.
 
-        Given the cluster, what its allocators need takes the place of a peak that is within its
-        cap, but not by so much that the need is certain to be."""
+        Given the cluster, what its allocators need takes the place of a peak, unless that is so far
+        within its cap that the need is certain to be."""
         names, placement = self.problem.device_names, self.problem.placement(device_of)
         step, orders = self.steps.memory(placement, names, self.host), self.steps.orders
         requests: list[dict[str, Allocations]] = []
@@ -91,13 +91,14 @@ class StepPeaks:
         highest: Mapping[str, int],
         cluster: Cluster,
     ) -> dict[str, int]:
-        """The needs of devices whose caps they may exceed; none where peaks do.  ``requests`` are
-        those along the orders in which allocators are asked, if they are known.
+        """The needs of devices whose caps they may exceed; none where peaks do, unless ``requests``
+        are known: those along the orders in which allocators are asked.
 
         Where the order that peaks highest is not served under the cap, no other one is followed.
         """
         caps = dict(zip(self.problem.device_names, self.problem.capacity_bytes, strict=True))
-        if any(highest[name] > cap for name, cap in caps.items()):
+        is_above = any(highest[name] > cap for name, cap in caps.items())
+        if is_above and not requests:
             return {}
         close = [
             name
@@ -115,8 +116,9 @@ class StepPeaks:
                 known[worst] = find_allocations(step, started[worst], worst)
             asked, growth = known[worst][name], is_cpu(name)
             if not serves(asked, caps[name], growth=growth):
-                over[name] = max(find_need(asked, growth=growth).need_bytes, caps[name] + 1)
-        if over or not close:
+                need_bytes = find_need(asked, growth=growth).need_bytes
+                over[name] = max(need_bytes, caps[name] + 1, highest[name])
+        if over or is_above or not close:
             return over
         concurrent = self.steps.concurrent_orders[: followed_under_limits(step)]
         requests = [

@@ -283,7 +283,8 @@ class _Rounds:
 
         left = self.seconds_left()
         if self.best is not None and self.best is self.untidied:
-            left -= self.predict.longest_seconds  # for tidying it, if nothing is better
+            # for tidying it, if nothing is better
+            left -= min(self.predict.longest_seconds, SCHEDULE.tidying_share * left)
         if self.lifetimes is None:
             self.lifetimes = self.find_lifetimes()
         found = solve_along_orders(

@@ -54,14 +54,20 @@ class PeakSchedule:
     fresh_share: float = 0.4  # of what comes then is from nothing too
     most_repairs: int = 4  # of one drawn placement, until it fits
     hotter: float = 4.0  # each than the one before
+    most_proven_units: int = 5_000  # of more, little work proves nothing
 
 
 _SCHEDULE = PeakSchedule()
 
 
-@prove_first
 def search_peaks(problem: PeakProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
     """The least transfer under caps on peaks."""
+    is_large = problem.units.unit_count > _SCHEDULE.most_proven_units
+    search = _search_peaks if is_large else prove_first(_search_peaks)
+    search(problem, hints, best, effort)
+
+
+def _search_peaks(problem: PeakProblem, hints: Hints, best: BestSoFar, effort: Effort) -> None:
     search = PeakSearch(problem, hints, effort.seed, best.keep)
     search.least = problem.least_bytes
     search.run(effort.deadline, effort.work_limit, effort.threads)

@@ -38,7 +38,7 @@ class TrySchedule:
     more_share: float = 0.55  # of what is left once something fits
     least_seconds: float = 4.0  # for one of these
     first_seconds: float = 1.0  # for the first, and
-    first_judged: float = 1.5  # times that a prediction takes: a placement from nothing takes less
+    first_judged: float = 1.4  # times that a prediction takes: a placement from nothing takes less
     fewest_seconds: float = 1.0  # with less left, one is not begun
     judged_moves: int = 4  # that there is time for at the end, where they are likely to mend
     judged_mended: int = 3  # predictions: one more move, and what is mended is tidied
@@ -48,6 +48,7 @@ class TrySchedule:
     judged_last: float = 3.5  # times that a prediction takes: what is found is judged and tidied
     margin: float = 0.998  # of the caps: what prediction and search mostly differ by
     judged_margin: float = 0.9998  # the same, where the prediction has told by how much
+    wary: float = 0.01  # of a cap, more for each search that came out above it
 
 
 _SCHEDULE = TrySchedule()
@@ -123,7 +124,7 @@ def solve_along_orders(
         is_done = fits and (is_once or found.status is Status.OPTIMAL)
         if is_done or tries.is_stuck:
             break
-        if known_bytes is not None and tries.is_mendable and not is_once:
+        if known_bytes is not None and tries.is_slight and not is_once:
             # it sends less than what fits, and is slightly above a cap: nothing else is as near
             tries.repair(known_bytes, parameters.share(_SCHEDULE.mending_share))
         share = parameters.share(_SCHEDULE.more_share if fits else _SCHEDULE.next_share)
@@ -158,7 +159,7 @@ class _Tries:
         self.is_slight = False
         self.least_over = 0
         self.judging_seconds = 0.0
-        self.caution = 1.0
+        self.caution, self.lowered = 1.0, 0
         self.seen: set[tuple[int, ...]] = set()
         self.is_stuck = False
 
@@ -271,7 +272,8 @@ class _Tries:
         that are above them.
 
         What others hold by now may stay there; beyond that they are filled as if ``caution`` times
-        the largest of these gaps came to them too.  It halves where a search finds no room.
+        the largest of these gaps came to them too.  It halves where a search finds no room.  What
+        is added to a gap, more after each search, is for what differs from one to the next.
         """
         counted, caps = self.peaks.peaks(device_of_unit), self.problem.capacity_bytes
         if any(a > b for a, b in zip(counted, self.peaks.capacity, strict=True)):
@@ -282,8 +284,10 @@ class _Tries:
             if over > 0
         }
         rate = self.caution * max(size / max(1, caps[device]) for device, size in gap.items())
+        self.lowered += 1
+        margin = _SCHEDULE.judged_margin - self.caution * _SCHEDULE.wary * self.lowered
         capacity = [
-            _SCHEDULE.judged_margin * cap - gap[device]
+            margin * cap - gap[device]
             if device in gap
             else min(most, max(counted[device], (1.0 - rate) * cap))
             for device, (cap, most) in enumerate(zip(caps, self.given.capacity, strict=True))
