@@ -45,10 +45,11 @@ class TrySchedule:
     slight: float = 0.005  # of a cap, or less, is likely to be mended
     roomy: float = 0.5  # the same where a device takes so much of its cap, or less
     mending_share: float = 0.85  # of what is left, where something that sends more fits
+    first_mending_share: float = 0.4  # the same, where nothing is known to fit
     judged_last: float = 3.5  # times that a prediction takes: what is found is judged and tidied
     margin: float = 0.998  # of the caps: what prediction and search mostly differ by
     judged_margin: float = 0.9998  # the same, where the prediction has told by how much
-    wary: float = 0.01  # of a cap, more for each search that came out above it
+    wary: float = 0.15  # of a gap, more for each search that came out above a cap
 
 
 _SCHEDULE = TrySchedule()
@@ -124,9 +125,10 @@ def solve_along_orders(
         is_done = fits and (is_once or found.status is Status.OPTIMAL)
         if is_done or tries.is_stuck:
             break
-        if known_bytes is not None and tries.is_slight and not is_once:
+        if tries.is_slight and not is_once:
             # it sends less than what fits, and is slightly above a cap: nothing else is as near
-            tries.repair(known_bytes, parameters.share(_SCHEDULE.mending_share))
+            mending = _SCHEDULE.mending_share if known_bytes else _SCHEDULE.first_mending_share
+            tries.repair(known_bytes or math.inf, parameters.share(mending))
         share = parameters.share(_SCHEDULE.more_share if fits else _SCHEDULE.next_share)
         least_seconds = 0.0 if fits else _SCHEDULE.least_seconds
     tries.repair(known_bytes or math.inf)
@@ -272,8 +274,8 @@ class _Tries:
         that are above them.
 
         What others hold by now may stay there; beyond that they are filled as if ``caution`` times
-        the largest of these gaps came to them too.  It halves where a search finds no room.  What
-        is added to a gap, more after each search, is for what differs from one to the next.
+        the largest of these gaps came to them too.  It halves where a search finds no room.  Gaps
+        differ from one placement to the next: they are taken to be larger, more after each search.
         """
         counted, caps = self.peaks.peaks(device_of_unit), self.problem.capacity_bytes
         if any(a > b for a, b in zip(counted, self.peaks.capacity, strict=True)):
@@ -285,9 +287,9 @@ class _Tries:
         }
         rate = self.caution * max(size / max(1, caps[device]) for device, size in gap.items())
         self.lowered += 1
-        margin = _SCHEDULE.judged_margin - self.caution * _SCHEDULE.wary * self.lowered
+        larger = 1.0 + self.caution * _SCHEDULE.wary * self.lowered
         capacity = [
-            margin * cap - gap[device]
+            _SCHEDULE.judged_margin * cap - larger * gap[device]
             if device in gap
             else min(most, max(counted[device], (1.0 - rate) * cap))
             for device, (cap, most) in enumerate(zip(caps, self.given.capacity, strict=True))

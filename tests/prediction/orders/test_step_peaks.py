@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from graphs_by_hand import draw, draw_costs
 
 from cost_models.clusters import parse_cluster
 from placer.pipeline.formulation import build_problem
+from placer.prediction.memory.need import Need
+from placer.prediction.memory.timelines import StepMemory
+from placer.prediction.orders import step_peaks
 from placer.prediction.orders.possible_steps import predict_peak_ranges
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.prediction.prediction import predict
@@ -45,6 +51,52 @@ def test_needs_take_the_place_of_peaks_within_caps():
         raised[kib] = peak.peak_bytes != plain.peak_bytes
         assert bool(peak.moment) == (peak.peak_bytes > kib * 1024)
     assert raised == {900: False, 1100: False, 1500: True, 1900: True, 9000: False}
+
+
+def test_moments_are_worked_out_when_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for all devices of a placement; of most that are judged nobody asks."""
+    graph = draw("a -> b -> c", "a -> d -> e", bytes=400)
+    costs = draw_costs(graph)
+    cluster = parse_cluster("CPU:0:700,CPU:1:700")
+    constraints = find_constraints(graph, cluster, ConstraintOptions())
+    problem = build_problem(graph, costs, cluster, constraints)
+    asked = []
+    fullest = StepMemory.fullest
+    monkeypatch.setattr(
+        StepMemory, "fullest", lambda step, order: asked.append(order) or fullest(step, order)
+    )
+    peaks = StepPeaks(graph, costs, problem)
+    device_of = [int(name in "de") for name in problem.op_names]
+    above = peaks(device_of)
+    assert not asked
+    assert all(peak.peak_bytes > 700 for peak in above)
+    assert [sum(peak.moment.values()) for peak in above] == [800, 800]
+    assert 1 <= len(asked) <= len(peaks.orders)
+    known = len(asked)
+    assert dict(above[0].moment)
+    assert len(asked) == known
+
+
+def test_above_a_cap_of_a_gpu_the_need_tells_by_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that is told of the peak alone would come back as much above it as gaps take."""
+    graph = draw("a -> b -> c", bytes=900 * 1024)
+    costs = draw_costs(graph)
+    cluster = parse_cluster("GPU:0:1200KiB,CPU:0:1GiB")
+    constraints = find_constraints(graph, cluster, ConstraintOptions())
+    problem = build_problem(graph, costs, cluster, constraints)
+    find_need = step_peaks.find_need
+
+    def with_gaps(*given: object, **more: object) -> Need:
+        found = find_need(*given, **more)
+        return replace(found, need_bytes=found.need_bytes + 100_000)
+
+    device_of = [problem.device_names.index("GPU:0")] * len(problem.op_names)
+    plain = StepPeaks(graph, costs, problem, needs_on=cluster)(device_of)
+    monkeypatch.setattr(step_peaks, "find_need", with_gaps)
+    gaps = StepPeaks(graph, costs, problem, needs_on=cluster)(device_of)
+    gpu = problem.device_names.index("GPU:0")
+    assert plain[gpu].peak_bytes > 1200 * 1024
+    assert gaps[gpu].peak_bytes > plain[gpu].peak_bytes + 90_000
 
 
 def test_needs_of_cpus_are_those_of_the_prediction():

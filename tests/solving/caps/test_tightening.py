@@ -376,6 +376,49 @@ def test_layers_that_fit_are_where_a_search_along_the_orders_begins(
     assert solution.device_of == together
 
 
+def test_of_a_large_program_the_search_along_the_orders_begins_at_the_layers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sums of bytes are not searched before it: what comes of that in little time is worse, and the
+    bound is sought beside."""
+    count = SCHEDULE.least_layered_ops + 2
+    problem = problem_of(
+        resident=[1] * count,
+        tensors=[(op, [op + 1], 5) for op in range(count - 1)],
+        capacity=[count, count],
+    )
+    stages, together = tuple(int(op >= count // 2) for op in range(count)), (0,) * count
+    begun: list[object] = []
+
+    def solve(*_: object, solver: str = "", **__: object) -> Solution:
+        begun.append(solver)
+        return Solution(status=Status.FEASIBLE, device_of=stages, value=5.0)
+
+    def search(*given: object, **_: object) -> Solution:
+        begun.append(given[5])
+        return Solution(status=Status.OPTIMAL, device_of=together, value=0.0)
+
+    class Beside:
+        def __init__(self, *given: object) -> None:
+            begun.append(("bound", given[1]))
+
+        def end(self, *, wait: bool) -> None:
+            return None
+
+    monkeypatch.setattr(tightening, "solve", solve)
+    monkeypatch.setattr(tightening, "BoundBeside", Beside)
+    monkeypatch.setattr(tightening, "solve_along_orders", search)
+    monkeypatch.setattr(tightening, "SCHEDULE", replace(SCHEDULE, least_ops_beside=count - 1))
+    solution = solve_under_peaks(
+        problem,
+        lambda _: [DevicePeak(peak_bytes=count, moment={0: 1})] * 2,
+        replace(QUICK, time_limit_seconds=4.0),
+        find_lifetimes=lambda: PossibleLifetimes(orders=1, length=1),
+    )
+    assert begun[:3] == ["layers", ("bound", stages), stages]
+    assert solution.device_of == together
+
+
 def test_searches_leave_time_for_what_the_plan_is_predicted_with(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import random
 import time
 from collections.abc import Sequence
@@ -340,6 +341,66 @@ def test_what_is_nearly_better_is_not_lost_for_what_fits(monkeypatch: pytest.Mon
     starts, capacity = begun[2]
     assert [len(set(each)) for each in starts] == [1, 2]
     assert capacity[0] < 8800
+
+
+def test_what_is_known_to_fit_is_not_judged_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that ends where it began goes on, and no prediction is spent on that placement."""
+    graph, costs = _two_towers()
+    problem = problem_of(graph, costs, "GPU:0:8800,GPU:1:8800,CPU:1GiB")
+    hint, better = [number % 2 for number in range(len(graph.ops))], [0] * len(graph.ops)
+    begun: list[Sequence[int]] = []
+    judged: list[tuple[int, ...]] = []
+
+    def search(_search, peaks: PeakProblem, _known, _parameters, _seconds) -> Solution:
+        found = peaks.units.project(hint if not begun else better)
+        begun.append(found)
+        status = Status.FEASIBLE if len(begun) == 1 else Status.OPTIMAL
+        return Solution(status=status, device_of=found)
+
+    def find_overruns(device_of: Sequence[int]) -> list[int]:
+        judged.append(tuple(device_of))
+        return [-1, -1, -1]
+
+    monkeypatch.setattr(peaks_solver, "search_in_child", search)
+    solution = solve_along_orders(
+        problem,
+        StepPeaks(graph, costs, problem).possible_lifetimes(),
+        find_overruns,
+        SolverParameters(),
+        clock.monotonic() + 30.0,
+        hint,
+        known_bytes=10_000.0,
+    )
+    assert solution is not None
+    assert solution.device_of == tuple(better)
+    assert len(begun) == 2
+    assert tuple(hint) not in judged
+
+
+def test_each_search_that_comes_out_above_a_cap_leaves_more() -> None:
+    """Of the cap of the device that is above, by the same gap: 15% of it more, then as much
+    again."""
+    graph, costs = _two_towers()
+    problem = problem_of(graph, costs, "GPU:0:28000,GPU:1:28000,CPU:1GiB")
+    lifetimes = StepPeaks(graph, costs, problem).possible_lifetimes()
+    units = reduce_to_units(problem)
+    caps = problem.capacity_bytes
+    peaks = to_peak_problem(problem, units, lifetimes, caps, 0.0, [])
+    tries = peaks_solver._Tries(problem, peaks, lambda _: [0, 0, 0], [], math.inf)
+    device_of = [0] * units.unit_count
+    gap = caps[0] + 400 - peaks.peaks(device_of)[0]
+    found = []
+    for _ in range(2):
+        tries.peaks = peaks
+        tries.lower_caps(device_of, [400, -100, -100])
+        found.append(tries.peaks.capacity[0])
+    assert caps[0] - found[0] == pytest.approx(1.15 * gap, rel=0.01)
+    assert found[0] - found[1] == pytest.approx(0.15 * gap, rel=0.01)
+    tries.judging_seconds, tries.deadline = 60.0, clock.monotonic() + 100.0
+    tries.seen.add(())
+    assert 39.0 < tries.seconds_left() <= 40.0  # of 100, as one prediction takes 60
+    tries.judging_seconds = 20.0
+    assert 49.0 < tries.seconds_left() <= 50.0
 
 
 @pytest.mark.parametrize("fits", [True, False])

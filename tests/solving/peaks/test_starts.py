@@ -4,7 +4,9 @@ on predicted peaks too."""
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +15,12 @@ from small_problems import problem_of
 from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.compiled.arrays import Floats
+from placer.solving.peaks import search as search_module
 from placer.solving.peaks.problem import PeakProblem, to_peak_problem
 from placer.solving.peaks.search import PeakSearch
+from placer.solving.process.search_run import BestSoFar, Effort
 from placer.solving.reduction.unit_problem import reduce_to_units
+from placer.solving.search.multilevel_search import Found
 from placer.solving.tidying import tidy_within
 
 COUNT = 40
@@ -54,6 +59,35 @@ def test_given_positions_are_cut_before_anything_else(monkeypatch: pytest.Monkey
     search.step(np.inf)
     assert search.best is not None
     assert search.best.value == 30.0
+
+
+def test_what_is_kept_is_judged_when_the_time_is_over_as_well() -> None:
+    """Segments are cut by what some moments tell, and may hold more than they seem to."""
+    _, peaks = shuffled_chain(11)
+    search = PeakSearch(peaks, [], 0, lambda _: None)
+    search.keep_mended(Found(0.0, np.zeros(COUNT, np.int64)), 0.1, deadline=0.0)
+    assert search.best is not None
+    assert search.best.value > search.most
+
+
+@pytest.mark.parametrize(("most_units", "parts"), [(COUNT - 1, 1), (COUNT, 2)])
+def test_large_problems_are_searched_in_one_part(
+    most_units: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a short time a part of its own for proofs would leave none for placements from nothing."""
+    _, peaks = shuffled_chain(11)
+    begun = []
+
+    class Begun(PeakSearch):
+        def run(self, *_: object) -> None:
+            begun.append(self)
+
+    monkeypatch.setattr(search_module, "PeakSearch", Begun)
+    schedule = replace(search_module._SCHEDULE, most_proven_units=most_units)
+    monkeypatch.setattr(search_module, "_SCHEDULE", schedule)
+    effort = Effort(deadline=time.time() + 5.0)
+    search_module.search_peaks(peaks, [], BestSoFar(lambda _: None), effort)
+    assert len(begun) == parts
 
 
 def test_of_equal_transfer_few_devices_and_then_low_peaks_win() -> None:
