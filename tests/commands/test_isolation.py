@@ -47,7 +47,7 @@ COMMANDS = (
     ("strategies MODEL", *ROOMY),
     ("auto MODEL", *LITTLE),
     ("explain plan.json",),
-    ("explain infeasible.json",),
+    ("explain infeasible.json", "--time-limit", "5"),
     ("export plan.json --to tensorboard -o logs",),
     ("diff plan.json grappler.json",),
     ("solve problem.json",),

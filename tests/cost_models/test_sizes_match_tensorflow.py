@@ -5,11 +5,10 @@ from a type that has such a kernel.
 """
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
+from fuzzing.warm_children import run_python
 
 from cost_models.op_info import TensorProperties
 from cost_models.tensor_size import element_bytes, tensor_bytes
@@ -66,10 +65,7 @@ def _requested_bytes(tf, name, make):
 @pytest.fixture(scope="module")
 def requested():
     pytest.importorskip("tensorflow")
-    environment = os.environ | {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    ran = subprocess.run(
-        [sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=120
-    )
+    ran = run_python([__file__])
     assert ran.returncode == 0, ran.stderr[-2000:]
     return json.loads(ran.stdout.splitlines()[-1])
 

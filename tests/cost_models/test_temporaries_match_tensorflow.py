@@ -5,11 +5,10 @@ TensorFlow must be imported with oneDNN off for that, so the ops run in an inter
 """
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
+from fuzzing.warm_children import run_python
 
 from cost_models.op_info import OpInfo, TensorProperties
 from cost_models.registry import op_cost
@@ -163,11 +162,7 @@ def _tensors(rows):
 @pytest.fixture(scope="module")
 def recorded():
     pytest.importorskip("tensorflow")
-    environment = os.environ | {"TF_ENABLE_ONEDNN_OPTS": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    ran = subprocess.run(
-        [sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=120
-    )
+    ran = run_python([__file__])
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout.splitlines()[-1])
 

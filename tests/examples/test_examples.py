@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fuzzing.warm_children import run_python
 
 from placer.__main__ import main
 
@@ -119,8 +120,7 @@ def test_the_page_on_extraction_shows_what_its_example_prints():
     """One line for each op; remarks stand behind two blanks."""
     page = (EXAMPLES.parent / "docs" / "extraction.md").read_text()
     code, shown = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", page, re.DOTALL).groups()
-    script = [sys.executable, "-c", code]
-    printed = subprocess.run(script, capture_output=True, text=True, check=True).stdout
+    printed = run_python(["-c", code]).stdout
     assert printed.splitlines() == [line.partition("  ")[0] for line in shown.splitlines()]
 
 
@@ -165,8 +165,7 @@ def test_the_notebook_trains_a_keras_model_as_planned():
 
 
 def run(script, *arguments):
-    """What the example prints in an interpreter of its own."""
-    command = [sys.executable, str(EXAMPLES / script), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    """What the example prints."""
+    done = run_python([EXAMPLES / script, *arguments])
     assert done.returncode == 0, done.stderr
     return done.stdout

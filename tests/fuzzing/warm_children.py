@@ -8,14 +8,18 @@ waited for and ended like any other child.
 
 Children with other settings than those of :data:`IMPORTS` are fresh interpreters, as everywhere
 outside of the tests; so are those of tests about processes (:func:`conftest.warm_children`).
+Programs whose start is not what a test is about are forks as well (:func:`run_python`).
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib
 import json
 import os
+import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -25,7 +29,8 @@ import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from types import ModuleType
+from typing import IO, NoReturn
 
 from placer import processes
 from placer.extraction.process.child_process import ENVIRONMENT
@@ -80,6 +85,11 @@ class Fork:
             time.sleep(0.005)
         return self.returncode
 
+    def kill(self) -> None:
+        """Ends it, if it still runs."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
     def _wait(self, options: int) -> int | None:
         if self.returncode is None:
             ended, status = os.waitpid(self.pid, options)
@@ -114,26 +124,76 @@ def _fork(
     request = {
         "environment": {**environment, "TMPDIR": child._folder.name},
         "ahead": list(ahead),
-        "parent": os.getpid(),
         "folder": os.getcwd(),
     }
+    return _forked(forks, request, [channel.fileno(), child._log.fileno()])
+
+
+def _forked(
+    forks: socket.socket, request: Mapping[str, object], descriptors: Sequence[int]
+) -> Fork:
+    """A child of this process that does what is asked for, with these open files."""
     subreaper(True)
     try:
-        content = json.dumps(request).encode()
-        socket.send_fds(forks, [content], [channel.fileno(), child._log.fileno()])
+        content = json.dumps({**request, "parent": os.getpid()}).encode()
+        socket.send_fds(forks, [content], list(descriptors))
         pid = int(forks.recv(64))
     finally:
         subreaper(False)
     return Fork(pid)
 
 
+def start_python(
+    arguments: Sequence[str | Path],
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    out: IO[bytes] | None = None,
+    err: IO[bytes] | None = None,
+) -> Fork | subprocess.Popen[bytes]:
+    """``python ARGUMENTS``: a script, ``-c CODE`` or ``-m placer ...``.
+
+    ``environment`` is added to that of this process.
+    """
+    command = [str(each) for each in arguments]
+    place, settings = str(folder or os.getcwd()), {**os.environ, **(environment or {})}
+    with Path(os.devnull).open("wb") as nowhere:
+        out, err = out or nowhere, err or nowhere
+        if sys.platform != "linux":
+            line = [sys.executable, *command]
+            return subprocess.Popen(line, cwd=place, env=settings, stdout=out, stderr=err)
+        request = {"environment": settings, "folder": place, "arguments": command}
+        forks = _forking(READING, os.environ.get("NUMBA_CACHE_DIR", ""))
+        return _forked(forks, request, [out.fileno(), err.fileno()])
+
+
+def run_python(
+    arguments: Sequence[str | Path],
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout: float = 300.0,
+) -> subprocess.CompletedProcess[str]:
+    """What :func:`start_python` prints, and its exit code."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        program = start_python(arguments, folder, environment, out, err)
+        try:
+            status = program.wait(timeout)
+        finally:
+            program.kill()
+        told = [os.pread(each.fileno(), os.fstat(each.fileno()).st_size, 0) for each in (out, err)]
+    return subprocess.CompletedProcess(arguments, status, *(each.decode() for each in told))
+
+
+HIDDEN = ENVIRONMENT["CUDA_VISIBLE_DEVICES"]
+
+
 def _kind(environment: Mapping[str, str]) -> str | None:
     """Which process can fork the child: by what nobody else sets."""
-    if os.environ.keys() & {"OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}:
+    own = os.environ.get("CUDA_VISIBLE_DEVICES", HIDDEN)
+    if own != HIDDEN or "OPENBLAS_NUM_THREADS" in os.environ:
         return None  # this process has such settings itself
     if "OPENBLAS_NUM_THREADS" in environment:
         return SEARCHING
-    is_hidden = environment.get("CUDA_VISIBLE_DEVICES") == ENVIRONMENT["CUDA_VISIBLE_DEVICES"]
+    is_hidden = environment.get("CUDA_VISIBLE_DEVICES") == HIDDEN
     others = {name for name in environment if environment[name] != os.environ.get(name)}
     return READING if is_hidden and others <= READ_LATE | PYTHONS else None
 
@@ -197,30 +257,88 @@ def _run(request: Mapping[str, object], descriptors: Sequence[int], requests: so
         while os.getppid() != request["parent"]:
             time.sleep(0.0005)
         os.setsid()
-        channel, log = descriptors
-        for stream in (1, 2):
-            os.dup2(log, stream)
         os.chdir(str(request["folder"]))
         os.environ.clear()
         os.environ.update(request["environment"])
-        tempfile.tempdir = os.environ["TMPDIR"]
+        tempfile.tempdir = os.environ.get("TMPDIR")
         requests.send(str(os.getpid()).encode())
         requests.close()
-        if LIMITED in os.environ:
-            _fork_for_devices(channel)
-        processes.serve(channel, int(str(request["parent"])), list(request["ahead"]))
+        begin = _run_program if "arguments" in request else _serve_child
+        begin(request, descriptors)
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(1)
 
 
-def _fork_for_devices(channel: int) -> None:
-    """Has a fork of this process, before it has threads, fork the children that it will start."""
+def _serve_child(request: Mapping[str, object], descriptors: Sequence[int]) -> NoReturn:
+    """Does what a child of placer does."""
+    channel, log = descriptors
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    if LIMITED in os.environ:
+        _fork_own_children(channel)
+    processes.serve(channel, int(str(request["parent"])), list(request["ahead"]))
+
+
+def _run_program(request: Mapping[str, object], descriptors: Sequence[int]) -> NoReturn:
+    """Does what the interpreter does with its arguments."""
+    for stream, descriptor in enumerate(descriptors, 1):
+        os.dup2(descriptor, stream)
+        os.close(descriptor)
+    processes._end_with(int(str(request["parent"])))
+    _fork_own_children()
+    status = 0
+    try:
+        _interpret(list(request["arguments"]))
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _interpret(arguments: list[str]) -> None:
+    """See :func:`start_python`."""
+    if arguments[:2] == ["-m", "placer"]:
+        from placer.__main__ import main
+
+        sys.argv = ["placer", *arguments[2:]]
+        sys.exit(main())
+    if arguments[0] == "-c":
+        sys.argv = ["-c", *arguments[2:]]
+        exec(compile(arguments[1], "<string>", "exec"), vars(_new_main()))
+        return
+    sys.argv = arguments
+    sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
+    runpy.run_path(arguments[0], run_name="__main__")
+
+
+def _new_main() -> ModuleType:
+    """An empty ``__main__``."""
+    sys.modules["__main__"] = found = ModuleType("__main__")
+    return found
+
+
+def _fork_own_children(*closed: int) -> None:
+    """Has a fork of this process, before it has threads, fork the children that it will start and
+    that need TensorFlow.  ``closed`` are open files whose end tells others of that of this process.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         ours.close()
-        os.close(channel)  # whose end tells the caller of that of this process
+        for each in closed:
+            os.close(each)
         answer(theirs)
     theirs.close()
-    processes.Child._start = lambda *asked: _fork(ours, *asked)
+
+    def start_own(child, channel, environment, ahead):
+        if _kind(environment) != READING:
+            return fresh_start(child, channel, environment, ahead)
+        return _fork(ours, child, channel, environment, ahead)
+
+    processes.Child._start = start_own

@@ -1,12 +1,10 @@
 """Predictions beside what TensorFlow itself recorded."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from fuzzing.warm_children import run_python
 
 MODELS = ("cnn", "mlp_adam", "mlp_adam_ref", "loop", "tied", "whole_batch", "four_pieces")
 MASKED = ("masked", "masked_in_order")
@@ -16,15 +14,7 @@ MASKED = ("masked", "masked_in_order")
 def steps():
     """Recorded and predicted values of every model, from one run of ``recorded_steps.py``."""
     program = Path(__file__).with_name("recorded_steps.py")
-    root = str(program.parents[2])
-    found = subprocess.run(
-        [sys.executable, str(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-        env={**os.environ, "PYTHONPATH": root},
-    )
+    found = run_python([program])
     assert found.returncode == 0, found.stderr[-2000:]
     return json.loads(found.stdout)
 

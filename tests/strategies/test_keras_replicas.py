@@ -1,9 +1,6 @@
 """Towers with their own variables: the losses of MirroredStrategy, and replicas that stay alike."""
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +10,7 @@ import keras_models
 import numpy as np
 import pytest
 import tensorflow as tf
+from fuzzing.warm_children import run_python
 from keras_models import BATCH, fresh
 from tensorflow.python.eager import context
 
@@ -178,15 +176,7 @@ def test_a_failure_in_one_tower_ends_the_step():
     """The other tower waits in the ring; it is told, and so is who goes on.  In a process of its
     own: TensorFlow closes the collectives of the whole process."""
     script = Path(__file__).with_name("failing_tower.py")
-    folders = [str(folder) for folder in (script.parent, script.parents[1], script.parents[2])]
-    ended = subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    ended = run_python([script])
     assert ended.returncode == 0, ended.stderr[-3000:]
     first, *others = ended.stdout.splitlines()[-3:]
     assert re.match("InvalidArgumentError.* the values", first)

@@ -79,7 +79,7 @@ def test_twenty_losses_are_those_of_the_unplaced_step(name, strategy):
         shapes=shapes,
         objective="throughput" if strategy in ("pipeline", "order") else "transfer",
         order="memory" if strategy == "order" else "free",
-        **({"work_limit": 5, "time_limit": 60} if strategy == "order" else {"time_limit": 0.5}),
+        **({"work_limit": 1, "time_limit": 60} if strategy == "order" else {"time_limit": 0.5}),
     )
     if strategy == "order" and name in ORDERED:
         assert plan.control_edges

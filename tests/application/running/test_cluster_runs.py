@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from fresh_processes import ENVIRONMENT
+from fuzzing.warm_children import start_python
 from long_tests import long_test
 from split_tables import export_training
 
@@ -44,10 +45,7 @@ class Cluster:
         self.wait()
 
     def start(self, task):
-        command = [sys.executable, "-c", SERVER, str(self.file), str(task)]
-        self.processes[task] = subprocess.Popen(
-            command, env=ENVIRONMENT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
+        self.processes[task] = start_python(["-c", SERVER, self.file, str(task)])
 
     def wait(self):
         """Until every server answers."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import tensorflow as tf
-from fresh_processes import ENVIRONMENT
+from fuzzing.warm_children import run_python
 
 from placer.application.running.limited_devices import (
     Limit,
@@ -33,9 +30,8 @@ def test_one_region_is_all_that_may_be_handed_out(limit_bytes):
     """One tensor may have it all, to the last chunk of 256 bytes, also where TensorFlow is told
     more (whole MiB), or there are more bytes than an int32 counts."""
     limit = Limit(bytes=limit_bytes, in_one_region=True)
-    environment = ENVIRONMENT | limited_environment(limit.mib, optimised=False)
-    command = [sys.executable, "-c", _TAKEN, str(limit_bytes)]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    environment = limited_environment(limit.mib, optimised=False)
+    found = run_python(["-c", _TAKEN, str(limit_bytes)], environment=environment)
     beyond, held, full = map(int, found.stdout.split())
     assert beyond == held == limit.mib * 2**20 - limit_bytes // 256 * 256
     assert full == limit.mib * 2**20

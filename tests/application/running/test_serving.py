@@ -1,13 +1,11 @@
 """Placed SavedModels in fresh processes, by both loaders, cleared, placed again, re-placed."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from fresh_processes import ENVIRONMENT
+from fuzzing.warm_children import run_python
 
 import placer
 from placer.application.placing.placed_programs import clear
@@ -53,8 +51,7 @@ print(json.dumps({"y": y.tolist(), "devices": devices}))
 
 def fresh_process(code, path):
     """What the code prints in a process of its own, as JSON."""
-    command = [sys.executable, "-c", code, str(path)]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    done = run_python(["-c", code, path])
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -8,6 +8,7 @@ import random
 
 import numpy as np
 import pytest
+from long_tests import long_test
 from searches_in_children import in_a_child, search_each
 from small_problems import feasible_placements
 
@@ -122,8 +123,9 @@ def test_no_placement_transfers_less() -> None:
 
 
 @pytest.mark.slow
-def test_no_placement_of_thousands_of_problems_transfers_less() -> None:
-    check_drawn(6000)
+@pytest.mark.parametrize("count", [2000, pytest.param(6000, marks=long_test)])
+def test_no_placement_of_thousands_of_problems_transfers_less(count: int) -> None:
+    check_drawn(count)
 
 
 @pytest.mark.parametrize("flaw", FLAWS)

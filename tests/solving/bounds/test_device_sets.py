@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from long_tests import long_test
 from searches_in_children import in_a_child
 from test_device_counts import hairpin, last_bounds, solved, unit_problem
 
@@ -51,8 +52,9 @@ def test_no_placement_transfers_less() -> None:
 
 
 @pytest.mark.slow
-def test_no_placement_of_thousands_of_problems_transfers_less() -> None:
-    check_drawn(3000)
+@pytest.mark.parametrize("count", [1000, pytest.param(3000, marks=long_test)])
+def test_no_placement_of_thousands_of_problems_transfers_less(count: int) -> None:
+    check_drawn(count)
 
 
 @pytest.mark.parametrize("flaw", FLAWS)
