@@ -17,13 +17,14 @@ import atexit
 import ctypes
 import importlib
 import json
+import math
 import os
 import runpy
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -70,31 +71,22 @@ class Fork:
     """What ``subprocess.Popen`` is to its caller, for a child that somebody else has forked."""
 
     def __init__(self, pid: int) -> None:
-        self.pid, self.returncode = pid, None
+        self.pid, self.returncode, self.lock = pid, None, threading.Lock()
 
     def poll(self) -> int | None:
-        return self._wait(os.WNOHANG)
-
-    def wait(self, timeout: float | None = None) -> int | None:
-        if timeout is None:
-            return self._wait(0)
-        end = time.monotonic() + timeout
-        while self._wait(os.WNOHANG) is None:
-            if time.monotonic() > end:
-                raise subprocess.TimeoutExpired("a fork", timeout)
-            time.sleep(0.005)
+        with self.lock:  # several threads may ask
+            if self.returncode is None:
+                ended, status = os.waitpid(self.pid, os.WNOHANG)
+                if ended:
+                    self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
-    def kill(self) -> None:
-        """Ends it, if it still runs."""
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
-
-    def _wait(self, options: int) -> int | None:
-        if self.returncode is None:
-            ended, status = os.waitpid(self.pid, options)
-            if ended:
-                self.returncode = os.waitstatus_to_exitcode(status)
+    def wait(self, timeout: float | None = None) -> int | None:
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("a fork", end)
+            time.sleep(0.005)
         return self.returncode
 
 
