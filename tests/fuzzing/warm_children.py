@@ -89,6 +89,11 @@ class Fork:
             time.sleep(0.005)
         return self.returncode
 
+    def kill(self) -> None:
+        """Ends it, if it still runs."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
 
 def start(
     child: processes.Child,
