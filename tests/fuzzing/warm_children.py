@@ -20,6 +20,7 @@ import json
 import math
 import os
 import runpy
+import signal
 import socket
 import subprocess
 import sys
