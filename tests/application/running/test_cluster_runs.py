@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from fresh_processes import ENVIRONMENT
-from fuzzing.warm_children import start_python
 from long_tests import long_test
 from split_tables import export_training
 
@@ -45,7 +44,10 @@ class Cluster:
         self.wait()
 
     def start(self, task):
-        self.processes[task] = start_python(["-c", SERVER, self.file, str(task)])
+        command = [sys.executable, "-c", SERVER, str(self.file), str(task)]
+        self.processes[task] = subprocess.Popen(
+            command, env=ENVIRONMENT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
 
     def wait(self):
         """Until every server answers."""
