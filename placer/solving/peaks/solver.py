@@ -45,11 +45,11 @@ class TrySchedule:
     slight: float = 0.005  # of a cap, or less, is likely to be mended
     roomy: float = 0.5  # the same where a device takes so much of its cap, or less
     mending_share: float = 0.85  # of what is left, where something that sends more fits
-    first_mending_share: float = 0.4  # the same, where nothing is known to fit
     judged_last: float = 3.5  # times that a prediction takes: what is found is judged and tidied
     margin: float = 0.998  # of the caps: what prediction and search mostly differ by
     judged_margin: float = 0.9998  # the same, where the prediction has told by how much
     wary: float = 0.15  # of a gap, more for each search that came out above a cap
+    wary_from: float = 0.2  # of all caps together left; in proportion where less is
 
 
 _SCHEDULE = TrySchedule()
@@ -125,10 +125,9 @@ def solve_along_orders(
         is_done = fits and (is_once or found.status is Status.OPTIMAL)
         if is_done or tries.is_stuck:
             break
-        if tries.is_slight and not is_once:
+        if known_bytes is not None and tries.is_slight and not is_once:
             # it sends less than what fits, and is slightly above a cap: nothing else is as near
-            mending = _SCHEDULE.mending_share if known_bytes else _SCHEDULE.first_mending_share
-            tries.repair(known_bytes or math.inf, parameters.share(mending))
+            tries.repair(known_bytes, parameters.share(_SCHEDULE.mending_share))
         share = parameters.share(_SCHEDULE.more_share if fits else _SCHEDULE.next_share)
         least_seconds = 0.0 if fits else _SCHEDULE.least_seconds
     tries.repair(known_bytes or math.inf)
@@ -275,7 +274,8 @@ class _Tries:
 
         What others hold by now may stay there; beyond that they are filled as if ``caution`` times
         the largest of these gaps came to them too.  It halves where a search finds no room.  Gaps
-        differ from one placement to the next: they are taken to be larger, more after each search.
+        differ from one placement to the next: they are taken to be larger, more after each search,
+        where all caps together leave room for that.
         """
         counted, caps = self.peaks.peaks(device_of_unit), self.problem.capacity_bytes
         if any(a > b for a, b in zip(counted, self.peaks.capacity, strict=True)):
@@ -287,7 +287,10 @@ class _Tries:
         }
         rate = self.caution * max(size / max(1, caps[device]) for device, size in gap.items())
         self.lowered += 1
-        larger = 1.0 + self.caution * _SCHEDULE.wary * self.lowered
+        others = [device for device in range(len(caps)) if device != self.problem.host]
+        held = sum(counted[device] for device in others) / sum(caps[device] for device in others)
+        wary = _SCHEDULE.wary * min(1.0, max(0.0, 1.0 - held) / _SCHEDULE.wary_from)
+        larger = 1.0 + self.caution * wary * self.lowered
         capacity = [
             _SCHEDULE.judged_margin * cap - larger * gap[device]
             if device in gap
