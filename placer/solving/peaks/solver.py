@@ -288,7 +288,8 @@ class _Tries:
         rate = self.caution * max(size / max(1, caps[device]) for device, size in gap.items())
         self.lowered += 1
         others = [device for device in range(len(caps)) if device != self.problem.host]
-        held = sum(counted[device] for device in others) / sum(caps[device] for device in others)
+        every = max(1, sum(caps[device] for device in others))  # 0: the host alone
+        held = sum(counted[device] for device in others) / every
         wary = _SCHEDULE.wary * min(1.0, max(0.0, 1.0 - held) / _SCHEDULE.wary_from)
         larger = 1.0 + self.caution * wary * self.lowered
         capacity = [
