@@ -182,12 +182,12 @@ class _State:
     address: dict[int, int] = field(default_factory=dict)
     step: int = -1
     index: int = 0
-    before: list[int] = field(default_factory=list)
+    starts: tuple[object, ...] = ()
 
     def copy(self, limit_bytes: int) -> _State:
         """The same state under another limit."""
         allocator = self.allocator.copy(limit_bytes)
-        return _State(allocator, dict(self.address), self.step, self.index, self.before)
+        return _State(allocator, dict(self.address), self.step, self.index, self.starts)
 
     def run(
         self, allocations: Allocations, watch: _Watch | None = None, steps: int = _MOST_STEPS
@@ -213,13 +213,18 @@ class _State:
         return True
 
     def _next_step(self, allocations: Allocations) -> bool:
-        """Goes to the next step; says whether that will be as the last one."""
+        """Goes to the next step; says whether that will be as one before."""
         if self.step >= 0:
             moved = [(kept, self.address.pop(chunk)) for kept, chunk in allocations.moved.items()]
             self.address.update(moved)
-        last, self.before = self.before, [*self.allocator.free_chunks]
+        allocator = self.allocator
+        regions = [*allocator.regions] if allocator.growth else []  # else one up to the limit
+        moving = [self.address[kept] for kept in allocations.moved]
+        start = regions, dict(allocator.in_use), moving
+        is_known = start in self.starts
+        self.starts = (*self.starts, start)
         self.step, self.index = self.step + 1, 0
-        return self.step > 0 and not allocations.moved and last == self.before
+        return is_known
 
 
 class KeptChunks:
