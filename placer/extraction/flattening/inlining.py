@@ -23,11 +23,11 @@ from placer.extraction.graph_defs.conditionals import BRANCH, RESULTS
 from placer.extraction.graph_defs.flat_nodes import (
     bind_placeholders,
     content_of,
-    fill_node,
     needed_library,
     referred_functions,
     rename_classes,
     retarget_classes,
+    strip_node,
 )
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, attribute
 from placer.extraction.graph_defs.protobufs import StoredShapes, TensorShapeProto
@@ -73,7 +73,8 @@ class InlinedGraph:
 class _Inliner:
     """Follows the graph from its outputs through calls, and emits what it meets.
 
-    ``alike`` has one object for all equal contents, which are looked up often.
+    ``alike`` has one object for all equal contents, which are looked up often; ``unchanged`` are
+    those of which nodes of the main graph stay as they are.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class _Inliner:
         self.contents: dict[str, bytes | None] = {}
         self.stored_shapes: dict[str, Sequence[TensorShapeProto]] = {}
         self.alike: dict[bytes, bytes] = {}
+        self.unchanged: set[bytes] = set()
         self.referred: list[str] = []
         self.classed: dict[tuple[Scope, str], Any] = {}
         self.tree = CallTree(graph_def, definitions, lowers=lowers, lowers_main=lowers_main)
@@ -251,34 +253,50 @@ class _Inliner:
             inputs[flat], sources[flat] = self.flat_inputs(key, names)
             op_types[flat] = key[0].nodes[key[1]].op
             keys[flat] = key
-        for flat in order_by_sources(op_types, sources):
-            self.add(*keys[flat], flat, inputs[flat])
+        order = order_by_sources(op_types, sources)
+        self.flat.node.extend([keys[flat][0].nodes[keys[flat][1]] for flat in order])
+        for flat, node in zip(order, self.flat.node, strict=True):
+            self.fill(node, *keys[flat], flat, inputs[flat])
         for (scope, _), node in self.classed.items():
             rename_classes(scope, node, names)
         retarget_classes([self.classed[key] for key in names if key in self.classed], self.contents)
         self.flat.library.CopyFrom(needed_library(self.referred, self.tree.library))
 
-    def add(self, scope: Scope, name: str, flat: str, inputs: Sequence[str]) -> None:
-        """Appends the flat node of an op, or of the anchor of a call."""
+    def fill(self, node: Any, scope: Scope, name: str, flat: str, inputs: Sequence[str]) -> None:
+        """Makes the copy of an op, or of a call whose anchor it becomes, the flat node."""
+        node.ClearField("name")
+        node.ClearField("input")
+        content = content_of(node)
+        if scope.call is not None or content is None or content not in self.unchanged:
+            content = self.adapt(node, content, scope, name, flat)
+        self.contents[flat] = self.alike[content] if content is not None else None
+        node.name = flat
+        node.input.extend(inputs)
+
+    def adapt(
+        self, node: Any, whole: bytes | None, scope: Scope, name: str, flat: str
+    ) -> bytes | None:
+        """Takes out of a copy what flat nodes go without, and notes what it refers to; its content
+        then, which was ``whole`` before."""
         source = scope.nodes[name]
-        node, attributes = self.flat.node.add(), source.attr
+        attributes = source.attr
         if "_output_shapes" in attributes:
             self.stored_shapes[flat] = attributes["_output_shapes"].list.shape
-        fill_node(node, source, is_anchor=source.op in self.tree.callable)
+        strip_node(node, is_anchor=source.op in self.tree.callable)
         if scope.call is not None:
             if scope.device and not node.device:
                 node.device = scope.device
             bind_placeholders(scope, node)
+        if "_class" in attributes and "_class" in node.attr:  # an anchor has none
+            self.classed[scope, name] = node
         content = content_of(node)
         if content is None or content not in self.alike:
             self.referred += referred_functions(node, self.tree.library)
         if content is not None:
-            content = self.alike.setdefault(content, content)
-        self.contents[flat] = content
-        node.name = flat
-        node.input.extend(inputs)
-        if "_class" in attributes and "_class" in node.attr:  # an anchor has none
-            self.classed[scope, name] = node
+            self.alike.setdefault(content, content)
+            if content == whole and "_class" not in attributes:
+                self.unchanged.add(content)
+        return content
 
     def flat_inputs(
         self, key: tuple[Scope, str], names: Mapping[tuple[Scope, str], str]

@@ -19,18 +19,16 @@ MOST_COMPARED_BYTES = 1000
 """A node with more than that, a large constant, is not compared with others."""
 
 
-def fill_node(node: Any, source: Any, *, is_anchor: bool) -> None:
-    """Makes ``node`` a copy of ``source`` without name, inputs and ``_output_shapes``; a NoOp for
-    an anchor."""
+def strip_node(node: Any, *, is_anchor: bool) -> None:
+    """Takes out of a copy without name and inputs what flat nodes do not have; an anchor becomes a
+    NoOp."""
     if is_anchor:
-        node.op, node.device = "NoOp", source.device
+        device = node.device
+        node.Clear()
+        node.op, node.device = "NoOp", device
         return
-    node.CopyFrom(source)
-    node.ClearField("name")
-    node.ClearField("input")
-    attributes = source.attr
     for key in ("_output_shapes", ADDED_CONTROL):
-        if key in attributes:
+        if key in node.attr:
             del node.attr[key]
 
 
