@@ -90,7 +90,7 @@ def concurrent_orders(
         rng = random.Random(seed)
         drawn = [second * 2 ** rng.uniform(-1, 1) for second in seconds]
         threads = _MOST_THREADS if seed % 4 == 3 else _THREADS
-        found.append(run_on_threads(prepared, successors_in(prepared, seed), drawn, threads))
+        found.append(run_on_threads(prepared, successors_in(prepared, seed), drawn, threads, rng))
     return found
 
 

@@ -60,13 +60,13 @@ def test_kernels_wait_for_memory_and_iterations_do_not():
 
 
 def test_what_one_thread_puts_aside_first_another_one_takes():
-    """40 MiB that a alone still reads, and six products of 10 MiB that are kept to the end.  One
+    """40 MiB that a alone still reads, and seven products of 10 MiB that are kept to the end.  One
     thread comes to a after all of these; where there are two, the other one takes it first.
 
     x ---> big ---> s ---> a, b0, b1, ...
              '-----------> a
     """
-    products = [f"b{number}" for number in range(6)]
+    products = [f"b{number}" for number in range(7)]
     graph = draw(
         "x=Placeholder -> big -> s",
         "big, s -> a -> y",
@@ -77,8 +77,8 @@ def test_what_one_thread_puts_aside_first_another_one_takes():
     steps = PossibleSteps(graph, draw_costs(graph), accelerated=False)
     step = steps.memory(dict.fromkeys(graph.ops, "CPU:0"), ("CPU:0",))
     alone = needs_along(step, requests_along(step, steps.orders))["CPU:0"].need
-    assert alone.low_bytes >= 100 * MIB
+    assert alone.low_bytes >= 140 * MIB
     placement = dict.fromkeys(graph.ops, "CPU:0")
     found = predict(graph, draw_costs(graph), placement, parse_cluster("CPU:0"))
-    assert found.needs["CPU:0"].need.high_bytes < 90 * MIB
-    assert found.peaks["CPU:0"].high_bytes >= 100 * MIB
+    assert found.needs["CPU:0"].need.high_bytes < 100 * MIB
+    assert found.peaks["CPU:0"].high_bytes >= 110 * MIB

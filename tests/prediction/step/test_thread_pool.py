@@ -1,5 +1,7 @@
 """Which ops run at once on several threads."""
 
+import random
+
 from graphs_by_hand import draw
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +25,19 @@ def test_another_thread_takes_what_was_put_aside():
     graph = draw("x -> a1 -> a2 -> y", "x -> b1 -> b2 -> b3 -> y")
     found = _run(graph, 2, {"a1": 2.5})
     assert found == ConcurrentOrder(("x", "b1", "a1", "b2", "b3", "a2", "y"), (0, 2, 4, 3, 5, 5, 6))
+
+
+def test_who_comes_first_of_two_that_start_at_once_is_a_race():
+    """x notifies a and b at once: the thread of x goes on with b, unless the other is faster."""
+    graph = draw("x -> a -> y", "x -> b -> y")
+    prepared = prepare(graph)
+    successors, seconds = successors_in(prepared, 0), [1.0] * len(prepared.names)
+    found = {
+        run_on_threads(prepared, successors, seconds, 2, random.Random(seed)).names
+        for seed in range(20)
+    }
+    assert found == {("x", "a", "b", "y"), ("x", "b", "a", "y")}
+    assert _run(graph, 2).names == ("x", "b", "a", "y")
 
 
 def test_one_thread_runs_one_op_at_a_time():
