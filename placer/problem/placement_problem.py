@@ -136,6 +136,11 @@ class PlacementProblem:
     may_follow: tuple[int, ...] = ()
     tables: tuple[int, ...] = ()
 
+    @property
+    def beside_host(self) -> list[int]:
+        """The numbers of all devices but the host."""
+        return [device for device in range(len(self.device_names)) if device != self.host]
+
     def spill_bytes(self) -> tuple[int, ...]:
         """Per op, what it takes of a spill allowance when it is on the host: its footprint if it is
         ``counted``, and a byte if it has none, so that an allowance of nothing lets nothing spill.

@@ -193,7 +193,7 @@ def _nets(
     free: set[int],
 ) -> list[_Net]:
     """The messages that some unit which may follow sends or receives."""
-    host, devices = problem.host, [d for d in range(len(problem.device_names)) if d != problem.host]
+    host, devices = problem.host, problem.beside_host
     latency = min(
         (min(problem.latency[host][d], problem.latency[d][host]) for d in devices), default=0.0
     )

@@ -253,20 +253,15 @@ class _Tries:
 
     def _slight(self) -> float:
         """What is not much above the caps."""
-        caps, host = self.problem.capacity_bytes, self.problem.host
-        others = (cap for device, cap in enumerate(caps) if device != host)
-        return _SCHEDULE.slight * max(others, default=0)
+        caps = self.problem.capacity_bytes
+        return _SCHEDULE.slight * max(
+            (caps[device] for device in self.problem.beside_host), default=0
+        )
 
     def _leaves_room(self, overruns: Sequence[int]) -> bool:
         """Whether some device but the host is hardly used."""
-        empty = 1.0 - _SCHEDULE.roomy
-        return any(
-            over < -empty * cap
-            for device, (over, cap) in enumerate(
-                zip(overruns, self.problem.capacity_bytes, strict=True)
-            )
-            if device != self.problem.host
-        )
+        caps, empty = self.problem.capacity_bytes, 1.0 - _SCHEDULE.roomy
+        return any(overruns[device] < -empty * caps[device] for device in self.problem.beside_host)
 
     def lower_caps(self, device_of_unit: Sequence[int], overruns: Sequence[int]) -> None:
         """Takes what the prediction says beyond the peaks that were counted off the caps of devices
@@ -287,7 +282,7 @@ class _Tries:
         }
         rate = self.caution * max(size / max(1, caps[device]) for device, size in gap.items())
         self.lowered += 1
-        others = [device for device in range(len(caps)) if device != self.problem.host]
+        others = self.problem.beside_host
         every = max(1, sum(caps[device] for device in others))  # 0: the host alone
         held = sum(counted[device] for device in others) / every
         wary = _SCHEDULE.wary * min(1.0, max(0.0, 1.0 - held) / _SCHEDULE.wary_from)

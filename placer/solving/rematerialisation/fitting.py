@@ -76,11 +76,10 @@ def _relieve(trials: StepTrials, bases: Sequence[Base]) -> None:
 
 def _hold_order(trials: StepTrials, base: Base) -> bool:
     """Whether the order of ``base`` alone is enough."""
-    names = [base.step.layout.names[op] for op in base.order]
-    along = base.step.peaks(names)
+    along = base.peaks()
     over = sum(max(along[name] - cap, 0) for name, cap in trials.caps.items())
     known = sum(trials.best.over_bytes.values())
-    return over < known and trials.hold(base.rewriting, names).fits
+    return over < known and trials.hold(base.rewriting, base.names).fits
 
 
 def _floors(trials: StepTrials) -> dict[str, Floor]:

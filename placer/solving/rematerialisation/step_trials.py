@@ -53,6 +53,15 @@ class Base:
     step: StepMemory
     order: tuple[int, ...]
 
+    @property
+    def names(self) -> list[str]:
+        """The ops along the order."""
+        return [self.step.layout.names[op] for op in self.order]
+
+    def peaks(self) -> dict[str, int]:
+        """What every device holds at most along the order."""
+        return self.step.peaks(self.names)
+
 
 Reductions = Mapping[str, StepReduction]
 """The step as a problem, by the device whose memory is full."""
@@ -197,8 +206,7 @@ class StepTrials:
 
     def low_peak(self, base: Base) -> float:
         """How full the order leaves the fullest device."""
-        names = [base.step.layout.names[op] for op in base.order]
-        peaks = base.step.peaks(names)
+        peaks = base.peaks()
         return max(peaks[name] / max(self.caps[name], 1) for name in self.names)
 
     def room(self, step: StepMemory) -> dict[str, int]:
@@ -210,8 +218,7 @@ class StepTrials:
 
     def full(self, base: Base) -> dict[str, int]:
         """The devices that are too full, each with what there is room for."""
-        names = [base.step.layout.names[op] for op in base.order]
-        peaks, room = base.step.peaks(names), self.room(base.step)
+        peaks, room = base.peaks(), self.room(base.step)
         over = self.best.over_bytes or self.free.over_bytes
         full = [name for name in self.names if peaks[name] > self.caps[name]] or [
             name for name in self.names if name in over

@@ -72,6 +72,5 @@ def _plan_swaps(
 
 def _host_room(trials: StepTrials, base: Base) -> int:
     """What the host has left."""
-    names = [base.step.layout.names[op] for op in base.order]
-    left = trials.caps[trials.host] - base.step.peaks(names)[trials.host]
+    left = trials.caps[trials.host] - base.peaks()[trials.host]
     return int(left / trials.padding[trials.host])
