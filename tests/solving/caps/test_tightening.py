@@ -343,17 +343,22 @@ def test_layers_take_more_devices_where_few_are_above_their_caps(
     assert solution.value == 10
 
 
-def test_layers_that_fit_are_where_a_search_along_the_orders_begins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Rounds that know sums find nothing above a cap there, and do not end the search for less."""
-    count = SCHEDULE.least_layered_ops + 2
+def _chain(count: int) -> tuple[PlacementProblem, tuple[int, ...], tuple[int, ...]]:
+    """One op after another that all fit one device: the problem, half of them on each of two
+    devices, and all on the first."""
     problem = problem_of(
         resident=[1] * count,
         tensors=[(op, [op + 1], 5) for op in range(count - 1)],
         capacity=[count, count],
     )
-    stages, together = tuple(int(op >= count // 2) for op in range(count)), (0,) * count
+    return problem, tuple(int(op >= count // 2) for op in range(count)), (0,) * count
+
+
+def test_layers_that_fit_are_where_a_search_along_the_orders_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rounds that know sums find nothing above a cap there, and do not end the search for less."""
+    problem, stages, together = _chain(count := SCHEDULE.least_layered_ops + 2)
     begun: list[object] = []
 
     def solve(problem: PlacementProblem, *_: object, **__: object) -> Solution:
@@ -381,13 +386,7 @@ def test_of_a_large_program_the_search_along_the_orders_begins_at_the_layers(
 ) -> None:
     """Sums of bytes are not searched before it: what comes of that in little time is worse, and the
     bound is sought beside."""
-    count = SCHEDULE.least_layered_ops + 2
-    problem = problem_of(
-        resident=[1] * count,
-        tensors=[(op, [op + 1], 5) for op in range(count - 1)],
-        capacity=[count, count],
-    )
-    stages, together = tuple(int(op >= count // 2) for op in range(count)), (0,) * count
+    problem, stages, together = _chain(count := SCHEDULE.least_layered_ops + 2)
     begun: list[object] = []
 
     def solve(*_: object, solver: str = "", **__: object) -> Solution:
