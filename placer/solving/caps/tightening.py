@@ -22,9 +22,9 @@ from placer.prediction.orders.possible_lifetimes import PossibleLifetimes
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
 from placer.solving.baselines import BASELINES
-from placer.solving.caps.bound_beside import BoundBeside
 from placer.solving.caps.overruns import overrun_conflict, overrun_warnings
 from placer.solving.caps.predictions import PeakFinder, Predictions
+from placer.solving.caps.proofs import Proofs
 from placer.solving.caps.ranking import better
 from placer.solving.caps.relief import host_alone, host_memories, on_host
 from placer.solving.caps.reservation import loosen, spread, tighten, with_moments, with_rows
@@ -36,7 +36,7 @@ from placer.solving.process.child_search import CRASHED
 from placer.solving.solution import Solution, SolverParameters, Status
 from placer.solving.solver import DEFAULT_SOLVER, solve
 from placer.solving.tidying import tidy_within
-from placer.solving.transfer.spilling import UNPROVEN_LEAST, allowance_for, may_spill
+from placer.solving.transfer.spilling import may_spill
 
 LifetimeFinder = Callable[[], PossibleLifetimes]
 """What tells the buffers of a step, whatever the placement."""
@@ -80,7 +80,7 @@ def solve_under_peaks(
             rounds.run()
         return rounds.answer()
     finally:
-        rounds.end_bound(wait=False)
+        rounds.proofs.end(wait=False)
 
 
 class _Rounds:
@@ -90,10 +90,8 @@ class _Rounds:
     - ``best`` is the best placement that fits, ``last`` the last one that did not, with its
       ``overruns``; ``nearest`` is what the last search along the orders came to that found none.
       ``untidied`` are layers dealt out as they are.
-    - ``unreserved`` are the solutions of problems in which nothing is reserved on a guess: only
-      their bounds are proven, each for its spill allowance and any lower one.  ``infeasible`` is
-      the proof that no placement fits.
-    - ``proves_beside``: a bound is sought ``beside``, once there is something to prove; not for
+    - ``proofs`` has what is proven, ``infeasible`` the proof that no placement fits.
+    - ``proves_beside``: a bound is sought beside, once there is something to prove; not for
       rounds that only begin those of another objective.
     - ``net`` is the host alone, where all may spill and its peak is within its cap: the answer if
       nothing else fits.
@@ -118,7 +116,7 @@ class _Rounds:
         self.parameters = parameters
         self.solver = solver
         self.started = clock.monotonic()
-        self.unreserved: list[Solution] = []
+        self.proofs = Proofs(problem)
         self.crashes: dict[str, str] = {}
         self.net: Solution | None = None
         self.net_bytes = 0
@@ -129,7 +127,6 @@ class _Rounds:
         self.untidied: Solution | None = None
         self.infeasible: Solution | None = None
         self.proves_beside = False
-        self.beside: BoundBeside | None = None
         self.best: Solution | None = None
         self.last: Solution | None = None
         self.overruns: dict[int, DevicePeak] = {}
@@ -210,19 +207,10 @@ class _Rounds:
 
     def bound_beside(self, solution: Solution) -> None:
         """Begins the search for a bound where the first round leaves much of it open."""
-        known = self.best or solution
+        known = (self.best or solution).device_of
         is_open = solution.status in (Status.FEASIBLE, Status.UNKNOWN)
-        if self.proves_beside and self.beside is None and is_open and known.device_of is not None:
-            self.beside = BoundBeside(
-                self.given, known.device_of, self.value, self.parameters, self.seconds_left()
-            )
-
-    def end_bound(self, *, wait: bool) -> None:
-        """Ends the search for a bound, after the rest of the time if it is to ``wait``."""
-        beside, self.beside = self.beside, None
-        found = None if beside is None else beside.end(wait=wait)
-        if found is not None:
-            self.unreserved.append(found)
+        if self.proves_beside and is_open and known is not None:
+            self.proofs.seek_beside(known, self.value, self.parameters, self.seconds_left())
 
     def sends_more(self, solution: Solution) -> bool:
         """Whether what was found need not be judged, since it sends more than what fits."""
@@ -294,7 +282,7 @@ class _Rounds:
             self.parameters,
             clock.monotonic() + self.parameters.share(share) * left,
             hint,
-            least_bytes=0.0 if host_bytes is not None else self.least_bytes(),
+            least_bytes=0.0 if host_bytes is not None else self.proofs.least_bytes(),
             host_bytes=host_bytes,
             known_bytes=self.value,
             judging_seconds=self.predict.longest_seconds,
@@ -312,17 +300,13 @@ class _Rounds:
         self.keep(found)
         return True
 
-    def least_bytes(self) -> float:
-        """What no placement known to be possible can transfer less than."""
-        return min((found.lower_bound or 0.0 for found in self.unreserved), default=0.0)
-
     def solve(self) -> Solution:
         """The tightened problem, for its share of the time."""
         left = self.seconds_left() - self.predict.longest_seconds
         # how long: the first round is to prove a bound, and what fits already is only improved
         share = 1.0 if self.best is not None and not self.overruns else SCHEDULE.next_share
         least = SCHEDULE.least_round_seconds
-        if not self.unreserved:
+        if not self.proofs.solutions:
             share = SCHEDULE.first_share
             if self.searches_orders():
                 share, least = SCHEDULE.first_share_of_orders, SCHEDULE.least_first_seconds
@@ -344,7 +328,7 @@ class _Rounds:
         self.is_cut = self.is_cut or solution.is_cut
         self.crashes |= {code: told for code, told in solution.warnings if code == CRASHED}
         if self.is_exact() and solution.status is not Status.INFEASIBLE:
-            self.unreserved.append(solution)
+            self.proofs.solutions.append(solution)
         allowance = solution.spill_allowance_bytes
         if allowance is not None and allowance > self.given.asked_spill_bytes():
             self.tightened = replace(self.tightened, spill_allowance_bytes=allowance)
@@ -493,7 +477,7 @@ class _Rounds:
         told of, whichever round it was in."""
         if self.best is not None:
             self.best = self.tidied(self.best)  # while there is time
-        self.end_bound(wait=self.value is not None and self.value > self.least_bytes())
+        self.proofs.end(wait=self.value is not None and self.value > self.proofs.least_bytes())
         found = self.found()
         return replace(
             found,
@@ -505,19 +489,19 @@ class _Rounds:
     def found(self) -> Solution:
         """The answer without how it was come by."""
         if self.best is not None:
-            return self.proven(self.best)
+            return self.proofs.proven(self.best)
         if self.infeasible is not None:
             return self.infeasible
         self.find_net()
         if self.net is not None:
-            return self.proven(self.net)
+            return self.proofs.proven(self.net)
         self.take_nearest()
         if self.last is None:
-            return self.unreserved[-1] if self.unreserved else _UNKNOWN
+            return self.proofs.solutions[-1] if self.proofs.solutions else _UNKNOWN
         return replace(
             self.last,
             status=Status.UNKNOWN,
-            lower_bound=self.bound_for(self.last),
+            lower_bound=self.proofs.bound_for(self.last),
             warnings=(*self.last.warnings, *overrun_warnings(self.given, self.overruns)),
             conflict=overrun_conflict(self.given, self.overruns),
         )
@@ -534,35 +518,6 @@ class _Rounds:
 
         if self.last is None or above(overruns) < above(self.overruns):
             self.last, self.overruns = self.nearest, overruns
-
-    def proven(self, best: Solution) -> Solution:
-        """``best`` with the allowance that it keeps to, and the bound proven for that."""
-        taken = best.spilled_bytes
-        known = [s.spill_allowance_bytes or 0 for s in self.unreserved if s.device_of is not None]
-        allowance = min((size for size in known if size >= taken), default=None)
-        if allowance is None:  # no round asked for the least that fits these peaks
-            allowance = allowance_for(self.given, taken)
-            told = dict((*best.warnings, UNPROVEN_LEAST))
-            best = replace(best, warnings=tuple(told.items()))
-        best = replace(best, spill_allowance_bytes=allowance)
-        bound = self.bound_for(best)
-        if best.value == 0 and taken <= self.given.asked_spill_bytes():
-            bound = 0.0  # nothing is less
-        return replace(
-            best,
-            status=Status.OPTIMAL if bound == best.value else Status.FEASIBLE,
-            lower_bound=bound,
-        )
-
-    def bound_for(self, solution: Solution) -> float | None:
-        """The highest bound proven for the spill allowance of ``solution`` or a higher one."""
-        allowance = solution.spill_allowance_bytes or 0
-        bounds = [
-            known.lower_bound
-            for known in self.unreserved
-            if known.lower_bound is not None and (known.spill_allowance_bytes or 0) >= allowance
-        ]
-        return max(bounds, default=None)
 
 
 _UNKNOWN = Solution(status=Status.UNKNOWN)

@@ -16,7 +16,7 @@ from placer.prediction.scoring import score
 from placer.prediction.times.step_time import step_seconds
 from placer.problem.device_peaks import DevicePeak
 from placer.problem.placement_problem import PlacementProblem
-from placer.solving.caps import tightening
+from placer.solving.caps import proofs, tightening
 from placer.solving.caps.reservation import spread
 from placer.solving.caps.schedule import SCHEDULE
 from placer.solving.caps.tightening import PeakFinder, solve_under_peaks
@@ -405,7 +405,7 @@ def test_of_a_large_program_the_search_along_the_orders_begins_at_the_layers(
             return None
 
     monkeypatch.setattr(tightening, "solve", solve)
-    monkeypatch.setattr(tightening, "BoundBeside", Beside)
+    monkeypatch.setattr(proofs, "BoundBeside", Beside)
     monkeypatch.setattr(tightening, "solve_along_orders", search)
     monkeypatch.setattr(tightening, "SCHEDULE", replace(SCHEDULE, least_ops_beside=count - 1))
     solution = solve_under_peaks(
