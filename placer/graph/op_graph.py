@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from cost_models.op_info import OpInfo, TensorProperties, ask_once
@@ -132,11 +133,15 @@ class OpGraph:
     @cached_property
     def consumers(self) -> Mapping[str, tuple[str, ...]]:
         """The ops that read each tensor, each once, in graph order; none where nobody does."""
-        found: dict[str, dict[str, None]] = {}
-        for op in self.ops.values():
-            for name in op.inputs:
-                found.setdefault(name, {})[op.name] = None
-        return {name: tuple(readers) for name, readers in found.items()}
+        found: dict[str, list[str]] = {}
+        for name, op in self.ops.items():
+            for tensor in op.inputs:
+                readers = found.get(tensor)
+                if readers is None:
+                    found[tensor] = [name]
+                elif readers[-1] != name:
+                    readers.append(name)
+        return {tensor: tuple(readers) for tensor, readers in found.items()}
 
     @cached_property
     def tensors(self) -> Mapping[str, Tensor]:
@@ -161,6 +166,30 @@ class OpGraph:
             name: tuple([f"{name}:{index}" for index in range(len(op.info.outputs))])
             for name, op in self.ops.items()
         }
+
+    @cached_property
+    def tensor_numbers(self) -> Mapping[str, int]:
+        """The outputs of all ops by name, numbered in graph order."""
+        names = chain.from_iterable(self.output_names.values())
+        return {tensor: number for number, tensor in enumerate(names)}
+
+    @cached_property
+    def tensor_producers(self) -> Sequence[int]:
+        """The number of the op that computes each tensor, by the number of that."""
+        counts = map(len, self.output_names.values())
+        return [op for op, count in enumerate(counts) for _ in range(count)]
+
+    @cached_property
+    def input_numbers(self) -> Sequence[Sequence[int]]:
+        """The numbers of the tensors that every op reads, input by input."""
+        numbers = self.tensor_numbers
+        return [[numbers[tensor] for tensor in op.inputs] for op in self.ops.values()]
+
+    @cached_property
+    def producer_numbers(self) -> Sequence[Sequence[int]]:
+        """The numbers of the ops that compute what every op reads, input by input."""
+        producers = self.tensor_producers
+        return [[producers[tensor] for tensor in read] for read in self.input_numbers]
 
     @cached_property
     def handle_reads(self) -> tuple[tuple[str, str], ...]:
