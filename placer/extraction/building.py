@@ -55,7 +55,9 @@ class GraphBuilder:
             functions=dict(self.functions),
             variables=program.variables,
             colocation_groups=groups,
-            colocation_hints=find_colocation_hints(program.graph_def, groups),
+            colocation_hints=find_colocation_hints(
+                program.graph_def, groups, program.contents
+            ),
             stateful_types=frozenset(
                 filter(self._is_stateful, {op.op_type for op in ops.values()})
             ),
@@ -103,8 +105,8 @@ class GraphBuilder:
         names = {name: name for name in origins}
         devices = Alike(_device)
         ops = {}
-        for node in nodes:
-            name, given = names[node.name], tuple(node.input)
+        for spelt, node in contents.named(nodes):
+            name, given = names[spelt], contents.inputs_of(spelt, node)
             content = contents.get(name)
             read = [tensors[text] for text in given if text[0] != CONTROL]
             waits = len(read) < len(given)
