@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from cost_models.op_info import OpInfo, TensorProperties, ask_once
 from placer.graph.tensor_names import op_of
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
+
+Bodies = Mapping[str, tuple[str, ...]]
+"""The names of the functions that an op runs, by attribute."""
 
 # What a graph has thousands of goes without slots: those are pickled three times slower.
 
@@ -41,7 +44,7 @@ class Op:
     control_inputs: tuple[str, ...] = ()
     device: str = ""
     origin: tuple[str, str] = ("", "")
-    bodies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    bodies: Bodies = field(default_factory=dict)
 
     @property
     def op_type(self) -> str:
@@ -114,6 +117,35 @@ class OpGraph:
     colocation_hints: tuple[ColocationGroup, ...] = ()
     stateful_types: frozenset[str] = frozenset()
     fingerprint: str = ""
+
+    def shaped(
+        self, infos: Sequence[OpInfo], bodies: Mapping[str, Bodies], **fields: Any
+    ) -> OpGraph:
+        """This graph with what is known by now of every op, of its ``bodies`` (by op), and other
+        ``fields``.
+
+        Where this one was asked only what depends on no more than it has, what was found holds,
+        unless a shape that it has is another one now.
+        """
+        ops = {
+            name: Op(
+                name=name,
+                info=info,
+                inputs=op.inputs,
+                control_inputs=op.control_inputs,
+                device=op.device,
+                origin=op.origin,
+                bodies=bodies.get(name, op.bodies),
+            )
+            for (name, op), info in zip(self.ops.items(), infos, strict=True)
+        }
+        found = replace(self, ops=ops, **fields)
+        found.__dict__["infos"] = tuple(infos)
+        pairs = dict(zip(zip(map(id, self.infos), map(id, infos), strict=True), zip(self.infos, infos, strict=True), strict=True))
+        if all(_agrees(*pair) for pair in pairs.values()):
+            known = {key: value for key, value in self.__dict__.items() if key in _WITHOUT_SHAPES}
+            found.__dict__.update(known)
+        return found
 
     def ask_once(self, function: Callable[[OpGraph], Answer]) -> Answer:
         """What ``function`` says of this graph, which does not change."""
@@ -223,6 +255,19 @@ class OpGraph:
             )
             graph.add_edges_from((name, op.name, {"tensor": None}) for name in op.control_inputs)
         return graph
+
+
+_WITHOUT_SHAPES = (
+    *("_answers", "consumers", "output_names", "handle_reads", "gpu_kernels"),
+    *("tensor_numbers", "tensor_producers", "input_numbers", "producer_numbers"),
+)
+"""What shapes do not matter to."""
+
+
+def _agrees(before: OpInfo, after: OpInfo) -> bool:
+    """Whether the shapes that were known are the same now."""
+    known = zip(before.outputs, after.outputs, strict=True)
+    return all(old.shape is None or old.shape == new.shape for old, new in known)
 
 
 def _handle_slots(info: OpInfo) -> tuple[int, ...]:

@@ -16,10 +16,9 @@ from placer.graph.name_scopes import scope_of
 from placer.graph.op_graph import Op, OpGraph, Variable
 from placer.graph.op_types import READ_VARIABLE
 from placer.graph.tensor_names import split_tensor
-from placer.pipeline.formulation import constraints_of
 from placer.pipeline.left_over import count_left_over, summed_bytes
 from placer.pipeline.placement import place_workload
-from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
+from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.pipeline.workload import Workload, require_known_shapes
 from placer.plan.report import (
     ComputeFacts,
@@ -46,13 +45,6 @@ HOTSPOT_COUNT = 10
 """Hotspots and live buffers are listed largest first; a person reads ten."""
 
 _DEEPEST_SCOPE = 6
-
-
-def predict_together(workload: Workload) -> PredictedPlacement:
-    """A step with everything on one device, feeds and host-only kernels aside."""
-    free = replace(workload.wanted, pins={}, pin_types={}, keep_together=(), clear_devices=True)
-    constraints = constraints_of(replace(workload, wanted=free))
-    return predict_placement(workload, constraints.first_choice)
 
 
 def analyse(workload: Workload, together: PredictedPlacement) -> Report:
