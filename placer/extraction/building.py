@@ -142,7 +142,7 @@ class GraphBuilder:
         self, outline: OpGraph, nodes: Sequence[Any], shapes: GraphShapes
     ) -> tuple[list[OpInfo], dict[str, Bodies]]:
         """What the shapes say of every op, and the bodies that were analysed, by op."""
-        bodies = {
+        bodies: dict[str, Bodies] = {
             op: {key: tuple(map(self._body_name, analysed)) for key, analysed in found.items()}
             for op, found in shapes.bodies.items()
         }

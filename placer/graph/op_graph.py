@@ -121,30 +121,21 @@ class OpGraph:
     def shaped(
         self, infos: Sequence[OpInfo], bodies: Mapping[str, Bodies], **fields: Any
     ) -> OpGraph:
-        """This graph with what is known by now of every op, of its ``bodies`` (by op), and other
-        ``fields``.
+        """The same graph with what is known by now of every op, of its ``bodies`` (by op), and
+        other ``fields``.
 
-        Where this one was asked only what depends on no more than it has, what was found holds,
+        Where the graph was asked only what depends on no more than it has, what was found holds,
         unless a shape that it has is another one now.
         """
-        ops = {
-            name: Op(
-                name=name,
-                info=info,
-                inputs=op.inputs,
-                control_inputs=op.control_inputs,
-                device=op.device,
-                origin=op.origin,
-                bodies=bodies.get(name, op.bodies),
-            )
-            for (name, op), info in zip(self.ops.items(), infos, strict=True)
-        }
+        ops = dict(zip(self.ops, map(_with_info, self.ops.values(), infos), strict=True))
+        ops |= {name: replace(ops[name], bodies=found) for name, found in bodies.items()}
         found = replace(self, ops=ops, **fields)
         found.__dict__["infos"] = tuple(infos)
-        pairs = dict(zip(zip(map(id, self.infos), map(id, infos), strict=True), zip(self.infos, infos, strict=True), strict=True))
+        both = zip(self.infos, infos, strict=True)
+        pairs = {(id(before), id(after)): (before, after) for before, after in both}
         if all(_agrees(*pair) for pair in pairs.values()):
             known = {key: value for key, value in self.__dict__.items() if key in _WITHOUT_SHAPES}
-            found.__dict__.update(known)
+            found.__dict__.update(known, _answers=dict(self._answers))
         return found
 
     def ask_once(self, function: Callable[[OpGraph], Answer]) -> Answer:
@@ -258,10 +249,17 @@ class OpGraph:
 
 
 _WITHOUT_SHAPES = (
-    *("_answers", "consumers", "output_names", "handle_reads", "gpu_kernels"),
+    *("consumers", "output_names", "handle_reads", "gpu_kernels"),
     *("tensor_numbers", "tensor_producers", "input_numbers", "producer_numbers"),
 )
 """What shapes do not matter to."""
+
+
+def _with_info(op: Op, info: OpInfo) -> Op:
+    """The same op with another ``info``, in a third of the time of ``dataclasses.replace``."""
+    found = object.__new__(Op)
+    found.__dict__.update(op.__dict__, info=info)
+    return found
 
 
 def _agrees(before: OpInfo, after: OpInfo) -> bool:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cost_models.devices import Cluster
+from cost_models.op_info import OpInfo
 from placer.graph.op_graph import OpGraph
-from placer.graph.op_types import BODY_ATTRIBUTES
+from placer.graph.op_types import BODY_ATTRIBUTES, LOOPS
 from placer.pipeline.formulation import restrict
 from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
 from placer.pipeline.workload import Workload
@@ -20,6 +21,7 @@ from placer.plan.request import Options
 from placer.prediction.memory.roles import find_roles
 from placer.prediction.orders.execution_orders import executor_orders, uses_accelerator
 from placer.prediction.step.buffer_sharing import views_by_shape
+from placer.problem.constraints import bodies_restrict
 
 
 class Together:
@@ -27,20 +29,19 @@ class Together:
 
     def __init__(self, cluster: Cluster, wanted: Options) -> None:
         self.cluster = cluster
-        self.wanted = replace(
-            wanted, pins={}, pin_types={}, keep_together=(), clear_devices=True
-        )
+        self.wanted = replace(wanted, pins={}, pin_types={}, keep_together=(), clear_devices=True)
 
     def foresee(self, outline: OpGraph) -> None:
-        """Finds what does not depend on shapes, which are not known yet.  What runs in bodies is
-        not known either, and matters to all of it; who asks for devices op by op looks at all."""
-        has_bodies = any(info.op in BODY_ATTRIBUTES for info in outline.infos)
-        if has_bodies or self.wanted.device_function is not None:
-            return
-        outline.ask_once(self.place)
-        names = [device.name for device in self.cluster.devices]
-        executor_orders(outline, accelerated=uses_accelerator(names))
-        if not any(map(views_by_shape, outline.infos)):
+        """Finds what does not depend on shapes, which are not known yet, nor on what runs in
+        bodies."""
+        _ = outline.consumers, outline.producer_numbers, outline.gpu_kernels
+        if self.wanted.device_function is None:  # which may ask for shapes
+            outline.ask_once(self.place)
+        types = {info.op for info in outline.infos}
+        if types.isdisjoint(LOOPS):  # else they are laid out
+            names = [device.name for device in self.cluster.devices]
+            executor_orders(outline, accelerated=uses_accelerator(names))
+        if not any(map(_decides_roles, outline.infos)):
             outline.ask_once(find_roles)
 
     def place(self, graph: OpGraph) -> dict[str, str]:
@@ -49,7 +50,17 @@ class Together:
 
     def predict(self, workload: Workload) -> PredictedPlacement:
         """What it takes."""
-        return predict_placement(workload, workload.graph.ask_once(self.place))
+        graph = workload.graph
+        foreseen = not bodies_restrict(graph)
+        return predict_placement(
+            workload, graph.ask_once(self.place) if foreseen else self.place(graph)
+        )
+
+
+def _decides_roles(info: OpInfo) -> bool:
+    """Whether bodies or shapes say what an op does with variables."""
+    in_bodies = info.op in BODY_ATTRIBUTES and any(i.dtype == "resource" for i in info.inputs)
+    return in_bodies or views_by_shape(info)
 
 
 def predict_together(workload: Workload) -> PredictedPlacement:

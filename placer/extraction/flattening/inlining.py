@@ -55,7 +55,8 @@ class InlinedGraph:
     """A GraphDef without calls; see :class:`placer.extraction.graph_defs.program.FlatProgram`.
 
     ``contents`` has op type, device and attributes of every node as bytes, ``None`` for large
-    constants, and what it reads.  ``outputs`` are the flat tensors of the requested outputs, in order.
+    constants, and what it reads.  ``outputs`` are the flat tensors of the requested outputs, in
+    order.
     ``arguments`` are the placeholders of a function's body.  ``stored_shapes`` keeps the
     ``_output_shapes`` attributes (lists of TensorShapeProto) that the flat nodes had.
     """

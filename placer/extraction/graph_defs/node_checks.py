@@ -96,9 +96,7 @@ class _Declarations:
         self.lists[op_type] = [a for a in arguments if a.number_attr or a.type_list_attr]
 
 
-def check_references(
-    nodes: Mapping[str, NodeDef], references: Mapping[str, Sequence[str]]
-) -> None:
+def check_references(nodes: Mapping[str, NodeDef], references: Mapping[str, Sequence[str]]) -> None:
     """Raises :class:`ModelError` unless every input in a main graph, whose ``nodes`` and
     ``references`` are given by name, is spelt ``op``, ``op:1`` or ``^op``."""
     for node_name, found in references.items():
@@ -109,7 +107,9 @@ def check_references(
             if colon:
                 output_number(index, reference)
             if not name or (colon and reference.startswith("^")):
-                raise _malformed(nodes[node_name], f"has the input {reference!r}, which names no tensor")
+                raise _malformed(
+                    nodes[node_name], f"has the input {reference!r}, which names no tensor"
+                )
 
 
 def check_dtypes(nodes: Iterable[Any], types: GraphTypes) -> None:

@@ -163,8 +163,7 @@ def _read(
         _set_shape(shapes, name, shape)
         values[name] = value
     handles: dict[str, ElementState] = {}
-    constants = {name: types.contents.get(name) for name in _constants(types) - replaced}
-    alike: dict[bytes, Any] = {}  # most constants are like others
+    evaluate = _Constants(types, replaced).value
     with graph._c_graph.get() as c_graph:
         for name, kinds in types.outputs.items():
             for index in _informative(kinds):
@@ -174,21 +173,30 @@ def _read(
                     if element is not None:
                         handles[tensor] = element
                 elif tensor not in values and _may_be_small(shapes[name][index]):
-                    content = constants.get(name)
-                    array = alike.get(content) if content is not None else None
-                    if array is None:
-                        array = _small_value(c_graph, outputs[name][index])
-                    if content is not None:
-                        alike[content] = array
+                    array = evaluate(c_graph, name, outputs[name][index])
                     if array is not None:
                         values[tensor] = tuple(map(int, array.reshape(-1)))
                         _set_shape(shapes, tensor, tuple(array.shape))
     return ImportedGraph(shapes=shapes, values=values, handles=handles, refused=refused)
 
 
-def _constants(types: GraphTypes) -> set[str]:
-    """The names of the constants."""
-    return {node.name for node in types.nodes_of({"Const"})}
+class _Constants:
+    """The values of small tensors; most are those of constants, of which those that are not
+    ``replaced`` are mostly alike."""
+
+    def __init__(self, types: GraphTypes, replaced: Set[str]) -> None:
+        names = {node.name for node in types.nodes_of({"Const"})} - replaced
+        self.contents = {name: types.contents.get(name) for name in names}
+        self.known: dict[bytes, Any] = {}
+
+    def value(self, c_graph: Any, name: str, tensor: Any) -> Any | None:
+        """As :func:`_small_value`, of an output of the op ``name``."""
+        content = self.contents.get(name)
+        if content is None:
+            return _small_value(c_graph, tensor)
+        if content not in self.known:
+            self.known[content] = _small_value(c_graph, tensor)
+        return self.known[content]
 
 
 @cache

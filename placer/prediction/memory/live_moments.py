@@ -136,7 +136,9 @@ class _WorkingSets:
     def most_bytes(self) -> list[int]:
         """What the working set of each op is at most."""
         sizes = self.sizes
-        own = ask_once(lambda c: c.temporary_bytes + sum([s or 0 for s in c.output_bytes]), self.costs)
+        own = ask_once(
+            lambda c: c.temporary_bytes + sum([s or 0 for s in c.output_bytes]), self.costs
+        )
         return [
             size + sum([sizes[tensor] for tensor in inputs])
             for size, inputs in zip(own, self.inputs, strict=True)

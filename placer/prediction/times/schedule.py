@@ -136,12 +136,12 @@ def list_tasks(
         for name in members:
             tasks.seconds[number[name]] += seconds
             tasks.resource[number[name]] = (routes.device_of[name], COLLECTIVES)
-    devices = [device for _, device in keys]
+    device_of = [device for _, device in keys]
     for index, op in enumerate(graph.ops.values()):
-        found = dict.fromkeys(_dependencies(op, index, graph, routes, devices, number, arrival))
+        found = dict.fromkeys(_dependencies(op, index, graph, routes, device_of, number, arrival))
         for name in rings[ring_of(op)] if op.op_type in ALL_REDUCES else ():
             other = graph.ops[name], number[name]
-            found |= dict.fromkeys(_dependencies(*other, graph, routes, devices, number, arrival))
+            found |= dict.fromkeys(_dependencies(*other, graph, routes, device_of, number, arrival))
         tasks.waiting[index] = len(found)
         for before in found:
             tasks.after[before].append(index)
