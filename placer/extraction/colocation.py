@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from placer.extraction.graph_defs.flat_nodes import hinted_ops
+from placer.extraction.graph_defs.flat_nodes import NOTHING_ALIKE, Contents, hinted_ops
 from placer.extraction.graph_defs.op_definitions import attribute, decoded
 from placer.extraction.graph_defs.protobufs import NodeDef
 from placer.extraction.graph_defs.state import resource_key, shared_name
@@ -54,8 +54,10 @@ Join = tuple[str, str, str]
 def find_colocation_groups(graph_def: Any, types: GraphTypes) -> tuple[ColocationGroup, ...]:
     """The groups of a flat graph that must share a device, merged and in graph order; hints are
     left out."""
-    nodes = {node.name: node for node in graph_def.node}
+    nodes = dict(types.contents.named(graph_def.node))
     joins = list(_joins(nodes, types))
+    if not joins:
+        return ()
     sets = UnionFind()
     for first, second, _ in joins:
         sets.union(first, second)
@@ -64,7 +66,7 @@ def find_colocation_groups(graph_def: Any, types: GraphTypes) -> tuple[Colocatio
         reasons.setdefault(sets.root(first), set()).add(reason)
     members: dict[str, list[str]] = {}
     for name in nodes:
-        if name in sets:
+        if name in sets.parent:
             members.setdefault(sets.root(name), []).append(name)
     return tuple(
         ColocationGroup(ops=tuple(ops), reasons=tuple(sorted(reasons[root])))
@@ -74,19 +76,27 @@ def find_colocation_groups(graph_def: Any, types: GraphTypes) -> tuple[Colocatio
 
 
 def find_colocation_hints(
-    graph_def: Any, groups: Iterable[ColocationGroup]
+    graph_def: Any, groups: Iterable[ColocationGroup], contents: Contents = NOTHING_ALIKE
 ) -> tuple[ColocationGroup, ...]:
     """The pairs of ops of a flat graph that ``_class`` ties and none of ``groups``, which must
-    share a device, holds together; in graph order, the op that is named first."""
+    share a device, holds together; in graph order, the op that is named first.  ``contents`` are
+    those of the nodes."""
+    classed = [
+        (name, node)
+        for name, node in contents.named(graph_def.node)
+        if (content := contents.get(name)) is None or b"_class" in content
+    ]
+    if not classed:
+        return ()
     group_of = {name: number for number, group in enumerate(groups) for name in group.ops}
-    names = {node.name for node in graph_def.node}
+    names = {name for name, _ in contents.named(graph_def.node)}
     return tuple(
-        ColocationGroup(ops=(target, node.name), reasons=(HINT,))
-        for node in graph_def.node
+        ColocationGroup(ops=(target, name), reasons=(HINT,))
+        for name, node in classed
         for target in dict.fromkeys(hinted_ops(node))
         if target in names
-        and target != node.name
-        and (target not in group_of or group_of[target] != group_of.get(node.name))
+        and target != name
+        and (target not in group_of or group_of[target] != group_of.get(name))
     )
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cost_models.op_cost import OpCost
+from cost_models.op_info import ask_once
 from placer.errors import ShapeError
 from placer.graph.name_scopes import scope_of
 from placer.graph.op_graph import Op, OpGraph, Variable
 from placer.graph.op_types import READ_VARIABLE
 from placer.graph.tensor_names import split_tensor
-from placer.pipeline.formulation import constraints_of
 from placer.pipeline.left_over import count_left_over, summed_bytes
 from placer.pipeline.placement import place_workload
-from placer.pipeline.predicted_placement import PredictedPlacement, predict_placement
+from placer.pipeline.predicted_placement import PredictedPlacement
 from placer.pipeline.workload import Workload, require_known_shapes
 from placer.plan.report import (
     ComputeFacts,
@@ -31,7 +31,7 @@ from placer.plan.report import (
     UnknownShape,
 )
 from placer.plan.request import describe_request
-from placer.prediction.memory.live_moments import working_set_bytes
+from placer.prediction.memory.live_moments import widest_op
 from placer.prediction.memory.roles import find_roles
 from placer.prediction.metrics import MemoryNeed, MemoryTimeline, Metrics
 from placer.prediction.step.buffer_sharing import shared_input
@@ -45,13 +45,6 @@ HOTSPOT_COUNT = 10
 """Hotspots and live buffers are listed largest first; a person reads ten."""
 
 _DEEPEST_SCOPE = 6
-
-
-def predict_together(workload: Workload) -> PredictedPlacement:
-    """A step with everything on one device, feeds and host-only kernels aside."""
-    free = replace(workload.wanted, pins={}, pin_types={}, keep_together=(), clear_devices=True)
-    constraints = constraints_of(replace(workload, wanted=free))
-    return predict_placement(workload, constraints.first_choice)
 
 
 def analyse(workload: Workload, together: PredictedPlacement) -> Report:
@@ -144,8 +137,7 @@ def _memory_facts(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics)
         sum(costs[handle].persistent_bytes for handle in found)
         for found in (roles.optimizer_state, roles.metrics)
     )
-    widths = working_set_bytes(graph, costs)
-    widest = max(widths, key=widths.__getitem__, default="")
+    widest, widest_bytes = widest_op(graph, costs)
     timeline = max(metrics.timelines.values(), key=lambda found: found.peak_bytes)
     peak = metrics.peaks[timeline.device]
     largest = sorted(timeline.live_at_peak, key=lambda buffer: (-buffer.bytes, buffer.op))
@@ -163,7 +155,7 @@ def _memory_facts(graph: OpGraph, costs: Mapping[str, OpCost], metrics: Metrics)
         scopes_at_peak=_telling_bytes(timeline),
         largest_at_peak=tuple(largest[:HOTSPOT_COUNT]),
         widest_op=widest,
-        widest_op_bytes=widths.get(widest, 0),
+        widest_op_bytes=widest_bytes,
         **_need_facts(metrics.needs.get(timeline.device)),
     )
 
@@ -207,9 +199,12 @@ def _compute_facts(workload: Workload, metrics: Metrics) -> ComputeFacts:
         op_types.setdefault(op.op_type, []).append(op.name)
     start, finish = metrics.schedule.start_seconds, metrics.schedule.finish_seconds
     seconds = {op: finish[op] - start[op] for op in graph.ops}
-    whole = _hotspot("", graph.ops, costs, seconds)
-    unmodelled = sum([seconds[op] for op in graph.ops if costs[op].unmodelled])
-    inaccurate = sum([seconds[op] for op in graph.ops if costs[op].inaccurate])
+    found = [costs[op] for op in graph.ops]
+    work = dict(zip(graph.ops, ask_once(_work, found), strict=True))
+    whole = _hotspot("", graph.ops, work, seconds)
+    times = [*zip(found, seconds.values(), strict=True)]
+    unmodelled = sum([second for cost, second in times if cost.unmodelled])
+    inaccurate = sum([second for cost, second in times if cost.inaccurate])
     share = inaccurate / whole.seconds if whole.seconds else 0.0
     return ComputeFacts(
         flops=whole.flops,
@@ -217,33 +212,41 @@ def _compute_facts(workload: Workload, metrics: Metrics) -> ComputeFacts:
         step_seconds=metrics.schedule.step_seconds,
         busy_seconds=whole.seconds,
         reference=reference.model or reference.name,
-        by_op_type=_hotspots(op_types, costs, seconds),
-        by_scope=_hotspots(_telling_scopes(seconds), costs, seconds),
+        by_op_type=_hotspots(op_types, work, seconds),
+        by_scope=_hotspots(_telling_scopes(seconds), work, seconds),
         unmodelled_share=unmodelled / whole.seconds if whole.seconds else 0.0,
         inaccurate_share=share,
         relative_error=reference.relative_error + share if reference.relative_error else None,
     )
 
 
+_Work = tuple[int, int, int]
+"""Flops, bytes read and written, and bytes of the outputs."""
+
+
+def _work(cost: OpCost) -> _Work:
+    return cost.flops, cost.bytes_accessed, sum([size or 0 for size in cost.output_bytes])
+
+
 def _hotspots(
-    groups: Mapping[str, Sequence[str]], costs: Mapping[str, OpCost], seconds: Mapping[str, float]
+    groups: Mapping[str, Sequence[str]], work: Mapping[str, _Work], seconds: Mapping[str, float]
 ) -> tuple[Hotspot, ...]:
     """The groups of ops with the most busy ``seconds``, largest first."""
-    spots = [_hotspot(name, ops, costs, seconds) for name, ops in groups.items()]
+    spots = [_hotspot(name, ops, work, seconds) for name, ops in groups.items()]
     spots.sort(key=lambda spot: (-spot.seconds, -spot.bytes_accessed, spot.name))
     return tuple(spots[:HOTSPOT_COUNT])
 
 
 def _hotspot(
-    name: str, ops: Collection[str], costs: Mapping[str, OpCost], seconds: Mapping[str, float]
+    name: str, ops: Collection[str], work: Mapping[str, _Work], seconds: Mapping[str, float]
 ) -> Hotspot:
-    found = [costs[op] for op in ops]
+    flops, bytes_accessed, output_bytes = map(sum, zip(*[work[op] for op in ops], strict=True))
     return Hotspot(
         name=name,
         op_count=len(ops),
-        flops=sum([cost.flops for cost in found]),
-        bytes_accessed=sum([cost.bytes_accessed for cost in found]),
-        output_bytes=sum([size or 0 for cost in found for size in cost.output_bytes]),
+        flops=flops,
+        bytes_accessed=bytes_accessed,
+        output_bytes=output_bytes,
         seconds=sum([seconds[op] for op in ops]),
     )
 

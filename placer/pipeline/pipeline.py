@@ -9,14 +9,15 @@ from typing import Any, Unpack
 from placer.pipeline.fitting import fit_workload, fitted_plan
 from placer.pipeline.fixes import with_alternative, with_fixes
 from placer.pipeline.formulation import formulate
-from placer.pipeline.model_report import analyse, predict_together, with_placement
+from placer.pipeline.model_report import analyse, with_placement
 from placer.pipeline.optimised import warn_if_optimised_breaks, with_optimised
 from placer.pipeline.placement import find_placement, predict_solution, with_conflict
 from placer.pipeline.preparation import decide_strategy, needs_trials, place_in_parts, prepare
 from placer.pipeline.solved_plan import assemble_plan
 from placer.pipeline.table_splits import decide_splits
+from placer.pipeline.together import Together
 from placer.pipeline.undivided import warn_if_slower
-from placer.pipeline.workload import read_workload
+from placer.pipeline.workload import read_cluster, read_workload
 from placer.plan.plan import Plan
 from placer.plan.report import Report
 from placer.plan.request import Keywords, describe_request, read_options, takes_options
@@ -76,7 +77,8 @@ def report(source: Any, devices: str | Path | None = None, **options: Unpack[Key
     and errors as for :func:`place`.
     """
     wanted = read_options(options)
-    workload = read_workload(source, devices or REFERENCE_DEVICE, wanted)
-    together = predict_together(workload)  # everything on one device
-    found = analyse(workload, together)
+    used = devices or REFERENCE_DEVICE
+    together = Together(read_cluster(used, wanted), wanted)  # everything on one device
+    workload = read_workload(source, used, wanted, meanwhile=together.foresee)
+    found = analyse(workload, together.predict(workload))
     return found if devices is None else with_placement(found, workload, devices)

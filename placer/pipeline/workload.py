@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -64,14 +64,21 @@ class Workload:
         return replace(self, wanted=wanted, cluster=read_cluster(devices, wanted))
 
 
-def read_workload(source: Any, devices: str | Path, wanted: Options) -> Workload:
+def read_workload(
+    source: Any,
+    devices: str | Path,
+    wanted: Options,
+    meanwhile: Callable[[OpGraph], None] = lambda _: None,
+) -> Workload:
     """The workload of ``source`` as it is: shapes may be unknown, the batch is not divided.
+    ``meanwhile`` is as for :func:`placer.extract`.
 
     Raises :class:`UsageError` for a wrong request, :class:`ModelError` for a model that cannot be
     read.
     """
     cluster = read_cluster(devices, wanted)
-    return cost_program(source, extract_program(source, wanted), cluster, wanted)
+    extraction = extract_program(source, wanted, meanwhile=meanwhile)
+    return cost_program(source, extraction, cluster, wanted)
 
 
 def read_cluster(devices: str | Path, wanted: Options) -> Cluster:
@@ -85,7 +92,12 @@ def read_cluster(devices: str | Path, wanted: Options) -> Cluster:
         raise UsageError(str(error)) from error
 
 
-def extract_program(source: Any, wanted: Options, division: Division | None = None) -> Extraction:
+def extract_program(
+    source: Any,
+    wanted: Options,
+    division: Division | None = None,
+    meanwhile: Callable[[OpGraph], None] = lambda _: None,
+) -> Extraction:
     """The flat graph of ``source`` with its shapes bound, its batch divided."""
     _LOG.info("reading the model")
     return extract(
@@ -100,6 +112,7 @@ def extract_program(source: Any, wanted: Options, division: Division | None = No
         allow_unsafe_keras=wanted.allow_unsafe_keras,
         division=division,
         splits=wanted.splits,
+        meanwhile=meanwhile,
     )
 
 

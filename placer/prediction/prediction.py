@@ -44,18 +44,22 @@ def predict(
     """
     host = cluster.host.name
     names = [device.name for device in cluster.devices]
+    steps = None
     if order is None:
         steps = PossibleSteps(graph, costs, accelerated=uses_accelerator(names))
         step, orders = steps.memory(placement, names, host), steps.orders
         started = steps.started_orders if with_needs else []
         concurrent = steps.concurrent_orders if with_needs else []
-        ahead = steps.running_ahead(step, cluster) if with_needs else []
     else:
         step = StepMemory(graph, costs, placement, names, host)
         orders = started = [checked_order(graph, order)]
-        concurrent, ahead = [], []
+        concurrent = []
     routes = step.routes if step.graph is graph else find_routes(graph, placement, host)
     transfers = tuple(list_transfers(graph, costs, routes, host))
+    ahead = []
+    if steps is not None and with_needs:
+        known = transfers if routes is step.routes else None
+        ahead = steps.running_ahead(step, cluster, known)
     requests = requests_along(step, started) if with_needs else []
     if requests and started is orders:
         peaks = [{name: asked.peak_bytes for name, asked in r.items()} for r in requests]

@@ -39,10 +39,14 @@ def list_transfers(
     host reads anyway is not sent twice.  Control edges send no bytes.
     """
     # tensors with the places on other devices where they are read, each pair once
-    home, reads = routes.home, routes.reads
+    home, reads, device_of = routes.home, routes.reads, routes.device_of
+    on = {device: set[str]() for device in device_of.values()}
+    for name, tensors in graph.output_names.items():
+        on[device_of[name]].update(tensors)
     sent = {
         (tensor, place): None
         for name, op in graph.ops.items()
+        if not on[device_of[name]].issuperset(op.inputs)
         for tensor, place in zip(op.inputs, reads[name], strict=True)
         if place[0] != home[tensor][0]
     }
@@ -66,7 +70,6 @@ def list_transfers(
             memory=place[1],
         )
     # one signal per op and other device that has a control edge from it
-    device_of = routes.device_of
     edges = [(name, device_of[op.name]) for op in graph.ops.values() for name in op.control_inputs]
     for name, target in dict.fromkeys(edges):
         if device_of[name] != target:

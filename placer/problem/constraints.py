@@ -103,17 +103,21 @@ def find_constraints(graph: OpGraph, cluster: Cluster, options: ConstraintOption
     """
     host_only = _host_only_reasons(graph)
     pins, warnings = _pinned_devices(graph, cluster, options, host_only)
-    feeds, free = frozenset(graph.feeds), _unrestricted(cluster)
-    restrictions, ignored = {}, []
-    for op in graph.ops.values():
+    feeds = frozenset(graph.feeds)
+    restrictions = dict.fromkeys(graph.ops, _unrestricted(cluster))  # as most ops are
+    ignored = []
+    for name, op in graph.ops.items():
+        if not op.device and not (name in host_only or name in feeds or name in pins):
+            continue
         asked = "" if options.clear_devices else op.device
-        restriction = _restriction(op, asked, feeds, cluster, pins, host_only) or free
-        restrictions[op.name] = restriction
-        if op.device and restriction.code == "host_only_kernel":
-            ignored.append(op.name)
-    types = dict.fromkeys(op.op_type for op in graph.ops.values())
+        restriction = _restriction(op, asked, feeds, cluster, pins, host_only)
+        if restriction is not None:
+            restrictions[name] = restriction
+            if op.device and restriction.code == "host_only_kernel":
+                ignored.append(name)
+    types = {info.op for info in graph.infos}
     stuck_types = {op_type for op_type in types if kernels.only_on_accelerators(op_type)}
-    stuck = {op.name for op in graph.ops.values() if op.op_type in stuck_types}
+    stuck = {op.name for op in graph.ops.values() if stuck_types and op.op_type in stuck_types}
     wanted = asked_groups(
         graph, options.keep_together, options.colocate_gradients, options.keep_colocation
     )
@@ -227,7 +231,7 @@ def pin_request(flag: str, glob: str, device: str) -> str:
 def _no_kernel(op: Op, is_accelerator: bool, host_only: Mapping[str, str]) -> str:
     """Why the op cannot run on such a device, ``""`` if it can."""
     if is_accelerator:
-        return host_only[op.name]
+        return host_only.get(op.name, "")
     if kernels.known(op.op_type) and not kernels.has_cpu_kernel(op.info):
         return f"TensorFlow has no CPU kernel for {op.op_type}{_dtypes(op)}"
     return ""
@@ -245,11 +249,22 @@ def _known_device(device: str, cluster: Cluster, pin: str) -> str:
 
 
 def _host_only_reasons(graph: OpGraph) -> dict[str, str]:
-    """Why each op cannot run on a GPU, ``""`` if it can."""
-    return {
-        name: _host_only_reason(op, graph, graph.functions) if op.bodies or kernel is None else ""
+    """Why those ops cannot run on a GPU that cannot."""
+    found = {
+        name: _host_only_reason(op, graph, graph.functions)
         for (name, op), kernel in zip(graph.ops.items(), graph.gpu_kernels.values(), strict=True)
+        if kernel is None or op.bodies
     }
+    return {name: reason for name, reason in found.items() if reason}
+
+
+def bodies_restrict(graph: OpGraph) -> bool:
+    """Whether an op could run on a GPU but for what is in its bodies."""
+    return any(
+        graph.gpu_kernels[name] is not None and _host_only_reason(op, graph, graph.functions)
+        for name, op in graph.ops.items()
+        if op.bodies
+    )
 
 
 def _host_only_reason(op: Op, graph: OpGraph, functions: Mapping[str, OpGraph]) -> str:
@@ -289,9 +304,9 @@ def _restriction(
             code="pinned",
             reason=f"pinned by {request}",
             request=request,
-            unasked=_cpus(cluster) if host_only[op.name] else _unrestricted(cluster).devices,
+            unasked=_cpus(cluster) if op.name in host_only else _unrestricted(cluster).devices,
         )
-    if host_only[op.name]:
+    if op.name in host_only:
         cpus = _cpus(cluster)
         asked = _asked_devices(op, cpus) if device_string else ()
         return Restriction(

@@ -93,8 +93,10 @@ def _small_constants(
     found = []
     for op in [op for op in graph.ops.values() if op.op_type == "Const"]:
         readers = graph.consumers.get(op.output_name(0), ())
+        if len(readers) != 1:
+            continue
         size = tensor_bytes(op.info.outputs[0]) or SMALL_CONSTANT_BYTES + 1
-        if len(readers) == 1 and size <= SMALL_CONSTANT_BYTES:
+        if size <= SMALL_CONSTANT_BYTES:
             own, others = restrictions[op.name], restrictions[readers[0]]
             if own is others or own == others:
                 found.append(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cost_models.clusters import parse_cluster
 from placer.pipeline.formulation import build_problem
-from placer.prediction.memory.live_moments import working_set_bytes
+from placer.prediction.memory.live_moments import working_sets
 from placer.prediction.memory.timelines import predict_memory
 from placer.prediction.orders.step_peaks import StepPeaks
 from placer.prediction.scoring import score
@@ -156,9 +156,9 @@ def test_no_device_runs_an_op_with_less_than_its_width(seed):
     devices = ("CPU:0", "CPU:1")
     placement = {name: rng.choice(devices) for name in names}
     timelines = predict_memory(graph, costs, placement, devices, "CPU:0")
-    widths = working_set_bytes(graph, costs)
+    widths = working_sets(graph, costs)
     for device in devices:
         in_use = dict(zip(timelines[device].order, timelines[device].bytes, strict=True))
         for name in names:
             if placement[name] == device:
-                assert in_use[name] >= widths[name]
+                assert in_use[name] >= widths[name].bytes

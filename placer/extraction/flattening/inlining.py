@@ -21,6 +21,7 @@ from placer.extraction.graph_defs.added_control import added_control
 from placer.extraction.graph_defs.call_scopes import CallTree, Scope
 from placer.extraction.graph_defs.conditionals import BRANCH, RESULTS
 from placer.extraction.graph_defs.flat_nodes import (
+    Contents,
     bind_placeholders,
     content_of,
     needed_library,
@@ -54,13 +55,14 @@ class InlinedGraph:
     """A GraphDef without calls; see :class:`placer.extraction.graph_defs.program.FlatProgram`.
 
     ``contents`` has op type, device and attributes of every node as bytes, ``None`` for large
-    constants.  ``outputs`` are the flat tensors of the requested outputs, in order.
+    constants, and what it reads.  ``outputs`` are the flat tensors of the requested outputs, in
+    order.
     ``arguments`` are the placeholders of a function's body.  ``stored_shapes`` keeps the
     ``_output_shapes`` attributes (lists of TensorShapeProto) that the flat nodes had.
     """
 
     graph_def: Any
-    contents: Mapping[str, bytes | None]
+    contents: Contents
     origins: Mapping[str, tuple[str, str]]
     call_path: Mapping[str, tuple[tuple[str, str], ...]]
     outputs: tuple[str, ...]
@@ -81,7 +83,7 @@ class _Inliner:
         self, graph_def: Any, definitions: OpDefinitions, *, lowers: bool, lowers_main: bool
     ) -> None:
         self.flat = type(graph_def)(versions=graph_def.versions)
-        self.contents: dict[str, bytes | None] = {}
+        self.contents = Contents()
         self.stored_shapes: dict[str, Sequence[TensorShapeProto]] = {}
         self.alike: dict[bytes, bytes] = {}
         self.unchanged: set[bytes] = set()
@@ -254,6 +256,7 @@ class _Inliner:
             op_types[flat] = key[0].nodes[key[1]].op
             keys[flat] = key
         order = order_by_sources(op_types, sources)
+        self.contents.inputs = inputs
         self.flat.node.extend([keys[flat][0].nodes[keys[flat][1]] for flat in order])
         for flat, node in zip(order, self.flat.node, strict=True):
             self.fill(node, *keys[flat], flat, inputs[flat])

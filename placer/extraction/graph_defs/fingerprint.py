@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any
 
-from placer.extraction.graph_defs.flat_nodes import Alike
+from placer.extraction.graph_defs.flat_nodes import NOTHING_ALIKE, Alike, Contents
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, functions_of
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.protobufs import FunctionDef, functions_by_name
-from placer.extraction.graph_defs.tensor_types import NOTHING_ALIKE
 from placer.graph.tensor_names import CONTROL
 
 IGNORED_ATTRIBUTES = frozenset({"_class", "_output_shapes", "_gradient_op_type"})
@@ -20,7 +19,7 @@ IGNORED_ATTRIBUTES = frozenset({"_class", "_output_shapes", "_gradient_op_type"}
 def fingerprint_graph(
     graph_def: Any,
     definitions: OpDefinitions,
-    contents: Mapping[str, bytes | None] = NOTHING_ALIKE,
+    contents: Contents = NOTHING_ALIKE,
 ) -> str:
     """The hash of a flat GraphDef as hexadecimal text (BLAKE2b, 128 bits).
 
@@ -46,14 +45,14 @@ class _Hasher:
         self,
         library: Mapping[str, FunctionDef],
         definitions: OpDefinitions,
-        contents: Mapping[str, bytes | None],
+        contents: Contents,
     ) -> None:
         self.library = library
         self.definitions = definitions
         self.contents = contents
         self.known: dict[str, bytes] = {}
         self.defaults: dict[str, dict[str, bytes]] = {}
-        self.alike = Alike(self.attributes)
+        self.alike = Alike(self.op_and_attributes)
 
     def nodes(self, nodes: Any, arguments: Mapping[str, str] | None = None) -> Any:
         """The digest of nodes; ``arguments`` are numbers that stand for a body's argument names,
@@ -61,15 +60,19 @@ class _Hasher:
         known = arguments or {}
         contents = self.contents if arguments is None else NOTHING_ALIKE
         digest = hashlib.blake2b(digest_size=16)
-        for name, node in sorted([(node.name, node) for node in nodes], key=itemgetter(0)):
-            op = node.op
-            op = self.function(op).hex() if op in self.library else op
-            inputs = tuple(node.input)
+        for name, node in sorted(contents.named(nodes), key=itemgetter(0)):
+            op, attributes = self.alike.of(node, contents.get(name))
+            inputs = contents.inputs_of(name, node)
             data = [known.get(text) or _tensor(text) for text in inputs if text[:1] != CONTROL]
             control = sorted([text for text in inputs if text[:1] == CONTROL])
             digest.update(_framed(name, op, *data, *control))
-            digest.update(self.alike.of(node, contents.get(name)))
+            digest.update(attributes)
         return digest
+
+    def op_and_attributes(self, node: Any) -> tuple[str, bytes]:
+        """The type and the attributes that count; for a call the digest of what it calls."""
+        op = node.op
+        return self.function(op).hex() if op in self.library else op, self.attributes(node)
 
     def attributes(self, node: Any) -> bytes:
         """The attributes that count, in the order of their names: name, content, name, ..."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Generic, TypeVar
 
@@ -37,6 +37,27 @@ def content_of(node: Any) -> bytes | None:
     are alike in these; ``None`` for a large constant, which is like no other."""
     content: bytes = node.SerializeToString(deterministic=True)
     return content if len(content) <= MOST_COMPARED_BYTES else None
+
+
+class Contents(dict[str, bytes | None]):
+    """The :func:`content_of` of every node of a flat graph by name, in the order of the nodes;
+    ``inputs`` has what each reads and waits for.  It has nothing of a graph that was made out of
+    another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inputs: Mapping[str, Sequence[str]] = {}
+
+    def named(self, nodes: Iterable[Any]) -> Iterable[tuple[str, Any]]:
+        """The nodes of the graph with their names."""
+        return zip(self, nodes, strict=True) if self else ((node.name, node) for node in nodes)
+
+    def inputs_of(self, name: str, node: Any) -> Sequence[str]:
+        """What the node called ``name`` reads and waits for."""
+        return self.inputs[name] if name in self.inputs else tuple(node.input)
+
+
+NOTHING_ALIKE = Contents()
 
 
 class Alike(Generic[Found]):

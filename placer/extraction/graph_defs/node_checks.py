@@ -8,18 +8,18 @@ the first.  Ops that neither TensorFlow nor the file defines are left as they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from placer.errors import ModelError
-from placer.extraction.graph_defs.flat_nodes import Alike
+from placer.extraction.graph_defs.flat_nodes import NOTHING_ALIKE, Alike, Contents
 from placer.extraction.graph_defs.op_definitions import (
     OpDefinitions,
     argument_length,
     output_number,
 )
 from placer.extraction.graph_defs.protobufs import NodeDef
-from placer.extraction.graph_defs.tensor_types import NOTHING_ALIKE, GraphTypes
+from placer.extraction.graph_defs.tensor_types import GraphTypes
 from placer.graph.tensor_names import CONTROL, split_tensor
 
 _KINDS: Mapping[str, str] = {
@@ -43,17 +43,17 @@ Declared = tuple[tuple[str, str, bool], ...]
 def check_nodes(
     nodes: Iterable[Any],
     definitions: OpDefinitions,
-    contents: Mapping[str, bytes | None] = NOTHING_ALIKE,
+    contents: Contents = NOTHING_ALIKE,
 ) -> None:
     """Raises :class:`ModelError` unless every node has the attributes and the number of inputs that
     its type declares; it names the op and what is wrong with it.  Nodes with equal ``contents`` (by
     name) have equal attributes, which are looked at once."""
     wanted_inputs = Alike(_Declarations(definitions).inputs_of)
-    for node in nodes:
-        wanted = wanted_inputs.of(node, contents.get(node.name))
+    for name, node in contents.named(nodes):
+        wanted = wanted_inputs.of(node, contents.get(name))
         if wanted is None:
             continue
-        count = sum([reference[:1] != CONTROL for reference in node.input])
+        count = sum([reference[:1] != CONTROL for reference in contents.inputs_of(name, node)])
         if count != wanted:
             raise _malformed(node, f"has {count} inputs, its definition has {wanted}")
 
@@ -96,28 +96,31 @@ class _Declarations:
         self.lists[op_type] = [a for a in arguments if a.number_attr or a.type_list_attr]
 
 
-def check_references(nodes: Mapping[str, NodeDef]) -> None:
-    """Raises :class:`ModelError` unless every input in a main graph, whose ``nodes`` are given by
-    name, is spelt ``op``, ``op:1`` or ``^op``."""
-    for node in nodes.values():
-        for reference in node.input:
+def check_references(nodes: Mapping[str, NodeDef], references: Mapping[str, Sequence[str]]) -> None:
+    """Raises :class:`ModelError` unless every input in a main graph, whose ``nodes`` and
+    ``references`` are given by name, is spelt ``op``, ``op:1`` or ``^op``."""
+    for node_name, found in references.items():
+        for reference in found:
             if reference in nodes:
                 continue  # as most are
             name, colon, index = reference.removeprefix("^").partition(":")
             if colon:
                 output_number(index, reference)
             if not name or (colon and reference.startswith("^")):
-                raise _malformed(node, f"has the input {reference!r}, which names no tensor")
+                raise _malformed(
+                    nodes[node_name], f"has the input {reference!r}, which names no tensor"
+                )
 
 
 def check_dtypes(nodes: Iterable[Any], types: GraphTypes) -> None:
     """Raises :class:`ModelError`, naming the reader, unless every input of a flat graph exists and
     has the dtype that its reader declares."""
     dtypes = {name: kinds[0].dtype for name, kinds in types.outputs.items() if kinds}
-    for node in nodes:
-        expected = types.inputs[node.name]
+    contents = types.contents
+    for name, node in contents.named(nodes):
+        expected = types.inputs[name]
         number = 0
-        for reference in node.input:
+        for reference in contents.inputs_of(name, node):
             found = dtypes.get(reference)
             if found is None:
                 if reference[:1] == CONTROL:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cost_models.op_info import Shape
+from placer.extraction.graph_defs.flat_nodes import Contents
 from placer.extraction.graph_defs.protobufs import Captures, StoredShapes
 from placer.graph.op_graph import Variable
 from placer.graph.program_source import Warning_
@@ -128,7 +129,7 @@ class FlatProgram(Program):
     variables: tuple[Variable, ...] = ()
     captured_constants: tuple[str, ...] = ()
     fingerprint: str = ""
-    contents: Mapping[str, bytes | None] = field(default_factory=dict)
+    contents: Contents = field(default_factory=Contents)
     stored_shapes: StoredShapes = field(default_factory=dict)
     ops_in_file: int = 0
     functions_in_file: int = 0

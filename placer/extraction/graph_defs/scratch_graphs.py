@@ -85,9 +85,9 @@ class ScratchGraph:
         self.types = types
         # names that TensorFlow does not take, and outputs of which more is known
         self.renamed = {
-            node.name: f"renamed_{number}"
-            for number, node in enumerate(graph_def.node)
-            if not _VALID_NAME.match(node.name)
+            name: f"renamed_{number}"
+            for number, (name, _) in enumerate(types.contents.named(graph_def.node))
+            if not _VALID_NAME.match(name)
         }
         self.names = {scratch: name for name, scratch in self.renamed.items()}
         self.redirected: dict[str, str] = {}
@@ -95,7 +95,7 @@ class ScratchGraph:
         self.known_values: dict[str, tuple[Shape, tuple[int, ...]]] = {}
         for name, refinement in refinements.items():
             self._redirect(name, refinement)
-        long_lists = _long_shape_lists(graph_def, refinements)
+        long_lists = _long_shape_lists(types, refinements)
         self._redirect_shapes(long_lists)
         # most nodes are copied at once; those to change are changed in place, stubs come last
         copied: list[Any] = []
@@ -103,8 +103,7 @@ class ScratchGraph:
         stubs: list[tuple[str, _Change]] = []
         changes = Alike(self._find_change)
         has_new_names = bool(self.renamed or self.redirected)
-        for node in graph_def.node:
-            name = node.name
+        for name, node in types.contents.named(graph_def.node):
             change = changes.of(node, types.contents.get(name))
             if change.is_stub:
                 stubs.append((name, change))
@@ -277,12 +276,11 @@ class ScratchGraph:
         return name
 
 
-def _long_shape_lists(graph_def: Any, refinements: Mapping[str, Refinement]) -> list[Any]:
+def _long_shape_lists(types: GraphTypes, refinements: Mapping[str, Refinement]) -> list[Any]:
     return [
         node
-        for node in graph_def.node
-        if node.op == "ShapeN"
-        and len(node.input) > MOST_PACKED_SHAPES
+        for node in types.nodes_of({"ShapeN"})
+        if len(node.input) > MOST_PACKED_SHAPES
         and refinements.get(node.name, NOTHING).outputs is None
     ]
 

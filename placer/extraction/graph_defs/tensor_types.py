@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from typing import Any
 
-from placer.extraction.graph_defs.flat_nodes import Alike
+from placer.extraction.graph_defs.flat_nodes import NOTHING_ALIKE, Alike, Contents
 from placer.extraction.graph_defs.op_definitions import OpDefinitions, argument_length, attribute
 from placer.extraction.graph_defs.protobufs import dtype_name
 from placer.graph.tensor_names import data_inputs, split_tensor
-
-NOTHING_ALIKE: Mapping[str, bytes | None] = {}
 
 UNSIZED = frozenset({"string", "variant", "resource"})
 """Dtypes of tensors whose bytes follow from no shape."""
@@ -82,7 +80,7 @@ class GraphTypes:
         self,
         nodes: Any,
         definitions: OpDefinitions,
-        contents: Mapping[str, bytes | None] = NOTHING_ALIKE,
+        contents: Contents = NOTHING_ALIKE,
     ) -> None:
         self.definitions = definitions
         self.contents = contents
@@ -93,10 +91,10 @@ class GraphTypes:
         self.unknown_ops: list[str] = []
         self.handle_readers: list[Any] = []
         signatures = Alike(self._signature)
-        for number, node in enumerate(nodes):
-            name = node.name
-            self.of_type.setdefault(node.op, []).append(number)
-            self.inputs[name], outputs, reads_handles = signatures.of(node, contents.get(name))
+        for number, (name, node) in enumerate(contents.named(nodes)):
+            signature = signatures.of(node, contents.get(name))
+            op_type, self.inputs[name], outputs, reads_handles = signature
+            self.of_type.setdefault(op_type, []).append(number)
             if reads_handles:
                 self.handle_readers.append(node)
             if outputs is None:
@@ -108,11 +106,12 @@ class GraphTypes:
 
     def _signature(
         self, node: Any
-    ) -> tuple[tuple[TensorType, ...] | None, tuple[TensorType, ...] | None, bool]:
-        """The types of inputs and outputs, and whether an input may be a handle."""
+    ) -> tuple[str, tuple[TensorType, ...] | None, tuple[TensorType, ...] | None, bool]:
+        """Op type, types of inputs and outputs, and whether an input may be a handle."""
         inputs = input_types(node, self.definitions)
         reads_handles = inputs is None or any(i.is_ref or i.dtype in UNSIZED for i in inputs)
-        return inputs, output_types(node, self.definitions), reads_handles  # old ones are strings
+        outputs = output_types(node, self.definitions)
+        return node.op, inputs, outputs, reads_handles  # old ones are strings
 
     def _guess(self, nodes: Any) -> None:
         """The outputs of unknown op types: as many as are read, of the dtype that readers want."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,10 @@ from placer.errors import ModelError, UsageError
 from placer.processes import Child, Ending, Outcome
 
 if TYPE_CHECKING:
+    from cost_models.op_info import OpInfo
     from placer.extraction.division.division import Division
     from placer.extraction.extraction import Extraction, ProgramChoice
+    from placer.graph.op_graph import Bodies, OpGraph
     from placer.graph.program_source import Bindings
 
 TASKS = "placer.extraction.process.reading_tasks"
@@ -27,8 +29,24 @@ LOADED_AHEAD = (
     f"{TASKS}:prepare",
 )
 
-IN_INFERENCE = "only shape inference is left"
-"""What the process tells when it comes that far."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What was found once shapes were inferred: ``extraction`` has a graph without ops, as they
+    were told before that.  Of each op there is what is known of it, and of some their bodies."""
+
+    extraction: Extraction
+    infos: Sequence[OpInfo]
+    bodies: Mapping[str, Bodies]
+
+    def of(self, outline: OpGraph) -> Extraction:
+        """The extraction with the graph whose ``outline`` was told."""
+        found = self.extraction.graph
+        graph = outline.shaped(
+            self.infos, self.bodies, functions=found.functions, fingerprint=found.fingerprint
+        )
+        return replace(self.extraction, graph=graph)
+
 
 _OUT_OF_MEMORY = (
     "pthread_create",
@@ -116,18 +134,29 @@ class FetchRequest:
 Request = ExtractionRequest | KerasRequest | SplitRequest | FetchRequest
 
 
-def run_extraction(request: ExtractionRequest, time_limit_seconds: float) -> Extraction:
+def run_extraction(
+    request: ExtractionRequest,
+    time_limit_seconds: float,
+    meanwhile: Callable[[OpGraph], None] = lambda _: None,
+) -> Extraction:
     """What the reading process finds for ``request``.
 
-    If it dies or runs out of time while it infers shapes, it is asked again without inference.
+    It tells the graph without shapes when only their inference is left; ``meanwhile`` is called
+    with that.  If it dies or runs out of time then, it is asked again without inference.
     Raises its :class:`PlacerError`, or :class:`ModelError` if it ends without one.
     """
-    outcome = _ask("extract_program", request, time_limit_seconds)
-    if outcome.ending is not Ending.ANSWERED and outcome.answer == IN_INFERENCE:
+    outlines: list[OpGraph] = []
+
+    def told(outline: OpGraph) -> None:
+        outlines.append(outline)
+        meanwhile(outline)
+
+    outcome = _ask("extract_program", request, time_limit_seconds, told)
+    if outcome.ending is not Ending.ANSWERED and outlines:
         request = replace(request, infer=False, reason=_reason(request, outcome))
-        outcome = _ask("extract_program", request, time_limit_seconds)
-    found: Extraction = _answer(request, outcome)
-    return found
+        outcome = _ask("extract_program", request, time_limit_seconds, told)
+    found: Completion = _answer(request, outcome)
+    return found.of(outlines[-1])
 
 
 def make_local(
@@ -149,9 +178,14 @@ def start_ahead() -> None:
         _ahead.append(Child(ENVIRONMENT, LOADED_AHEAD))
 
 
-def _ask(task: str, request: Request, time_limit_seconds: float) -> Outcome:
+def _ask(
+    task: str,
+    request: Request,
+    time_limit_seconds: float,
+    told: Callable[[Any], None] | None = None,
+) -> Outcome:
     start_ahead()
-    return _ahead.pop().ask(f"{TASKS}:{task}", request, time_limit_seconds)
+    return _ahead.pop().ask(f"{TASKS}:{task}", request, time_limit_seconds, told)
 
 
 def _answer(request: Request, outcome: Outcome) -> Any:

@@ -6,6 +6,7 @@ import importlib
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.graph_defs.tensor_states import TensorState
 from placer.extraction.graph_defs.tensorflow_core import allow_parts, import_core
 from placer.extraction.process.child_process import (
-    IN_INFERENCE,
+    Completion,
     ExtractionRequest,
     FetchRequest,
     FileSource,
@@ -27,6 +28,7 @@ from placer.extraction.process.child_process import (
 )
 from placer.extraction.reading.loading import load_program
 from placer.extraction.reading.portable_programs import unpack_program
+from placer.graph.op_graph import OpGraph
 from placer.processes import Tell
 
 RECURSION_LIMIT = 10_000
@@ -68,23 +70,36 @@ def fetch(request: FetchRequest, _: Tell) -> None:
     fetch_path(request.path, request.target, weights=request.weights)
 
 
-def extract_program(request: ExtractionRequest, tell: Tell) -> Extraction:
-    """The extraction that is asked for."""
+def extract_program(request: ExtractionRequest, tell: Tell) -> Completion:
+    """The extraction that is asked for, but for the ops, which are told before shapes are known."""
     from google.protobuf.message import EncodeError
 
     allow_parts(then=partial(limit_memory, request.memory_limit_bytes))
     try:
         program, captures = _program(request)
-        return analyse_program(
+        found = analyse_program(
             program,
             captures,
             **request.bindings,
             infer=request.infer,
             reason=request.reason,
-            before_inference=partial(tell, IN_INFERENCE),
+            before_inference=tell,
         )
+        return _without_ops(found)
     except EncodeError as error:  # what protobuf 5 says where its memory ends
         raise MemoryError("no memory to write a message of protobuf") from error
+
+
+def _without_ops(found: Extraction) -> Completion:
+    graph = found.graph
+    return Completion(
+        extraction=replace(
+            found,
+            graph=OpGraph(ops={}, functions=graph.functions, fingerprint=graph.fingerprint),
+        ),
+        infos=graph.infos,
+        bodies={op.name: op.bodies for op in graph.ops.values() if op.bodies},
+    )
 
 
 def _program(request: ExtractionRequest) -> tuple[FlatProgram, Mapping[str, TensorState]]:

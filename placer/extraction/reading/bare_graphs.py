@@ -20,6 +20,7 @@ from placer.extraction.reading.signatures import choose_outputs, read_meta_graph
 from placer.extraction.reading.sinks import (
     Dependencies,
     default_ends,
+    references_of,
     saving_functions,
     training_step,
 )
@@ -79,8 +80,9 @@ def read_graph_def(
         import_core()
         wanted, targets = choose_outputs({}, outputs, ops)
     else:
-        check_references(ops)
-        graph = Dependencies(ops, saving_functions(graph_def.library))
+        references = references_of(ops)
+        check_references(ops, references)
+        graph = Dependencies(ops, saving_functions(graph_def.library), references)
         import_core()
         wanted, targets = default_ends(graph, OpDefinitions(functions=graph_def.library.function))
     return RawProgram(

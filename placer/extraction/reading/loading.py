@@ -167,7 +167,8 @@ def _left_over(
 
 def _check_outputs(inlined: InlinedGraph, raw: RawProgram, definitions: OpDefinitions) -> None:
     producers = set(map(op_of, inlined.outputs))
-    nodes = {node.name: node for node in inlined.graph_def.node if node.name in producers}
+    named = inlined.contents.named(inlined.graph_def.node)
+    nodes = {name: node for name, node in named if name in producers}
     for (key, _), tensor in zip(raw.outputs, inlined.outputs, strict=False):
         name, number = split_tensor(tensor)
         count = output_count(nodes[name], definitions)

@@ -3,7 +3,7 @@ savers."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -49,22 +49,33 @@ def _called(node: NodeDef) -> str:
     return str(node.attr["f"].func.name if node.op in CALLS else node.op)
 
 
+def references_of(nodes: Mapping[str, NodeDef]) -> dict[str, Sequence[str]]:
+    """What every node reads and waits for."""
+    return {name: tuple(node.input) for name, node in nodes.items()}
+
+
 class Dependencies:
     """The nodes of a graph, and what each depends on, by their references alone; raises
     :class:`ModelError` for a cycle.
 
+    ``references`` are the inputs of the nodes, if they are known.
     ``above`` has the bits of an op and of everything it depends on, loops included.  ``saving`` are
     the functions that save or restore: calls of them are savers.
     """
 
-    def __init__(self, nodes: Mapping[str, NodeDef], saving: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        nodes: Mapping[str, NodeDef],
+        saving: Collection[str] = (),
+        references: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self.nodes = nodes
         self.saving = saving
         self.op_types = {name: node.op for name, node in nodes.items()}
         self.present = frozenset(self.op_types.values())
         self.inputs = {
-            name: [source if source in nodes else source_of(source) for source in node.input]
-            for name, node in nodes.items()
+            name: [source if source in nodes else source_of(source) for source in read]
+            for name, read in (references or references_of(nodes)).items()
         }
         self.order = order_by_sources(self.op_types, self.inputs)
 
@@ -184,8 +195,10 @@ def training_step(meta_graph: Any) -> tuple[str, ...]:
     steps = [name for name in _collection(meta_graph, "train_op") if name in nodes]
     if not steps:
         return ()
-    check_references(nodes)
-    contexts = find_contexts(nodes[name] for name in Dependencies(nodes).order)
+    references = references_of(nodes)
+    check_references(nodes, references)
+    graph = Dependencies(nodes, references=references)
+    contexts = find_contexts(nodes[name] for name in graph.order)
     losses = _collection(meta_graph, "losses")
     fetched = [name for name in losses if name in nodes and contexts[name] == NOWHERE]
     return (*(f"^{name}" for name in steps), *fetched)

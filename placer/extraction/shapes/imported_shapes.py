@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -93,7 +93,7 @@ def import_shapes(
             refused[name] = str(error).split("\n")[0]
             stub = before.get(name, (None,) * len(types.outputs[name]))
             known[name] = Refinement(outputs=stub)
-    return _read(graph, operations, scratch, refused)
+    return _read(graph, operations, scratch, refused, inputs.keys() | known.keys())
 
 
 def _import(scratch: Any) -> tuple[Any, dict[str, Any]]:
@@ -146,8 +146,13 @@ def _refused_op(message: str, scratch: ScratchGraph) -> str | None:
 
 
 def _read(
-    graph: Any, operations: Mapping[str, Any], scratch: ScratchGraph, refused: Mapping[str, str]
+    graph: Any,
+    operations: Mapping[str, Any],
+    scratch: ScratchGraph,
+    refused: Mapping[str, str],
+    replaced: Set[str],
 ) -> ImportedGraph:
+    """What was found; ops that are ``replaced`` are not what they are in the graph."""
     types = scratch.types
     outputs = {name: operations[scratch.renamed.get(name, name)].outputs for name in types.outputs}
     shapes = {name: tuple(map(_shape, tensors)) for name, tensors in outputs.items()}
@@ -158,6 +163,7 @@ def _read(
         _set_shape(shapes, name, shape)
         values[name] = value
     handles: dict[str, ElementState] = {}
+    evaluate = _Constants(types, replaced).value
     with graph._c_graph.get() as c_graph:
         for name, kinds in types.outputs.items():
             for index in _informative(kinds):
@@ -167,11 +173,30 @@ def _read(
                     if element is not None:
                         handles[tensor] = element
                 elif tensor not in values and _may_be_small(shapes[name][index]):
-                    array = _small_value(c_graph, outputs[name][index])
+                    array = evaluate(c_graph, name, outputs[name][index])
                     if array is not None:
                         values[tensor] = tuple(map(int, array.reshape(-1)))
                         _set_shape(shapes, tensor, tuple(array.shape))
     return ImportedGraph(shapes=shapes, values=values, handles=handles, refused=refused)
+
+
+class _Constants:
+    """The values of small tensors; most are those of constants, of which those that are not
+    ``replaced`` are mostly alike."""
+
+    def __init__(self, types: GraphTypes, replaced: Set[str]) -> None:
+        names = {node.name for node in types.nodes_of({"Const"})} - replaced
+        self.contents = {name: types.contents.get(name) for name in names}
+        self.known: dict[bytes, Any] = {}
+
+    def value(self, c_graph: Any, name: str, tensor: Any) -> Any | None:
+        """As :func:`_small_value`, of an output of the op ``name``."""
+        content = self.contents.get(name)
+        if content is None:
+            return _small_value(c_graph, tensor)
+        if content not in self.known:
+            self.known[content] = _small_value(c_graph, tensor)
+        return self.known[content]
 
 
 @cache

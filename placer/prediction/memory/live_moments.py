@@ -6,16 +6,17 @@ Statements about placements that are not known yet: rows of a placement problem,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from cost_models.op_cost import OpCost
+from cost_models.op_info import ask_once
 from placer.graph.op_graph import OpGraph
 from placer.graph.op_types import MERGES, READ_VARIABLE
 from placer.prediction.memory.buffers import Lifetime, peak_without_feeds
 from placer.prediction.memory.lifetimes import find_lifetimes
 from placer.prediction.memory.timelines import StepMemory, checked_order
-from placer.prediction.step.buffer_sharing import Sharing, overwritten_inputs, sharing_of
+from placer.prediction.step.buffer_sharing import overwritten_inputs, sharing_of
 
 _SINGLE_DEVICE = "CPU:0"
 
@@ -72,11 +73,6 @@ class WorkingSet(NamedTuple):
     lasting_bytes: int
 
 
-def working_set_bytes(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, int]:
-    """The bytes of :func:`working_sets`."""
-    return {name: found.bytes for name, found in working_sets(graph, costs).items()}
-
-
 def working_sets(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, WorkingSet]:
     """Per op, the least bytes that the device it runs on must hold at once, wherever its inputs
     come from: inputs, outputs and workspace.
@@ -85,52 +81,92 @@ def working_sets(graph: OpGraph, costs: Mapping[str, OpCost]) -> dict[str, Worki
     be a view of an input or written over it not at all.  Inputs that the GPU kernel keeps on the
     host are left out, so are the outputs of functional control flow (they may be its inputs).
     """
-    sharing = graph.ask_once(sharing_of)
-    roots = _buffer_roots(graph, sharing)
-    sizes = {
-        tensor: size or 0
-        for name, tensors in graph.output_names.items()
-        for tensor, size in zip(tensors, costs[name].output_bytes, strict=True)
-    }
-    kept = {name for name in graph.ops if costs[name].persistent_bytes}
-    lasting_tensors = frozenset(chain.from_iterable(graph.output_names[name] for name in kept))
-    needed = {}
-    found_of = zip(graph.ops.values(), sharing, graph.gpu_kernels.values(), strict=True)
-    for op, found, kernel in found_of:
-        inputs: Sequence[str] = op.inputs
+    sets = _WorkingSets(graph, costs)
+    return {name: sets.of(number) for number, name in enumerate(graph.ops)}
+
+
+def widest_op(graph: OpGraph, costs: Mapping[str, OpCost]) -> tuple[str, int]:
+    """The first op of those with the largest of the :func:`working_sets`, and its bytes; ``""`` and
+    0 without ops."""
+    sets = _WorkingSets(graph, costs)
+    most = sets.most_bytes()
+    widest, first = 0, 0
+    for number in sorted(range(len(most)), key=most.__getitem__, reverse=True):
+        if most[number] < widest:
+            break
+        found = sets.of(number).bytes
+        if found > widest or (found == widest and number < first):
+            widest, first = found, number
+    return next(islice(graph.ops, first, None), ""), widest
+
+
+class _WorkingSets:
+    """The working sets of the ops by number; lists are by op or, ``sizes`` and ``roots`` (where the
+    buffer of a view begins), by tensor."""
+
+    def __init__(self, graph: OpGraph, costs: Mapping[str, OpCost]) -> None:
+        outputs = graph.output_names.values()
+        self.ops = tuple(graph.ops.values())
+        self.costs = [costs[name] for name in graph.ops]
+        self.sharing = graph.ask_once(sharing_of)
+        self.kernels = tuple(graph.gpu_kernels.values())
+        self.inputs, self.producers = graph.input_numbers, graph.tensor_producers
+        self.first_output = [*accumulate(map(len, outputs), initial=0)]
+        self.sizes = [
+            size or 0
+            for cost, tensors in zip(self.costs, outputs, strict=True)
+            for size, _ in zip(cost.output_bytes, tensors, strict=True)
+        ]
+        self.roots = self._buffer_roots()
+
+    def _buffer_roots(self) -> list[int]:
+        """For every tensor that may be a view of another one's buffer that one, else itself."""
+        roots = [*range(len(self.sizes))]
+        viewing = {id(found) for found in self.sharing if any(s is not None for s in found.shared)}
+        for number, (op, found) in enumerate(zip(self.ops, self.sharing, strict=True)):
+            is_read = op.info.op == READ_VARIABLE
+            if not is_read and id(found) not in viewing:
+                continue
+            inputs = self.inputs[number]
+            for output, shared in enumerate((0,) if is_read else found.shared):
+                if shared is not None and shared < len(inputs):
+                    roots[self.first_output[number] + output] = roots[inputs[shared]]
+        return roots
+
+    def most_bytes(self) -> list[int]:
+        """What the working set of each op is at most."""
+        sizes = self.sizes
+        own = ask_once(
+            lambda c: c.temporary_bytes + sum([s or 0 for s in c.output_bytes]), self.costs
+        )
+        return [
+            size + sum([sizes[tensor] for tensor in inputs])
+            for size, inputs in zip(own, self.inputs, strict=True)
+        ]
+
+    def of(self, number: int) -> WorkingSet:
+        """The working set of op ``number``."""
+        op, cost, kernel = self.ops[number], self.costs[number], self.kernels[number]
+        inputs = self.inputs[number]
         if kernel is not None and kernel.host_inputs:
-            inputs = [name for n, name in enumerate(inputs) if n not in kernel.host_inputs]
-        read: dict[str, int] = {}
-        for name in inputs:
-            root, size = roots.get(name, name), sizes[name]
+            inputs = [tensor for n, tensor in enumerate(inputs) if n not in kernel.host_inputs]
+        read: dict[int, int] = {}
+        for tensor in inputs:
+            root, size = self.roots[tensor], self.sizes[tensor]
             if size > read.get(root, 0):
                 read[root] = size
-        lasting = sum([size for name, size in read.items() if name in lasting_tensors])
+        lasts = [root for root in read if self.costs[self.producers[root]].persistent_bytes]
+        lasting = sum([read[root] for root in lasts])
         if op.op_type in MERGES:  # one of its inputs is alive
             most = max(read.values(), default=0)
-            needed[op.name] = WorkingSet(most, min(most, lasting))
-            continue
-        total = sum(read.values()) + costs[op.name].temporary_bytes
+            return WorkingSet(most, min(most, lasting))
+        total = sum(read.values()) + cost.temporary_bytes
         if not op.bodies:
-            for name, overwritten in zip(
-                graph.output_names[op.name], found.overwritten, strict=True
-            ):
-                if not overwritten and roots.get(name, name) == name:
-                    total += sizes[name]
-        needed[op.name] = WorkingSet(total, total if op.name in kept else lasting)
-    return needed
-
-
-def _buffer_roots(graph: OpGraph, sharing: Iterable[Sharing]) -> dict[str, str]:
-    """For every tensor that may be a view of another one's buffer, that one."""
-    roots: dict[str, str] = {}
-    for op, found in zip(graph.ops.values(), sharing, strict=True):
-        shares = (0,) if op.op_type == READ_VARIABLE else found.shared
-        for name, shared in zip(graph.output_names[op.name], shares, strict=True):
-            if shared is not None and shared < len(op.inputs):
-                source = op.inputs[shared]
-                roots[name] = roots.get(source, source)
-    return roots
+            for output, overwritten in enumerate(self.sharing[number].overwritten):
+                tensor = self.first_output[number] + output
+                if not overwritten and self.roots[tensor] == tensor:
+                    total += self.sizes[tensor]
+        return WorkingSet(total, total if cost.persistent_bytes else lasting)
 
 
 def activation_peak(graph: OpGraph, costs: Mapping[str, OpCost]) -> int:

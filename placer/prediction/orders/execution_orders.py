@@ -62,11 +62,24 @@ def executor_orders(
     the more of their ops are ``laid_out`` loops: for these the reversed order, too, since the loop
     of a gradient runs ahead in a few orders only, and then holds twice as much.
     """
+    if laid_out:
+        return [*_orders(graph, accelerated, laid_out), run_reversed(prepare(graph, accelerated))]
+    return [*graph.ask_once(_accelerated_orders if accelerated else _usual_orders)]
+
+
+def _orders(graph: OpGraph, accelerated: bool, laid_out: int = 0) -> list[tuple[str, ...]]:
     most = _MOST_ORDERS_ACCELERATED if accelerated else _MOST_ORDERS
     count = min(max(_affordable_orders(graph, laid_out), _FEWEST_ORDERS), most)
     prepared = prepare(graph, accelerated)
-    orders = [run_once(prepared, seed) for seed in range(count)]
-    return [*orders, run_reversed(prepared)] if laid_out else orders
+    return [run_once(prepared, seed) for seed in range(count)]
+
+
+def _accelerated_orders(graph: OpGraph) -> list[tuple[str, ...]]:
+    return _orders(graph, accelerated=True)
+
+
+def _usual_orders(graph: OpGraph) -> list[tuple[str, ...]]:
+    return _orders(graph, accelerated=False)
 
 
 def concurrent_orders(

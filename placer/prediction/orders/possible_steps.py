@@ -11,7 +11,7 @@ from placer.graph.op_graph import OpGraph
 from placer.graph.op_types import LOOPS
 from placer.prediction.costs.op_costs import estimate_body_costs
 from placer.prediction.memory.timelines import StepMemory
-from placer.prediction.metrics import PeakRange
+from placer.prediction.metrics import PeakRange, Transfer
 from placer.prediction.orders.execution_orders import (
     concurrent_orders,
     executor_orders,
@@ -94,9 +94,14 @@ class PossibleSteps:
             return []
         return concurrent_orders(self.graph, self.costs, laid_out=len(self.owner))
 
-    def running_ahead(self, step: StepMemory, cluster: Cluster) -> list[tuple[str, ...]]:
-        """The orders of ``step`` in which the devices begin their ops each by itself."""
-        return orders_running_ahead(self.graph, self.costs, step.routes, cluster)
+    def running_ahead(
+        self, step: StepMemory, cluster: Cluster, transfers: Sequence[Transfer] | None = None
+    ) -> list[tuple[str, ...]]:
+        """The orders of ``step`` in which the devices begin their ops each by itself; its
+        ``transfers`` where they are known."""
+        return orders_running_ahead(
+            self.graph, self.costs, step.routes, cluster, transfers=transfers
+        )
 
     def memory(
         self, placement: Mapping[str, str], device_names: Sequence[str], host: str = "CPU:0"

@@ -11,12 +11,13 @@ waits depends on how fast the devices are, one beside the other.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from cost_models.devices import Cluster
 from cost_models.op_cost import OpCost
 from placer.graph.op_graph import OpGraph
+from placer.prediction.metrics import Transfer
 from placer.prediction.step.routes import Routes, is_cpu
 from placer.prediction.times.schedule import TaskGraph, list_tasks, run_tasks
 from placer.prediction.transfers import list_transfers
@@ -36,6 +37,7 @@ def orders_running_ahead(
     cluster: Cluster,
     *,
     launched: bool = True,
+    transfers: Sequence[Transfer] | None = None,
 ) -> list[tuple[str, ...]]:
     """The ops of ``graph`` in the orders in which the devices of ``cluster`` begin them; none where
     no device computes what another one reads.
@@ -43,10 +45,12 @@ def orders_running_ahead(
     They are as fast as predicted, then one after the other half as fast.  If ops are ``launched``,
     as those of accelerators are, that comes first: their memory is taken when they are, which runs
     ahead of what they compute.  Large graphs are run in the first of these orders alone.
+    ``transfers`` are those along ``routes``, where they are known.
     """
     if len({*routes.device_of.values()}) == 1:
         return []
-    transfers = list(list_transfers(graph, costs, routes, cluster.host.name))
+    if transfers is None:
+        transfers = list(list_transfers(graph, costs, routes, cluster.host.name))
     ends = {end for t in transfers if t.kind == "data" for end in (t.source, t.target)}
     if not ends:
         return []

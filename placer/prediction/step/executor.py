@@ -98,7 +98,10 @@ def _prepare(graph: OpGraph) -> ExecutorGraph:
     names = tuple(graph.ops)
     number = {name: index for index, name in enumerate(names)}
     feeds = frozenset(graph.feeds)
-    edges = [[] if op.name in feeds else _incoming(op, graph, number) for op in graph.ops.values()]
+    edges = [
+        [] if op.name in feeds else _incoming(op, producers, graph, number)
+        for op, producers in zip(graph.ops.values(), graph.producer_numbers, strict=True)
+    ]
     successors: list[list[tuple[int, int, bool]]] = [[] for _ in range(len(names) + 1)]
     count = 0
     created = _order_of_creation(edges, [number[name] for name in graph.feeds])
@@ -121,14 +124,17 @@ def _prepare(graph: OpGraph) -> ExecutorGraph:
     )
 
 
-def _incoming(op: Op, graph: OpGraph, number: Mapping[str, int]) -> list[tuple[int, bool]]:
-    """The producers that an op waits for, one per input slot, then those of control edges."""
-    producers = op.producers
+def _incoming(
+    op: Op, producers: Sequence[int], graph: OpGraph, number: Mapping[str, int]
+) -> list[tuple[int, bool]]:
+    """The ``producers`` that an op waits for, one per input slot, then those of control edges."""
     if op.op_type in MERGES:
-        producers = [p for p in producers if not is_back_edge(graph.ops[p].op_type, op.op_type)]
-    return [(number[producer], False) for producer in producers] + [
-        (number[producer], True) for producer in op.control_inputs
-    ]
+        infos = graph.infos
+        producers = [p for p in producers if not is_back_edge(infos[p].op, op.op_type)]
+    edges = [(producer, False) for producer in producers]
+    if op.control_inputs:
+        edges += [(number[producer], True) for producer in op.control_inputs]
+    return edges
 
 
 def _order_of_creation(

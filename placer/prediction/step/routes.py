@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 
 from cost_models import device_names
 from cost_models.kernels import KernelMatch
@@ -50,11 +51,8 @@ def find_routes(graph: OpGraph, placement: Mapping[str, str], host: str) -> Rout
     }
     places = [known[key] for key in keys]
     reads = dict(zip(graph.ops, [inputs for inputs, _ in places], strict=True))
-    home = {
-        tensor: place
-        for tensors, (_, outputs) in zip(graph.output_names.values(), places, strict=True)
-        for tensor, place in zip(tensors, outputs, strict=True)
-    }
+    written = chain.from_iterable([outputs for _, outputs in places])
+    home = dict(zip(graph.tensor_numbers, written, strict=True))
     routes = Routes(device_of=device_of, home=home, reads=reads)
     _check_handles(graph, routes)
     return routes
@@ -80,13 +78,14 @@ def host_of(device: str) -> str:
 
 def _devices(graph: OpGraph, placement: Mapping[str, str], host: str) -> dict[str, str]:
     """The device of every op, fed ones on the host."""
-    missing = [name for name in graph.ops if name not in placement]
-    if missing:
+    if not placement.keys() >= graph.ops.keys():
+        missing = [name for name in graph.ops if name not in placement]
         raise UsageError(
             f"the placement has no device for {len(missing):,} of {len(graph.ops):,} ops, "
             f"the first one {missing[0]}; was it made for another model?"
         )
-    return {name: placement[name] for name in graph.ops} | dict.fromkeys(graph.feeds, host)
+    devices = map(placement.__getitem__, graph.ops)
+    return dict(zip(graph.ops, devices, strict=True)) | dict.fromkeys(graph.feeds, host)
 
 
 def _argument_places(

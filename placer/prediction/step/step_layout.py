@@ -13,6 +13,7 @@ from functools import cache
 from itertools import accumulate, chain, compress
 
 from cost_models.op_cost import OpCost
+from cost_models.op_info import OpInfo, ask_once
 from placer.graph.op_graph import Op, OpGraph
 from placer.graph.op_types import LIST_ITEM_INPUT, LOOPS, MERGES, READ_VARIABLE, REF_VARIABLES
 from placer.graph.order import is_back_edge
@@ -147,7 +148,6 @@ def lay_out_step(
     """
     found = [costs[name] for name in graph.ops]
     outputs = graph.output_names.values()
-    home = {tensor: value for value, tensor in enumerate(chain.from_iterable(outputs))}
     ends = [*accumulate(map(len, outputs), initial=0)]
     devices = [routes.device_of[name] for name in graph.ops]
     on_gpu = [not is_cpu(device) for device in devices]
@@ -168,7 +168,7 @@ def lay_out_step(
             for number, (cost, gpu) in enumerate(zip(found, on_gpu, strict=True))
             if gpu and cost.workspace_bytes
         },
-        memory=[memory_of[routes.home[tensor]] for tensor in home],
+        memory=[memory_of[place] for place in routes.home.values()],
         bytes=[
             held or size or 0
             for cost, tensors in zip(found, outputs, strict=True)
@@ -176,10 +176,10 @@ def lay_out_step(
                 cost.held_bytes or cost.output_bytes, cost.output_bytes, tensors, strict=True
             )
         ],
-        producer=[number for number, tensors in enumerate(outputs) for _ in tensors],
-        readers=[0] * len(home),
+        producer=[*graph.tensor_producers],
+        readers=[0] * len(graph.tensor_producers),
     )
-    _add_readers(layout, graph, routes, memory_of, home, host)
+    _add_readers(layout, graph, routes, memory_of, host)
     _add_effects(layout, graph)
     layout.idle = _find_idle(layout, graph)
     layout.lasting = tuple(chain.from_iterable(compress(layout.outputs, layout.idle)))
@@ -191,7 +191,6 @@ def _add_readers(
     graph: OpGraph,
     routes: Routes,
     memory_of: Mapping[Place, str],
-    home: Mapping[str, int],
     host: str,
 ) -> None:
     """What every op reads, and the copies that this takes."""
@@ -210,41 +209,48 @@ def _add_readers(
         return copy[value, memory]
 
     # readers by input slot; a merge does not wait for its back edge
-    at = layout.memory
+    at, readers, home = layout.memory, layout.readers, graph.tensor_numbers
     arrivals = graph.ask_once(find_arrivals)
-    for op, places in zip(graph.ops.values(), routes.reads.values(), strict=True):
+    wanted = ask_once(lambda places: [memory_of[p] for p in places], routes.reads.values())
+    for op, values, memories in zip(graph.ops.values(), graph.input_numbers, wanted, strict=True):
         read = tuple(
             [
-                value if at[value] == memory_of[place] else value_in(value, memory_of[place])
-                for value, place in zip([home[t] for t in op.inputs], places, strict=True)
+                value if at[value] == memory else value_in(value, memory)
+                for value, memory in zip(values, memories, strict=True)
             ]
         )
-        if op.name in arrivals and read[0] != home[op.inputs[0]]:
+        if arrivals and op.name in arrivals and read[0] != values[0]:
             layout.arrivals.append(len(layout.inputs))
-            read = (*read, home[op.inputs[0]])
+            read = (*read, values[0])
         layout.inputs.append(read)
-        if op.op_type in MERGES:
+        if op.info.op in MERGES:
             producers = [graph.ops[name].op_type for name in op.producers]
             read = tuple(
                 [v for v, p in zip(read, producers, strict=True) if not is_back_edge(p, op.op_type)]
             )
         for value in read:
-            layout.readers[value] += 1
+            readers[value] += 1
     # fetched values are read at home and on the host
     for tensor in dict.fromkeys(graph.fetches):
         for value in dict.fromkeys((home[tensor], value_in(home[tensor], host))):
-            layout.readers[value] += 1
+            readers[value] += 1
     layout.fetched = frozenset(home[tensor] for tensor in graph.fetches)
 
 
 def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
     """What every op does to buffers."""
     variable_of = graph.ask_once(find_variables)
-    feeds = frozenset(graph.feeds)
     sharing = graph.ask_once(sharing_of)
-    for number, op in enumerate(graph.ops.values()):
-        effect = _effect(op, op.name in feeds)
-        layout.effects.append(effect)
+    numbers = {name: number for number, name in enumerate(layout.names)}
+    layout.feeds = tuple(numbers[name] for name in graph.feeds)
+    layout.effects = ask_once(_effect, graph.infos)
+    for number in layout.feeds:
+        layout.effects[number] = Effect.FED
+    known = {id(found): found for found in sharing}
+    apart = {key for key, (shared, over) in known.items() if not any(over) and {*shared} <= {None}}
+    for number, (op, effect) in enumerate(zip(graph.ops.values(), layout.effects, strict=True)):
+        if effect is Effect.PLAIN and id(sharing[number]) in apart and op.op_type not in LOOPS:
+            continue
         if effect in _VARIABLE_EFFECTS:
             layout.variables[number] = tuple(
                 [variable_of[t] for t in op.inputs if t in variable_of]
@@ -258,8 +264,6 @@ def _add_effects(layout: StepLayout, graph: OpGraph) -> None:
         elif effect in _SHARING_EFFECTS:
             _add_sharing(layout, number, sharing[number], of_merge=op.op_type in MERGES)
     layout.copied_on_read = find_copied_variables(graph, variable_of)
-    numbers = {name: number for number, name in enumerate(layout.names)}
-    layout.feeds = tuple(numbers[name] for name in graph.feeds)
 
 
 def _find_idle(layout: StepLayout, graph: OpGraph) -> list[bool]:
@@ -269,13 +273,12 @@ def _find_idle(layout: StepLayout, graph: OpGraph) -> list[bool]:
         if layout.effects[number] != Effect.READ_VARIABLE:
             changing.update(variables)
     found = []
-    for number, op in enumerate(graph.ops.values()):
-        effect = layout.effects[number]
-        if effect == Effect.READ_VARIABLE:
+    for number, (info, effect) in enumerate(zip(graph.infos, layout.effects, strict=True)):
+        if effect is Effect.READ_VARIABLE:
             lasts = changing.isdisjoint(layout.variables[number])
         else:
-            lasts = effect == Effect.RESIDENT or (
-                effect == Effect.PLAIN and op.op_type == "VarHandleOp"
+            lasts = effect is Effect.RESIDENT or (
+                effect is Effect.PLAIN and info.op == "VarHandleOp"
             )
         found.append(
             lasts
@@ -285,16 +288,15 @@ def _find_idle(layout: StepLayout, graph: OpGraph) -> list[bool]:
     return found
 
 
-def _effect(op: Op, is_fed: bool) -> Effect:
-    if is_fed:
-        return Effect.FED
-    effect = _effect_of_type(op.op_type)
+def _effect(info: OpInfo) -> Effect:
+    """The effect of an op that is not fed."""
+    effect = _effect_of_type(info.op)
     if effect is not None:
         return effect
-    if cut_items(op.info):
+    if cut_items(info):
         return Effect.CUT_INTO_LIST
-    if op.op_type in _LIST_ARITHMETIC and op.info.outputs[0].dtype == "variant":
-        return _LIST_ARITHMETIC[op.op_type]
+    if info.op in _LIST_ARITHMETIC and info.outputs[0].dtype == "variant":
+        return _LIST_ARITHMETIC[info.op]
     return Effect.PLAIN
 
 

@@ -136,12 +136,12 @@ def list_tasks(
         for name in members:
             tasks.seconds[number[name]] += seconds
             tasks.resource[number[name]] = (routes.device_of[name], COLLECTIVES)
+    device_of = [device for _, device in keys]
     for index, op in enumerate(graph.ops.values()):
-        found = dict.fromkeys(_dependencies(op, graph, routes, number, arrival))
+        found = dict.fromkeys(_dependencies(op, index, graph, routes, device_of, number, arrival))
         for name in rings[ring_of(op)] if op.op_type in ALL_REDUCES else ():
-            found.update(
-                dict.fromkeys(_dependencies(graph.ops[name], graph, routes, number, arrival))
-            )
+            other = graph.ops[name], number[name]
+            found |= dict.fromkeys(_dependencies(*other, graph, routes, device_of, number, arrival))
         tasks.waiting[index] = len(found)
         for before in found:
             tasks.after[before].append(index)
@@ -150,26 +150,30 @@ def list_tasks(
 
 def _dependencies(
     op: Op,
+    index: int,
     graph: OpGraph,
     routes: Routes,
+    devices: Sequence[str],
     number: Mapping[str, int],
     arrival: Mapping[tuple[str, str, str], int],
 ) -> list[int]:
-    """The tasks that ``op`` waits for: local producers, and arrivals of what is sent to it."""
-    device_of = routes.device_of
-    device = device_of[op.name]
-    signal = "host" if is_cpu(device) else "device"
+    """The tasks that ``op``, number ``index``, waits for: local producers, and arrivals of what is
+    sent to it."""
+    device = devices[index]
     may_close_loop = op.op_type in MERGES
     found = []
-    for tensor, place in zip(op.inputs, routes.reads[op.name], strict=True):
-        producer = tensor.partition(":")[0]
-        if may_close_loop and is_back_edge(graph.ops[producer].op_type, op.op_type):
+    for slot, producer in enumerate(graph.producer_numbers[index]):
+        if may_close_loop and is_back_edge(graph.infos[producer].op, op.op_type):
             continue
-        local = device_of[producer] == device
-        found.append(number[producer] if local else arrival[tensor, *place])
+        if devices[producer] == device:
+            found.append(producer)
+        else:
+            found.append(arrival[op.inputs[slot], *routes.reads[op.name][slot]])
     for name in op.control_inputs:
-        local = device_of[name] == device
-        found.append(number[name] if local else arrival[f"^{name}", device, signal])
+        before = number[name]
+        signal = "host" if is_cpu(device) else "device"
+        local = devices[before] == device
+        found.append(before if local else arrival[f"^{name}", device, signal])
     return found
 
 
