@@ -67,15 +67,19 @@ def find_allocations(
     order: Sequence[str],
     sample: int | None = None,
     lasts: Sequence[int] | None = None,
+    arrivals: Mapping[tuple[str, str], int] | None = None,
 ) -> dict[str, Allocations]:
     """What the allocator of every device is asked for along ``order``; ``sample`` and ``lasts`` as
-    for :meth:`StepMemory.peaks`.
+    for :meth:`StepMemory.peaks`, ``arrivals`` by op and device the position of the op before which
+    what it sends is there.
 
     Variables get their first values in the order of the graph; several threads of a CPU write them
     in another order for every ``sample`` but the first.
     """
     layout = step.layout if sample is None else step.layout.sampled(sample)
-    simulation = _Requests(layout, step.numbers(order), step.resident, step.device_names, lasts)
+    numbers, number = step.numbers(order), step.number
+    sent = {(number[op], device): at for (op, device), at in (arrivals or {}).items()}
+    simulation = _Requests(layout, numbers, step.resident, step.device_names, lasts, sent)
     simulation.run()
     found = simulation.finished()
     for name, peak_bytes in step.peaks_of(simulation).items():
@@ -112,8 +116,9 @@ class _Requests(Changes):
         resident: Mapping[str, Mapping[str, int]],
         devices: Sequence[str],
         lasts: Sequence[int] | None = None,
+        arrivals: Mapping[tuple[int, str], int] | None = None,
     ) -> None:
-        super().__init__(layout, order, devices, lasts)
+        super().__init__(layout, order, devices, lasts, arrivals)
         self.found = {name: Allocations() for name in devices}
         self.count = 0
         self.device_of: dict[str, str] = {}

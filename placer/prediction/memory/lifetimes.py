@@ -15,7 +15,7 @@ for itself until it is done, while others start.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 
 from placer.prediction.memory.buffers import Buffer, Lifetime, Read
@@ -38,6 +38,9 @@ class Simulation:
 
     ``lasts`` has, by position in ``order``, that of the last op that starts while that one runs:
     its own where ops run one after another, as all do without ``lasts``.
+
+    ``arrivals`` has, by op and device, the position of the op before which what it sends there
+    arrives: until then it is held where it is, and nowhere else.  What has none arrives at once.
     """
 
     def __init__(
@@ -46,10 +49,13 @@ class Simulation:
         order: Sequence[int],
         with_reads: bool = False,
         lasts: Sequence[int] | None = None,
+        arrivals: Mapping[tuple[int, str], int] | None = None,
     ) -> None:
         self.layout = layout
         self.order = order
         self.with_reads = with_reads
+        self.arrivals = arrivals or {}
+        self.under_way: list[tuple[int, int, Buffer]] = []
         self.lasts = range(len(order)) if lasts is None else lasts
         self.workspaces: dict[int, Buffer] = {}
         self.position = [0] * len(layout.names)
@@ -70,6 +76,7 @@ class Simulation:
             while running and running[0][0] < now:
                 self.now, _, done = heappop(running)
                 self._finish(done)
+            self._arrive(now)
             self.now = now
             if idle[op]:
                 continue
@@ -81,6 +88,7 @@ class Simulation:
         while running:
             self.now, _, done = heappop(running)
             self._finish(done)
+        self._arrive(len(self.order))
         for buffer in self.held:
             if buffer is not None and buffer.holders > 0 and not buffer.resident:
                 self._close(buffer, self.now)
@@ -268,10 +276,32 @@ class Simulation:
         return self.values[variable]
 
     def _send(self, op: int, value: int) -> None:
-        """The receive buffers of what is read elsewhere, held by the readers there."""
+        """The receive buffers of what is read elsewhere, or what holds it until it is there."""
         for copy in self.layout.copies[value]:
-            readers = self.layout.readers[copy]
-            self.held[copy] = self._new(op, copy, "transfer", holders=readers)
+            position = self.arrivals.get((op, self.layout.memory[copy]))
+            source = self.held[value]
+            if position is None or source is None:
+                self._receive(copy)
+            else:
+                source.holders += 1
+                heappush(self.under_way, (position, copy, source))
+
+    def _receive(self, copy: int) -> None:
+        """The receive buffer of what is read there, held by the readers."""
+        layout = self.layout
+        readers = layout.readers[copy]
+        self.held[copy] = self._new(layout.producer[copy], copy, "transfer", holders=readers)
+
+    def _arrive(self, position: int) -> None:
+        """What is there before the op at ``position`` starts is no longer held by its sender."""
+        while self.under_way and self.under_way[0][0] <= position:
+            _, copy, source = heappop(self.under_way)
+            self.now = min(position, len(self.order) - 1)
+            self._receive(copy)
+            self.now = position - 1
+            source.holders -= 1
+            if not source.holders and not source.resident:
+                self._let_go(source)
 
     def _change_state(self, op: int, effect: Effect) -> None:
         """Updates copy a variable that is still being read; an assigned value becomes its buffer;

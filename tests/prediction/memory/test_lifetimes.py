@@ -2,6 +2,7 @@
 
 from graphs_by_hand import draw, draw_costs
 
+from placer.prediction.memory.allocations import find_allocations
 from placer.prediction.memory.lifetimes import Simulation
 from placer.prediction.memory.timelines import StepMemory
 
@@ -91,3 +92,33 @@ def test_what_is_sent_is_held_until_it_has_arrived():
     assert early["c"] == 8
     assert late["c"] == 408
     assert early["a/swapped"] == 404  # it may be back from then on
+
+
+def test_what_is_on_its_way_is_held_where_it_was_sent_from():
+    """s is 400 bytes: at CPU:1 until it has arrived, though nobody reads it there any more, at
+    CPU:2 from then on.
+
+    CPU:1    s ---> a --> b        arrives before b starts
+    CPU:2    '-------------> r
+    """
+    graph = draw("s -> a -> b", "s -> r", bytes={"s": 400, "a": 4, "b": 4, "r": 4})
+    placement = {name: "CPU:2" if name == "r" else "CPU:1" for name in graph.ops}
+    step = StepMemory(graph, draw_costs(graph), placement, ("CPU:1", "CPU:2"))
+    order = ("s", "a", "b", "r")
+    sizes = {}
+    for position in (None, 2, 3):
+        arrivals = {} if position is None else {(0, "CPU:2"): position}
+        assert step.number["s"] == 0
+        found = Simulation(step.layout, step.numbers(order), arrivals=arrivals)
+        found.run()
+        sizes[position] = {
+            life.device: (life.first, life.last) for life in found.lifetimes if life.bytes == 400
+        }
+    assert sizes == {
+        None: {"CPU:1": (0, 1), "CPU:2": (0, 3)},
+        2: {"CPU:1": (0, 1), "CPU:2": (2, 3)},
+        3: {"CPU:1": (0, 2), "CPU:2": (3, 3)},
+    }
+    asked = find_allocations(step, order, arrivals={("s", "CPU:2"): 3})
+    assert asked["CPU:1"].peak_bytes == 400 + 4 + 4
+    assert find_allocations(step, order)["CPU:1"].peak_bytes == 400 + 4

@@ -1,0 +1,147 @@
+"""TensorFlow's executors of several processes side by side, one thread each.
+
+Every process runs the ops of one device as :mod:`placer.prediction.step.executor` says, its own
+queue first, then what it put aside last.  What arrives is given to its pool by another thread,
+which puts it behind all that is there: what reads it runs once the process has nothing else to do.
+
+    CPU:1   |-a-|                        a is sent: it arrives at r's process while b1 runs
+    CPU:2   |----b1----|-b2-|-b3-|-r-|   b1 put b2 and b3 aside, and r waits for them, too
+
+So a process may hold what it received for long, and what it made before.  A tensor that is sent is
+held where it is until it has arrived.  ``Schedule`` of Eigen's ``NonBlockingThreadPool.h``
+(``PushBack`` where the caller is no thread of the pool), ``ScheduleReady`` of
+``tensorflow/core/common_runtime/executor.cc`` (of an op that is done asynchronously).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from placer.prediction.step.executor import ExecutorGraph
+
+
+class SeparateOrder(NamedTuple):
+    """The names of all ops in the order in which they start; ``arrivals`` has, for what an op sends
+    to another process, the position of the first op that starts after it is there."""
+
+    names: tuple[str, ...]
+    arrivals: Mapping[tuple[str, str], int]
+
+
+class _Process:
+    """``queue`` is run first in, first out, then the last of ``pool``."""
+
+    def __init__(self) -> None:
+        self.queue: deque[int] = deque()
+        self.pool: deque[int] = deque()
+        self.is_busy = False
+
+    def next_op(self) -> int | None:
+        """What runs next, if there is anything."""
+        if self.queue:
+            return self.queue.popleft()
+        return self.pool.pop() if self.pool else None
+
+
+def run_separately(
+    graph: ExecutorGraph,
+    successors: Sequence[Sequence[int]],
+    process_of: Sequence[str],
+    seconds: Sequence[float],
+    sending: Sequence[float],
+) -> SeparateOrder:
+    """The ops as the processes start them: if each takes ``seconds``, what it sends takes
+    ``sending`` seconds, and it notifies its consumers in the order of ``successors``."""
+    run = _Run(graph, successors, process_of, seconds, sending)
+    names = tuple([graph.names[op] for op in run.order])
+    return SeparateOrder(names, {(graph.names[op], to): at for (op, to), at in run.arrived.items()})
+
+
+class _Run:
+    """A step: ``order`` has the ops as they start, ``arrived`` how many had when something was
+    there.  ``events`` are (when, number, op, the process where what it sends arrives, or none where
+    it is done, the consumers there)."""
+
+    def __init__(
+        self,
+        graph: ExecutorGraph,
+        successors: Sequence[Sequence[int]],
+        process_of: Sequence[str],
+        seconds: Sequence[float],
+        sending: Sequence[float],
+    ) -> None:
+        self.inexpensive, self.waiting = graph.inexpensive, list(graph.waiting)
+        self.successors, self.process_of = successors, process_of
+        self.seconds, self.sending = seconds, sending
+        self.order: list[int] = []
+        self.arrived: dict[tuple[int, str], int] = {}
+        self.events: list[tuple[float, int, int, str, Sequence[int]]] = []
+        self.count = 0
+        self.processes = {name: _Process() for name in dict.fromkeys(process_of)}
+        first = self._by_process(successors[len(graph.names)])
+        for name, ready in first.items():
+            self._notify(ready, self.processes[name])
+        for process in self.processes.values():
+            self._start(process, 0.0)
+        while self.events:
+            now, _, op, target, consumers = heapq.heappop(self.events)
+            if target:
+                self._arrive(op, target, consumers, now)
+            else:
+                self._finish(op, now)
+
+    def _by_process(self, ops: Iterable[int]) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for op in ops:
+            found.setdefault(self.process_of[op], []).append(op)
+        return found
+
+    def _start(self, process: _Process, now: float) -> None:
+        """Starts the next op if the process has one and is free."""
+        op = None if process.is_busy else process.next_op()
+        if op is None:
+            return
+        process.is_busy = True
+        self.order.append(op)
+        self._at(now + (0.0 if self.inexpensive[op] else self.seconds[op]), op)
+
+    def _finish(self, op: int, now: float) -> None:
+        """Notifies the consumers of the process, and sends to the others."""
+        found, own = self._by_process(self.successors[op]), self.process_of[op]
+        process = self.processes[own]
+        process.is_busy = False
+        self._notify(found.pop(own, ()), process)
+        for target, consumers in found.items():
+            self._at(now + self.sending[op], op, target, consumers)
+        self._start(process, now)
+
+    def _arrive(self, op: int, target: str, consumers: Sequence[int], now: float) -> None:
+        """What the op sent is there: what is ready goes behind all else, the inexpensive too."""
+        process = self.processes[target]
+        self.arrived[op, target] = len(self.order)
+        process.pool.extendleft(self._ready(consumers))
+        self._start(process, now)
+
+    def _notify(self, consumers: Iterable[int], process: _Process) -> None:
+        """Gives the consumers that are ready to the process's own thread."""
+        expensive: list[int] = []
+        for consumer in self._ready(consumers):
+            (process.queue if self.inexpensive[consumer] else expensive).append(consumer)
+        if expensive and not process.queue:
+            process.queue.append(expensive.pop())
+        process.pool.extend(expensive)
+
+    def _ready(self, consumers: Iterable[int]) -> list[int]:
+        found = []
+        for consumer in consumers:
+            self.waiting[consumer] -= 1
+            if not self.waiting[consumer]:
+                found.append(consumer)
+        return found
+
+    def _at(self, when: float, op: int, target: str = "", consumers: Sequence[int] = ()) -> None:
+        self.count += 1
+        heapq.heappush(self.events, (when, self.count, op, target, consumers))
