@@ -12,6 +12,7 @@ from __future__ import annotations
 from cost_models.device_names import canonical
 from cost_models.op_cost import with_kernels_of
 from placer.application.devices.device_mapping import HOST
+from placer.application.running.limited_devices import JOB
 from placer.extraction.flat_program import analyse_program
 from placer.extraction.graph_defs.program import FlatProgram
 from placer.extraction.shapes.binding import capture_states
@@ -45,7 +46,7 @@ def stand_in_needs(program: FlatProgram, plan: Plan) -> dict[str, int]:
     graph = analyse_program(program, capture_states(program), **plan.bindings).graph
     costs = with_kernels_of(estimate_costs(graph), gpu=False)
     accelerators = [row.name for row in plan.devices if row.name != HOST]
-    stand_in = {name: f"CPU:{n}" for n, name in enumerate(accelerators, 1)}
+    stand_in = {name: f"/job:{JOB}/task:{n}/device:CPU:0" for n, name in enumerate(accelerators, 1)}
     steps = PossibleSteps(graph, costs, accelerated=False)
     device_of = {name: canonical(plan.placement.get(name) or HOST) for name in graph.ops}
     placement = {name: stand_in.get(device, HOST) for name, device in device_of.items()}
