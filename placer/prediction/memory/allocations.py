@@ -67,19 +67,18 @@ def find_allocations(
     order: Sequence[str],
     sample: int | None = None,
     lasts: Sequence[int] | None = None,
-    arrivals: Mapping[tuple[str, str], int] | None = None,
+    arrivals: Mapping[int, str] | None = None,
 ) -> dict[str, Allocations]:
     """What the allocator of every device is asked for along ``order``; ``sample`` and ``lasts`` as
-    for :meth:`StepMemory.peaks`, ``arrivals`` by op and device the position of the op before which
-    what it sends is there.
+    for :meth:`StepMemory.peaks`, ``arrivals`` as for
+    :class:`~placer.prediction.memory.lifetimes.Simulation`.
 
     Variables get their first values in the order of the graph; several threads of a CPU write them
     in another order for every ``sample`` but the first.
     """
     layout = step.layout if sample is None else step.layout.sampled(sample)
-    numbers, number = step.numbers(order), step.number
-    sent = {(number[op], device): at for (op, device), at in (arrivals or {}).items()}
-    simulation = _Requests(layout, numbers, step.resident, step.device_names, lasts, sent)
+    numbers = step.numbers(order)
+    simulation = _Requests(layout, numbers, step.resident, step.device_names, lasts, arrivals)
     simulation.run()
     found = simulation.finished()
     for name, peak_bytes in step.peaks_of(simulation).items():
@@ -116,7 +115,7 @@ class _Requests(Changes):
         resident: Mapping[str, Mapping[str, int]],
         devices: Sequence[str],
         lasts: Sequence[int] | None = None,
-        arrivals: Mapping[tuple[int, str], int] | None = None,
+        arrivals: Mapping[int, str] | None = None,
     ) -> None:
         super().__init__(layout, order, devices, lasts, arrivals)
         self.found = {name: Allocations() for name in devices}

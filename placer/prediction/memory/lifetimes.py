@@ -39,8 +39,9 @@ class Simulation:
     ``lasts`` has, by position in ``order``, that of the last op that starts while that one runs:
     its own where ops run one after another, as all do without ``lasts``.
 
-    ``arrivals`` has, by op and device, the position of the op before which what it sends there
-    arrives: until then it is held where it is, and nowhere else.  What has none arrives at once.
+    ``arrivals`` has the positions in ``order`` at which no op starts: what that op, which has run,
+    sends to that device arrives there.  Until then it is held where it is, and nowhere else.  What
+    does not arrive so arrives at once.
     """
 
     def __init__(
@@ -49,13 +50,13 @@ class Simulation:
         order: Sequence[int],
         with_reads: bool = False,
         lasts: Sequence[int] | None = None,
-        arrivals: Mapping[tuple[int, str], int] | None = None,
+        arrivals: Mapping[int, str] | None = None,
     ) -> None:
         self.layout = layout
         self.order = order
         self.with_reads = with_reads
         self.arrivals = arrivals or {}
-        self.under_way: list[tuple[int, int, Buffer]] = []
+        self.arrives_later = {(order[position], to) for position, to in self.arrivals.items()}
         self.lasts = range(len(order)) if lasts is None else lasts
         self.workspaces: dict[int, Buffer] = {}
         self.position = [0] * len(layout.names)
@@ -70,14 +71,16 @@ class Simulation:
             for now, op in enumerate(self.order):
                 self.position[op] = now
         self._begin()
-        idle, lasts = self.layout.idle, self.lasts
+        idle, lasts, arrivals = self.layout.idle, self.lasts, self.arrivals
         running: list[tuple[int, int, int]] = []
         for now, op in enumerate(self.order):
             while running and running[0][0] < now:
                 self.now, _, done = heappop(running)
                 self._finish(done)
-            self._arrive(now)
             self.now = now
+            if now in arrivals:
+                self._arrive(op, arrivals[now])
+                continue
             if idle[op]:
                 continue
             self._start(op)
@@ -88,7 +91,10 @@ class Simulation:
         while running:
             self.now, _, done = heappop(running)
             self._finish(done)
-        self._arrive(len(self.order))
+        self._end()
+
+    def _end(self) -> None:
+        """Closes what is held to the end of the step."""
         for buffer in self.held:
             if buffer is not None and buffer.holders > 0 and not buffer.resident:
                 self._close(buffer, self.now)
@@ -278,30 +284,29 @@ class Simulation:
     def _send(self, op: int, value: int) -> None:
         """The receive buffers of what is read elsewhere, or what holds it until it is there."""
         for copy in self.layout.copies[value]:
-            position = self.arrivals.get((op, self.layout.memory[copy]))
             source = self.held[value]
-            if position is None or source is None:
-                self._receive(copy)
-            else:
+            if source is not None and (op, self.layout.memory[copy]) in self.arrives_later:
                 source.holders += 1
-                heappush(self.under_way, (position, copy, source))
+            else:
+                self._receive(op, copy)
 
-    def _receive(self, copy: int) -> None:
+    def _receive(self, op: int, copy: int) -> None:
         """The receive buffer of what is read there, held by the readers."""
-        layout = self.layout
-        readers = layout.readers[copy]
-        self.held[copy] = self._new(layout.producer[copy], copy, "transfer", holders=readers)
+        readers = self.layout.readers[copy]
+        self.held[copy] = self._new(op, copy, "transfer", holders=readers)
 
-    def _arrive(self, position: int) -> None:
-        """What is there before the op at ``position`` starts is no longer held by its sender."""
-        while self.under_way and self.under_way[0][0] <= position:
-            _, copy, source = heappop(self.under_way)
-            self.now = min(position, len(self.order) - 1)
-            self._receive(copy)
-            self.now = position - 1
-            source.holders -= 1
-            if not source.holders and not source.resident:
-                self._let_go(source)
+    def _arrive(self, op: int, device: str) -> None:
+        """What the op sent to the device is there, and no longer held by its sender."""
+        layout = self.layout
+        for value in layout.outputs[op]:
+            source = self.held[value]
+            for copy in layout.copies.get(value, ()):
+                if source is None or layout.memory[copy] != device:
+                    continue
+                self._receive(op, copy)
+                source.holders -= 1
+                if not source.holders and not source.resident:
+                    self._let_go(source)
 
     def _change_state(self, op: int, effect: Effect) -> None:
         """Updates copy a variable that is still being read; an assigned value becomes its buffer;

@@ -135,7 +135,7 @@ class Changes(Simulation):
         order: Sequence[int],
         devices: Iterable[str],
         lasts: Sequence[int] | None,
-        arrivals: Mapping[tuple[int, str], int] | None = None,
+        arrivals: Mapping[int, str] | None = None,
     ) -> None:
         super().__init__(layout, order, lasts=lasts, arrivals=arrivals)
         self.changes = {name: [0] * (len(order) + 1) for name in devices}

@@ -24,20 +24,24 @@ from placer.prediction.step.executor import ExecutorGraph
 
 
 class SeparateOrder(NamedTuple):
-    """The names of all ops in the order in which they start; ``arrivals`` has, for what an op sends
-    to another process, the position of the first op that starts after it is there."""
+    """The names of all ops in the order in which they start, and once more where what they sent to
+    another process arrives: ``arrivals`` has these positions, and the process.  ``lasts`` has, for
+    each that starts, the last position before it is done."""
 
     names: tuple[str, ...]
-    arrivals: Mapping[tuple[str, str], int]
+    lasts: tuple[int, ...]
+    arrivals: Mapping[int, str]
 
 
 class _Process:
-    """``queue`` is run first in, first out, then the last of ``pool``."""
+    """``queue`` is run first in, first out, then the last of ``pool``; ``position`` is that of the
+    op that runs, or ran last."""
 
     def __init__(self) -> None:
         self.queue: deque[int] = deque()
         self.pool: deque[int] = deque()
         self.is_busy = False
+        self.position = 0
 
     def next_op(self) -> int | None:
         """What runs next, if there is anything."""
@@ -57,13 +61,13 @@ def run_separately(
     ``sending`` seconds, and it notifies its consumers in the order of ``successors``."""
     run = _Run(graph, successors, process_of, seconds, sending)
     names = tuple([graph.names[op] for op in run.order])
-    return SeparateOrder(names, {(graph.names[op], to): at for (op, to), at in run.arrived.items()})
+    return SeparateOrder(names, tuple(run.lasts), run.arrivals)
 
 
 class _Run:
-    """A step: ``order`` has the ops as they start, ``arrived`` how many had when something was
-    there.  ``events`` are (when, number, op, the process where what it sends arrives, or none where
-    it is done, the consumers there)."""
+    """A step: ``order``, ``lasts`` and ``arrivals`` as in :class:`SeparateOrder`.  ``events`` are
+    (when, number, op, the process where what it sends arrives, or none where it is done, the
+    consumers there)."""
 
     def __init__(
         self,
@@ -77,7 +81,8 @@ class _Run:
         self.successors, self.process_of = successors, process_of
         self.seconds, self.sending = seconds, sending
         self.order: list[int] = []
-        self.arrived: dict[tuple[int, str], int] = {}
+        self.lasts: list[int] = []
+        self.arrivals: dict[int, str] = {}
         self.events: list[tuple[float, int, int, str, Sequence[int]]] = []
         self.count = 0
         self.processes = {name: _Process() for name in dict.fromkeys(process_of)}
@@ -104,14 +109,14 @@ class _Run:
         op = None if process.is_busy else process.next_op()
         if op is None:
             return
-        process.is_busy = True
-        self.order.append(op)
+        process.is_busy, process.position = True, self._append(op)
         self._at(now + (0.0 if self.inexpensive[op] else self.seconds[op]), op)
 
     def _finish(self, op: int, now: float) -> None:
         """Notifies the consumers of the process, and sends to the others."""
         found, own = self._by_process(self.successors[op]), self.process_of[op]
         process = self.processes[own]
+        self.lasts[process.position] = len(self.order) - 1
         process.is_busy = False
         self._notify(found.pop(own, ()), process)
         for target, consumers in found.items():
@@ -121,7 +126,7 @@ class _Run:
     def _arrive(self, op: int, target: str, consumers: Sequence[int], now: float) -> None:
         """What the op sent is there: what is ready goes behind all else, the inexpensive too."""
         process = self.processes[target]
-        self.arrived[op, target] = len(self.order)
+        self.arrivals[self._append(op)] = target
         process.pool.extendleft(self._ready(consumers))
         self._start(process, now)
 
@@ -141,6 +146,11 @@ class _Run:
             if not self.waiting[consumer]:
                 found.append(consumer)
         return found
+
+    def _append(self, op: int) -> int:
+        self.order.append(op)
+        self.lasts.append(len(self.lasts))
+        return len(self.lasts) - 1
 
     def _at(self, when: float, op: int, target: str = "", consumers: Sequence[int] = ()) -> None:
         self.count += 1

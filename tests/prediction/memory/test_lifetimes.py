@@ -1,5 +1,7 @@
 """Buffers while ops run at once."""
 
+from dataclasses import replace
+
 from graphs_by_hand import draw, draw_costs
 
 from placer.prediction.memory.allocations import find_allocations
@@ -98,27 +100,44 @@ def test_what_is_on_its_way_is_held_where_it_was_sent_from():
     """s is 400 bytes: at CPU:1 until it has arrived, though nobody reads it there any more, at
     CPU:2 from then on.
 
-    CPU:1    s ---> a --> b        arrives before b starts
+    CPU:1    s ---> a --> b        it arrives after a or after b, or at once
     CPU:2    '-------------> r
     """
     graph = draw("s -> a -> b", "s -> r", bytes={"s": 400, "a": 4, "b": 4, "r": 4})
     placement = {name: "CPU:2" if name == "r" else "CPU:1" for name in graph.ops}
     step = StepMemory(graph, draw_costs(graph), placement, ("CPU:1", "CPU:2"))
-    order = ("s", "a", "b", "r")
-    sizes = {}
-    for position in (None, 2, 3):
-        arrivals = {} if position is None else {(0, "CPU:2"): position}
-        assert step.number["s"] == 0
-        found = Simulation(step.layout, step.numbers(order), arrivals=arrivals)
-        found.run()
-        sizes[position] = {
-            life.device: (life.first, life.last) for life in found.lifetimes if life.bytes == 400
+    found = {}
+    for order in ("sabr", "sasbr", "sabsr"):
+        arrivals = {at: "CPU:2" for at in range(1, 4) if order[at] == "s"}
+        simulation = Simulation(step.layout, step.numbers(order), arrivals=arrivals)
+        simulation.run()
+        found[order] = {
+            life.device: (life.first, life.last)
+            for life in simulation.lifetimes
+            if life.bytes == 400
         }
-    assert sizes == {
-        None: {"CPU:1": (0, 1), "CPU:2": (0, 3)},
-        2: {"CPU:1": (0, 1), "CPU:2": (2, 3)},
-        3: {"CPU:1": (0, 2), "CPU:2": (3, 3)},
+    assert found == {
+        "sabr": {"CPU:1": (0, 1), "CPU:2": (0, 3)},
+        "sasbr": {"CPU:1": (0, 2), "CPU:2": (2, 4)},
+        "sabsr": {"CPU:1": (0, 3), "CPU:2": (3, 4)},
     }
-    asked = find_allocations(step, order, arrivals={("s", "CPU:2"): 3})
+    asked = find_allocations(step, "sabsr", arrivals={3: "CPU:2"})
     assert asked["CPU:1"].peak_bytes == 400 + 4 + 4
-    assert find_allocations(step, order)["CPU:1"].peak_bytes == 400 + 4
+    assert find_allocations(step, "sabr")["CPU:1"].peak_bytes == 400 + 4
+
+
+def test_what_arrives_while_an_op_runs_is_there_with_all_that_it_holds():
+    """The kernel of b takes 1000 bytes for itself, and s is 400: together, if s arrives before b is
+    done, though r runs after that."""
+    graph = draw("a -> b", "s -> r", bytes={"s": 400, "a": 4, "b": 4, "r": 4})
+    costs = draw_costs(graph)
+    costs["b"] = replace(costs["b"], temporary_bytes=1000)
+    placement = {name: "CPU:1" if name == "s" else "CPU:2" for name in graph.ops}
+    step = StepMemory(graph, costs, placement, ("CPU:1", "CPU:2"))
+
+    def peak(last_of_b):
+        lasts, arrivals = (0, 1, last_of_b, 3, 4), {3: "CPU:2"}
+        return find_allocations(step, "sabsr", None, lasts, arrivals)["CPU:2"].peak_bytes
+
+    assert peak(last_of_b=2) == 4 + 4 + 1000
+    assert peak(last_of_b=3) == 4 + 4 + 1000 + 400

@@ -41,9 +41,9 @@ def test_what_only_a_received_tensor_frees_is_held_until_there_is_nothing_else_t
     assert min(alone) < 9 * MIB
     orders = separate_orders(graph, costs, step.routes.device_of)
     assert len(orders) > 1
-    for names, arrivals in orders:
+    for names, lasts, arrivals in orders:
         assert names.index("r") > max(names.index(f"b{n}") for n in range(COUNT))
-        peaks = peaks_in(find_allocations(step, names, arrivals=arrivals))
+        peaks = peaks_in(find_allocations(step, names, None, lasts, arrivals))
         assert peaks["CPU:2"] >= (8 + COUNT) * MIB
 
 
@@ -54,4 +54,4 @@ def test_the_orders_are_the_same_at_every_call_and_differ():
     device_of = {name: "CPU:1" if name[0] == "s" else "CPU:2" for name in graph.ops}
     orders = separate_orders(graph, costs, device_of)
     assert orders == separate_orders(graph, costs, device_of)
-    assert len({names for names, _ in orders}) > 1
+    assert len({order.names for order in orders}) > 1

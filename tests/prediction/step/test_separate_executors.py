@@ -1,5 +1,7 @@
 """Executors of several processes, one thread each, and what they send each other."""
 
+from itertools import pairwise
+
 from graphs_by_hand import draw
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,15 +25,16 @@ def _by_letter(name):
 
 def test_what_reads_something_received_runs_last():
     """r is ready while b0 runs, before b1 to b3 are, and waits for all of them; in a single
-    executor it comes first.
+    executor it comes first.  That s is there is seen once s and b0 have started.
 
     CPU:1   s ----------------.
     CPU:2   b0 -> b1, b2, b3  '-> r
     """
     graph = draw("b0 -> b1, b2, b3", "s -> r")
     found = _run(graph, _by_letter, {"b0": 2.0})
-    assert [name for name in found.names if name != "s"] == ["b0", "b3", "b2", "b1", "r"]
-    assert found.arrivals == {("s", "CPU:2"): 2}  # s and b0 have started
+    assert found.names == ("b0", "s", "s", "b3", "b2", "b1", "r")
+    assert found.arrivals == {2: "CPU:2"}
+    assert found.lasts == (2, 1, 2, 3, 4, 5, 6)  # b0 runs until s is there
     alone = run_once(prepare(graph), 0)
     assert alone.index("r") < alone.index("b0")
 
@@ -72,12 +75,17 @@ def test_every_op_runs_once_after_what_it_reads(pairs, processes, seed):
         return f"CPU:{int(name[1:]) * 5 % 7 % processes}"
 
     took = {f"n{n}": 1 + (n * 7 + seed) % 5 for n in range(12)}
-    names, arrivals = _run(graph, process_of, took, took, seed)
-    assert sorted(names) == sorted(graph.ops)
-    position = {name: index for index, name in enumerate(names)}
+    names, lasts, arrivals = _run(graph, process_of, took, took, seed)
+    starts = [name for at, name in enumerate(names) if at not in arrivals]
+    assert sorted(starts) == sorted(graph.ops)
+    position = {name: at for at, name in reversed([*enumerate(names)])}
+    there = {(names[at], process): at for at, process in arrivals.items()}
     for name, op in graph.ops.items():
         for producer in op.producers:
-            assert position[producer] < position[name]
+            assert position[producer] <= lasts[position[producer]] < position[name]
             if process_of(producer) != process_of(name):
-                there = arrivals[producer, process_of(name)]
-                assert position[producer] < there <= position[name]
+                assert lasts[position[producer]] < there[producer, process_of(name)]
+                assert there[producer, process_of(name)] < position[name]
+    for process in {process_of(name) for name in names}:
+        own = [position[name] for name in starts if process_of(name) == process]
+        assert all(lasts[at] < after for at, after in pairwise(own))
