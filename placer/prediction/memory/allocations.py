@@ -26,7 +26,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from placer.prediction.memory.buffers import Buffer
+from placer.prediction.memory.buffers import Arrival, Buffer
 from placer.prediction.memory.timelines import Changes, StepMemory
 from placer.prediction.step.routes import is_cpu
 from placer.prediction.step.step_layout import StepLayout
@@ -67,7 +67,7 @@ def find_allocations(
     order: Sequence[str],
     sample: int | None = None,
     lasts: Sequence[int] | None = None,
-    arrivals: Mapping[int, str] | None = None,
+    arrivals: Mapping[int, Arrival] | None = None,
 ) -> dict[str, Allocations]:
     """What the allocator of every device is asked for along ``order``; ``sample`` and ``lasts`` as
     for :meth:`StepMemory.peaks`, ``arrivals`` as for
@@ -115,7 +115,7 @@ class _Requests(Changes):
         resident: Mapping[str, Mapping[str, int]],
         devices: Sequence[str],
         lasts: Sequence[int] | None = None,
-        arrivals: Mapping[int, str] | None = None,
+        arrivals: Mapping[int, Arrival] | None = None,
     ) -> None:
         super().__init__(layout, order, devices, lasts, arrivals)
         self.found = {name: Allocations() for name in devices}

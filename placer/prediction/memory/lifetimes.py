@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 
-from placer.prediction.memory.buffers import Buffer, Lifetime, Read
+from placer.prediction.memory.buffers import Arrival, Buffer, Lifetime, Read
 from placer.prediction.step.step_layout import Effect, StepLayout
 
 
@@ -40,8 +40,7 @@ class Simulation:
     its own where ops run one after another, as all do without ``lasts``.
 
     ``arrivals`` has the positions in ``order`` at which no op starts: what that op, which has run,
-    sends to that device arrives there.  Until then it is held where it is, and nowhere else.  What
-    does not arrive so arrives at once.
+    sends to that device arrives there.  What does not arrive so arrives at once.
     """
 
     def __init__(
@@ -50,13 +49,15 @@ class Simulation:
         order: Sequence[int],
         with_reads: bool = False,
         lasts: Sequence[int] | None = None,
-        arrivals: Mapping[int, str] | None = None,
+        arrivals: Mapping[int, Arrival] | None = None,
     ) -> None:
         self.layout = layout
         self.order = order
         self.with_reads = with_reads
         self.arrivals = arrivals or {}
-        self.arrives_later = {(order[position], to) for position, to in self.arrivals.items()}
+        self.held_until = {
+            (order[at], arrival.device): arrival.held for at, arrival in self.arrivals.items()
+        }
         self.lasts = range(len(order)) if lasts is None else lasts
         self.workspaces: dict[int, Buffer] = {}
         self.position = [0] * len(layout.names)
@@ -284,26 +285,28 @@ class Simulation:
     def _send(self, op: int, value: int) -> None:
         """The receive buffers of what is read elsewhere, or what holds it until it is there."""
         for copy in self.layout.copies[value]:
-            source = self.held[value]
-            if source is not None and (op, self.layout.memory[copy]) in self.arrives_later:
-                source.holders += 1
-            else:
+            source, held = self.held[value], self.held_until.get((op, self.layout.memory[copy]))
+            if held is None:
                 self._receive(op, copy)
+            elif held and source is not None:
+                source.holders += 1
 
     def _receive(self, op: int, copy: int) -> None:
         """The receive buffer of what is read there, held by the readers."""
         readers = self.layout.readers[copy]
         self.held[copy] = self._new(op, copy, "transfer", holders=readers)
 
-    def _arrive(self, op: int, device: str) -> None:
-        """What the op sent to the device is there, and no longer held by its sender."""
+    def _arrive(self, op: int, arrival: Arrival) -> None:
+        """What the op sent is there, and no longer held by its sender."""
         layout = self.layout
         for value in layout.outputs[op]:
             source = self.held[value]
             for copy in layout.copies.get(value, ()):
-                if source is None or layout.memory[copy] != device:
+                if layout.memory[copy] != arrival.device:
                     continue
                 self._receive(op, copy)
+                if source is None or not arrival.held:
+                    continue
                 source.holders -= 1
                 if not source.holders and not source.resident:
                     self._let_go(source)

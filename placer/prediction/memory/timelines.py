@@ -16,7 +16,7 @@ from itertools import accumulate
 from cost_models.op_cost import OpCost
 from placer.errors import UsageError
 from placer.graph.op_graph import OpGraph
-from placer.prediction.memory.buffers import Buffer, Lifetime
+from placer.prediction.memory.buffers import Arrival, Buffer, Lifetime
 from placer.prediction.memory.lifetimes import Simulation, find_lifetimes
 from placer.prediction.memory.roles import Roles, find_roles
 from placer.prediction.metrics import LiveBuffer, MemoryTimeline
@@ -135,7 +135,7 @@ class Changes(Simulation):
         order: Sequence[int],
         devices: Iterable[str],
         lasts: Sequence[int] | None,
-        arrivals: Mapping[int, str] | None = None,
+        arrivals: Mapping[int, Arrival] | None = None,
     ) -> None:
         super().__init__(layout, order, lasts=lasts, arrivals=arrivals)
         self.changes = {name: [0] * (len(order) + 1) for name in devices}

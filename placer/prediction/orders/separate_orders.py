@@ -15,13 +15,15 @@ _FEWEST_ORDERS = 4
 _MOST_ORDERS = 16
 """So many ops are run over all orders, which bounds the time that takes."""
 
-_FLOPS_PER_BYTE = 7
+_FLOPS_PER_BYTE = 4
 _LAUNCH = 20_000
-_SENT_BYTE = 16
+_SENT_BYTE = 8
 _MESSAGE = 15 * _LAUNCH
+_HELD = 0.5
 """What a core computes while it moves a byte; what it could move while an op is launched, while a
-byte is sent from process to process, and while a message is.  Only what is done first depends on
-it, and how long each op, each message and all of a process take is drawn."""
+byte is sent from process to process, and while a message is; how many are held until they arrive.
+Only what is done first depends on it, and how long each op, each message and all of a process take
+is drawn."""
 
 
 def separate_orders(
@@ -44,6 +46,7 @@ def separate_orders(
         ]
         link = 2 ** rng.uniform(-2, 2)
         sending = [link * second * 2 ** rng.uniform(-2, 2) for second in sent]
+        held = [rng.random() < _HELD for _ in sent]
         successors = successors_in(prepared, seed)
-        orders.append(run_separately(prepared, successors, process_of, seconds, sending))
+        orders.append(run_separately(prepared, successors, process_of, seconds, sending, held))
     return orders

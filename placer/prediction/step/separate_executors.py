@@ -8,9 +8,10 @@ which puts it behind all that is there: what reads it runs once the process has 
     CPU:2   |----b1----|-b2-|-b3-|-r-|   b1 put b2 and b3 aside, and r waits for them, too
 
 So a process may hold what it received for long, and what it made before.  A tensor that is sent is
-held where it is until it has arrived.  ``Schedule`` of Eigen's ``NonBlockingThreadPool.h``
-(``PushBack`` where the caller is no thread of the pool), ``ScheduleReady`` of
-``tensorflow/core/common_runtime/executor.cc`` (of an op that is done asynchronously).
+held where it is until it is written to a socket, which is at once or as it arrives.  ``Schedule``
+of Eigen's ``NonBlockingThreadPool.h`` (``PushBack`` where the caller is no thread of the pool),
+``ScheduleReady`` of ``tensorflow/core/common_runtime/executor.cc`` (of an op that is done
+asynchronously).
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from placer.prediction.memory.buffers import Arrival
 from placer.prediction.step.executor import ExecutorGraph
 
 
 class SeparateOrder(NamedTuple):
     """The names of all ops in the order in which they start, and once more where what they sent to
-    another process arrives: ``arrivals`` has these positions, and the process.  ``lasts`` has, for
+    another process arrives: ``arrivals`` has these positions.  ``lasts`` has, for
     each that starts, the last position before it is done."""
 
     names: tuple[str, ...]
     lasts: tuple[int, ...]
-    arrivals: Mapping[int, str]
+    arrivals: Mapping[int, Arrival]
 
 
 class _Process:
@@ -56,10 +58,12 @@ def run_separately(
     process_of: Sequence[str],
     seconds: Sequence[float],
     sending: Sequence[float],
+    held: Sequence[bool],
 ) -> SeparateOrder:
     """The ops as the processes start them: if each takes ``seconds``, what it sends takes
-    ``sending`` seconds, and it notifies its consumers in the order of ``successors``."""
-    run = _Run(graph, successors, process_of, seconds, sending)
+    ``sending`` seconds and is ``held`` so long or not at all, and it notifies its consumers in the
+    order of ``successors``."""
+    run = _Run(graph, successors, process_of, seconds, sending, held)
     names = tuple([graph.names[op] for op in run.order])
     return SeparateOrder(names, tuple(run.lasts), run.arrivals)
 
@@ -76,13 +80,14 @@ class _Run:
         process_of: Sequence[str],
         seconds: Sequence[float],
         sending: Sequence[float],
+        held: Sequence[bool],
     ) -> None:
         self.inexpensive, self.waiting = graph.inexpensive, list(graph.waiting)
         self.successors, self.process_of = successors, process_of
-        self.seconds, self.sending = seconds, sending
+        self.seconds, self.sending, self.held = seconds, sending, held
         self.order: list[int] = []
         self.lasts: list[int] = []
-        self.arrivals: dict[int, str] = {}
+        self.arrivals: dict[int, Arrival] = {}
         self.events: list[tuple[float, int, int, str, Sequence[int]]] = []
         self.count = 0
         self.processes = {name: _Process() for name in dict.fromkeys(process_of)}
@@ -126,7 +131,7 @@ class _Run:
     def _arrive(self, op: int, target: str, consumers: Sequence[int], now: float) -> None:
         """What the op sent is there: what is ready goes behind all else, the inexpensive too."""
         process = self.processes[target]
-        self.arrivals[self._append(op)] = target
+        self.arrivals[self._append(op)] = Arrival(target, self.held[op])
         process.pool.extendleft(self._ready(consumers))
         self._start(process, now)
 

@@ -6,6 +6,7 @@ from graphs_by_hand import draw
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placer.prediction.memory.buffers import Arrival
 from placer.prediction.step.executor import prepare, run_once, successors_in
 from placer.prediction.step.separate_executors import run_separately
 
@@ -15,7 +16,8 @@ def _run(graph, process_of, seconds=(), sending=(), seed=0):
     took = [dict(seconds).get(name, 1.0) for name in prepared.names]
     sent = [dict(sending).get(name, 0.0) for name in prepared.names]
     where = [process_of(name) for name in prepared.names]
-    return run_separately(prepared, successors_in(prepared, seed), where, took, sent)
+    held = [True] * len(sent)
+    return run_separately(prepared, successors_in(prepared, seed), where, took, sent, held)
 
 
 def _by_letter(name):
@@ -33,7 +35,7 @@ def test_what_reads_something_received_runs_last():
     graph = draw("b0 -> b1, b2, b3", "s -> r")
     found = _run(graph, _by_letter, {"b0": 2.0})
     assert found.names == ("b0", "s", "s", "b3", "b2", "b1", "r")
-    assert found.arrivals == {2: "CPU:2"}
+    assert found.arrivals == {2: Arrival("CPU:2", held=True)}
     assert found.lasts == (2, 1, 2, 3, 4, 5, 6)  # b0 runs until s is there
     alone = run_once(prepare(graph), 0)
     assert alone.index("r") < alone.index("b0")
@@ -79,7 +81,7 @@ def test_every_op_runs_once_after_what_it_reads(pairs, processes, seed):
     starts = [name for at, name in enumerate(names) if at not in arrivals]
     assert sorted(starts) == sorted(graph.ops)
     position = {name: at for at, name in reversed([*enumerate(names)])}
-    there = {(names[at], process): at for at, process in arrivals.items()}
+    there = {(names[at], arrival.device): at for at, arrival in arrivals.items()}
     for name, op in graph.ops.items():
         for producer in op.producers:
             assert position[producer] <= lasts[position[producer]] < position[name]
